@@ -65,6 +65,7 @@ _PLAYING = (
     "collection.engine",
     "collection.chat_api.request",
     "collection.live_episodes",
+    "collection.shards",
     "collection.world_retries",
     *_ENGINE,
 )

@@ -1,13 +1,14 @@
-"""What every stage body is given: where, with which parameters, for which key, and what is already loaded."""
+"""What every stage body is given: where, with which parameters, for which key, what is already loaded, who helps."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tasks.params import Params
 from tasks.records.layout import Layout
 
 T = TypeVar("T")
+Job = TypeVar("Job", bound=Sized)
 
 
 class Warm:
@@ -43,6 +44,25 @@ class Warm:
             self.drop(name)
 
 
+class Workers(Protocol):
+    """Who does the parts of a stage's work that know nothing of each other."""
+
+    def map(self, work: Callable[["StageContext", Job], T], context: "StageContext", jobs: Sequence[Job]) -> list[T]:
+        """What `work` returns for every job, in the order of `jobs`.
+
+        `work` is a module's function, given a context equal to `context` but for what is warm; jobs and results can be
+        pickled; a job's length is its share of the work. Raises what `work` raises.
+        """
+        ...
+
+
+class ThisProcess:
+    """Does one job after another here."""
+
+    def map(self, work: Callable[["StageContext", Job], T], context: "StageContext", jobs: Sequence[Job]) -> list[T]:
+        return [work(context, job) for job in jobs]
+
+
 @dataclass(frozen=True)
 class StageContext:
     """The input of a stage body `def stage(context: StageContext) -> None`."""
@@ -52,3 +72,4 @@ class StageContext:
     key: str = ""
     """The iteration ("i003") or split ("test_normal") of a foreach stage; "" for the others."""
     warm: Warm = field(default_factory=Warm)
+    workers: Workers = field(default_factory=ThisProcess)

@@ -4,13 +4,12 @@ from tasks.checkpoint_selection.selecting import candidates, require_evaluated_p
 from tasks.records.documents import ApiUsage, Evaluation, write_document
 from tasks.records.schemas import SCORED_ROLLOUTS
 from tasks.records.tables import write_rows
-from tasks.rollout_collection.playing import open_playground
+from tasks.rollout_collection.playground import warm_world
 from tasks.scoring.evaluating import (
     Row,
     difficulty_scores,
     evaluation_seeds,
     mean_return,
-    metered,
     outcomes,
     play_policy,
     play_settings,
@@ -27,15 +26,13 @@ def evaluate_policy(context: StageContext) -> None:
     Denylisted tasks are left out. Raises ArtifactError when there is no such policy, ValueError when it does not fit.
     """
     params, layout, key = context.params, context.layout, context.key
-    playground = open_playground(context)
-    allowed = [task for task in playground[0].tasks("dev") if task.task_id not in params.tasks.denylist]
+    allowed = [task for task in warm_world(context).tasks("dev") if task.task_id not in params.tasks.denylist]
     tasks = tasks_to_play(allowed, params.evaluation)
     seeds = evaluation_seeds(params, params.evaluation.rollouts_per_task, "evaluation")
     settings = play_settings(params, params.evaluation)
-    metered(playground)
-    rows = play_policy(playground, tasks, seeds, settings, layout.policy(key), key, f"dev, {key}")
-    write_rows(layout.evaluation_rollouts(key), rows, SCORED_ROLLOUTS)
-    write_document(layout.evaluation(key), evaluation(key, seeds, rows, metered(playground)))
+    played = play_policy(context, tasks, seeds, settings, layout.policy(key), key, f"dev, {key}")
+    write_rows(layout.evaluation_rollouts(key), played.rows, SCORED_ROLLOUTS)
+    write_document(layout.evaluation(key), evaluation(key, seeds, played.rows, played.usage))
 
 
 def select_checkpoint(context: StageContext) -> None:

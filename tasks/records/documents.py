@@ -5,6 +5,7 @@ All shares are in [0, 1] and all TGC and SGC figures (and their standard errors)
 """
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -125,6 +126,16 @@ class ApiUsage(Document):
     """Sampled ones, hidden reasoning included."""
     cost_usd: Positive
     """At the prices that params.yaml held when it was played."""
+
+
+def total_usage(parts: Iterable[ApiUsage | None]) -> ApiUsage | None:
+    """The sum of what was paid for; None when nothing was."""
+    paid = [part for part in parts if part is not None]
+    if not paid:
+        return None
+    counts = ("answers", "retries", "prompt_tokens", "cached_tokens", "answer_tokens", "cost_usd")
+    sums = {name: sum(getattr(part, name) for part in paid) for name in counts}
+    return ApiUsage(models=tuple(sorted({model for part in paid for model in part.models})), **sums)
 
 
 class Evaluation(Document):

@@ -39,6 +39,11 @@ class CollectionConfig(Section):
     early_stop: EarlyStop | None = EarlyStop()
     live_episodes: int = Field(144, ge=1)
     """How many episodes are open at once."""
+    shards: int = Field(1, ge=1)
+    """Parts in which rollouts are played: whole tasks, and a part of `live_episodes`. Each stops early by itself.
+
+    It decides the bytes, since a batch's make-up does; where the parts are played does not.
+    """
     staleness: int = Field(0, ge=0)
     """Updates that the policy which samples an iteration's rollouts may lack of the one that learns from them.
 

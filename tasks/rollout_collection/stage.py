@@ -5,9 +5,11 @@ from tasks.records.files import ArtifactError
 from tasks.records.layout import Layout
 from tasks.records.schemas import ROLLOUTS, TASKS
 from tasks.records.tables import read_table, write_rows
+from tasks.rollout_collection.agent_loop import PlaySettings
 from tasks.rollout_collection.config import CollectionConfig
 from tasks.rollout_collection.planning import PlannedRollout, draw_tasks, plan_rollouts
-from tasks.rollout_collection.playing import PlaySettings, Tally, open_playground, play_rollouts
+from tasks.rollout_collection.playground import warm_world
+from tasks.rollout_collection.shards import play_in_shards
 from tasks.seeding import derive_seed
 from tasks.stage_context import StageContext
 from tasks.worlds.interface import Task, World
@@ -19,21 +21,18 @@ def collect_rollouts(context: StageContext) -> None:
     Raises ArtifactError for a damaged input, ValueError for a policy that does not fit the base model.
     """
     params, layout, key = context.params, context.layout, context.key
-    world, engine, chat = open_playground(context)
+    world = warm_world(context)
     planned = plan_iteration(world, layout, params.collection, derive_seed(params.seed, "collection", key))
-    before, tally = params.previous[key], Tally()
-    rows = play_rollouts(
-        world,
-        engine,
-        chat,
+    before = params.previous[key]
+    played = play_in_shards(
+        context,
         planned,
         training_settings(params.collection),
         policy=layout.policy(before.behaviour),
         description=f"collect_rollouts@{key}",
-        tally=tally,
     )
-    write_rows(layout.rollouts(key), [row | {"staleness": before.staleness} for row in rows], ROLLOUTS)
-    write_document(layout.timings(key), tally.timings())
+    write_rows(layout.rollouts(key), [row | {"staleness": before.staleness} for row in played.rows], ROLLOUTS)
+    write_document(layout.timings(key), played.tally.timings())
 
 
 def training_settings(config: CollectionConfig) -> PlaySettings:

@@ -1,6 +1,7 @@
 """Playing a policy over the tasks of a split, for dev evaluation and for scoring alike."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,19 +9,19 @@ import numpy as np
 
 from tasks.base_policy.chat_format import ChatFormat
 from tasks.checkpoint_selection.config import EvaluationConfig
-from tasks.engines.interface import Engine, Metered
 from tasks.params import Params
-from tasks.records.documents import ApiUsage, DifficultyScore
+from tasks.records.documents import DifficultyScore
 from tasks.records.schemas import VOID_REASONS
+from tasks.rollout_collection.agent_loop import PlaySettings
 from tasks.rollout_collection.planning import PlannedRollout
-from tasks.rollout_collection.playing import PlaySettings, play_rollouts
+from tasks.rollout_collection.shards import Played, play_in_shards
 from tasks.scoring.behaviour import ActedRollout
 from tasks.scoring.config import ScoringConfig
 from tasks.scoring.tgc_sgc import Outcome, by_difficulty, require_complete, tgc
 from tasks.seeding import derive_seed
-from tasks.worlds.interface import Task, World
+from tasks.stage_context import StageContext
+from tasks.worlds.interface import Task
 
-Playground = tuple[World, Engine, ChatFormat]
 Row = dict[str, Any]
 """A row of `records.schemas.SCORED_ROLLOUTS`."""
 
@@ -47,32 +48,26 @@ def play_settings(params: Params, config: EvaluationConfig | ScoringConfig) -> P
 
 
 def play_policy(
-    playground: Playground,
+    context: StageContext,
     tasks: Sequence[Task],
     seeds: Sequence[int],
     settings: PlaySettings,
     checkpoint: Path,
     name: str,
     description: str,
-) -> list[Row]:
+) -> Played:
     """Play every task once for every seed with the policy in the folder `checkpoint`.
 
-    Returns rows of SCORED_ROLLOUTS whose policy is `name`. Raises ValueError unless each task was played once in each
-    run, or when the checkpoint does not fit the base model.
+    The rows are those of SCORED_ROLLOUTS, their policy is `name`. Raises ValueError unless each task was played once in
+    each run, or when the checkpoint does not fit the base model.
     """
     planned = [
         PlannedRollout(task, run, derive_seed(seed, task.task_id)) for run, seed in enumerate(seeds) for task in tasks
     ]
-    played = play_rollouts(*playground, planned, settings, policy=checkpoint, description=description)
-    rows = [row | {"policy": name, "evaluation_run": row["rollout_index"]} for row in played]
+    played = play_in_shards(context, planned, settings, policy=checkpoint, description=description)
+    rows = [row | {"policy": name, "evaluation_run": row["rollout_index"]} for row in played.rows]
     require_complete(outcomes(rows), len(seeds))
-    return rows
-
-
-def metered(playground: Playground) -> ApiUsage | None:
-    """What the engine used since the last call; None for one that costs nothing."""
-    engine = playground[1]
-    return engine.take_usage() if isinstance(engine, Metered) else None
+    return replace(played, rows=rows)
 
 
 def outcomes(rows: Sequence[Row]) -> list[Outcome]:

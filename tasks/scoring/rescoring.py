@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from tasks.params import Params
-from tasks.rollout_collection.playing import open_playground
+from tasks.rollout_collection.playground import warm_world
 from tasks.scoring.evaluating import (
-    Playground,
     Row,
     evaluation_seeds,
     play_policy,
@@ -22,20 +21,20 @@ def rescore(context: StageContext, splits: tuple[Split, ...], checkpoint: Path, 
     Returns rows of SCORED_ROLLOUTS by split, whose policy is "selected"; `name` is what the progress line says.
     Raises ArtifactError when world or base policy are missing, ValueError when the checkpoint does not fit the base.
     """
-    playground = open_playground(context)
-    return {split: _play(context.params, playground, split, checkpoint, name) for split in splits}
+    return {split: _play(context, split, checkpoint, name) for split in splits}
 
 
-def _play(params: Params, playground: Playground, split: Split, checkpoint: Path, name: str) -> list[Row]:
+def _play(context: StageContext, split: Split, checkpoint: Path, name: str) -> list[Row]:
+    params = context.params
     config = params.evaluation if split == "dev" else params.scoring
-    tasks = tasks_to_play(_allowed(params, playground, split), config)
-    settings = play_settings(params, config)
-    return play_policy(playground, tasks, _seeds(params, split), settings, checkpoint, "selected", f"{split}, {name}")
+    tasks = tasks_to_play(_allowed(context, split), config)
+    settings, seeds = play_settings(params, config), _seeds(params, split)
+    return play_policy(context, tasks, seeds, settings, checkpoint, "selected", f"{split}, {name}").rows
 
 
-def _allowed(params: Params, playground: Playground, split: Split) -> list[Task]:
-    denied = params.tasks.denylist if split == "dev" else ()
-    return [task for task in playground[0].tasks(split) if task.task_id not in denied]
+def _allowed(context: StageContext, split: Split) -> list[Task]:
+    denied = context.params.tasks.denylist if split == "dev" else ()
+    return [task for task in warm_world(context).tasks(split) if task.task_id not in denied]
 
 
 def _seeds(params: Params, split: Split) -> tuple[int, ...]:

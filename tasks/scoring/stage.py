@@ -13,11 +13,12 @@ from tasks.records.documents import (
     Scores,
     Selection,
     read_document,
+    total_usage,
     write_document,
 )
 from tasks.records.schemas import SCORED_ROLLOUTS
 from tasks.records.tables import write_rows
-from tasks.rollout_collection.playing import open_playground
+from tasks.rollout_collection.playground import warm_chat_format, warm_world
 from tasks.scoring.behaviour import behaviour
 from tasks.scoring.evaluating import (
     Row,
@@ -25,7 +26,6 @@ from tasks.scoring.evaluating import (
     difficulty_scores,
     evaluation_seeds,
     mean_return,
-    metered,
     outcomes,
     play_policy,
     play_settings,
@@ -49,20 +49,19 @@ def score(context: StageContext) -> None:
     split, params, layout = _split(context.key), context.params, context.layout
     selection = read_document(layout.selection, Selection)
     require_evaluated_policy(layout.policy(selection.iteration), selection)
-    playground = open_playground(context)
-    tasks = tasks_to_play(playground[0].tasks(split), params.scoring)
+    tasks = tasks_to_play(warm_world(context).tasks(split), params.scoring)
     seeds = evaluation_seeds(params, params.scoring.evaluation_runs, "scoring", split)
     settings = play_settings(params, params.scoring)
-    metered(playground)
     played = {
-        key: play_policy(playground, tasks, seeds, settings, layout.policy(key), "base", f"{split}, {key}")
+        key: play_policy(context, tasks, seeds, settings, layout.policy(key), "base", f"{split}, {key}")
         for key in dict.fromkeys((BASE, selection.iteration))
     }
-    base = played[BASE]
-    selected = [row | {"policy": "selected"} for row in played[selection.iteration]]
+    base = played[BASE].rows
+    selected = [row | {"policy": "selected"} for row in played[selection.iteration].rows]
     write_rows(layout.score_rollouts(split), base + selected, SCORED_ROLLOUTS)
-    scores = compare(split, selection, seeds, base, selected, playground[2])
-    write_document(layout.score(split), scores.model_copy(update={"usage": metered(playground)}))
+    scores = compare(split, selection, seeds, base, selected, warm_chat_format(context))
+    usage = total_usage(part.usage for part in played.values())
+    write_document(layout.score(split), scores.model_copy(update={"usage": usage}))
 
 
 def compare(

@@ -32,8 +32,9 @@ from tasks.base_policy.loading import load_base_model, load_tokenizer
 from tasks.engines.transformers_engine import TransformersEngine
 from tasks.params import load_params
 from tasks.rollout_collection.planning import draw_tasks, plan_rollouts
-from tasks.rollout_collection.playing import Tally, play_rollouts
+from tasks.rollout_collection.playing import play_rollouts
 from tasks.rollout_collection.stage import training_settings
+from tasks.rollout_collection.tally import Tally
 from tasks.worlds.config import WorldConfig
 from tasks.worlds.interface import World
 from tasks.worlds.registry import open_world, prepare_world_folder

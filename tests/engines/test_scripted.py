@@ -13,9 +13,10 @@ from tasks.base_policy.loading import load_tokenizer
 from tasks.engines.interface import ContextOverflow, GenerationRequest, SamplingSettings
 from tasks.engines.registry import open_engine
 from tasks.engines.scripted import CONTEXT_LENGTH, GIVE_UP, WRONG_ANSWER, ScriptedEngine, with_flaw
+from tasks.rollout_collection.agent_loop import PlaySettings
 from tasks.rollout_collection.config import AgentLimits, CollectionConfig
 from tasks.rollout_collection.planning import plan_rollouts
-from tasks.rollout_collection.playing import PlaySettings, play_rollouts
+from tasks.rollout_collection.playing import play_rollouts
 from tasks.worlds.interface import Demonstrating, World
 
 SHIPPED = Path(__file__).parents[2] / "data" / "base_policies" / "pocket"

@@ -25,6 +25,7 @@ from tasks.records.documents import (
     Selection,
     Timings,
     read_document,
+    total_usage,
     write_document,
 )
 from tasks.records.files import ArtifactError
@@ -219,3 +220,15 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
         write_document(path, METRICS.model_copy(update={"mean_return": 0.75}))
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_usage_adds_up_over_what_was_paid_for() -> None:
+    def usage(model: str, answers: int) -> ApiUsage:
+        counts = {"retries": 1, "prompt_tokens": 10, "cached_tokens": 2, "answer_tokens": 5, "cost_usd": 0.5}
+        return ApiUsage(models=(model,), answers=answers, **counts)
+
+    assert total_usage([None, None]) is None
+    found = total_usage([usage("b", 3), None, usage("a", 4), usage("b", 5)])
+    assert found is not None
+    assert (found.models, found.answers, found.retries, found.prompt_tokens) == (("a", "b"), 12, 3, 30)
+    assert (found.cached_tokens, found.answer_tokens, found.cost_usd) == (6, 15, 1.5)

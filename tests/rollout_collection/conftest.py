@@ -9,8 +9,8 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from tasks.base_policy.chat_format import ChatFormat
 from tasks.engines.transformers_engine import TransformersEngine
+from tasks.rollout_collection.agent_loop import PlaySettings
 from tasks.rollout_collection.config import AgentLimits
-from tasks.rollout_collection.playing import PlaySettings
 from tasks.worlds.interface import Evaluation, ExecutionTimeout, Message, Observation, Split, Task, WorldFault
 
 TEMPLATE = (

@@ -14,9 +14,11 @@ from tasks.base_policy.chat_format import ChatFormat
 from tasks.engines.transformers_engine import TransformersEngine
 from tasks.records.schemas import PLAYED_ROLLOUTS
 from tasks.records.tables import validate
+from tasks.rollout_collection.agent_loop import PlaySettings
 from tasks.rollout_collection.config import AgentLimits, EarlyStop
 from tasks.rollout_collection.planning import PlannedRollout, plan_rollouts
-from tasks.rollout_collection.playing import BASE_DIGEST, PlaySettings, Tally, play_rollouts
+from tasks.rollout_collection.playing import BASE_DIGEST, play_rollouts
+from tasks.rollout_collection.tally import Tally
 from tasks.worlds.interface import World
 
 Row = dict[str, Any]

@@ -1,4 +1,7 @@
 import dataclasses
+import pickle
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,8 @@ from tasks.records.files import ArtifactError
 from tasks.records.layout import Layout
 from tasks.records.schemas import ROLLOUTS, TASKS
 from tasks.records.tables import read_table, write_rows
-from tasks.rollout_collection.playing import open_playground
+from tasks.rollout_collection.config import EarlyStop
+from tasks.rollout_collection.playground import open_playground
 from tasks.rollout_collection.stage import collect_rollouts
 from tasks.stage_context import StageContext, Warm
 from tasks.task_filtering.stage import filter_tasks
@@ -86,6 +90,51 @@ def test_a_warm_process_loads_once_and_again_when_the_files_change(context: Stag
     changed = open_playground(context)
     assert changed[0] is world and changed[1] is not engine and changed[2] is not chat
     assert isinstance(changed[1], TransformersEngine)
+
+
+class Elsewhere:
+    """Plays pickled shards, the last one first, each in a context of its own."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def map(self, work: Any, context: StageContext, jobs: Sequence[Any]) -> list[Any]:
+        self.sizes = [len(job) for job in jobs]
+        played = [self._play(work, context, job) for job in reversed(jobs)]
+        return [pickle.loads(pickle.dumps(part)) for part in reversed(played)]
+
+    def _play(self, work: Any, context: StageContext, job: Any) -> Any:
+        there = StageContext(context.layout, pickle.loads(pickle.dumps(context.params)), context.key)
+        try:
+            return work(there, pickle.loads(pickle.dumps(job)))
+        finally:
+            there.warm.close()
+
+
+def test_who_plays_the_shards_changes_nothing_and_how_many_there_are_no_token(context: StageContext) -> None:
+    def collected(shards: int, **changes: Any) -> tuple[bytes, list[list[int]]]:
+        collection = context.params.collection.model_copy(update={"shards": shards, "early_stop": None})
+        params = context.params.model_copy(update={"collection": collection})
+        collect_rollouts(dataclasses.replace(context, params=params, **changes))
+        path = context.layout.rollouts("i001")
+        return path.read_bytes(), read_table(path, ROLLOUTS)["token_ids"].to_pylist()
+
+    workers = Elsewhere()
+    here, elsewhere, undivided = collected(2), collected(2, workers=workers), collected(1)
+    assert workers.sizes == [8, 4]
+    assert here == elsewhere
+    assert here[1] == undivided[1]
+    assert read_document(context.layout.timings("i001"), Timings).generated_tokens > 0
+
+
+def test_early_stop_counts_within_a_shard(context: StageContext) -> None:
+    stop = EarlyStop(min_per_task=2, share=0.5)
+    collection = context.params.collection.model_copy(update={"shards": 3, "early_stop": stop, "live_episodes": 6})
+    collect_rollouts(dataclasses.replace(context, params=context.params.model_copy(update={"collection": collection})))
+    rows = read_table(context.layout.rollouts("i001"), ROLLOUTS).to_pylist()
+    finished = Counter(row["task_id"] for row in rows if row["end_reason"] != "cut_by_early_stop")
+    assert len(rows) == 12 and len(finished) == 3
+    assert all(2 <= count < 4 for count in finished.values())
 
 
 def test_a_task_that_the_world_does_not_have_is_named(context: StageContext) -> None:

@@ -91,7 +91,7 @@ def warm() -> Iterator[Warm]:
 
 @pytest.fixture
 def reciting(monkeypatch: pytest.MonkeyPatch, prepared: Layout) -> None:
-    monkeypatch.setattr("tasks.rollout_collection.playing.open_engine", lambda *_: Reciter(prepared))
+    monkeypatch.setattr("tasks.rollout_collection.playground.open_engine", lambda *_: Reciter(prepared))
 
 
 def parameters(denylist: Sequence[str] = (), limits: AgentLimits | None = None) -> Params:

@@ -17,9 +17,10 @@ from tasks.engines.interface import GenerationRequest, Metered, SamplingSettings
 from tasks.engines.transformers_engine import TransformersEngine
 from tasks.records.schemas import PLAYED_ROLLOUTS
 from tasks.records.tables import validate
+from tasks.rollout_collection.agent_loop import PlaySettings
 from tasks.rollout_collection.config import AgentLimits
 from tasks.rollout_collection.planning import plan_rollouts
-from tasks.rollout_collection.playing import PlaySettings, play_rollouts
+from tasks.rollout_collection.playing import play_rollouts
 from tasks.worlds.interface import Demonstrating, World
 
 SHIPPED = Path(__file__).parents[3] / "data" / "base_policies" / "pocket"

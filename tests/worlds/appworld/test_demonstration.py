@@ -9,9 +9,10 @@ from tasks.base_policy.chat_format import ChatFormat
 from tasks.base_policy.loading import load_tokenizer
 from tasks.engines.scripted import ScriptedEngine, flawed_engine, oracle_engine
 from tasks.records.files import ArtifactError
+from tasks.rollout_collection.agent_loop import PlaySettings
 from tasks.rollout_collection.config import AgentLimits
 from tasks.rollout_collection.planning import plan_rollouts
-from tasks.rollout_collection.playing import PlaySettings, play_rollouts
+from tasks.rollout_collection.playing import play_rollouts
 from tasks.worlds.appworld.demonstration import MOST_TURNS, demonstration
 from tasks.worlds.appworld.pool import EpisodePool
 from tasks.worlds.appworld.root import verify_root

@@ -1,0 +1,105 @@
+"""Rollouts in parts (shards) that know nothing of each other, so that any number of workers can play them.
+
+How many shards there are decides what is sampled, because log-probs depend on a batch's make-up in the last digits.
+Who plays a shard, and when, does not: `StageContext.workers` may be this process or other machines.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.engines.interface import Engine, Metered
+from tasks.records.documents import ApiUsage, total_usage
+from tasks.rollout_collection.agent_loop import PlaySettings
+from tasks.rollout_collection.planning import PlannedRollout
+from tasks.rollout_collection.playground import open_playground
+from tasks.rollout_collection.playing import play_rollouts
+from tasks.rollout_collection.tally import Tally, total
+from tasks.stage_context import StageContext
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One part of the rollouts, and how to play it. Picklable."""
+
+    rollouts: tuple[PlannedRollout, ...]
+    settings: PlaySettings
+    policy: Path | None
+    """The checkpoint's folder; None: the base policy."""
+    description: str
+
+    def __len__(self) -> int:
+        return len(self.rollouts)
+
+
+@dataclass(frozen=True)
+class Played:
+    """What came of a shard, or of several. Picklable."""
+
+    rows: list[dict[str, Any]]
+    """Of `schemas.PLAYED_ROLLOUTS`, sorted by task id and rollout index."""
+    tally: Tally
+    usage: ApiUsage | None
+    """None for an engine that costs nothing."""
+
+
+def play_in_shards(
+    context: StageContext,
+    planned: Sequence[PlannedRollout],
+    settings: PlaySettings,
+    *,
+    policy: Path | None,
+    description: str = "rollouts",
+) -> Played:
+    """`play_rollouts` in `collection.shards` parts, by the workers of `context`. Raises what that raises."""
+    shards = divided(Shard(tuple(planned), settings, policy, description), context.params.collection.shards)
+    played = context.workers.map(play_shard, context, shards)
+    rows = sorted((row for part in played for row in part.rows), key=lambda row: (row["task_id"], row["rollout_index"]))
+    return Played(rows, total([part.tally for part in played]), total_usage(part.usage for part in played))
+
+
+def divided(whole: Shard, count: int) -> list[Shard]:
+    """`whole` in at most `count` shards: every task's rollouts stay together, tasks go round in the order of the plan.
+
+    A shard has its share of the live episodes, rounded up. One shard is the whole as it is.
+    """
+    tasks = list(dict.fromkeys(rollout.task.task_id for rollout in whole.rollouts))
+    count = max(1, min(count, len(tasks)))
+    place = {task: index % count for index, task in enumerate(tasks)}
+    if count == 1:
+        return [whole]
+    settings = dataclasses.replace(whole.settings, live_episodes=-(-whole.settings.live_episodes // count))
+    return [
+        Shard(
+            tuple(rollout for rollout in whole.rollouts if place[rollout.task.task_id] == index),
+            settings,
+            whole.policy,
+            f"{whole.description}, shard {index + 1} of {count}",
+        )
+        for index in range(count)
+    ]
+
+
+def play_shard(context: StageContext, shard: Shard) -> Played:
+    """Play one shard in this process, with the world and the engine of `context`."""
+    world, engine, chat = open_playground(context)
+    _usage(engine)  # what a failed attempt paid for is not this one's
+    tally = Tally()
+    rows = play_rollouts(
+        world,
+        engine,
+        chat,
+        shard.rollouts,
+        shard.settings,
+        policy=shard.policy,
+        description=shard.description,
+        tally=tally,
+    )
+    return Played(rows, tally, _usage(engine))
+
+
+def _usage(engine: Engine) -> ApiUsage | None:
+    """What the engine used since the last call."""
+    return engine.take_usage() if isinstance(engine, Metered) else None
