@@ -103,10 +103,14 @@ def promote_version(registry: Registry, name: str, params: Params) -> Decision:
 def _rescored(
     registry: Registry, versions: Sequence[Version], context: StageContext, folder: Path
 ) -> list[tuple[Version, Evidence]]:
+    from tasks.engines.registry import settle
     from tasks.lineage.rescored import rescored_evidence
 
     try:
-        return [(version, rescored_evidence(registry, version, context, folder)) for version in versions]
+        scored = [(version, rescored_evidence(registry, version, context, folder)) for version in versions]
+        outcomes = [outcome for _, evidence in scored for played in evidence.outcomes.values() for outcome in played]
+        settle(context.params.collection, {outcome.task_id for outcome in outcomes})
+        return scored
     finally:
         context.warm.close()
 

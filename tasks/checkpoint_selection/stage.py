@@ -1,6 +1,7 @@
 """evaluate_policy@i: a policy plays dev -> data/evaluations/; select_checkpoint: the best -> data/selection.json."""
 
 from tasks.checkpoint_selection.selecting import candidates, require_evaluated_policy, select
+from tasks.engines.registry import settle
 from tasks.records.documents import ApiUsage, Evaluation, write_document
 from tasks.records.schemas import SCORED_ROLLOUTS
 from tasks.records.tables import write_rows
@@ -33,6 +34,7 @@ def evaluate_policy(context: StageContext) -> None:
     played = play_policy(context, tasks, seeds, settings, layout.policy(key), key, f"dev, {key}")
     write_rows(layout.evaluation_rollouts(key), played.rows, SCORED_ROLLOUTS)
     write_document(layout.evaluation(key), evaluation(key, seeds, played.rows, played.usage))
+    settle(params.collection, [task.task_id for task in tasks])
 
 
 def select_checkpoint(context: StageContext) -> None:

@@ -43,7 +43,7 @@ class GenerationRequest:
     seed: int
     """Seeds this turn alone: the same seed, prompt, weights and batch schedule give the same ids."""
     task_id: str = ""
-    """The task that the conversation is about; only for engines that recite."""
+    """The task that the conversation is about; only for engines that recite or are paid for."""
     messages: Sequence[Message] = ()
     """The conversation as chat messages, cut as `prompt_ids` are; only for engines behind a chat API."""
 

@@ -1,5 +1,7 @@
 """Engines by the name in params.yaml (`collection.engine`)."""
 
+from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 from tasks.base_policy.chat_format import ChatFormat
@@ -36,6 +38,15 @@ def open_engine(
             return flawed_engine(world, chat)
         case "chat_api":
             return _chat_api(collection, chat)
+
+
+def settle(collection: CollectionConfig, task_ids: Iterable[str]) -> None:
+    """Say that the result on these tasks is written: an engine that is paid for keeps its answers until then."""
+    if collection.engine == "chat_api":
+        from tasks.engines.chat_api.paid_answers import PaidAnswers
+
+        with closing(PaidAnswers()) as paid:
+            paid.drop(task_ids)
 
 
 def _transformers(policy: PolicyConfig, base_policy: Path) -> Engine:

@@ -112,7 +112,7 @@ class DifficultyScore(Document):
 
 
 class ApiUsage(Document):
-    """What turns behind an API used and cost."""
+    """What turns behind an API used and cost; each counts once, also one that an earlier, failed attempt paid for."""
 
     models: tuple[str, ...]
     """As the server named them."""

@@ -5,6 +5,7 @@ from typing import get_args
 
 from tasks.base_policy.chat_format import ChatFormat
 from tasks.checkpoint_selection.selecting import require_evaluated_policy
+from tasks.engines.registry import settle
 from tasks.params import iteration_key
 from tasks.records.documents import (
     Behaviour,
@@ -62,6 +63,7 @@ def score(context: StageContext) -> None:
     scores = compare(split, selection, seeds, base, selected, warm_chat_format(context))
     usage = total_usage(part.usage for part in played.values())
     write_document(layout.score(split), scores.model_copy(update={"usage": usage}))
+    settle(params.collection, [task.task_id for task in tasks])
 
 
 def compare(

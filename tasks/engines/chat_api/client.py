@@ -45,7 +45,7 @@ class ChatClient:
         Raises PromptTooLong, Abandoned (`abandoned` was set meanwhile), and ChatApiError for what will not pass, or has
         not after all attempts.
         """
-        body = self._body(messages, sampling, seed)
+        body = self.body(messages, sampling, seed)
         tokens = sum(len(message["content"].encode()) for message in messages) // BYTES_PER_TOKEN + sampling.max_tokens
         for attempt in range(self._traffic.attempts):
             ticket = self._wait_for_turn(tokens, abandoned)
@@ -58,10 +58,8 @@ class ChatClient:
                 return answer, attempt + 1
         raise AssertionError("the last attempt raises")
 
-    def close(self) -> None:
-        self._http.close()
-
-    def _body(self, messages: Sequence[Message], sampling: SamplingSettings, seed: int) -> dict[str, Any]:
+    def body(self, messages: Sequence[Message], sampling: SamplingSettings, seed: int) -> dict[str, Any]:
+        """What is posted for a turn."""
         asked = self._request
         body = {"model": asked.model, "messages": list(messages), asked.max_tokens_field: sampling.max_tokens}
         if asked.send_temperature:
@@ -69,6 +67,9 @@ class ChatClient:
         if asked.send_seed:
             body["seed"] = seed
         return body
+
+    def close(self) -> None:
+        self._http.close()
 
     def _post(self, body: dict[str, Any]) -> ChatAnswer:
         try:
@@ -109,8 +110,8 @@ class ChatClient:
         if last or (found.wait_s or 0.0) > self._traffic.longest_wait_s:
             asked = f", which asks to wait {found.wait_s:.0f} s" if found.wait_s else ""
             raise ChatApiError(
-                f"{self._place}: gave up after {attempt + 1} attempts; the last one: {found}{asked}. What was finished "
-                "is lost with this stage: try again later, or allow more (collection.chat_api.traffic)"
+                f"{self._place}: gave up after {attempt + 1} attempts; the last one: {found}{asked}. Run again "
+                "later, which asks only for what is missing, or allow more (collection.chat_api.traffic)"
             ) from None
         if found.wait_s is not None:
             with self._lock:

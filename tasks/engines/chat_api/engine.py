@@ -12,9 +12,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tasks.base_policy.chat_format import ChatFormat
-from tasks.engines.chat_api.answers import ChatAnswer, PromptTooLong
+from tasks.engines.chat_api.answers import PromptTooLong
 from tasks.engines.chat_api.client import ChatClient
 from tasks.engines.chat_api.config import ChatApiConfig
+from tasks.engines.chat_api.paid_answers import PaidAnswer, PaidAnswers, request_key
 from tasks.engines.chat_api.spending import Spending
 from tasks.engines.interface import ContextOverflow, Generation, GenerationRequest
 from tasks.records.documents import ApiUsage
@@ -32,12 +33,13 @@ class ChatApiEngine:
     context_length = CONTEXT_LENGTH
 
     def __init__(self, config: ChatApiConfig, chat: ChatFormat) -> None:
-        """Raises ChatApiError when the environment holds no key."""
+        """Raises ChatApiError when the environment holds no key, or the file of paid answers cannot be used."""
         self.version = f"{config.request.model} at {urlsplit(config.request.base_url).netloc}"
         self._chat, self._client = chat, ChatClient(config)
         self._pool = ThreadPoolExecutor(config.traffic.concurrency, "chat_api")
-        self._spending = Spending(config.traffic)
-        self._asked: dict[str, Future[tuple[ChatAnswer, int]]] = {}
+        self._spending, self._paid = Spending(config.traffic), PaidAnswers()
+        self._base_url = config.request.base_url
+        self._asked: dict[str, Future[tuple[PaidAnswer, bool]]] = {}
         self._abandoned: dict[str, threading.Event] = {}
 
     def load_adapter(self, path: Path | None) -> None:
@@ -52,9 +54,7 @@ class ChatApiEngine:
         if len(request.prompt_ids) >= self.context_length:
             raise ContextOverflow(request.sequence_id, f"a prompt of {len(request.prompt_ids)} tokens")
         abandoned = self._abandoned[request.sequence_id] = threading.Event()
-        self._asked[request.sequence_id] = self._pool.submit(
-            self._client.answer, request.messages, request.sampling, request.seed, abandoned
-        )
+        self._asked[request.sequence_id] = self._pool.submit(self._answer, request, abandoned)
 
     def collect(self) -> list[Generation]:
         """The turns that are answered, in the order in which they were asked for; waits a little for one.
@@ -68,7 +68,7 @@ class ChatApiEngine:
             return [self._turn(name) for name, asked in list(self._asked.items()) if asked in done]
         except Exception as error:
             self.load_adapter(None)
-            error.add_note(f"so far: {self._spending.said()}")
+            error.add_note(f"so far: {self._spending.said()}, kept for the next run")
             raise
 
     def release(self, sequence_id: str) -> None:
@@ -87,15 +87,28 @@ class ChatApiEngine:
         self.load_adapter(None)
         self._client.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._paid.close()
+
+    def _answer(self, request: GenerationRequest, abandoned: threading.Event) -> tuple[PaidAnswer, bool]:
+        """The turn, and whether an earlier attempt had paid for it."""
+        body = self._client.body(request.messages, request.sampling, request.seed)
+        key = request_key({"base_url": self._base_url, **body}, request)
+        found = self._paid.find(key)
+        if found is not None:
+            return found, True
+        paid = PaidAnswer(*self._client.answer(request.messages, request.sampling, request.seed, abandoned))
+        self._paid.keep(key, request.task_id, paid)
+        return paid, False
 
     def _turn(self, name: str) -> Generation:
         asked = self._asked.pop(name)
         self._abandoned.pop(name)
         try:
-            answer, attempts = asked.result()
+            paid, earlier = asked.result()
         except PromptTooLong:
             return Generation(name, (), (), "context")
-        self._spending.add(answer, attempts)
+        self._spending.add(paid, earlier)
+        answer = paid.answer
         ids = self._chat.turn_ids(answer.text)
         complete = answer.complete or len(ids) == 1
         kept = tuple(ids if complete else ids[:-1])

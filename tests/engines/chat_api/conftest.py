@@ -1,6 +1,7 @@
 """A real HTTP server that speaks the chat-completions protocol, with a policy behind it and faults on request."""
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -47,6 +48,9 @@ class ChatServer:
     url: str = ""
     faults: list[Fault] = field(default_factory=list)
     """Done to the next requests, in this order, before anything is answered."""
+    answers_left: int | None = None
+    """After so many more answers, `afterwards` is done to every request; None: there is no end."""
+    afterwards: Fault = field(default_factory=lambda: refusal(429, code="insufficient_quota"))
     requests: list[dict[str, Any]] = field(default_factory=list)
     under_way: int = 0
     most_under_way: int = 0
@@ -63,12 +67,21 @@ class ChatServer:
         """Refuse the next requests, as OpenAI does."""
         self.faults += [refusal(status, message, code, **headers)] * times
 
+    def fall_silent(self, after: int) -> None:
+        """Answer so many more requests, then nothing until the test is over."""
+        self.answers_left, self.afterwards = after, Fault(silent=True)
+
     def begin(self, body: dict[str, Any]) -> Fault | None:
         with self.lock:
             self.requests.append(body)
             self.under_way += 1
             self.most_under_way = max(self.most_under_way, self.under_way)
-            return self.faults.pop(0) if self.faults else None
+            if self.faults:
+                return self.faults.pop(0)
+            if self.answers_left == 0:
+                return self.afterwards
+            self.answers_left = self.answers_left and self.answers_left - 1
+            return None
 
     def completion(self, body: dict[str, Any]) -> bytes:
         text, reason = self.reply(body)
@@ -120,6 +133,11 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 64
     chat: ChatServer
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that was killed is no fault of the server."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
 
 @contextmanager
 def _served(reply: Reply) -> Iterator[ChatServer]:
@@ -155,6 +173,12 @@ def serve() -> Iterator[Callable[[Reply], ChatServer]]:
 def server(serve: Callable[[Reply], ChatServer]) -> ChatServer:
     """Answers every conversation with how many messages it has."""
     return serve(lambda body: (f"{len(body['messages'])} messages", "stop"))
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the answers that are paid for are kept."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(autouse=True)

@@ -14,16 +14,18 @@ from tasks.base_policy.loading import load_base_model
 from tasks.engines.chat_api.answers import ChatApiError
 from tasks.engines.chat_api.engine import ChatApiEngine
 from tasks.engines.interface import GenerationRequest, Metered, SamplingSettings
+from tasks.engines.registry import settle
 from tasks.engines.transformers_engine import TransformersEngine
 from tasks.records.schemas import PLAYED_ROLLOUTS
 from tasks.records.tables import validate
 from tasks.rollout_collection.agent_loop import PlaySettings
-from tasks.rollout_collection.config import AgentLimits
+from tasks.rollout_collection.config import AgentLimits, CollectionConfig
 from tasks.rollout_collection.planning import plan_rollouts
 from tasks.rollout_collection.playing import play_rollouts
 from tasks.worlds.interface import Demonstrating, World
 
 SHIPPED = Path(__file__).parents[3] / "data" / "base_policies" / "pocket"
+COLLECTION = CollectionConfig(engine="chat_api")
 SAMPLING = SamplingSettings(temperature=0.0, max_tokens=128, stop_ids=())
 Open = Callable[..., ChatApiEngine]
 
@@ -123,6 +125,35 @@ def test_faults_on_the_way_change_nothing_but_the_count_of_retries(
     assert engine.take_usage().answers == 0
 
 
+def test_a_play_that_failed_goes_on_where_it_was(
+    world: World, chat: ChatFormat, serve: Callable[..., Any], open_engine: Open, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second attempt asks only for what is missing; rows and usage are those of a play that nothing disturbed."""
+    server = serve(recited(world))
+    undisturbed = open_engine(server, prompt_price=2.0)
+    rows, usage = play(world, chat, undisturbed, temperature=0.5), undisturbed.take_usage()
+    settle(COLLECTION, [task.task_id for task in world.tasks("dev")])
+    turns = len(server.requests)
+    server.requests.clear()
+
+    server.answers_left = 5
+    with pytest.raises(ChatApiError, match="quota is used up") as caught:
+        play(world, chat, open_engine(server, prompt_price=2.0, concurrency=1), temperature=0.5)
+    assert caught.value.__notes__ == [
+        "so far: 5 answers, 500 prompt and 50 answer tokens, 0.00 USD, kept for the next run"
+    ]
+    server.requests.clear()
+
+    server.answers_left = None
+    again = open_engine(server, prompt_price=2.0)
+    assert (play(world, chat, again, temperature=0.5), again.take_usage()) == (rows, usage)
+    assert len(server.requests) == turns - 5
+    assert "an earlier attempt had paid for 5 answers, 500 prompt and 50 answer tokens" in capsys.readouterr().out
+    settle(COLLECTION, [task.task_id for task in world.tasks("dev")])
+    play(world, chat, again, temperature=0.5)
+    assert len(server.requests) == 2 * turns - 5, "once the result is written, a new one is played anew"
+
+
 def test_a_wrong_key_ends_the_play_with_one_error_and_closes_all_episodes(
     world: World, chat: ChatFormat, server: Any, open_engine: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,7 +161,9 @@ def test_a_wrong_key_ends_the_play_with_one_error_and_closes_all_episodes(
     engine = open_engine(server, concurrency=1)
     with pytest.raises(ChatApiError, match="refused the key") as caught:
         play(world, chat, engine)
-    assert caught.value.__notes__ == ["so far: 0 answers, 0 prompt and 0 answer tokens, 0.00 USD"]
+    assert caught.value.__notes__ == [
+        "so far: 0 answers, 0 prompt and 0 answer tokens, 0.00 USD, kept for the next run"
+    ]
     assert engine.collect() == []
 
 

@@ -1,9 +1,14 @@
 """The profile `openai` from nothing to the report, every stage by the registry, against a real server."""
 
 import os
+import sqlite3
+import subprocess
+import sys
+import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from shutil import copytree
+from shutil import copytree, ignore_patterns
 from typing import Any
 
 import pytest
@@ -11,6 +16,7 @@ import pytest
 from flows.execution import run_body
 from flows.profile import main as write_profile
 from flows.stages import STAGES
+from tasks.engines.chat_api.paid_answers import PAID_ANSWERS
 from tasks.params import ParamsError, load_params
 from tasks.records.documents import Evaluation, Scores, Selection, read_document
 from tasks.records.layout import Layout
@@ -32,9 +38,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_profile_scores_a_model_and_trains_nothing(
-    project: Path, serve: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+@pytest.fixture
+def server(project: Path, serve: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A model that solves the tasks of a scenario but its last; params.yaml asks it for little."""
     folder = tmp_path_factory.mktemp("world")
     prepare_world_folder(WorldConfig(), folder)
     world: Any = open_world(WorldConfig(), folder)
@@ -61,13 +67,23 @@ def test_the_profile_scores_a_model_and_trains_nothing(
         "evaluation.scenarios": "1",
     }
     assert write_profile(["openai", *(part for name in knobs for part in ("--set", f"{name}={knobs[name]}"))]) == 0
-    params, layout, warm = load_params(project / "params.yaml"), Layout(project), Warm()
+    return server
+
+
+def run_stages(project: Path, *names: str) -> None:
+    """Run these stages for all their keys, in the order of the pipeline."""
+    params, warm = load_params(project / "params.yaml"), Warm()
     try:
         for stage in STAGES:
-            for key in stage.keys(params) if stage.name not in UNVERSIONED else ():
+            for key in stage.keys(params) if stage.name in names else ():
                 run_body(stage, key, project, warm)
     finally:
         warm.close()
+
+
+def test_the_profile_scores_a_model_and_trains_nothing(project: Path, server: Any) -> None:
+    run_stages(project, *(stage.name for stage in STAGES if stage.name not in UNVERSIONED))
+    layout = Layout(project)
 
     assert read_document(layout.selection, Selection).iteration == "i000"
     dev = read_document(layout.evaluation("i000"), Evaluation)
@@ -81,6 +97,40 @@ def test_the_profile_scores_a_model_and_trains_nothing(
     assert scores.usage.cost_usd == pytest.approx(scores.usage.answers * (100 * 2.5 + 10 * 10) / 1e6)
     page = (layout.report / "index.html").read_text()
     assert "gpt-4o-2024-11-20-dated" in page and f"{scores.usage.prompt_tokens:,}" in page
+    _nowhere(server.key, project)
+
+
+def kept_answers(project: Path) -> int:
+    """How many answers are kept for another attempt."""
+    with closing(sqlite3.connect(project / PAID_ANSWERS)) as file:
+        return int(file.execute("SELECT count(*) FROM answers").fetchone()[0])
+
+
+def test_after_a_kill_only_what_is_missing_is_asked_for(project: Path, server: Any) -> None:
+    run_stages(project, "prepare_world", "prepare_policy", "filter_tasks", "evaluate_policy", "select_checkpoint")
+    copytree(project, undisturbed := project / "undisturbed", ignore=ignore_patterns("undisturbed"))
+    os.chdir(undisturbed)
+    server.requests.clear()
+    run_stages(undisturbed, "score")
+    asked = len(server.requests)
+
+    os.chdir(project)
+    server.requests.clear()
+    server.fall_silent(after=asked // 3)
+    command = [sys.executable, "-m", "flows.stage", "score", "test_normal"]
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}) as scoring:
+        while kept_answers(project) < asked // 3:
+            assert scoring.poll() is None
+            time.sleep(0.01)
+        scoring.kill()
+    server.requests.clear()
+    server.answers_left = None
+    run_stages(project, "score")
+    assert len(server.requests) == asked - asked // 3
+    for name in ("test_normal.json", "test_normal_rollouts.parquet"):
+        paths = [folder / "data" / "scores" / name for folder in (project, undisturbed)]
+        assert paths[0].read_bytes() == paths[1].read_bytes(), name
+    assert kept_answers(project) == 0
     _nowhere(server.key, project)
 
 
