@@ -7,13 +7,14 @@ which belongs to policy_update.
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from tasks.base_policy.config import LoraSettings, PolicyConfig
@@ -32,7 +33,7 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerFast":
     """The tokenizer with its chat template. Raises ArtifactError when the folder holds none."""
     from transformers import AutoTokenizer
 
-    _require(folder / "tokenizer_config.json")
+    require(folder / "tokenizer_config.json")
     return AutoTokenizer.from_pretrained(folder, local_files_only=True)  # type: ignore[return-value]
 
 
@@ -43,17 +44,22 @@ def load_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
     """
     from transformers import AutoModelForCausalLM
 
-    _require(folder / "config.json")
+    require(folder / "config.json")
     dtype: torch.dtype = getattr(torch, config.dtype)
-    if config.cpu_threads is not None and device(config).type == "cpu":
-        torch.set_num_threads(config.cpu_threads)
     try:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
     except (OSError, SafetensorError) as error:
         raise ArtifactError(f"{folder}: not a base model ({error}); delete it and run `dvc repro`") from None
+    return freeze_base(model, config).to(device(config))  # type: ignore[arg-type, no-any-return]
+
+
+def freeze_base(model: "PreTrainedModel", config: PolicyConfig) -> "PreTrainedModel":
+    """Neither gradients nor dropout; and the process's number of threads, if `config` computes on a CPU."""
+    if config.cpu_threads is not None and device(config).type == "cpu":
+        torch.set_num_threads(config.cpu_threads)
     model.requires_grad_(False)
     model.train(False)
-    return model.to(device(config))  # type: ignore[arg-type, no-any-return]
+    return model
 
 
 def device(config: PolicyConfig) -> torch.device:
@@ -72,35 +78,57 @@ def trainable_policy(model: nn.Module, config: PolicyConfig, checkpoint: Path | 
     The model stays in evaluation mode: dropout would make the first importance weights differ from 1.
     Raises ValueError, naming tensor or setting, when the checkpoint does not fit, and ArtifactError when it is damaged.
     """
-    if config.trained == "full":
-        policy = model.requires_grad_(True)
-    else:
-        policy = _with_lora(model, config.lora)
+    policy = with_trained_part(model, config)
+    if is_lora(policy):
         _initialise_lora(policy, seed)
     if checkpoint is not None:
         load_weights(policy, checkpoint)
     return policy
 
 
-def load_weights(
-    policy: nn.Module, checkpoint: Path, part_of: Callable[[Tensor, Tensor], Tensor] = lambda found, _: found
-) -> None:
+def with_trained_part(model: nn.Module, config: PolicyConfig) -> nn.Module:
+    """`model` with what `config` trains marked as such; LoRA's matrices are added without values, where W lies."""
+    return model.requires_grad_(True) if config.trained == "full" else _with_lora(model, config.lora)
+
+
+def load_weights(policy: nn.Module, checkpoint: Path) -> None:
     """Copy a checkpoint's weights into `policy`, all or none. Raises ValueError (does not fit) or ArtifactError.
 
-    `part_of(tensor, like)`: what to copy of a tensor into `like`, where a process holds a part of each weight.
+    Of a sharded policy every process reads its own part.
     """
-    if _is_lora(policy):
+    if is_lora(policy):
         _require_equal_settings(policy, checkpoint / ADAPTER_CONFIG)
-    path = weights_file(checkpoint)
+    path, expected = weights_file(checkpoint), trained_tensors(policy)
+    with opened(path) as file, torch.no_grad():
+        _require_fit({name: file.get_slice(name).get_shape() for name in file.keys()}, expected, path)  # noqa: SIM118
+        for name, tensor in expected.items():
+            tensor.copy_(read_tensor(file, name, tensor))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """A safetensors file to read single tensors from. Raises ArtifactError when it is missing or damaged."""
     try:
-        found = load_file(_require(path))
+        with safe_open(require(path), framework="pt") as file:
+            yield file
     except SafetensorError as error:
         raise ArtifactError(f"{path}: damaged safetensors ({error}); delete it and run `dvc repro`") from None
-    expected = trained_tensors(policy)
-    _require_fit(found, expected, path)
-    with torch.no_grad():
-        for name, tensor in expected.items():
-            tensor.copy_(part_of(found[name], tensor))
+
+
+def read_tensor(file: Any, name: str, like: Tensor) -> Tensor:
+    """What `like` holds of a tensor of an `opened` file: all, or this process's part. Typed and laid out alike."""
+    if not hasattr(like, "full_tensor"):
+        return file.get_tensor(name).to(like.device, like.dtype)  # type: ignore[no-any-return]
+    from torch.distributed.tensor import DTensor
+
+    layout: Any = like
+    (chunk,) = layout.__create_chunk_list__()
+    places = zip(chunk.offsets, chunk.sizes, strict=True)
+    part = file.get_slice(name)[tuple(slice(offset, offset + size) for offset, size in places)]
+    part = part.to(like.device, like.dtype)
+    return DTensor.from_local(
+        part, layout.device_mesh, layout.placements, shape=like.shape, stride=like.stride(), run_check=False
+    )
 
 
 def save_policy(policy: nn.Module, folder: Path, weights: dict[str, Tensor] | None = None) -> None:
@@ -111,11 +139,11 @@ def save_policy(policy: nn.Module, folder: Path, weights: dict[str, Tensor] | No
     folder.mkdir(parents=True, exist_ok=True)
     found = trained_tensors(policy) if weights is None else weights
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in found.items()}
-    if _is_lora(policy):
+    if is_lora(policy):
         write_json(folder / ADAPTER_CONFIG, _adapter_settings(policy))
     else:
         write_json(folder / "config.json", json.loads(policy.config.to_json_string()))  # type: ignore[operator, union-attr]
-    name = ADAPTER_WEIGHTS if _is_lora(policy) else FULL_WEIGHTS
+    name = ADAPTER_WEIGHTS if is_lora(policy) else FULL_WEIGHTS
     save_file(tensors, folder / name, metadata={"format": "pt"})
 
 
@@ -127,27 +155,28 @@ def weights_file(folder: Path) -> Path:
 
 def policy_digest(folder: Path) -> str:
     """SHA-256 of the weights file of a checkpoint. Raises ArtifactError when there is none."""
-    return digest(_require(weights_file(folder)))
+    return digest(require(weights_file(folder)))
 
 
 def trained_tensors(policy: nn.Module) -> dict[str, Tensor]:
     """The tensors that a checkpoint holds, by their names in its file (tied ones once); views, not copies."""
     infix = f".{_ADAPTER_NAME}."
-    if _is_lora(policy):
+    if is_lora(policy):
         return {name.replace(infix, "."): weight for name, weight in policy.named_parameters() if ".lora_" in name}
     seen: set[int] = set()
     state = policy.state_dict(keep_vars=True)
     return {name: tensor for name, tensor in state.items() if id(tensor) not in seen and not seen.add(id(tensor))}  # type: ignore[func-returns-value]
 
 
-def _is_lora(policy: nn.Module) -> bool:
+def is_lora(policy: nn.Module) -> bool:
+    """Whether `policy` is a base model with an adapter."""
     return hasattr(policy, "peft_config")
 
 
 def _with_lora(model: nn.Module, settings: LoraSettings) -> nn.Module:
     from peft import LoraConfig, get_peft_model
 
-    if _is_lora(model):
+    if is_lora(model):
         return model
     config = LoraConfig(
         r=settings.rank,
@@ -157,7 +186,11 @@ def _with_lora(model: nn.Module, settings: LoraSettings) -> nn.Module:
         bias="none",
         task_type="CAUSAL_LM",
     )
-    return get_peft_model(model, config, adapter_name=_ADAPTER_NAME)  # type: ignore[arg-type]
+    return get_peft_model(model, config, adapter_name=_ADAPTER_NAME, low_cpu_mem_usage=_is_empty(model))  # type: ignore[arg-type]
+
+
+def _is_empty(model: nn.Module) -> bool:
+    return next(model.parameters()).is_meta
 
 
 def _initialise_lora(policy: nn.Module, seed: int) -> None:
@@ -187,19 +220,20 @@ def _require_equal_settings(policy: nn.Module, path: Path) -> None:
             raise ValueError(f"{path}: {key} is {found[key]}, but the policy in use has {expected[key]}")
 
 
-def _require_fit(found: dict[str, Tensor], expected: dict[str, Tensor], path: Path) -> None:
+def _require_fit(found: dict[str, list[int]], expected: dict[str, Tensor], path: Path) -> None:
     for name, tensor in expected.items():
         if name not in found:
             raise ValueError(f"{path}: does not fit the base model: tensor {name} is missing")
-        if found[name].shape != tensor.shape:
-            shapes = f"{list(found[name].shape)}, the policy in use needs {list(tensor.shape)}"
+        if found[name] != list(tensor.shape):
+            shapes = f"{found[name]}, the policy in use needs {list(tensor.shape)}"
             raise ValueError(f"{path}: does not fit the base model: tensor {name} has shape {shapes}")
     for name in found:
         if name not in expected:
             raise ValueError(f"{path}: does not fit the base model: no place for tensor {name}")
 
 
-def _require(path: Path) -> Path:
+def require(path: Path) -> Path:
+    """`path`, if there is such a file. Raises ArtifactError."""
     if not path.exists():
         raise ArtifactError(f"{path}: missing; run the stage that writes it (`dvc repro`)")
     return path

@@ -4,16 +4,18 @@ The learning-rate schedule is a function of the number of updates and every rand
 and the iteration's key, so this number is all of the scheduler's and generators' state there is.
 """
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
+from torch import Tensor
 
-from tasks.base_policy.loading import save_policy, trained_tensors
+from tasks.base_policy.loading import opened, read_tensor, save_policy, trained_tensors
 from tasks.policy_update.learner import Learner
-from tasks.policy_update.sharding import part_of, whole
-from tasks.records.files import ArtifactError, read_json, replacing, write_json
+from tasks.policy_update.ranks import Ranks
+from tasks.policy_update.sharding import whole
+from tasks.records.files import read_json, replacing, write_json
 
 OPTIMIZER = "optimizer.safetensors"
 PROGRESS = "learner.json"
@@ -25,8 +27,8 @@ def save_learner(learner: Learner, folder: Path) -> None:
 
     All ranks call it (collective): they hold the parts; one of them writes.
     """
-    weights = {name: whole(tensor) for name, tensor in trained_tensors(learner.policy).items()}
-    moments = _moments(learner)
+    weights = _gathered(trained_tensors(learner.policy).items(), learner.ranks)
+    moments = _gathered(_moments(learner), learner.ranks)
     if not learner.ranks.writes:
         return
     with replacing(folder) as temporary:
@@ -43,30 +45,36 @@ def restore_optimizer(learner: Learner, folder: Path) -> None:
     if not (folder / PROGRESS).exists():
         return
     path = folder / OPTIMIZER
-    try:
-        found = load_file(path)
-    except (FileNotFoundError, SafetensorError) as error:
-        raise ArtifactError(f"{path}: missing or damaged ({error}); delete {folder} and run `dvc repro`") from None
     updates: int = read_json(folder / PROGRESS)["updates"]
-    for name, weight in _trained(learner).items():
-        state = {"step": torch.tensor(float(updates), device=weight.device)}
-        for moment in _MOMENTS:
-            tensor = found.get(f"{name}.{moment}")
-            if tensor is None or tensor.shape != weight.shape:
-                raise ValueError(f"{path}: does not fit the policy: tensor {name}.{moment}")
-            state[moment] = part_of(tensor, weight)
-        learner.optimizer.state[weight] = state
+    with opened(path) as file:
+        found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+        for name, weight in _trained(learner).items():
+            state = {"step": torch.tensor(float(updates), device=weight.device)}
+            for moment in _MOMENTS:
+                place = f"{name}.{moment}"
+                if found.get(place) != list(weight.shape):
+                    raise ValueError(f"{path}: does not fit the policy: tensor {place}")
+                state[moment] = read_tensor(file, place, weight)
+            learner.optimizer.state[weight] = state
     learner.updates = updates
 
 
-def _moments(learner: Learner) -> dict[str, torch.Tensor]:
+def _moments(learner: Learner) -> Iterator[tuple[str, Tensor]]:
     """Zeros for a weight that was never stepped: what AdamW itself would start from."""
-    state = learner.optimizer.state
-    return {
-        f"{name}.{moment}": whole(state[weight].get(moment, torch.zeros_like(weight))).cpu().contiguous()
-        for name, weight in _trained(learner).items()
-        for moment in _MOMENTS
-    }
+    for name, weight in _trained(learner).items():
+        state = learner.optimizer.state[weight]
+        for moment in _MOMENTS:
+            yield f"{name}.{moment}", state.get(moment, torch.zeros_like(weight))
+
+
+def _gathered(tensors: Iterable[tuple[str, Tensor]], ranks: Ranks) -> dict[str, Tensor]:
+    """Each whole, in the memory of the writing rank's machine; the others keep none (collective)."""
+    found = {}
+    for name, tensor in tensors:
+        entire = whole(tensor)
+        if ranks.writes:
+            found[name] = entire.cpu().contiguous()
+    return found
 
 
 def _trained(learner: Learner) -> dict[str, torch.nn.Parameter]:

@@ -73,8 +73,13 @@ def prepare_forward(policy: nn.Module, config: UpdateConfig, ranks: Ranks) -> No
         fold_adapter(policy)
     if config.activation_checkpointing:
         checkpoint_activations(policy)
-    if ranks.size > 1 and config.distributed.sharding == "fsdp" and not is_sharded(policy):
+    if shards(config, ranks) and not is_sharded(policy):
         shard(policy, ranks.size, ranks.device, forward_pass, SHARDED_FORWARD)
+
+
+def shards(config: UpdateConfig, ranks: Ranks) -> bool:
+    """Whether each rank holds a part of every weight."""
+    return ranks.size > 1 and config.distributed.sharding == "fsdp"
 
 
 def update(

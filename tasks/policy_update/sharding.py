@@ -63,15 +63,3 @@ def whole(tensor: Tensor) -> Tensor:
     """All of a tensor whose parts lie on the ranks (collective), detached; any other tensor as it is."""
     gather = getattr(tensor, "full_tensor", None)
     return (gather() if gather else tensor).detach()
-
-
-def part_of(value: Tensor, like: Tensor) -> Tensor:
-    """This rank's part of `value`, laid out and typed as `like`; every rank has the whole `value`, so none is sent."""
-    if not hasattr(like, "full_tensor"):
-        return value.to(like)
-    from torch.distributed.tensor import distribute_tensor
-
-    layout: Any = like
-    return distribute_tensor(
-        value.to(like.device, like.dtype), layout.device_mesh, layout.placements, src_data_rank=None
-    )

@@ -8,16 +8,25 @@ from typing import Any
 from torch import nn
 
 from tasks.base_policy.config import PolicyConfig
-from tasks.base_policy.loading import load_base_model, load_weights, trainable_policy
+from tasks.base_policy.empty import allocate, empty_base_model, fill_base
+from tasks.base_policy.loading import load_base_model, load_weights, with_trained_part
 from tasks.configuration import Section
 from tasks.params import Predecessors
 from tasks.policy_update.checkpoint import restore_optimizer
 from tasks.policy_update.config import UpdateConfig
 from tasks.policy_update.frozen import BaseView, BehaviourView
-from tasks.policy_update.learner import Learner, UpdateDiverged, UpdateFigures, make_learner, prepare_forward, update
+from tasks.policy_update.learner import (
+    Learner,
+    UpdateDiverged,
+    UpdateFigures,
+    make_learner,
+    prepare_forward,
+    shards,
+    update,
+)
 from tasks.policy_update.ranks import ALONE, Ranks
 from tasks.policy_update.rollouts import Rollout, read_rollouts
-from tasks.policy_update.sharding import is_sharded, part_of
+from tasks.policy_update.sharding import is_sharded
 from tasks.records.files import ArtifactError
 from tasks.records.layout import Layout
 from tasks.records.schemas import TRAINING_BATCH
@@ -82,14 +91,29 @@ def _load_learner(job: UpdateJob, warm: Warm, ranks: Ranks) -> Learner:
     folder, previous = job.layout.base_policy, job.layout.policy(job.previous.policy)
 
     def load() -> nn.Module:
-        seed = derive_seed(job.seed, "adapter")
-        return trainable_policy(load_base_model(folder, job.policy), job.policy, previous, seed)
+        return load_prepared(folder, job.policy, job.update, ranks)
 
     policy = warm.get("learner_policy", (_fingerprint(folder), job.policy, job.update.activation_checkpointing), load)
     load_weights(policy, previous)
     learner = make_learner(policy, job.update, ranks)
     restore_optimizer(learner, previous)
     return learner
+
+
+def load_prepared(folder: Path, policy: PolicyConfig, update: UpdateConfig, ranks: Ranks) -> nn.Module:
+    """The base model with its trained part, ready to compute as `update` says, before a checkpoint's weights.
+
+    Ranks that share one model build it empty, shard it, and then read their parts of its files.
+    """
+    if not shards(update, ranks):
+        model = with_trained_part(load_base_model(folder, policy), policy)
+        prepare_forward(model, update, ranks)
+        return model
+    model = with_trained_part(empty_base_model(folder, policy), policy)
+    prepare_forward(model, update, ranks)
+    allocate(model, ranks.device)
+    fill_base(model, folder, quiet=not ranks.writes)
+    return model
 
 
 def _fingerprint(folder: Path) -> tuple[tuple[str, int, int], ...]:
@@ -126,7 +150,7 @@ def as_checkpoint(policy: nn.Module, behaviour: Path, present: Path) -> Iterator
 
 
 def _switch(policy: Any, folder: Path) -> None:
-    load_weights(policy, folder, part_of)
+    load_weights(policy, folder)
     if is_sharded(policy):
         policy.reshard()  # what it holds gathered since the last pass is of the weights before
 
@@ -139,6 +163,5 @@ def _without_adapter(policy: nn.Module) -> Iterator[nn.Module]:
 
 @contextmanager
 def _separate_base(job: UpdateJob, ranks: Ranks) -> Iterator[nn.Module]:
-    base = load_base_model(job.layout.base_policy, job.policy)
-    prepare_forward(base, job.update, ranks)
-    yield base
+    base = load_prepared(job.layout.base_policy, job.policy, job.update, ranks)
+    yield base.requires_grad_(False)

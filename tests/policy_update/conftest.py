@@ -43,14 +43,21 @@ def make_rollouts() -> Callable[..., list[Rollout]]:
     return _rollouts
 
 
-def _policy(base: Path, trained: str = "lora", dtype: str = "float32", *, shaken: bool = True) -> torch.nn.Module:
-    """A policy; shaken: moved away from the base, as after some training."""
-    config = PolicyConfig(trained=trained, dtype=dtype, lora=LoraSettings(rank=4, alpha=8), device="cpu")
+def policy_config(trained: str, dtype: str) -> PolicyConfig:
+    return PolicyConfig(trained=trained, dtype=dtype, lora=LoraSettings(rank=4, alpha=8), device="cpu")
+
+
+def _policy(
+    base: Path, trained: str = "lora", dtype: str = "float32", *, shaken: bool = True, moved: float = 0.0
+) -> torch.nn.Module:
+    """A policy; shaken: away from the base, as after some training; moved: by so much more, as after a few steps."""
+    config = policy_config(trained, dtype)
     policy = trainable_policy(load_base_model(base, config), config, None, seed=3)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for tensor in trained_tensors(policy).values():
-            tensor.add_(0.1 * shaken * torch.randn(tensor.shape, generator=generator))
+    for seed, size in ((1, 0.1 * shaken), (5, moved)):
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for tensor in trained_tensors(policy).values():
+                tensor.add_(size * torch.randn(tensor.shape, generator=generator))
     return policy
 
 

@@ -63,16 +63,17 @@ def make_job(layout: Layout, params: Params) -> UpdateJob:
 def together(base: Path, make_rollouts: MakeRollouts, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which two ranks left what they made (one start of processes for all tests)."""
     out = tmp_path_factory.mktemp("together")
-    learner = make_learner(two_ranks.make_policy(base), UpdateConfig.model_validate(two_ranks.RESUMED))
+    config = UpdateConfig.model_validate(two_ranks.RESUMED)
+    learner = make_learner(two_ranks.make_policy(base, ALONE, config), config)
     two_ranks.train(learner, make_rollouts(10, 1))
     save_learner(learner, out / "half_on_one")
     params = job_params()
     layout = prepare(out / "project", base, params, {"i001": make_rollouts(11)})
     (out / "job.json").write_text(make_job(layout, params).model_dump_json())
-    config = LaunchConfig(
+    launch = LaunchConfig(
         1, 1, 2, run_id="test", rdzv_backend="c10d", rdzv_endpoint="localhost:0", local_addr="localhost", max_restarts=0
     )
-    elastic_launch(config, sys.executable)(str(HERE / "two_ranks.py"), str(base), str(out))
+    elastic_launch(launch, sys.executable)(str(HERE / "two_ranks.py"), str(base), str(out))
     return out
 
 
@@ -123,6 +124,14 @@ def test_a_checkpoint_of_two_ranks_resumes_on_one_and_the_other_way_round(
     for folder in results.values():
         assert difference(load_file(folder / "adapter_model.safetensors"), expected) < 1e-4
         assert (folder / "learner.json").read_bytes() == (results["one, one"] / "learner.json").read_bytes()
+
+
+def test_full_weights_read_in_parts_and_written_again_have_the_same_bytes(
+    base: Path, together: Path, tmp_path: Path
+) -> None:
+    config = UpdateConfig()
+    save_learner(make_learner(two_ranks.make_policy(base, ALONE, config, "full"), config), tmp_path / "one")
+    assert digest(together / "full_on_two") == digest(tmp_path / "one")
 
 
 def test_every_rank_tells_the_same_of_a_loss_that_is_no_number(together: Path) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from conftest import _policy as make_policy
+from conftest import _policy as make_whole_policy
 from conftest import _rollouts as make_rollouts
+from conftest import policy_config
 from torch import nn
 
 from tasks.base_policy.loading import load_weights, save_policy, trained_tensors
@@ -25,7 +26,7 @@ from tasks.policy_update.rank import run_rank
 from tasks.policy_update.ranks import ALONE, Ranks, joined_ranks
 from tasks.policy_update.rollouts import Rollout
 from tasks.policy_update.sharding import whole
-from tasks.policy_update.training import UpdateJob, as_checkpoint
+from tasks.policy_update.training import UpdateJob, as_checkpoint, load_prepared
 
 CASES: dict[str, dict[str, Any]] = {
     "fsdp": {},
@@ -42,6 +43,17 @@ CASES: dict[str, dict[str, Any]] = {
 RESUMED = {"minibatch": 4, "tokens_per_pack": 40, "learning_rate": 1e-2}
 
 
+def make_policy(
+    base: Path, ranks: Ranks, config: UpdateConfig, trained: str = "lora", dtype: str = "float32", **how: Any
+) -> nn.Module:
+    """The policy of conftest.py, loaded from files as an update does: of several ranks each reads its parts."""
+    policy = load_prepared(base, policy_config(trained, dtype), config, ranks)
+    with tempfile.TemporaryDirectory() as folder:
+        save_policy(make_whole_policy(base, trained, dtype, **how), Path(folder))
+        load_weights(policy, Path(folder))
+    return policy
+
+
 def case_gradients(base: Path, case: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
     """Figures and gradients of 11 rollouts in packs of 40 positions, after the policy moved away from the old one."""
     settings: dict[str, Any] = {
@@ -54,16 +66,11 @@ def case_gradients(base: Path, case: dict[str, Any], ranks: Ranks) -> dict[str, 
     dtype = case.get("dtype", "float32")
     rollouts = make_rollouts(11)[: case.get("count")]
     packs = pack_rollouts(rollouts, range(len(rollouts)), config.tokens_per_pack, torch.device("cpu"), ranks)
-    before = make_learner(make_policy(base, trained, dtype), config, ranks).policy
+    before = make_policy(base, ranks, config, trained, dtype)
     with tempfile.TemporaryDirectory() as folder:
         view = behaviour_view(base, trained, before, Path(folder)) if case.get("stale") else None
         frozen = freeze(before, packs, rollouts, config, 0.7, None, ranks, view)
-    moved = make_policy(base, trained, dtype)
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for tensor in trained_tensors(moved).values():
-            tensor.add_(0.01 * torch.randn(tensor.shape, generator=generator))
-    policy = make_learner(moved, config, ranks).policy
+    policy = make_policy(base, ranks, config, trained, dtype, moved=0.01)
     figures = accumulate_gradients(policy, packs, rollouts, frozen, config, 8, 0.7, ranks)
     found = {name: whole(weight.grad) for name, weight in policy.named_parameters() if weight.grad is not None}
     old = frozen.old + (frozen.behaviour or [])
@@ -73,15 +80,16 @@ def case_gradients(base: Path, case: dict[str, Any], ranks: Ranks) -> dict[str, 
 def behaviour_view(base: Path, trained: str, before: nn.Module, folder: Path) -> BehaviourView:
     """Of `before`, as the unshaken policy was."""
     for name, shaken in (("behaviour", False), ("present", True)):
-        save_policy(make_policy(base, trained, shaken=shaken), folder / name)
+        save_policy(make_whole_policy(base, trained, shaken=shaken), folder / name)
     return lambda: as_checkpoint(before, folder / "behaviour", folder / "present")
 
 
 def resumed(base: Path, folder: Path, ranks: Ranks = ALONE) -> Learner:
     """The learner of `folder`, on these ranks."""
-    policy = make_policy(base)
+    config = UpdateConfig.model_validate(RESUMED)
+    policy = make_policy(base, ranks, config)
     load_weights(policy, folder)
-    learner = make_learner(policy, UpdateConfig.model_validate(RESUMED), ranks)
+    learner = make_learner(policy, config, ranks)
     restore_optimizer(learner, folder)
     return learner
 
@@ -92,7 +100,7 @@ def train(learner: Learner, rollouts: list[Rollout]) -> None:
 
 def diverge(base: Path, ranks: Ranks) -> str:
     """The error of an update on a policy with a weight that is no number."""
-    policy = make_policy(base)
+    policy = make_whole_policy(base)
     with torch.no_grad():
         next(iter(trained_tensors(policy).values()))[0, 0] = float("nan")
     try:
@@ -110,9 +118,12 @@ def main(base: Path, out: Path) -> None:
             warnings.simplefilter("ignore")
         results = {name: case_gradients(base, case, ranks) for name, case in CASES.items()}
         (out / f"diverged_{ranks.rank}.txt").write_text(diverge(base, ranks))
-        learner = make_learner(make_policy(base), UpdateConfig.model_validate(RESUMED), ranks)
+        resumed_config = UpdateConfig.model_validate(RESUMED)
+        learner = make_learner(make_policy(base, ranks, resumed_config), resumed_config, ranks)
         train(learner, make_rollouts(10, 1))
         save_learner(learner, out / "half_on_two")
+        full = UpdateConfig.model_validate({"distributed": {"ranks": 2}})
+        save_learner(make_learner(make_policy(base, ranks, full, "full"), full, ranks), out / "full_on_two")
         learner = resumed(base, out / "half_on_one", ranks)
         train(learner, make_rollouts(9, 2))
         save_learner(learner, out / "whole_on_two")
