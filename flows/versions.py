@@ -7,6 +7,7 @@ one digest per stage; each stage's digest is a DVC parameter of it, and the vers
 """
 
 import ast
+import gc
 import hashlib
 import json
 import re
@@ -100,7 +101,7 @@ def _imports(file: Path, name: str) -> tuple[str, ...]:
     """Names that `file` imports anywhere, functions included, or spells as strings (what registries import late)."""
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
     names: list[str] = []
-    for node in ast.walk(ast.parse(file.read_bytes(), str(file))):
+    for node in ast.walk(_parsed(file)):
         match node:
             case ast.Import():
                 names += [alias.name for alias in node.names]
@@ -109,6 +110,19 @@ def _imports(file: Path, name: str) -> tuple[str, ...]:
             case ast.Constant(value=str(text)) if found := _MODULE_NAME.fullmatch(text.partition(":")[0]):
                 names.append(found.group())
     return tuple(names)
+
+
+def _parsed(file: Path) -> ast.Module:
+    """The file's syntax tree. Up to Python 3.12, parsing fails with a SystemError (AST constructor recursion depth
+    mismatch) when garbage collection gives way to another thread that parses, and Prefect has threads.
+    """
+    source, collects = file.read_bytes(), gc.isenabled()
+    gc.disable()
+    try:
+        return ast.parse(source, str(file))
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _from_import(node: ast.ImportFrom, package: str) -> list[str]:

@@ -1,14 +1,20 @@
 """The code version must move with every file that a stage runs, and with no other one."""
 
+import ast
+import gc
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from flows.stages import STAGES, Stage
-from flows.versions import SHELL, code_version, stage_files, stage_version
+from flows.versions import SHELL, _parsed, code_version, stage_files, stage_version
 from tasks.params import Params, evaluated_keys, load_params, previous_map
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,3 +112,33 @@ def test_every_stage_has_a_version_under_the_default_parameters() -> None:
     params = load_params(ROOT / "params.yaml")
     versions = {stage.name: stage_version(stage, params, ROOT) for stage in STAGES}
     assert len(set(versions.values())) == len(STAGES)
+
+
+@pytest.fixture
+def waiting_collector() -> Iterator[None]:
+    """Garbage collection that gives way to other threads, and comes often."""
+    before = gc.get_threshold()
+    gc.set_threshold(500)
+    gc.callbacks.append(give_way)
+    yield
+    gc.callbacks.remove(give_way)
+    gc.set_threshold(*before)
+
+
+def give_way(phase: str, info: dict[str, int]) -> None:
+    time.sleep(0)
+
+
+def test_another_thread_may_parse_at_the_same_time(waiting_collector: None) -> None:
+    """Python up to 3.12 then fails with a SystemError."""
+    file = ROOT / "tasks" / "engines" / "vllm_server" / "engine.py"
+
+    def parse(times: int) -> None:
+        for _ in range(times):
+            with suppress(SystemError):
+                ast.parse(file.read_bytes())
+
+    with ThreadPoolExecutor(1) as other:
+        parsing = other.submit(parse, 200)
+        while not parsing.done():
+            _parsed(file)
