@@ -35,6 +35,7 @@ RESTART_S = 5.0
 STOP_RUNS_S = 20
 SETTINGS = {
     **QUIET,
+    "PREFECT_CLIENT_MAX_RETRIES": "5",  # a minute: longer than a server that died takes to be there again
     "PREFECT_WORKER_QUERY_SECONDS": "3",
     "PREFECT_WORKER_PREFETCH_SECONDS": "30",  # a run starts its process so early, and then waits for its time
     "PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1",

@@ -8,6 +8,7 @@ DVC's own reproduce loop decides what runs and writes dvc.lock, so `dvc repro` a
 import argparse
 import os
 import sys
+from concurrent.futures import Future
 from pathlib import Path
 
 from flows.checkout_lock import CheckoutBusy, checkout_lock
@@ -65,17 +66,26 @@ def run_pipeline(root: Path, targets: list[str], *, sequential: bool = False) ->
 def _run_flow(root: Path, targets: list[str], sequential: bool) -> dict[str, Outcome]:
     from prefect import flow
 
+    from flows.run_artifacts import SERVER_FAULTS
     from flows.warm_run import bring_up_to_date, final_state
 
-    outcomes: dict[str, Outcome] = {}
+    done: Future[dict[str, Outcome]] = Future()
 
     @flow(name="pipeline", flow_run_name=_run_name(root, targets), validate_parameters=False)
     def pipeline() -> object:
-        outcomes.update(bring_up_to_date(root, targets, sequential=sequential))
-        return final_state(outcomes)
+        try:
+            done.set_result(bring_up_to_date(root, targets, sequential=sequential))
+        except PipelineFailed as failure:
+            done.set_exception(failure)
+        return final_state(done.result())
 
-    pipeline()
-    return outcomes
+    try:
+        pipeline()
+    except SERVER_FAULTS as error:
+        if not done.done():
+            raise
+        print(f"flows.pipeline: the Prefect server was not told how the run ended ({error})", file=sys.stderr)
+    return done.result()
 
 
 def _run_name(root: Path, targets: list[str]) -> str:

@@ -1,12 +1,13 @@
 """What a flow run shows in Prefect's UI besides its task runs: progress, the outcome of its stages, the scores.
 
-A server that is down must not stop a run that DVC can finish, so what can't be told is left out. Imports Prefect:
-import this module late.
+A server that is down must not stop a run that DVC can finish, so what can't be told is left out, and after the first
+report that failed nothing more is told. Imports Prefect: import this module late.
 """
 
+import sys
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,36 +20,58 @@ from flows.stages import SCORED_SPLITS
 from tasks.records.documents import Scores, read_document
 from tasks.records.layout import Layout
 
+SERVER_FAULTS = (HTTPError, PrefectException, OSError)
+"""What a call of Prefect's client raises, once it has tried often enough, when the server is down."""
 
-class Progress:
-    """How many of `total` stages are done, as a progress artifact. Outside a flow run it does nothing."""
 
-    def __init__(self, total: int) -> None:
+class RunPage:
+    """The artifacts of the flow run that it is made in."""
+
+    def __init__(self, total: int | None) -> None:
+        """`total`: how many stages there are, for the progress bar; None: without one."""
         self._total = total
         self._done = 0
-        self._artifact: Any = None
-        with _server_may_be_down():
-            self._artifact = create_progress_artifact(0.0, key="pipeline-progress", description=f"{total} stages")
+        self._bar: Any = None
+        self.server_answers = True
+        """False after a report failed."""
+        if total is not None:
+            with self._report():
+                self._bar = create_progress_artifact(0.0, key="pipeline-progress", description=f"{total} stages")
 
     def advance(self, stage: str) -> None:
         """`stage` is done."""
         self._done += 1
-        if self._artifact is not None:
-            with _server_may_be_down():
+        if self._bar is not None and self._total and self.server_answers:
+            with self._report():
                 update_progress_artifact(
-                    self._artifact,
+                    self._bar,
                     min(100.0, 100.0 * self._done / self._total),
                     description=f"{self._done} of {self._total} stages; last: {stage}",
                 )
 
+    def show_outcomes(self, outcomes: Mapping[str, Outcome]) -> None:
+        """A table: for each task, how many of its stages ran, came from the run cache, or were up to date."""
+        if outcomes and self.server_answers:
+            with self._report():
+                create_table_artifact(
+                    outcome_rows(outcomes), key="pipeline-stages", description="what became of each stage"
+                )
 
-def show_outcomes(outcomes: Mapping[str, Outcome]) -> None:
-    """A table: for each task, how many of its stages ran, came from the run cache, or were up to date."""
-    if outcomes:
-        with _server_may_be_down():
-            create_table_artifact(
-                outcome_rows(outcomes), key="pipeline-stages", description="what became of each stage"
-            )
+    def show_scores(self, root: Path) -> None:
+        """A table of TGC and SGC on both test splits, once both are there."""
+        layout = Layout(root)
+        if self.server_answers and all(layout.score(split).exists() for split in SCORED_SPLITS):
+            rows = [_score_row(read_document(layout.score(split), Scores)) for split in SCORED_SPLITS]
+            with self._report():
+                create_table_artifact(rows, key="pipeline-scores", description="TGC and SGC in percent")
+
+    @contextmanager
+    def _report(self) -> Iterator[None]:
+        try:
+            yield
+        except SERVER_FAULTS as error:
+            self.server_answers = False
+            print(f"the Prefect server does not answer ({error}); the run goes on without it", file=sys.stderr)
 
 
 def outcome_rows(outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
@@ -60,15 +83,6 @@ def outcome_rows(outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
     return [{"task": task, **{kind: count[kind] for kind in kinds}} for task, count in counts.items()]
 
 
-def show_scores(root: Path) -> None:
-    """A table of TGC and SGC on both test splits, once both are there."""
-    layout = Layout(root)
-    if all(layout.score(split).exists() for split in SCORED_SPLITS):
-        rows = [_score_row(read_document(layout.score(split), Scores)) for split in SCORED_SPLITS]
-        with _server_may_be_down():
-            create_table_artifact(rows, key="pipeline-scores", description="TGC and SGC in percent")
-
-
 def _score_row(scores: Scores) -> dict[str, Any]:
     figures = {
         "TGC": scores.tgc,
@@ -78,7 +92,3 @@ def _score_row(scores: Scores) -> dict[str, Any]:
     }
     rounded = {name: round(value, 1) for name, value in figures.items()}
     return {"split": scores.split, "policy of iteration": scores.iteration, **rounded}
-
-
-def _server_may_be_down() -> suppress:
-    return suppress(HTTPError, PrefectException, OSError)

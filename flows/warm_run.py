@@ -14,7 +14,7 @@ from flows.dvc_seam import Attempt, Outcome, reproduce, summary
 from flows.execution import run_body
 from flows.player import PLAYED, IsDue, Player, can_overlap
 from flows.prefect_tasks import stage_task
-from flows.run_artifacts import Progress, show_outcomes, show_scores
+from flows.run_artifacts import RunPage
 from flows.stages import STAGES, find_stage, stage_label
 from tasks.params import load_params
 from tasks.records.layout import Layout
@@ -30,7 +30,7 @@ def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False
     warm, params = Warm(), load_params(root / "params.yaml")
     tasks = {stage.name: stage_task(stage, params, root) for stage in STAGES}
     player = None if sequential or not can_overlap(params) else Player(root)
-    progress = None if targets else Progress(sum(len(stage.keys(params)) for stage in STAGES))
+    page = RunPage(None if targets else sum(len(stage.keys(params)) for stage in STAGES))
 
     def run(name: str, key: str) -> None:
         from tasks.lineage.stage import record_stage
@@ -43,12 +43,11 @@ def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False
         record_stage(context, name)
 
     def around(name: str, key: str, attempt: Attempt) -> None:
-        if name in tasks:
+        if name in tasks and page.server_answers:
             tasks[name](stage_label(name, key), attempt)
         else:
             attempt()
-        if progress:
-            progress.advance(stage_label(name, key))
+        page.advance(stage_label(name, key))
 
     def beside(name: str, key: str, is_due: IsDue) -> None:
         if player is not None and name == "update_policy":
@@ -60,8 +59,8 @@ def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False
         if player is not None:
             player.close()
         warm.close()
-    show_outcomes(outcomes)
-    show_scores(root)
+    page.show_outcomes(outcomes)
+    page.show_scores(root)
     return outcomes
 
 

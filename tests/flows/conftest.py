@@ -54,11 +54,17 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
     )
 
 
-@pytest.fixture
-def python(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run Python in the project's folder. Prefect's database, which takes 7 s to make, is shared by all tests."""
+@pytest.fixture(scope="session")
+def python_in(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Run]:
+    """Run Python in a folder. Prefect's database, which takes 7 s to make, is shared by all tests."""
     home = str(tmp_path_factory.getbasetemp() / "prefect")
-    return lambda *arguments, **environment: run(project, *arguments, PREFECT_HOME=home, **environment)
+    return lambda folder: lambda *arguments, **environment: run(folder, *arguments, PREFECT_HOME=home, **environment)
+
+
+@pytest.fixture
+def python(project: Path, python_in: Callable[[Path], Run]) -> Run:
+    """Run Python in the project's folder."""
+    return python_in(project)
 
 
 @pytest.fixture(scope="session")
