@@ -12,10 +12,10 @@ from tasks.policy_update.config import UpdateConfig
 from tasks.policy_update.frozen import Frozen
 from tasks.policy_update.logprobs import token_figures
 from tasks.policy_update.losses import clipped_objective, k3, mean_by_rollout, sum_by_rollout
-from tasks.policy_update.packing import Pack
+from tasks.policy_update.packing import Pack, pack_rollouts
 from tasks.policy_update.ranks import ALONE, Ranks
 from tasks.policy_update.rollouts import Rollout
-from tasks.policy_update.sharding import backward_in_step, is_sharded
+from tasks.policy_update.sharding import backward_in_step, is_sharded, whole
 from tasks.policy_update.side_by_side import side_by_side
 
 
@@ -83,6 +83,32 @@ def accumulate_gradients(
         total.add_up_over(ranks, len(rollouts))
     total.kl /= total.rollouts
     return total
+
+
+def without_finite_gradient(
+    policy: nn.Module,
+    chosen: Sequence[int],
+    rollouts: Sequence[Rollout],
+    frozen: Frozen,
+    config: UpdateConfig,
+    nominal: int,
+    temperature: float,
+    ranks: Ranks,
+) -> list[int]:
+    """Those of the `chosen` rollouts whose gradient alone has no finite norm; of several ranks, who share it, one each.
+
+    For the error of an update that has failed: a pass of its own for every rollout. Leaves no gradient behind.
+    """
+    trained = [weight for weight in policy.parameters() if weight.requires_grad]
+    marks = torch.zeros(len(rollouts))
+    policy.zero_grad(set_to_none=True)
+    for pack in pack_rollouts(rollouts, chosen, 1, trained[0].device, ranks):
+        accumulate_gradients(policy, [pack], rollouts, frozen, config, nominal, temperature, ranks)
+        norm = whole(nn.utils.get_total_norm([weight.grad for weight in trained if weight.grad is not None]))
+        if not pack.spare and not norm.isfinite():
+            marks[list(pack.rollouts)] = 1
+        policy.zero_grad(set_to_none=True)
+    return [int(row) for row in ranks.sum(marks).nonzero().flatten()]
 
 
 def _backward_apart(

@@ -18,7 +18,7 @@ from tasks.policy_update.activation_checkpointing import checkpoint_activations
 from tasks.policy_update.attention import use_packed_attention
 from tasks.policy_update.config import UpdateConfig
 from tasks.policy_update.frozen import BaseView, BehaviourView, Frozen, freeze
-from tasks.policy_update.gradients import StepFigures, accumulate_gradients
+from tasks.policy_update.gradients import StepFigures, accumulate_gradients, without_finite_gradient
 from tasks.policy_update.logprobs import SHARDED_FORWARD, forward_pass
 from tasks.policy_update.lora_forward import fold_adapter
 from tasks.policy_update.packing import pack_rollouts
@@ -103,14 +103,20 @@ def update(
     packs = pack_rollouts(rollouts, range(len(rollouts)), config.tokens_per_pack, _device(learner.policy), ranks)
     frozen = freeze(learner.policy, packs, rollouts, config, temperature, base_view, ranks, behaviour_view)
     minibatches = list(_minibatches(len(rollouts), config, seed))
+    nominal = config.minibatch or len(rollouts)
     steps: list[StepFigures] = []
     with tqdm(
         total=sum(map(len, minibatches)), desc=name, unit="rollout", leave=False, disable=not ranks.writes
     ) as bar:
         for minibatch in minibatches:
-            step = _step(learner, rollouts, minibatch, frozen, config, temperature)
+            step = _step(learner, rollouts, minibatch, frozen, config, nominal, temperature)
             steps.append(step)
-            _require_finite(step, f"minibatch {len(steps)} of {len(minibatches)}", minibatch, rollouts)
+            if not _is_finite(step):
+                rows = step.not_finite or without_finite_gradient(
+                    learner.policy, minibatch, rollouts, frozen, config, nominal, temperature, ranks
+                )
+                place = f"minibatch {len(steps)} of {len(minibatches)}"
+                raise UpdateDiverged(_explained(step, place, rows or minibatch, rollouts))
             if step.kl > config.max_kl:
                 break
             bar.update(len(minibatch))
@@ -146,12 +152,12 @@ def _step(
     minibatch: list[int],
     frozen: Frozen,
     config: UpdateConfig,
+    nominal: int,
     temperature: float,
 ) -> StepFigures:
     """Gradient of one minibatch and, unless its KL is over the limit, one optimizer step."""
     ranks = learner.ranks
     packs = pack_rollouts(rollouts, minibatch, config.tokens_per_pack, _device(learner.policy), ranks)
-    nominal = config.minibatch or len(rollouts)
     learner.optimizer.zero_grad(set_to_none=True)
     figures = accumulate_gradients(learner.policy, packs, rollouts, frozen, config, nominal, temperature, ranks)
     trained = [weight for group in learner.optimizer.param_groups for weight in group["params"]]
@@ -168,13 +174,11 @@ def _is_finite(figures: StepFigures) -> bool:
     return math.isfinite(figures.loss) and math.isfinite(figures.grad_norm)
 
 
-def _require_finite(figures: StepFigures, place: str, minibatch: Sequence[int], rollouts: Sequence[Rollout]) -> None:
-    """Name what was trained on: the rollouts whose own objective broke, or all of the minibatch if each is finite."""
-    if _is_finite(figures):
-        return
-    names = [rollouts[row].name or f"row {row}" for row in sorted(figures.not_finite or minibatch)]
+def _explained(figures: StepFigures, place: str, rows: Sequence[int], rollouts: Sequence[Rollout]) -> str:
+    """With the rollouts that broke it: by their own objective, else by their own gradient, else the whole minibatch."""
+    names = [rollouts[row].name or f"row {row}" for row in sorted(rows)]
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-    raise UpdateDiverged(
+    return (
         f"{place}: loss {figures.loss}, gradient norm {figures.grad_norm}, from {shown}; nothing was saved. "
         "Lower update.learning_rate or update.max_grad_norm, or look for a damaged checkpoint"
     )

@@ -7,11 +7,14 @@ Both sides get the same old log-probs and advantages and make the same gradients
 one minibatch). Optimizer steps and sampling are left out on both sides.
 
 Speed: both in one process, taking turns; each at its own fastest setting, found in a first round: TRL's micro-batch
-and threads (without activation checkpointing; its default has it), for the learner packs of 2,048 or 4,096 positions.
+and threads (without activation checkpointing; its default has it), for the learner the size of its packs. TRL's head is
+chunked as the learner's is (`add_fused_lm_head`, its default), but runs on all tokens of a completion. Its kernels for
+GPUs (Triton, Liger, padding-free rows with flash-attention) do not run here, on either side.
 Tokens are those of the rollouts, without padding. Memory: each side in a process of its own, at the same setting as
 for speed; what is counted is the highest resident size during one pass over all rollouts minus the resident size before
-it, when model, trainer and rollouts are there and one small minibatch has warmed up allocator and kernels. `lean`
-is that of TRL with micro-batches of one rollout and activation checkpointing.
+it, when model, trainer and rollouts are there and one small minibatch has warmed up allocator and kernels. `trl_lean`
+is that of TRL with micro-batches of one rollout and activation checkpointing, `learner_lean` that of the learner with
+packs of one rollout, one at a time, and activation checkpointing.
 """
 
 import argparse
@@ -45,12 +48,14 @@ FOLDER = Path(__file__).parents[2] / ".loopline" / "environments" / "benchmark-t
 MINIBATCH, ROUNDS = 40, 3
 CORES = os.cpu_count() or 1
 CPU = torch.device("cpu")
+SIDES = ("learner", "trl", "learner_lean", "trl_lean")
 Pass = Callable[[Sequence[Rollout], Sequence[Tensor]], None]
 
 
-def config(tokens: int) -> UpdateConfig:
+def config(tokens: int, checkpointing: bool = False) -> UpdateConfig:
     """Symmetric clipping, since TRL has no other."""
     settings = {"tokens_per_pack": tokens, "fold_adapter": True, "minibatch": MINIBATCH}
+    settings["activation_checkpointing"] = checkpointing
     return UpdateConfig.model_validate({**settings, "loss": {"clip_epsilon": 0.1, "lower_bound": "symmetric"}})
 
 
@@ -60,11 +65,12 @@ def old_logprobs(make_policy: Callable[[], nn.Module], rollouts: Sequence[Rollou
     return freeze(policy, packs, rollouts, config(2048), 1.0, None).old
 
 
-def learner_side(policy: nn.Module, tokens: int) -> Pass:
-    settings, policy = config(tokens), make_learner(policy, config(tokens)).policy
+def learner_side(policy: nn.Module, tokens: int, checkpointing: bool = False, threads: int = 1) -> Pass:
+    settings = config(tokens, checkpointing)
+    policy = make_learner(policy, settings).policy
 
     def backward(rollouts: Sequence[Rollout], old: Sequence[Tensor]) -> None:
-        torch.set_num_threads(1)
+        torch.set_num_threads(threads)  # as many packs at a time as there are cores for
         packs = pack_rollouts(rollouts, range(len(rollouts)), tokens, CPU)
         frozen = Frozen(list(old), None, 0.0)
         accumulate_gradients(policy, packs, rollouts, frozen, settings, MINIBATCH, 1.0)
@@ -99,12 +105,12 @@ def gradient(policy: nn.Module) -> Tensor:
 
 
 def measure_speed(name: str, rollouts: list[Rollout], old: list[Tensor]) -> dict[str, Any]:
-    make_policy = WORKLOADS[name][0]
-    ours = {tokens: make_policy() for tokens in (2048, 4096)}
+    work = WORKLOADS[name]
+    ours = {tokens: work.policy() for tokens in work.packs}
     runs = {tokens: learner_side(policy, tokens) for tokens, policy in ours.items()}
-    theirs = {(batch, threads): make_policy() for batch in (4, 10, 40) for threads in {1, CORES}}
+    theirs = {(batch, threads): work.policy() for batch in work.micro_batches for threads in {1, CORES}}
     trl_runs = {key: trl_side(policy, *key, False) for key, policy in theirs.items()}
-    part, part_old = rollouts[:MINIBATCH], old[:MINIBATCH]
+    part, part_old = rollouts[: work.tried_on], old[: work.tried_on]
     tokens = min(runs, key=lambda key: _best(ours[key], runs[key], part, part_old))
     key = min(trl_runs, key=lambda key: _best(theirs[key], trl_runs[key], part, part_old))
     ours_gradient, trl_gradient = gradient(ours[tokens]), gradient(theirs[key])
@@ -130,14 +136,15 @@ def _best(policy: nn.Module, run: Pass, rollouts: Sequence[Rollout], old: Sequen
 
 def measure_memory(name: str, side: str, setting: dict[str, Any], rollouts: list[Rollout], old: list[Tensor]) -> float:
     """MiB above what was resident before the pass."""
-    policy = WORKLOADS[name][0]()
-    if side == "learner":
-        run = learner_side(policy, setting["learner_tokens_per_pack"])
-    elif side == "trl":
-        run = trl_side(policy, setting["trl_micro_batch"], setting["trl_threads"], False)
-    else:
-        run = trl_side(policy, 1, setting["trl_threads"], True)
-    small = sorted(range(len(rollouts)), key=lambda row: rollouts[row].length)[:MINIBATCH]
+    policy = WORKLOADS[name].policy()
+    sides: dict[str, Callable[[], Pass]] = {
+        "learner": lambda: learner_side(policy, setting["learner_tokens_per_pack"]),
+        "learner_lean": lambda: learner_side(policy, 1, checkpointing=True, threads=CORES),
+        "trl": lambda: trl_side(policy, setting["trl_micro_batch"], setting["trl_threads"], False),
+        "trl_lean": lambda: trl_side(policy, 1, setting["trl_threads"], True),
+    }
+    run = sides[side]()
+    small = sorted(range(len(rollouts)), key=lambda row: rollouts[row].length)[: WORKLOADS[name].tried_on]
     pass_over(policy, run, [rollouts[row] for row in small], [old[row] for row in small])
     Path("/proc/self/clear_refs").write_text("5")  # the highest resident size starts anew (proc(5))
     before = _resident("VmRSS")
@@ -164,23 +171,23 @@ def child(*arguments: str) -> Any:
 
 
 def measure(name: str, folder: Path) -> dict[str, Any]:
-    make_policy, make_rollouts = WORKLOADS[name]
-    rollouts = make_rollouts()
+    work = WORKLOADS[name]
+    rollouts = work.rollouts()
     file = folder / f"{name}.pickle"
-    file.write_bytes(pickle.dumps((rollouts, old_logprobs(make_policy, rollouts))))
+    file.write_bytes(pickle.dumps((rollouts, old_logprobs(work.policy, rollouts))))
     speed = child("--speed", name, str(file))
-    memory = {side: child("--memory", name, str(file), side, json.dumps(speed)) for side in ("learner", "trl", "lean")}
+    memory = {side: child("--memory", name, str(file), side, json.dumps(speed)) for side in SIDES}
     lengths = [rollout.length + 1 for rollout in rollouts]
     return {
         **speed,
         "learner_vs_trl_memory": round(memory["learner"] / memory["trl"], 3),
-        "learner_vs_lean_trl_memory": round(memory["learner"] / memory["lean"], 3),
+        "lean_learner_vs_lean_trl_memory": round(memory["learner_lean"] / memory["trl_lean"], 3),
         "peak_mib": memory,
         "rollouts": len(rollouts),
         "tokens": sum(lengths),
         "longest_rollout": max(lengths),
         "policy_tokens": sum(len(rollout.sampled) for rollout in rollouts),
-        "parameters": sum(weight.numel() for weight in make_policy().parameters()),
+        "parameters": sum(weight.numel() for weight in work.policy().parameters()),
     }
 
 

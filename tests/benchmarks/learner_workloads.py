@@ -1,14 +1,14 @@
 """What the learner's benchmarks train on: models with a LoRA adapter that is no longer zero, and rollouts.
 
 `shipped`: the embedded policy and 240 rollouts that it plays in pocketworld. `long`: random weights, a vocabulary of
-32,768, and 40 made-up rollouts shaped like AppWorld's: of very unequal length, a quarter of the tokens sampled.
+32,768, and 24 made-up rollouts shaped like AppWorld's: 4,096 to 8,192 tokens, about a quarter of them sampled.
 """
 
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "data/base_policies/pocket"
 POLICY = PolicyConfig(device="cpu")
 TASKS, PER_TASK = 40, 6
-LONG_VOCABULARY, LONG_ROLLOUTS = 32_768, 40
+LONG_VOCABULARY, LONG_ROLLOUTS, LONG_TOKENS = 32_768, 24, (4096, 8192)
 
 
 def shipped_model() -> nn.Module:
@@ -103,18 +103,34 @@ def long_rollouts() -> list[Rollout]:
 
 
 def _long_rollout(random: np.random.Generator) -> Rollout:
-    """A prompt of 100 to 200 tokens, then turns of 10 to 40 tokens with observations of 10 to 120 after each."""
-    position, sampled, turns = int(random.integers(100, 200)), [], []
-    for turn in range(int(min(15, 1 + random.geometric(0.25)))):
-        length = int(random.integers(10, 40))
+    """A prompt of 500 to 1,000 tokens, then turns of 10 to 60 tokens with observations of 10 to 200 after each."""
+    tokens = int(random.integers(*LONG_TOKENS))
+    position, sampled, turns = int(random.integers(500, 1000)), [], []
+    for turn in range(tokens):
+        length = int(random.integers(10, 60))
+        if position + length > tokens:
+            break
         sampled += range(position, position + length)
         turns += [turn] * length
-        position += length + int(random.integers(10, 120))
+        position += length + int(random.integers(10, 200))
     ids, logprobs = random.integers(0, LONG_VOCABULARY, position), np.zeros(len(sampled), np.float32)
     return Rollout(ids, np.array(sampled), np.array(turns), logprobs, float(random.normal()))
 
 
-WORKLOADS: dict[str, tuple[Callable[[], nn.Module], Callable[[], list[Rollout]]]] = {
-    "shipped": (shipped_model, shipped_rollouts),
-    "long": (long_model, long_rollouts),
+class Workload(NamedTuple):
+    """What is trained on, and the settings among which each side's fastest is looked for."""
+
+    policy: Callable[[], nn.Module]
+    rollouts: Callable[[], list[Rollout]]
+    packs: tuple[int, ...]
+    """Positions of the learner's packs."""
+    micro_batches: tuple[int, ...]
+    """Of TRL."""
+    tried_on: int
+    """The search is made on so many rollouts."""
+
+
+WORKLOADS = {
+    "shipped": Workload(shipped_model, shipped_rollouts, (2048, 4096), (4, 10, 40), 40),
+    "long": Workload(long_model, long_rollouts, (8192, 16_384), (1, 2, 4), 4),
 }

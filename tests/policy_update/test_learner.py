@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -131,6 +132,19 @@ def test_a_loss_that_is_no_number_stops_with_one_clear_error(
         next(iter(trained_tensors(policy).values()))[0, 0] = float("nan")
     with pytest.raises(UpdateDiverged, match=r"minibatch 1 of [0-9]: loss nan, .*Lower update\.learning_rate"):
         train(make_learner(policy, CONFIG), make_rollouts(4))
+
+
+def test_a_gradient_that_overflows_under_a_finite_loss_names_its_rollout_and_changes_no_weight(
+    make_policy: MakePolicy, make_rollouts: MakeRollouts
+) -> None:
+    rollouts = make_rollouts(4)
+    rollouts[2] = replace(rollouts[2], advantage=1e25, name="rollout 5 of a_task")
+    learner = make_learner(make_policy(), CONFIG)
+    before = {name: tensor.detach().clone() for name, tensor in trained_tensors(learner.policy).items()}
+    with pytest.raises(UpdateDiverged, match=r"loss -\d.*, gradient norm inf, from rollout 5 of a_task; nothing was"):
+        train(learner, rollouts)
+    assert learner.updates == 0
+    assert all(torch.equal(before[name], tensor) for name, tensor in trained_tensors(learner.policy).items())
 
 
 def test_a_kl_term_without_a_base_is_refused(make_policy: MakePolicy, make_rollouts: MakeRollouts) -> None:

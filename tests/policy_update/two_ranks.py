@@ -6,6 +6,7 @@ The first rank leaves in OUT what all made together: `gradients.pt`, learners, a
 import sys
 import tempfile
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +104,19 @@ def diverge(base: Path, ranks: Ranks) -> str:
     policy = make_whole_policy(base)
     with torch.no_grad():
         next(iter(trained_tensors(policy).values()))[0, 0] = float("nan")
+    return error_of(policy, make_rollouts(5), ranks)
+
+
+def overflow(base: Path, ranks: Ranks) -> str:
+    """The error of an update with one rollout whose gradient is too large for a float."""
+    rollouts = make_rollouts(5)
+    rollouts[2] = replace(rollouts[2], advantage=1e25, name="the large one")
+    return error_of(make_whole_policy(base), rollouts, ranks)
+
+
+def error_of(policy: nn.Module, rollouts: list[Rollout], ranks: Ranks) -> str:
     try:
-        train(make_learner(policy, UpdateConfig.model_validate(RESUMED), ranks), make_rollouts(5))
+        train(make_learner(policy, UpdateConfig.model_validate(RESUMED), ranks), rollouts)
     except UpdateDiverged as error:
         return str(error)
     return "no error"
@@ -117,7 +129,7 @@ def main(base: Path, out: Path) -> None:
         if not ranks.writes:
             warnings.simplefilter("ignore")
         results = {name: case_gradients(base, case, ranks) for name, case in CASES.items()}
-        (out / f"diverged_{ranks.rank}.txt").write_text(diverge(base, ranks))
+        (out / f"diverged_{ranks.rank}.txt").write_text(f"{diverge(base, ranks)}\n{overflow(base, ranks)}")
         resumed_config = UpdateConfig.model_validate(RESUMED)
         learner = make_learner(make_policy(base, ranks, resumed_config), resumed_config, ranks)
         train(learner, make_rollouts(10, 1))
