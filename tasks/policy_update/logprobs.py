@@ -4,13 +4,14 @@ So a [tokens, vocabulary] tensor never exists, in the backward pass neither: a c
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
+from tasks.policy_update.fused_head import can_fuse, fused_logprobs
 from tasks.policy_update.packing import Pack
 
 SHARDED_FORWARD = "sharded_forward_pass"
@@ -46,7 +47,12 @@ def forward_pass(policy: nn.Module, pack: Pack, temperature: float, chunk: int, 
 def head_figures(
     states: Tensor, targets: Tensor, head: nn.Module, temperature: float, chunk: int, *, entropy: bool
 ) -> TokenFigures:
-    """states [P, d] and targets [P] through `head` (d -> vocabulary), at most `chunk` tokens' logits at a time."""
+    """states [P, d] and targets [P] through `head` (d -> vocabulary), at most `chunk` tokens' logits at a time.
+
+    Liger's kernel takes over where it can (fused_head.py), in chunks of its own.
+    """
+    if can_fuse(states, head, temperature, entropy=entropy):
+        return TokenFigures(fused_logprobs(states, targets, cast(nn.Linear, head)), None)
     single = len(targets) <= chunk or not torch.is_grad_enabled()
     parts = [
         _chunk(state, target, head, temperature, entropy)
