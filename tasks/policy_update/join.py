@@ -2,8 +2,8 @@
 
     python -m tasks.policy_update.join [PROJECT FOLDER]
 
-It waits for updates in the project's folder, which all machines share at the same path, takes part in each with this
-machine's ranks, and goes on until it is stopped.
+It waits for updates (preflight's as well) in the project's folder, which all machines share at the same path, takes
+part in each with this machine's ranks, and goes on until it is stopped.
 """
 
 import logging
@@ -11,8 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-from tasks.policy_update.launching import RankFailed, job_file, start_ranks
+from tasks.policy_update.launching import RankFailed, job_files, start_ranks
 from tasks.policy_update.training import UpdateJob
+from tasks.records.layout import Layout
 
 _log = logging.getLogger("join")
 
@@ -20,13 +21,14 @@ _log = logging.getLogger("join")
 def main(arguments: list[str]) -> int:
     """Take part in every update of a project. A failed one is logged: the pipeline's own machine decides what next."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    iterations = Path(arguments[0] if arguments else ".").resolve() / "data" / "iterations"
+    project = Layout(Path(arguments[0] if arguments else ".").resolve())
     done: set[tuple[Path, int]] = set()
-    _log.info("waiting for updates in %s", iterations)
+    _log.info("waiting for updates in %s", project.root)
     try:
         while True:
-            for file in sorted(iterations.glob(f"*/.update_policy/{job_file(Path()).name}")):
-                _take_part(file, done)
+            for place in (project, Layout(project.preflight_project)):
+                for file in sorted(job_files(place)):
+                    _take_part(file, done)
             time.sleep(0.5)
     except KeyboardInterrupt:
         return 130

@@ -17,6 +17,7 @@ from tasks.policy_update.rank import EXPECTED, METRICS, POLICY
 from tasks.policy_update.training import UpdateJob
 from tasks.records.documents import Metrics, read_document
 from tasks.records.files import replacing
+from tasks.records.layout import Layout
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _RANK_MODULE = "tasks.policy_update.rank"
 _CLOSING_S = 15
+_WORKPLACE, _JOB = ".update_policy", "job.json"
 
 
 class RankFailed(RuntimeError):  # noqa: N818 - the field's word
@@ -42,8 +44,9 @@ def train_on_ranks(job: UpdateJob) -> Metrics:
         return read_document(folder / METRICS, Metrics)
 
 
-def job_file(job_folder: Path) -> Path:
-    return job_folder / "job.json"
+def job_files(layout: Layout) -> Iterator[Path]:
+    """Of the updates that are under way in a project."""
+    return layout.iteration("*").parent.glob(f"*/{_WORKPLACE}/{_JOB}")
 
 
 def start_ranks(job: UpdateJob, folder: Path) -> None:
@@ -68,7 +71,7 @@ def start_ranks(job: UpdateJob, folder: Path) -> None:
     )
     try:
         with _own_signal_handlers(), _quiet_launcher():
-            elastic_launch(config, sys.executable)("-m", _RANK_MODULE, str(job_file(folder)))
+            elastic_launch(config, sys.executable)("-m", _RANK_MODULE, str(folder / _JOB))
     except ChildFailedError as error:
         raise RankFailed(_reason(job, error.failures)) from None
     except SignalException as error:
@@ -80,11 +83,11 @@ def start_ranks(job: UpdateJob, folder: Path) -> None:
 @contextmanager
 def _workplace(job: UpdateJob) -> Iterator[Path]:
     """A folder with the job's file, beside where its result will lie; what a killed run left there is removed first."""
-    folder = job.layout.iteration(job.key) / ".update_policy"
+    folder = job.layout.iteration(job.key) / _WORKPLACE
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
-        with replacing(job_file(folder)) as temporary:
+        with replacing(folder / _JOB) as temporary:
             temporary.write_text(job.model_dump_json(), encoding="utf-8")
         yield folder
     finally:

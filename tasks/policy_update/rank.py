@@ -1,6 +1,6 @@
 """One rank of an update: what torchrun starts, on every machine, as often as it has ranks.
 
-    torchrun ... -m tasks.policy_update.rank JOB
+    torchrun ... -m tasks.policy_update.rank JOB      (or accelerate launch --multi_gpu ..., which calls it)
 
 JOB is the update as JSON (launching.py wrote it). The first rank puts policy and metrics beside it.
 """

@@ -97,7 +97,7 @@ def _job(params: Params, root: Path, rollouts: int) -> UpdateJob:
 @contextmanager
 def _project(layout: Layout, rows: list[dict[str, object]]) -> Iterator[Path]:
     """A project's folder with the real policy and this batch, beside the real artifacts: other machines may join."""
-    root = layout.data / ".preflight"
+    root = layout.preflight_project
     shutil.rmtree(root, ignore_errors=True)
     trial, first = Layout(root), iteration_key(1)
     try:

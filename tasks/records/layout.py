@@ -35,6 +35,11 @@ class Layout:
         return self.data / "preflight.json"
 
     @property
+    def preflight_project(self) -> Path:
+        """The root of the project in which preflight tries an update, for as long as it does."""
+        return self.data / ".preflight"
+
+    @property
     def tasks(self) -> Path:
         """The training tasks after filtering, with sampling weights."""
         return self.data / "tasks" / "train.parquet"

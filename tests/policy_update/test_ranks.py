@@ -263,6 +263,19 @@ def test_ranks_of_two_machines_meet_and_write_the_bytes_of_one_machine(project: 
     assert digest(project.policy("i001")) == digest(together / "uninterrupted" / "policy")
 
 
+@pytest.mark.slow
+def test_ranks_that_accelerate_launched_write_the_same_bytes(project: Layout, together: Path, tmp_path: Path) -> None:
+    """`--multi_gpu` is accelerate's word for torchrun; the device is the policy's."""
+    file = tmp_path / "job.json"
+    file.write_text(make_job(project, job_params()).model_dump_json())
+    settings = ("--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no")
+    place = ("--dynamo_backend", "no", "--main_process_port", "0", "-m", "tasks.policy_update.rank", str(file))
+    launcher = [sys.executable, "-m", "accelerate.commands.launch", *settings, *place]
+    done = subprocess.run(launcher, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert digest(tmp_path / "policy") == digest(together / "uninterrupted" / "policy")
+
+
 def failure(folder: Path, exitcode: int, message: str | None) -> ProcessFailure:
     file = folder / f"{exitcode}.json"
     if message is not None:

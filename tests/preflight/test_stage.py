@@ -1,9 +1,13 @@
 """The stage on real small models, with real memory limits."""
 
+import os
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -57,8 +61,40 @@ def test_the_same_params_give_the_same_bytes_and_a_run_without_iterations_tries_
     assert read_document(layout.preflight, Preflight).positions == 0
 
 
-def test_two_ranks_try_it_together(layout: Layout) -> None:
-    preflight(StageContext(layout, params("update.distributed.ranks=2")))
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the ranks' environment")
+def test_a_rank_that_dies_is_one_error(layout: Layout) -> None:
+    code = f"""
+from pathlib import Path
+from flows.profile import params_of
+from tasks.preflight.stage import preflight
+from tasks.records.layout import Layout
+from tasks.stage_context import StageContext
+settings = ["policy.device=cpu", "update.distributed.ranks=2", "update.tokens_per_pack=50000"]
+preflight(StageContext(Layout(Path({str(layout.root)!r})), params_of("smoke", settings)))
+"""
+    stage = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE)
+    assert stage.stderr is not None
+    seen = b""
+    while b"log-probs" not in seen:
+        seen += os.read(stage.stderr.fileno(), 4096)
+    children = psutil.Process(stage.pid).children()
+    next(child for child in children if child.environ().get("RANK") == "1").kill()
+    errors = stage.communicate(timeout=300)[1].decode()
+    assert stage.returncode == 1 and errors.count("Traceback") == 1
+    assert "DoesNotFit: an update on the longest batch" in errors and "rank 1 of 2 was ended by SIGKILL" in errors
+    assert not layout.preflight.exists() and not layout.preflight_project.exists()
+
+
+@pytest.mark.slow
+def test_ranks_of_two_machines_try_it_together(layout: Layout) -> None:
+    with socket.create_server(("localhost", 0)) as free:
+        place = f"localhost:{free.getsockname()[1]}"
+    joiner = subprocess.Popen([sys.executable, "-m", "tasks.policy_update.join", str(layout.root)], cwd=ROOT)
+    try:
+        preflight(StageContext(layout, params("update.distributed.nodes=2", f"update.distributed.rendezvous={place}")))
+    finally:
+        joiner.send_signal(signal.SIGINT)
+        assert joiner.wait(timeout=60) == 130
     assert read_document(layout.preflight, Preflight).ranks == 2
 
 
