@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from tasks.base_policy.config import PolicyConfig
-from tasks.base_policy.loading import freeze_base, is_lora, opened, read_tensor, require
+from tasks.base_policy.loading import freeze_base, is_lora, opened, read_tensor, require, untied_tensors
 from tasks.records.files import ArtifactError
 
 if TYPE_CHECKING:
@@ -42,20 +42,12 @@ def allocate(policy: nn.Module, device: torch.device) -> None:
     model.tie_weights()
 
 
-@torch.no_grad()
 def fill_base(policy: nn.Module, folder: Path, *, quiet: bool = False) -> None:
     """Read the base model's weights, of a sharded policy this process's parts. Raises ArtifactError naming a tensor."""
     left = _base_tensors(policy)
     with tqdm(total=len(left), desc="base model", unit="tensor", leave=False, disable=quiet) as bar:
         for path in sorted(folder.glob("*.safetensors")):
-            with opened(path) as file:
-                for name in sorted(left.keys() & file.keys()):
-                    tensor = left.pop(name)
-                    shape = file.get_slice(name).get_shape()
-                    if shape != list(tensor.shape):
-                        raise ArtifactError(f"{path}: tensor {name} has shape {shape}, not {list(tensor.shape)}")
-                    tensor.copy_(read_tensor(file, name, tensor))
-                    bar.update()
+            bar.update(_fill_from(path, left))
     if left:
         raise ArtifactError(
             f"{folder}: no file holds tensor {min(left)} under this name, so the ranks cannot read their parts of it; "
@@ -63,11 +55,23 @@ def fill_base(policy: nn.Module, folder: Path, *, quiet: bool = False) -> None:
         )
 
 
+@torch.no_grad()
+def _fill_from(path: Path, left: dict[str, Tensor]) -> int:
+    """Take those of `left` out that the file holds, and fill them; how many these were."""
+    with opened(path) as file:
+        names = sorted(left.keys() & file.keys())
+        for name in names:
+            tensor, shape = left.pop(name), file.get_slice(name).get_shape()
+            if shape != list(tensor.shape):
+                raise ArtifactError(f"{path}: tensor {name} has shape {shape}, not {list(tensor.shape)}")
+            tensor.copy_(read_tensor(file, name, tensor))
+    return len(names)
+
+
 def _base_tensors(policy: nn.Module) -> dict[str, Tensor]:
-    """What the base model's files hold, by the names there: no adapter, and tied tensors once."""
-    seen: set[int] = set()
+    """What the base model's files hold, by the names there: all but the adapter."""
     return {
         name.removeprefix("base_model.model.").replace(".base_layer.", "."): tensor
-        for name, tensor in policy.state_dict(keep_vars=True).items()
-        if ".lora_" not in name and id(tensor) not in seen and not seen.add(id(tensor))  # type: ignore[func-returns-value]
+        for name, tensor in untied_tensors(policy).items()
+        if ".lora_" not in name
     }

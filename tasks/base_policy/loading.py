@@ -163,8 +163,13 @@ def trained_tensors(policy: nn.Module) -> dict[str, Tensor]:
     infix = f".{_ADAPTER_NAME}."
     if is_lora(policy):
         return {name.replace(infix, "."): weight for name, weight in policy.named_parameters() if ".lora_" in name}
+    return untied_tensors(policy)
+
+
+def untied_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """All parameters and saved buffers; a tied one under the first of its names only."""
     seen: set[int] = set()
-    state = policy.state_dict(keep_vars=True)
+    state = model.state_dict(keep_vars=True)
     return {name: tensor for name, tensor in state.items() if id(tensor) not in seen and not seen.add(id(tensor))}  # type: ignore[func-returns-value]
 
 

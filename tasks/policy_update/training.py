@@ -93,7 +93,8 @@ def _load_learner(job: UpdateJob, warm: Warm, ranks: Ranks) -> Learner:
     def load() -> nn.Module:
         return load_prepared(folder, job.policy, job.update, ranks)
 
-    policy = warm.get("learner_policy", (_fingerprint(folder), job.policy, job.update.activation_checkpointing), load)
+    computing = (job.update.activation_checkpointing, job.update.fold_adapter)
+    policy = warm.get("learner_policy", (_fingerprint(folder), job.policy, computing), load)
     load_weights(policy, previous)
     learner = make_learner(policy, job.update, ranks)
     restore_optimizer(learner, previous)

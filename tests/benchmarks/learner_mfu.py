@@ -4,8 +4,9 @@
     python tests/benchmarks/learner_mfu.py --model toy     # anywhere: the same path in little, FLOPs checked
 
 MFU = training_flops (tasks/policy_update/flops.py: useful work, nothing that is computed again) / seconds / the
-device's peak of dense matrix products: the maker's figure for a GPU, and for a CPU the best of a few products measured
-here. One rollout fills each pack, a quarter of its tokens the policy's own; the old log-probs are given.
+device's peak of dense matrix products: the maker's figure for a GPU (or `--peak`), and for a CPU the best of a few
+products measured here. One rollout fills each pack, a quarter of its tokens the policy's own; the old log-probs are
+given. What does not fit (16K tokens without activation checkpointing, say) is a row that says so.
 
 `--model toy` also counts the FLOPs of the real pass with torch's dispatcher (`counted`), causal attention included, and
 fails when the formula is off by more than 1%: less than the first layer's frozen q, k and v, which need no gradient.
@@ -138,22 +139,36 @@ def count(step: Any) -> int:
     return counter.get_total_flops()
 
 
+def row(name: str, tokens: int, device: torch.device, peak: float, checkpointing: bool) -> dict[str, Any]:
+    """As `measure`, or that memory ran out."""
+    try:
+        return measure(name, tokens, device, peak, checkpointing)
+    except torch.OutOfMemoryError:
+        pass  # what the traceback held is free only now
+    torch.cuda.empty_cache()
+    return {"tokens": tokens, "activation_checkpointing": checkpointing, "out_of_memory": True}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the learner's MFU.")
     parser.add_argument("--model", choices=SIZES, default="7b")
-    name = parser.parse_args().model
+    parser.add_argument("--peak", type=float, help="FLOP/s of a device that is not known here")
+    arguments = parser.parse_args()
+    name = arguments.model
     logging.set_verbosity_error()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "7b" and device.type == "cpu":
         parser.error("the 7B model needs a GPU; --model toy runs anywhere")
     if device.type == "cuda":
         title = torch.cuda.get_device_name()
-        peak = next(value for key, value in PEAK.items() if key in title)
+        peak = arguments.peak or next((value for key, value in PEAK.items() if key in title), None)
+        if peak is None:
+            parser.error(f"{title}: give its dense bfloat16 FLOP/s by --peak")
     else:
         torch.set_num_threads(1)
         title, peak = "CPU", cpu_peak()
     rows = [
-        measure(name, tokens, device, peak, checkpointing) for tokens in TOKENS[name] for checkpointing in (False, True)
+        row(name, tokens, device, peak, checkpointing) for tokens in TOKENS[name] for checkpointing in (False, True)
     ]
     write_result(f"learner_mfu_{name}", {"device": title, "peak_flops": peak, "lora_rank": LORA.rank, "rows": rows})
 
