@@ -95,9 +95,10 @@ def without_finite_gradient(
     temperature: float,
     ranks: Ranks,
 ) -> list[int]:
-    """Those of the `chosen` rollouts whose gradient alone has no finite norm; of several ranks, who share it, one each.
+    """Those of the `chosen` rollouts whose gradient alone has no finite norm.
 
-    For the error of an update that has failed: a pass of its own for every rollout. Leaves no gradient behind.
+    For the error of an update that has failed: a pass of its own for every rollout. Several ranks pass one each and add
+    the gradients up, so all rollouts of such a round are named. Leaves no gradient behind.
     """
     trained = [weight for weight in policy.parameters() if weight.requires_grad]
     marks = torch.zeros(len(rollouts))

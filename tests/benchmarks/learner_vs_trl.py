@@ -45,7 +45,7 @@ from tasks.policy_update.rollouts import Rollout
 
 TRL = ("trl==1.16.0", "datasets==5.2.0", "dill==0.4.1", "multiprocess==0.70.19", "xxhash==4.1.0")
 FOLDER = Path(__file__).parents[2] / ".loopline" / "environments" / "benchmark-trl-1.16.0"
-MINIBATCH, ROUNDS = 40, 3
+MINIBATCH = 40
 CORES = os.cpu_count() or 1
 CPU = torch.device("cpu")
 SIDES = ("learner", "trl", "learner_lean", "trl_lean")
@@ -116,7 +116,7 @@ def measure_speed(name: str, rollouts: list[Rollout], old: list[Tensor]) -> dict
     ours_gradient, trl_gradient = gradient(ours[tokens]), gradient(theirs[key])
     rounds = [
         (pass_over(theirs[key], trl_runs[key], rollouts, old), pass_over(ours[tokens], runs[tokens], rollouts, old))
-        for _ in range(ROUNDS)
+        for _ in range(work.rounds)
     ]
     count = sum(rollout.length + 1 for rollout in rollouts)
     return {
@@ -212,7 +212,12 @@ def main() -> None:
         subprocess.run(["uv", "pip", "install", "--target", str(FOLDER), "--no-deps", *TRL], check=True)
     name = arguments.workload
     with tempfile.TemporaryDirectory() as folder:
-        figures = {"trl": TRL[0], "rounds": ROUNDS, "minibatch": MINIBATCH, **measure(name, Path(folder))}
+        figures = {
+            "trl": TRL[0],
+            "rounds": WORKLOADS[name].rounds,
+            "minibatch": MINIBATCH,
+            **measure(name, Path(folder)),
+        }
     write_result("learner_vs_trl" if name == "shipped" else f"learner_vs_trl_{name}", figures)
 
 

@@ -1,7 +1,7 @@
 """What the learner's benchmarks train on: models with a LoRA adapter that is no longer zero, and rollouts.
 
 `shipped`: the embedded policy and 240 rollouts that it plays in pocketworld. `long`: random weights, a vocabulary of
-32,768, and 24 made-up rollouts shaped like AppWorld's: 4,096 to 8,192 tokens, about a quarter of them sampled.
+32,768, and 8 made-up rollouts shaped like AppWorld's: 4,096 to 8,192 tokens, about a quarter of them sampled.
 """
 
 import tempfile
@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "data/base_policies/pocket"
 POLICY = PolicyConfig(device="cpu")
 TASKS, PER_TASK = 40, 6
-LONG_VOCABULARY, LONG_ROLLOUTS, LONG_TOKENS = 32_768, 24, (4096, 8192)
+LONG_VOCABULARY, LONG_ROLLOUTS, LONG_TOKENS = 32_768, 8, (4096, 8192)
 
 
 def shipped_model() -> nn.Module:
@@ -128,9 +128,10 @@ class Workload(NamedTuple):
     """Of TRL."""
     tried_on: int
     """The search is made on so many rollouts."""
+    rounds: int
 
 
 WORKLOADS = {
-    "shipped": Workload(shipped_model, shipped_rollouts, (2048, 4096), (4, 10, 40), 40),
-    "long": Workload(long_model, long_rollouts, (8192, 16_384), (1, 2, 4), 4),
+    "shipped": Workload(shipped_model, shipped_rollouts, (2048, 4096), (4, 10, 40), 40, 3),
+    "long": Workload(long_model, long_rollouts, (8192, 16_384), (1, 2), 2, 2),
 }
