@@ -102,11 +102,16 @@ def write_params(path: Path, content: dict[str, Any]) -> list[str]:
     Raises ParamsError before anything is written.
     """
     params = parse_params(_with_maps(content), str(path))
-    complete = params.model_dump(mode="json")
+    complete = _maps_last(params.model_dump(mode="json"))
     before = _flat(_read(path)) if path.exists() else {}
     with replacing(path) as temporary:
         temporary.write_text(yaml.safe_dump(complete, sort_keys=False), encoding="utf-8")
     return _changes(before, _flat(complete))
+
+
+def _maps_last(content: dict[str, Any]) -> dict[str, Any]:
+    """The knobs first: the maps have lines for every iteration. In plain YAML, which `dvc exp run` writes alike."""
+    return {name: content[name] for name in sorted(content, key=lambda name: name in DERIVED)}
 
 
 def _with_maps(content: dict[str, Any]) -> dict[str, Any]:
