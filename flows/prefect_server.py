@@ -8,7 +8,6 @@ in .prefect/prefect.db.
 """
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flows.execution import stop_cleanly_on_signals
+from tasks.free_port import free_port
 
 LOG = Path(".prefect/server.log")
 STARTUP_S = 300
@@ -41,7 +41,7 @@ class ServerError(RuntimeError):
 @contextmanager
 def local_server() -> Iterator[str]:
     """Start a server on a free port of this machine, yield the URL of its API, and stop it. Raises ServerError."""
-    port = _free_port()
+    port = free_port()
     process = start_server(port, SHORT_LIVED)
     try:
         url = api_url(port)
@@ -68,12 +68,6 @@ def start_server(port: int, settings: Mapping[str, str]) -> subprocess.Popen[byt
             stderr=log,
             start_new_session=True,  # Ctrl-C is for the flow; it then stops its server
         )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_until_healthy(url: str, process: subprocess.Popen[bytes]) -> None:

@@ -16,6 +16,7 @@ import yaml
 
 from flows.profile import main as write_profile
 from flows.profile import parse_assignment
+from tasks.free_port import free_port
 from tasks.lineage.recording import EXPERIMENT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -171,13 +172,11 @@ def s3(tmp_path: Path) -> Iterator[str]:
     """The address of a real S3-compatible server with an empty bucket `loopline`."""
     import boto3
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = free_port()
     with (tmp_path / "s3.log").open("w") as log:
-        server = subprocess.Popen([sys.executable, "-m", "moto.server", "-p", port], stdout=log, stderr=log)
+        server = subprocess.Popen([sys.executable, "-m", "moto.server", "-p", str(port)], stdout=log, stderr=log)
     try:
-        _wait_for_port(int(port), server)
+        _wait_for_port(port, server)
         address = f"http://127.0.0.1:{port}"
         boto3.client("s3", endpoint_url=address, region_name="us-east-1", **KEYS).create_bucket(Bucket="loopline")
         yield address

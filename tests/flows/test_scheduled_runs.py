@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.states import Scheduled
 
 from flows.checkout_lock import LOCK
+from tasks.free_port import free_port
 
 T = TypeVar("T")
 Project = Callable[[Path], Path]
@@ -78,9 +78,7 @@ def until(read: Callable[[], T], holds: Callable[[T], bool], deadline_s: float =
 def served(tiny_project: Project, tmp_path: Path) -> Iterator[Served]:
     root = tiny_project(tmp_path / "served")
     without_schedules(root / "prefect.yaml")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "flows.deployments", "up", "--port", str(port)],
         cwd=root,

@@ -15,142 +15,44 @@ from tasks.lineage.config import LineageConfig
 from tasks.lineage.recording import Pipeline
 from tasks.lineage.tracking import open_store
 from tasks.params import Params, evaluated_keys, previous_map
-from tasks.records.documents import (
-    AdvantageSummary,
-    Behaviour,
-    BehaviourChange,
-    Candidate,
-    EngineMismatch,
-    Evaluation,
-    Metrics,
-    Scores,
-    Selection,
-    write_document,
-)
+from tasks.records.documents import write_document
 from tasks.records.files import write_json
 from tasks.records.layout import Layout
 from tasks.records.schemas import SCORED_ROLLOUTS
 from tasks.records.tables import write_rows
+from tests.finished_run import SPLITS, Row, advantage_summary, evaluation, metrics, played_row, scores, selection
 
 ROOT = Path(__file__).resolve().parents[2]
 POCKET = ROOT / "data" / "base_policies" / "pocket"
-DIGEST = "a" * 64
 ITERATIONS = 3
-SPLITS = ("test_normal", "test_challenge")
-
-
-def metrics(step: int) -> Metrics:
-    return Metrics(
-        mean_return=0.2 * step,
-        group_return_std=0.3,
-        kept_rollouts=10 * step,
-        entropy=1.0 / step,
-        kl=None if step == 2 else 0.01,
-        grad_norm=0.5,
-        clip_fraction=0.1,
-        engine_mismatch=EngineMismatch(mean=1e-6, max=1e-5, share_over_1e2=0.0),
-        tokens_per_s=1000.0,
-    )
-
-
-def evaluation(key: str) -> Evaluation:
-    return Evaluation(
-        iteration=key,
-        adapter_digest=DIGEST,
-        tgc=20.0 + 10 * int(key[1:]),
-        sgc=10.0,
-        tgc_se=1.0,
-        sgc_se=None,
-        mean_return=0.5,
-        tasks=6,
-        scenarios=2,
-        seeds=(1,),
-        per_difficulty={},
-        void_rollouts=0,
-    )
-
-
-def scores(split: str) -> Scores:
-    behaviour = Behaviour(
-        rollouts=6,
-        turns_per_rollout=4.0,
-        multi_cell_turns=0.1,
-        doc_lookups=2.0,
-        assumptions=0.0,
-        dummies=0.0,
-        give_up_rate=None,
-        execution_errors=0.2,
-        diversity=None,
-    )
-    return Scores(
-        split=split,
-        iteration="i002",
-        adapter_digest=DIGEST,
-        tgc=70.0,
-        sgc=50.0,
-        tgc_se=2.0,
-        sgc_se=3.0,
-        base_tgc=30.0,
-        base_sgc=10.0,
-        base_tgc_se=2.0,
-        base_sgc_se=1.0,
-        tgc_gain=40.0,
-        tgc_gain_se=3.0,
-        sgc_gain=40.0,
-        sgc_gain_se=4.0,
-        mean_return=0.8,
-        base_mean_return=0.4,
-        tasks=6,
-        scenarios=2,
-        seeds=(1, 2),
-        per_difficulty={},
-        behaviour=BehaviourChange(base=behaviour, selected=behaviour),
-        void_rollouts=0,
-    )
 
 
 def write_iteration(layout: Layout, key: str) -> None:
     step = int(key[1:])
-    summary = AdvantageSummary(
-        mean_return=0.2 * step,
-        group_return_std=0.3,
-        rollouts=12,
-        finished_rollouts=11,
-        kept_rollouts=10,
-        end_reasons={"completed": 11, "turn_limit": 1},
+    write_document(layout.advantage_summary(key), advantage_summary(rollouts=12, kept=10, mean_return=0.2 * step))
+    figures = metrics(
+        mean_return=0.2 * step, kept_rollouts=10 * step, entropy=1.0 / step, kl=None if step == 2 else 0.01
     )
-    write_document(layout.advantage_summary(key), summary)
-    write_document(layout.metrics(key), metrics(step))
+    write_document(layout.metrics(key), figures)
     layout.rollouts(key).write_bytes(f"rollouts of {key}".encode())
 
 
-def played(split: str, policy: str, solved: set[str], runs: int = 1) -> list[dict[str, Any]]:
+def played(split: str, policy: str, solved: set[str], runs: int = 1) -> list[Row]:
     """Rows of SCORED_ROLLOUTS: six tasks in two scenarios, of which those named in `solved` ("a1") succeeded."""
+    tokens = {"token_ids": [1, 2, 3], "policy_mask": [False, False, True], "turn_index": [-1, -1, 0]}
     return [
-        {
-            "task_id": f"{split}_{task}",
-            "scenario_id": f"{split}_{task[0]}",
-            "split": split,
-            "difficulty": 1 + (task[0] == "b"),
-            "rollout_index": run,
-            "seed": run,
-            "token_ids": [1, 2, 3],
-            "policy_mask": [False, False, True],
-            "turn_index": [-1, -1, 0],
-            "engine_logprobs": [0.0, 0.0, -0.5],
-            "reward": float(task in solved),
-            "success": task in solved,
-            "tests_passed": ["t"] if task in solved else [],
-            "tests_failed": [] if task in solved else ["t"],
-            "end_reason": "completed",
-            "turns": [],
-            "world_retries": 0,
-            "adapter_digest": DIGEST,
-            "engine": "transformers",
-            "engine_version": "5",
-            "policy": policy,
-            "evaluation_run": run,
-        }
+        played_row(
+            f"{split}_{task}",
+            f"{split}_{task[0]}",
+            split,
+            float(task in solved),
+            run,
+            difficulty=1 + (task[0] == "b"),
+            engine_logprobs=[0.0, 0.0, -0.5],
+            policy=policy,
+            evaluation_run=run,
+            **tokens,
+        )
         for run in range(runs)
         for task in ("a1", "a2", "a3", "b1", "b2", "b3")
     ]
@@ -265,12 +167,8 @@ def layout(tmp_path: Path, params: Params, empty_store: Path, monkeypatch: pytes
         write_policy(layout.policy(key), key)
         write_iteration(layout, key)
     for key in params.evaluated:
-        write_document(layout.evaluation(key), evaluation(key))
-    candidates = tuple(
-        Candidate(iteration=key, dev_tgc=10.0, dev_sgc=5.0, adapter_digest=DIGEST) for key in params.evaluated
-    )
-    selection = Selection(iteration="i002", dev_tgc=10.0, dev_sgc=5.0, adapter_digest=DIGEST, candidates=candidates)
-    write_document(layout.selection, selection)
+        write_document(layout.evaluation(key), evaluation(key, tgc=20.0 + 10 * int(key[1:])))
+    write_document(layout.selection, selection(params.evaluated, 10.0, 5.0))
     for split in SPLITS:
         write_document(layout.score(split), scores(split))
     write_played(layout, params, {"a1", "a2", "a3"})

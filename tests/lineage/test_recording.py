@@ -3,7 +3,6 @@
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tasks.free_port import free_port
 from tasks.lineage.config import LineageConfig
 from tasks.lineage.recording import Pipeline, record_iteration, record_pipeline
 from tasks.lineage.stage import record_lineage, record_stage
@@ -180,7 +180,7 @@ def test_an_unfinished_pipeline_is_refused_by_name(pipeline: Pipeline) -> None:
 def test_a_server_that_is_down_stops_no_run_and_is_explained(
     layout: Layout, params: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{_free_port()}")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     context = StageContext(layout, params, key="i001")
     with pytest.warns(UserWarning, match="can't be watched live"):
@@ -210,12 +210,6 @@ def test_a_temporary_experiment_records_in_the_project_around_it(tmp_path: Path)
     copy = tmp_path / ".dvc" / "tmp" / "exps" / "standalone" / "tmp1"
     copy.mkdir(parents=True)
     assert tracking_uri(copy) == f"sqlite:///{tmp_path.resolve()}/mlflow.db"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_a_database_whose_making_was_killed_is_made_by_the_next_run(tmp_path: Path) -> None:

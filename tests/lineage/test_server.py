@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from flows.registry import compare_versions, open_registry, promote_version
+from tasks.free_port import free_port
 from tasks.lineage.recording import Pipeline, record_iteration, record_pipeline
 from tasks.lineage.registry import Registry
 from tasks.lineage.tracking import open_store
@@ -23,9 +23,7 @@ pytestmark = pytest.mark.services
 
 @pytest.fixture
 def server(tmp_path: Path, empty_store: Path) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     folder = tmp_path / "server"
     folder.mkdir()
     (folder / "mlflow.db").write_bytes(empty_store.read_bytes())

@@ -6,7 +6,6 @@ What is known of a server lies in `.loopline/vllm/<pipeline's pid>-<index>.json`
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from tqdm import tqdm
 from tasks.engines.vllm_server.errors import EngineUnavailable
 from tasks.engines.vllm_server.launching import Address, LaunchSpec
 from tasks.engines.vllm_server.processes import lives, pipeline_process
+from tasks.free_port import free_port
 from tasks.records.files import ArtifactError, read_json
 
 STATE_FOLDER = Path(".loopline") / "vllm"
@@ -81,7 +81,7 @@ class OwnServer:
     def _start(self, spec: LaunchSpec) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         _sweep(self._folder)
-        port, key = _free_port(), secrets.token_hex(16)
+        port, key = free_port(), secrets.token_hex(16)
         order = {
             "about": {"spec": spec.digest, "url": f"http://127.0.0.1:{port}", "key": key},
             "state": str(self._state),
@@ -142,12 +142,6 @@ def _sweep(folder: Path) -> None:
         pid = file.name.partition("-")[0]
         if pid.isdigit() and not psutil.pid_exists(int(pid)):
             file.unlink(missing_ok=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def is_healthy(url: str) -> bool:

@@ -3,37 +3,33 @@
 import random
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from tasks.params import Params, evaluated_keys, previous_map
-from tasks.records.documents import (
-    AdvantageSummary,
-    Behaviour,
-    BehaviourChange,
-    Candidate,
-    DifficultyScores,
-    EngineMismatch,
-    Evaluation,
-    Metrics,
-    Scores,
-    Selection,
-    write_document,
-)
+from tasks.records.documents import BehaviourChange, DifficultyScores, EngineMismatch, write_document
 from tasks.records.layout import Layout
 from tasks.records.schemas import ROLLOUTS, SCORED_ROLLOUTS, TRAINING_BATCH
 from tasks.records.tables import write_rows
 from tasks.stage_context import StageContext
 from tasks.worlds.config import WorldConfig
 from tasks.worlds.registry import prepare_world_folder
+from tests.finished_run import (
+    SPLITS,
+    Row,
+    advantage_summary,
+    behaviour,
+    evaluation,
+    metrics,
+    played_row,
+    scores,
+    selection,
+)
 
-DIGEST = "a" * 64
 SPECIAL = ("<|im_start|>", "<|im_end|>")
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 PAYS = "I pay my friend back.\n```python\nprint(apis.bank.pay("
-Row = dict[str, Any]
 
 
 @pytest.fixture(scope="session")
@@ -52,9 +48,7 @@ def task_id(task: int) -> str:
     return f"train_{1 + task // 3:03d}_{1 + task % 3}"
 
 
-def rollout(
-    tokenizer: Tokenizer, task: int, number: int, reward: float, turns: list[tuple[str, str]], **more: Any
-) -> Row:
+def rollout(tokenizer: Tokenizer, task: int, number: int, reward: float, turns: list[tuple[str, str]]) -> Row:
     """A rollout of (agent text, observation) turns; the last observation is not part of it."""
     ids = tokenizer.encode(f"<|im_start|>user\nPay back what task {task} says.<|im_end|>\n<|im_start|>assistant\n").ids
     mask, turn = [False] * len(ids), [-1] * len(ids)
@@ -66,29 +60,20 @@ def rollout(
         mask += [True] * len(agent) + [False] * len(world)
         turn += [place] * len(agent) + [-1] * len(world)
     played = {"code_blocks": 1, "api_calls": ["bank.pay"], "failed_api_calls": []}
-    return {
-        "task_id": task_id(task),
-        "scenario_id": f"s{task // 3}",
-        "split": "train",
-        "difficulty": 1 + task % 2,
-        "rollout_index": number,
-        "seed": number,
-        "token_ids": ids,
-        "policy_mask": mask,
-        "turn_index": turn,
-        "engine_logprobs": [-0.5 if flag else 0.0 for flag in mask],
-        "reward": reward,
-        "success": reward == 1.0,
-        "tests_passed": ["the answer is right"] if reward else [],
-        "tests_failed": [] if reward == 1.0 else ["nothing else changed"],
-        "end_reason": "completed",
-        "turns": [{**played, "failed": "Traceback" in seen} for _, seen in turns],
-        "world_retries": 0,
-        "adapter_digest": DIGEST,
-        "engine": "transformers",
-        "engine_version": "5",
-        "staleness": 0,
-    }
+    return played_row(
+        task_id(task),
+        f"s{task // 3}",
+        "train",
+        reward,
+        number,
+        difficulty=1 + task % 2,
+        token_ids=ids,
+        policy_mask=mask,
+        turn_index=turn,
+        engine_logprobs=[-0.5 if flag else 0.0 for flag in mask],
+        turns=[{**played, "failed": "Traceback" in seen} for _, seen in turns],
+        staleness=0,
+    )
 
 
 def rollouts(tokenizer: Tokenizer, tasks: int, per_task: int, seed: int) -> list[Row]:
@@ -112,65 +97,26 @@ def write_iteration(layout: Layout, key: str, rows: list[Row], iterations: int) 
     write_rows(layout.rollouts(key), rows, ROLLOUTS)
     batch = [{name: {**row, "advantage": row["reward"] - 0.5}[name] for name in TRAINING_BATCH.names} for row in kept]
     write_rows(layout.training_batch(key), batch, TRAINING_BATCH)
-    counts = {"completed": len(rows) - 1, "turn_limit": 1}
-    summary = AdvantageSummary(
+    write_document(layout.advantage_summary(key), advantage_summary(len(rows), len(kept), mean))
+    figures = metrics(
         mean_return=mean,
-        group_return_std=0.3,
-        rollouts=len(rows),
-        finished_rollouts=len(rows),
-        kept_rollouts=len(kept),
-        end_reasons=counts,
-    )
-    write_document(layout.advantage_summary(key), summary)
-    spread = 0.36 - 0.3 * step / iterations
-    metrics = Metrics(
-        mean_return=mean,
-        group_return_std=spread,
+        group_return_std=0.36 - 0.3 * step / iterations,
         kept_rollouts=len(kept),
         entropy=0.8 / step**0.3,
         kl=None if step == 2 else 0.002 * step,
         grad_norm=5.0 if step == iterations - 1 else 0.4 + 0.02 * (step % 3),
-        clip_fraction=0.1,
         engine_mismatch=EngineMismatch(mean=1e-6 * step, max=2e-5, share_over_1e2=0.0),
         tokens_per_s=1000.0 * step,
         note="every advantage is zero <b>" if step == 2 else None,
     )
-    write_document(layout.metrics(key), metrics)
+    write_document(layout.metrics(key), figures)
 
 
 def write_evaluation(layout: Layout, key: str, rows: list[Row]) -> None:
     scored = [{**row, "split": "dev", "policy": key, "evaluation_run": 0} for row in rows]
     write_rows(layout.evaluation_rollouts(key), scored, SCORED_ROLLOUTS)
     tgc = 100 * sum(row["success"] for row in rows) / len(rows)
-    evaluation = Evaluation(
-        iteration=key,
-        adapter_digest=DIGEST,
-        tgc=tgc,
-        sgc=tgc / 2,
-        tgc_se=1.0,
-        sgc_se=None,
-        mean_return=0.5,
-        tasks=6,
-        scenarios=2,
-        seeds=(1,),
-        per_difficulty={},
-        void_rollouts=0,
-    )
-    write_document(layout.evaluation(key), evaluation)
-
-
-def behaviour(errors: float) -> Behaviour:
-    return Behaviour(
-        rollouts=6,
-        turns_per_rollout=4.0,
-        multi_cell_turns=0.1,
-        doc_lookups=2.0,
-        assumptions=0.5,
-        dummies=0.0,
-        give_up_rate=None,
-        execution_errors=errors,
-        diversity=0.9,
-    )
+    write_document(layout.evaluation(key), evaluation(key, tgc, tgc / 2))
 
 
 def write_scores(layout: Layout, split: str, rows: list[Row]) -> None:
@@ -178,32 +124,12 @@ def write_scores(layout: Layout, split: str, rows: list[Row]) -> None:
     players = [{**row, "split": split, "policy": who, "evaluation_run": run} for row in rows for who, run in runs]
     write_rows(layout.score_rollouts(split), players, SCORED_ROLLOUTS)
     one = DifficultyScores(tasks=3, tgc=80.0, tgc_se=2.0, base_tgc=40.0, base_tgc_se=None)
-    scores = Scores(
-        split=split,
-        iteration="i002",
-        adapter_digest=DIGEST,
-        tgc=70.04,
-        sgc=50.0,
-        tgc_se=2.0,
-        sgc_se=3.0,
-        base_tgc=30.0,
-        base_sgc=60.0,
-        base_tgc_se=2.5,
-        base_sgc_se=None,
-        tgc_gain=40.04,
-        tgc_gain_se=3.1,
-        sgc_gain=-10.0,
-        sgc_gain_se=None,
-        mean_return=0.8,
-        base_mean_return=0.4,
-        tasks=6,
-        scenarios=2,
-        seeds=(1, 2),
-        per_difficulty={"1": one, "2": one},
-        behaviour=BehaviourChange(base=behaviour(0.25), selected=behaviour(0.125)),
-        void_rollouts=0,
-    )
-    write_document(layout.score(split), scores)
+    acted = [behaviour(assumptions=0.5, diversity=0.9, execution_errors=errors) for errors in (0.25, 0.125)]
+    gains = {"tgc_gain": 40.04, "tgc_gain_se": 3.1, "sgc_gain": -10.0, "sgc_gain_se": None}
+    base = {"base_sgc": 60.0, "base_tgc_se": 2.5, "base_sgc_se": None}
+    change = BehaviourChange(base=acted[0], selected=acted[1])
+    found = scores(split, tgc=70.04, per_difficulty={"1": one, "2": one}, behaviour=change, **base, **gains)
+    write_document(layout.score(split), found)
 
 
 @pytest.fixture(scope="session")
@@ -224,13 +150,9 @@ def write_run(layout: Layout, tokenizer: Tokenizer, iterations: int = 8, tasks: 
         write_iteration(layout, key, rollouts(tokenizer, tasks, k, int(key[1:])), iterations)
     for key in params.evaluated:
         write_evaluation(layout, key, rollouts(tokenizer, 6, 1, int(key[1:])))
-    for split in ("test_normal", "test_challenge"):
+    for split in SPLITS:
         write_scores(layout, split, rollouts(tokenizer, 6, 1, 8))
-    candidates = tuple(
-        Candidate(iteration=k, dev_tgc=50.0, dev_sgc=25.0, adapter_digest=DIGEST) for k in params.evaluated
-    )
-    chosen = Selection(iteration="i002", dev_tgc=50.0, dev_sgc=25.0, adapter_digest=DIGEST, candidates=candidates)
-    write_document(layout.selection, chosen)
+    write_document(layout.selection, selection(params.evaluated, 50.0, 25.0))
     return StageContext(layout, params)
 
 

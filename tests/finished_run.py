@@ -1,0 +1,103 @@
+"""Documents and rows of a small finished run: what tests of the report and of lineage start from."""
+
+from typing import Any
+
+from tasks.records.documents import (
+    AdvantageSummary,
+    Behaviour,
+    BehaviourChange,
+    Candidate,
+    EngineMismatch,
+    Evaluation,
+    Metrics,
+    Scores,
+    Selection,
+)
+
+DIGEST = "a" * 64
+SPLITS = ("test_normal", "test_challenge")
+Row = dict[str, Any]
+
+
+def metrics(**changes: Any) -> Metrics:
+    """Of one update."""
+    figures = {"mean_return": 0.2, "group_return_std": 0.3, "kept_rollouts": 10, "entropy": 1.0, "kl": 0.01}
+    mismatch = EngineMismatch(mean=1e-6, max=1e-5, share_over_1e2=0.0)
+    rest = {"grad_norm": 0.5, "clip_fraction": 0.1, "engine_mismatch": mismatch, "tokens_per_s": 1000.0}
+    return Metrics.model_validate({**figures, **rest, **changes})
+
+
+def advantage_summary(rollouts: int, kept: int, mean_return: float) -> AdvantageSummary:
+    """Of one iteration, in which one rollout did not come to its end."""
+    return AdvantageSummary(
+        mean_return=mean_return,
+        group_return_std=0.3,
+        rollouts=rollouts,
+        finished_rollouts=rollouts,
+        kept_rollouts=kept,
+        end_reasons={"completed": rollouts - 1, "turn_limit": 1},
+    )
+
+
+def evaluation(key: str, tgc: float, sgc: float = 10.0) -> Evaluation:
+    """Of six tasks on dev."""
+    return Evaluation(
+        iteration=key,
+        adapter_digest=DIGEST,
+        tgc=tgc,
+        sgc=sgc,
+        tgc_se=1.0,
+        sgc_se=None,
+        mean_return=0.5,
+        tasks=6,
+        scenarios=2,
+        seeds=(1,),
+        per_difficulty={},
+        void_rollouts=0,
+    )
+
+
+def behaviour(**changes: Any) -> Behaviour:
+    """Of six rollouts."""
+    shares = {"multi_cell_turns": 0.1, "doc_lookups": 2.0, "assumptions": 0.0, "dummies": 0.0, "execution_errors": 0.2}
+    rest = {"rollouts": 6, "turns_per_rollout": 4.0, "give_up_rate": None, "diversity": None}
+    return Behaviour.model_validate({**shares, **rest, **changes})
+
+
+def scores(split: str, **changes: Any) -> Scores:
+    """Of six tasks, which training made better."""
+    selected = {"tgc": 70.0, "tgc_se": 2.0, "sgc": 50.0, "sgc_se": 3.0, "mean_return": 0.8}
+    base = {"base_tgc": 30.0, "base_tgc_se": 2.0, "base_sgc": 10.0, "base_sgc_se": 1.0, "base_mean_return": 0.4}
+    gains = {"tgc_gain": 40.0, "tgc_gain_se": 3.0, "sgc_gain": 40.0, "sgc_gain_se": 4.0}
+    played = {"tasks": 6, "scenarios": 2, "seeds": (1, 2), "void_rollouts": 0, "per_difficulty": {}}
+    what = {"split": split, "iteration": "i002", "adapter_digest": DIGEST}
+    acted = {"behaviour": BehaviourChange(base=behaviour(), selected=behaviour())}
+    return Scores.model_validate({**what, **selected, **base, **gains, **played, **acted, **changes})
+
+
+def selection(evaluated: list[str], tgc: float, sgc: float) -> Selection:
+    """Of i002, among policies that are all as good."""
+    candidates = tuple(Candidate(iteration=key, dev_tgc=tgc, dev_sgc=sgc, adapter_digest=DIGEST) for key in evaluated)
+    return Selection(iteration="i002", dev_tgc=tgc, dev_sgc=sgc, adapter_digest=DIGEST, candidates=candidates)
+
+
+def played_row(task_id: str, scenario_id: str, split: str, reward: float, number: int, **more: Any) -> Row:
+    """A rollout that came to its end; it lacks the columns in which tables of rollouts differ."""
+    return {
+        "task_id": task_id,
+        "scenario_id": scenario_id,
+        "split": split,
+        "rollout_index": number,
+        "seed": number,
+        "reward": reward,
+        "success": reward == 1.0,
+        "tests_passed": ["the answer is right"] if reward else [],
+        "tests_failed": [] if reward == 1.0 else ["nothing else changed"],
+        "end_reason": "completed",
+        "turns": [],
+        "world_retries": 0,
+        "adapter_digest": DIGEST,
+        "engine": "transformers",
+        "engine_version": "5",
+        **more,
+    }
