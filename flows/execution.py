@@ -14,6 +14,7 @@ from tasks.params import Params, load_params
 from tasks.parent_death import parent_death_signal
 from tasks.records.layout import Layout
 from tasks.stage_context import StageContext, Warm
+from tasks.transient import Transient
 
 DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 
@@ -75,6 +76,11 @@ def is_expected(error: BaseException) -> bool:
         return False
     raised_in = Path(frames[-1].filename).resolve()
     return Path(__file__).resolve().parents[1] in raised_in.parents and "site-packages" not in raised_in.parts
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether trying again may help: not where params, artifacts or the disk are at fault."""
+    return isinstance(error, Transient) or not is_expected(error)
 
 
 def stop_cleanly_on_signals() -> None:

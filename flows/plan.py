@@ -102,7 +102,8 @@ def _memory(plan: Plan) -> Iterator[tuple[str, str]]:
         f"{_size(weights + caches)}: weights {_size(weights)}, caches of episodes {_size(caches)}",
     )
     yield "", f"{plan.live:,} episodes at once; there is room for {engines.room:,} of mean length"
-    yield "", f"replicas: {engines.replicas}, each on {engines.tensor_parallel}; learner and engine take turns"
+    shared = "take turns" if plan.takes_turns else "stay loaded side by side"
+    yield "", f"replicas: {engines.replicas}, each on {engines.tensor_parallel}; learner and engine {shared}"
 
 
 def _times(plan: Plan) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ from prefect.states import Completed
 from prefect.tasks import exponential_backoff
 
 from flows.dvc_seam import Attempt, Outcome
-from flows.execution import is_expected, run_body
+from flows.execution import may_pass, run_body
 from flows.stages import Stage, stage_label
 from flows.versions import stage_version
 from tasks.params import Params, load_params
@@ -63,9 +63,9 @@ def run_as_flow(stage: Stage, key: str, root: Path, warm: Warm) -> None:
 
 
 def _can_help(_task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
-    """Whether a retry might: not where params or artifacts are at fault."""
+    """Whether a retry might."""
     error = state.result(raise_on_failure=False)
-    if isinstance(error, BaseException) and is_expected(error):
+    if isinstance(error, BaseException) and not may_pass(error):
         return False
     print(f"{run.name}: {error!r}; trying again if retries are left", file=sys.stderr)
     return True

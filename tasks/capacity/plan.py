@@ -9,6 +9,7 @@ from tasks.capacity.duration import Engines, Playing, playing, updating
 from tasks.capacity.hardware import GB, Hardware
 from tasks.capacity.memory import EngineMemory, LearnerMemory, engine_memory, learner_memory
 from tasks.capacity.workload import Episodes, Workload, longest_pack, longest_rollout, workload
+from tasks.engines.vllm_server.sharing import choose_sharing
 from tasks.params import Params
 from tasks.policy_update.flops import ModelShape, generation_flops, parameters
 
@@ -28,6 +29,8 @@ class Plan:
     longest_pack: int
     learner: LearnerMemory
     engines: Engines
+    takes_turns: bool
+    """Learner and engines, on the same devices."""
     live: int
     """Episodes that run at once: what collection.live_episodes asks for, as far as caches have room."""
     collecting: Playing
@@ -78,6 +81,7 @@ def make_plan(
     context = int(config["max_position_embeddings"])
     pack = longest_pack(params, context)
     engines = _engines(params, shape, hardware, gpus, load.episodes.tokens)
+    learner = learner_memory(shape, params.policy, params.update, pack, pack - 1, gpus)
     live = params.collection.live_episodes
     seconds, flops = updating(load, params, shape, gpus, hardware)
 
@@ -91,8 +95,9 @@ def make_plan(
         load=load,
         longest_rollout=longest_rollout(params, context),
         longest_pack=pack,
-        learner=learner_memory(shape, params.policy, params.update, pack, pack - 1, gpus),
+        learner=learner,
         engines=engines,
+        takes_turns=_takes_turns(params, engines, learner, hardware),
         live=max(0, min(live, engines.room)),
         collecting=play(load.collected),
         updating_s=seconds,
@@ -130,6 +135,15 @@ def _engines(params: Params, shape: ModelShape, hardware: Hardware, gpus: int, t
     replicas = max(1, gpus // spread)
     left = hardware.memory - hardware.reserved - memory.weights - memory.adapter
     return Engines(replicas, spread, memory, int(replicas * left // (tokens * memory.cache_per_token)))
+
+
+def _takes_turns(params: Params, engines: Engines, learner: LearnerMemory, hardware: Hardware) -> bool:
+    """Only servers have a choice: they may stay loaded during the update."""
+    if params.collection.engine != "vllm":
+        return True
+    weights, memory = engines.memory.weights + engines.memory.adapter, int(hardware.memory)
+    vllm = params.engine.vllm
+    return choose_sharing(vllm, weights=weights, learner=learner.total, memory=memory, servers=1).takes_turns
 
 
 def _gb(count: float) -> str:

@@ -14,12 +14,16 @@ import psutil
 import pytest
 from pydantic import ValidationError
 
+from flows.profile import params_of
+from tasks.capacity.hardware import HARDWARE
+from tasks.capacity.known_models import KNOWN_MODELS
+from tasks.capacity.plan import make_plan
 from tasks.engines.config import VllmConfig
 from tasks.engines.vllm_server.delivery import PRECISIONS, check_delivery
 from tasks.engines.vllm_server.errors import WrongPolicy
 from tasks.engines.vllm_server.launching import LaunchSpec, allowed_rank
 from tasks.engines.vllm_server.processes import has_started, lives, pipeline_process
-from tasks.engines.vllm_server.sharing import GIB, choose_sharing
+from tasks.engines.vllm_server.sharing import GIB, Sharing, choose_sharing, needed_bytes
 
 CODE = Path(__file__).parents[2]
 SPEC = LaunchSpec(Path("python"), Path("/model"), "cpu", "float32", 8, 64, None, 0.0, 2, 1)
@@ -173,14 +177,29 @@ def test_a_small_step_that_was_not_delivered_shows_within_the_tolerance() -> Non
 
 
 def test_memory_decides_whether_rollouts_and_update_take_turns() -> None:
-    sizes = {"weights": 14 * GIB, "cache": 8 * GIB, "servers": 1, "memory_share": 0.9}
-    roomy = choose_sharing("auto", memory=80 * GIB, **sizes)
+    def choose(setting: str, memory: int) -> Sharing:
+        config = VllmConfig.model_validate({"sharing": setting, "kv_cache_gib": 8})
+        return choose_sharing(config, weights=14 * GIB, learner=28 * GIB, memory=memory * GIB, servers=1)
+
+    roomy, tight = choose("auto", 80), choose("auto", 48)
     assert not roomy.takes_turns and roomy.memory_share == pytest.approx(0.31, abs=0.01)
-    tight = choose_sharing("auto", memory=48 * GIB, **sizes)
     assert tight.takes_turns and tight.memory_share == 0.9
     assert "take turns" in tight.reason and "48.0 GiB" in tight.reason
-    assert choose_sharing("alternate", memory=80 * GIB, **sizes).takes_turns
-    assert not choose_sharing("side_by_side", memory=48 * GIB, **sizes).takes_turns
+    assert choose("alternate", 80).takes_turns
+    assert not choose("side_by_side", 48).takes_turns
+
+
+@pytest.mark.parametrize(("profile", "turns"), [("gpu_80gb", False), ("gpu_small", False), ("paper", True)])
+def test_the_choice_is_the_plans(profile: str, turns: bool) -> None:
+    params = params_of(profile, [])
+    vllm, config = params.engine.vllm, KNOWN_MODELS[params.policy.source].config
+    plan = make_plan(params, config, HARDWARE["h100"], params.update.distributed.size)
+    weights, learner = needed_bytes(config, params.policy, vllm.context_length, vllm.gpus_per_server)
+    if params.update.distributed.size == 1:
+        assert learner == pytest.approx(plan.learner.total, rel=0.01)
+    memory = int(HARDWARE["h100"].memory)
+    chosen = choose_sharing(vllm, weights=weights, learner=learner, memory=memory, servers=1)
+    assert chosen.takes_turns == plan.takes_turns == turns
 
 
 def test_found_servers_cannot_take_turns() -> None:

@@ -12,8 +12,9 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from flows.execution import DeclaredParams, UndeclaredParams, is_expected
+from flows.execution import DeclaredParams, UndeclaredParams, is_expected, may_pass
 from flows.stages import STAGES, Stage, find_stage
+from tasks.engines.vllm_server.errors import EngineUnavailable, ServerLost
 from tasks.params import Params, evaluated_keys, previous_map
 from tasks.records.files import ArtifactError
 
@@ -72,6 +73,14 @@ def test_expected_errors_are_those_our_code_raises() -> None:
     assert is_expected(caught(lambda: find_stage("x")))
     assert not is_expected(caught(lambda: __import__("json").loads("{")))
     assert not is_expected(caught(lambda: {}["x"]))  # type: ignore[index]
+
+
+def test_a_retry_is_for_what_may_pass() -> None:
+    assert may_pass(ServerLost("the server at http://node1:8000 is gone"))
+    assert is_expected(ServerLost("its message is all there is to say"))
+    assert may_pass(caught(lambda: {}["x"]))  # type: ignore[index]
+    assert not may_pass(EngineUnavailable("not a vLLM server"))
+    assert not may_pass(ArtifactError("x"))
 
 
 def caught(action: Callable[[], object]) -> Exception:

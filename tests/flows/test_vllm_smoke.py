@@ -1,4 +1,4 @@
-"""The pipeline in little on a vLLM server: one server for all stages of `dvc repro`, and none after it."""
+"""The pipeline in little on a vLLM server, by both runners: one server for all stages of a run, and none after it."""
 
 import json
 import os
@@ -14,30 +14,51 @@ import pytest
 from tasks.engines.vllm_server.environment import VLLM_CPU
 from tasks.environments import ENVIRONMENTS, python_executable
 
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(3600)]
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.vllm
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_a_smoke_run_on_a_server_that_lives_as_long_as_the_pipeline(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def smoke_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("smoke")
     python_executable(ROOT / ENVIRONMENTS, VLLM_CPU)
     for name in ("tasks", "flows", "data/base_policies"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("dvc.yaml", ".dvcignore", "pyproject.toml"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    (tmp_path / ".loopline").mkdir()
-    (tmp_path / ".loopline" / "environments").symlink_to(ROOT / ENVIRONMENTS)
-    run(tmp_path, "-m", "flows.profile", "vllm_smoke")
-    run(tmp_path, "-m", "dvc", "init", "--no-scm", "--quiet")
-    run(tmp_path, "-m", "dvc", "repro", "score")
+        shutil.copy(ROOT / name, folder / name)
+    (folder / ".loopline").mkdir()
+    (folder / ".loopline" / "environments").symlink_to(ROOT / ENVIRONMENTS)
+    run(folder, "-m", "flows.profile", "vllm_smoke")
+    run(folder, "-m", "dvc", "init", "--no-scm", "--quiet")
+    return folder
 
-    rollouts = pq.read_table(tmp_path / "data/iterations/i001/rollouts.parquet")
+
+def test_a_warm_flow_leaves_what_dvc_repro_finds_up_to_date(smoke_project: Path) -> None:
+    run(smoke_project, "-m", "flows.pipeline")
+    data = smoke_project / "data"
+    rollouts = pq.read_table(data / "iterations/i001/rollouts.parquet")
     assert set(rollouts["engine"].to_pylist()) == {"vllm"}
-    metrics = json.loads((tmp_path / "data/iterations/i001/metrics.json").read_text())
+    metrics = json.loads((data / "iterations/i001/metrics.json").read_text())
     assert metrics["engine_mismatch"]["mean"] < 1e-3
-    assert len(list((tmp_path / ".loopline" / "vllm").glob("*.log"))) == 1, "one server for five stages"
-    _, alive = psutil.wait_procs(processes_of(tmp_path), timeout=120)
+    assert (data / "report/index.html").exists() and (data / "lineage.json").exists()
+    assert_one_server_that_ended(smoke_project)
+
+    lock = (smoke_project / "dvc.lock").read_bytes()
+    assert "up to date" in run(smoke_project, "-m", "dvc", "repro")
+    assert (smoke_project / "dvc.lock").read_bytes() == lock
+
+
+def test_the_stages_of_dvc_repro_share_a_server(smoke_project: Path) -> None:
+    run(smoke_project, "-m", "flows.profile", "--refresh", "--set", "scoring.evaluation_runs=2")
+    said = run(smoke_project, "-m", "dvc", "repro", "score")
+    assert "score@test_normal" in said and "score@test_challenge" in said
+    assert_one_server_that_ended(smoke_project)
+
+
+def assert_one_server_that_ended(folder: Path) -> None:
+    """A server's start removes the logs of pipelines that are gone."""
+    assert len(list((folder / ".loopline" / "vllm").glob("*.log"))) == 1
+    _, alive = psutil.wait_procs(processes_of(folder), timeout=120)
     assert not alive
 
 
@@ -55,8 +76,9 @@ def processes_of(folder: Path) -> list[psutil.Process]:
     return [process for process in found if process.pid != os.getpid()]
 
 
-def run(folder: Path, *arguments: str) -> None:
+def run(folder: Path, *arguments: str) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     variables = {**os.environ, "PYTHONPATH": str(folder), "PATH": path, "PREFECT_API_URL": ""}
     done = subprocess.run([sys.executable, *arguments], cwd=folder, env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

@@ -1,8 +1,14 @@
 """What can go wrong with a server, as errors whose message is all that a user needs."""
 
+from tasks.transient import Transient
+
 
 class EngineUnavailable(RuntimeError):  # noqa: N818 - reads as what it is
-    """A vLLM server can't be started, or died too often."""
+    """A vLLM server can't be started, or is none."""
+
+
+class ServerLost(EngineUnavailable, Transient):
+    """A vLLM server can't be reached, or died too often: it may be there again in a while."""
 
 
 class WrongPolicy(ValueError):  # noqa: N818

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tasks.base_policy.loading import policy_digest
-from tasks.engines.vllm_server.errors import EngineUnavailable
+from tasks.engines.vllm_server.errors import ServerLost
 from tasks.engines.vllm_server.launching import Address, LaunchSpec
 from tasks.engines.vllm_server.own_servers import OwnServer, is_healthy
 
@@ -84,7 +84,7 @@ class FoundFleet:
         self._patience_s = patience_s
 
     def up(self, checkpoint: Path | None) -> list[Address]:
-        """Raises EngineUnavailable naming a URL without a server, ValueError for a fully trained checkpoint."""
+        """Raises ServerLost naming a URL without a server, ValueError for a fully trained checkpoint."""
         if checkpoint is not None:
             raise ValueError(
                 f"{checkpoint}: a fully trained policy can't be given to servers at engine.vllm.urls; use own servers, "
@@ -92,7 +92,7 @@ class FoundFleet:
             )
         for address in self._addresses:
             if not is_healthy(address.url):
-                raise EngineUnavailable(f"engine.vllm.urls: no healthy vLLM server at {address.url}")
+                raise ServerLost(f"engine.vllm.urls: no healthy vLLM server at {address.url}")
         return self._addresses
 
     def revive(self, index: int) -> Address:
@@ -100,7 +100,7 @@ class FoundFleet:
         address, deadline = self._addresses[index], time.monotonic() + self._patience_s
         while not is_healthy(address.url):
             if time.monotonic() > deadline:
-                raise EngineUnavailable(f"engine.vllm.urls: the server at {address.url} is gone")
+                raise ServerLost(f"engine.vllm.urls: the server at {address.url} is gone")
             time.sleep(_POLL_S)
         return address
 

@@ -37,6 +37,8 @@ def main() -> int:
         write_json(state, {**order["about"], "keeper": os.getpid(), "keeper_started": has_started(os.getpid())})
         while server.poll() is None and lives(order["owner"], order["owner_started"]):
             time.sleep(_POLL_S)
+        gone = f"process {order['owner']} is gone" if server.poll() is None else f"the server ended ({server.poll()})"
+        print(f"keeper: {gone}", file=sys.stderr)
     finally:
         end_group(server)
         state.unlink(missing_ok=True)
@@ -71,6 +73,7 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
+    print(f"keeper: ended by {signal.Signals(number).name}", file=sys.stderr)
     sys.exit(0)
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 BASE_NAME = "base"
 """What our servers call the base model."""
+KEEP_ALIVE_S = 600
+"""How long our servers keep an idle connection open."""
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM accepts as --max-lora-rank."""
 
@@ -69,7 +71,9 @@ class LaunchSpec:
         options |= self._lora_options() | self._device_options()
         flags = ["--tokens-only", "--skip-tokenizer-init", "--enable-prefix-caching"]
         flags += ["--enable-lora"] if self.lora_rank else []
-        flags += ["--enforce-eager"] if self.device == "cpu" else []
+        # On a CPU vLLM dies of a prompt that it reads in parts and samples with a seed (0.32.0: "CPU Generator does not
+        # use offset").
+        flags += ["--enforce-eager", "--no-enable-chunked-prefill"] if self.device == "cpu" else []
         named = [part for name, value in options.items() for part in (name, str(value))]
         return [str(self.python), "-m", "vllm.entrypoints.openai.api_server", *named, *flags, *self.arguments]
 
@@ -82,6 +86,7 @@ class LaunchSpec:
             | self._device_variables()
             | {
                 "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+                "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": str(KEEP_ALIVE_S),
                 "VLLM_CACHE_ROOT": str(cache),
                 "VLLM_NO_USAGE_STATS": "1",
                 "VLLM_DO_NOT_TRACK": "1",

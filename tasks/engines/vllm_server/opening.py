@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -14,7 +15,8 @@ from tasks.engines.vllm_server.engine import VllmEngine
 from tasks.engines.vllm_server.environment import vllm_recipe
 from tasks.engines.vllm_server.fleet import Fleet, FoundFleet, OwnFleet
 from tasks.engines.vllm_server.launching import LaunchSpec
-from tasks.engines.vllm_server.sharing import GIB, Sharing, choose_sharing
+from tasks.engines.vllm_server.sharing import Sharing, choose_sharing, needed_bytes
+from tasks.engines.vllm_server.stations import Stations
 from tasks.environments import ENVIRONMENTS, python_executable
 from tasks.records.files import read_json
 
@@ -29,22 +31,16 @@ def open_vllm(config: VllmConfig, policy: PolicyConfig, base_policy: Path, chat:
     from tasks.base_policy.loading import device
 
     kind = device(policy).type
-    sharing = _sharing(config, base_policy, kind)
+    sharing = _sharing(config, policy, base_policy, kind)
     fleet: Fleet
     if config.urls:
         fleet = FoundFleet(config.urls, config.start_timeout_s)
     else:
         print(f"vLLM: {sharing.reason}", file=sys.stderr)
         fleet = OwnFleet(launch_specs(config, policy, base_policy, kind, sharing), config.start_timeout_s)
-    return VllmEngine(
-        fleet,
-        Reference(base_policy, policy),
-        config,
-        chat.prompt_ids([{"role": "user", "content": _PROBE}]),
-        _vocabulary(base_policy),
-        kind,
-        takes_turns=sharing.takes_turns and not config.urls,
-    )
+    probe, vocabulary = chat.prompt_ids([{"role": "user", "content": _PROBE}]), int(_model(base_policy)["vocab_size"])
+    stations = Stations(fleet, Reference(base_policy, policy), config, probe, vocabulary)
+    return VllmEngine(stations, vocabulary, kind, takes_turns=sharing.takes_turns and not config.urls)
 
 
 def launch_specs(
@@ -72,16 +68,11 @@ def launch_specs(
     ]
 
 
-def _sharing(config: VllmConfig, base_policy: Path, kind: str) -> Sharing:
-    weights = sum(file.stat().st_size for file in base_policy.glob("*.safetensors"))
-    return choose_sharing(
-        config.sharing,
-        weights=weights // (config.gpus_per_server if kind == "cuda" else 1),
-        cache=config.kv_cache_gib * GIB,
-        memory=_memory(kind),
-        servers=1 if kind == "cuda" else config.servers,
-        memory_share=config.memory_share,
-    )
+def _sharing(config: VllmConfig, policy: PolicyConfig, base_policy: Path, kind: str) -> Sharing:
+    spread = config.gpus_per_server if kind == "cuda" else 1
+    weights, learner = needed_bytes(_model(base_policy), policy, config.context_length, spread)
+    servers = 1 if kind == "cuda" else config.servers
+    return choose_sharing(config, weights=weights, learner=learner, memory=_memory(kind), servers=servers)
 
 
 def _memory(kind: str) -> int:
@@ -93,6 +84,7 @@ def _memory(kind: str) -> int:
     return int(psutil.virtual_memory().total)
 
 
-def _vocabulary(base_policy: Path) -> int:
-    config = read_json(base_policy / "config.json")
-    return int(config.get("vocab_size") or config["text_config"]["vocab_size"])
+def _model(base_policy: Path) -> dict[str, Any]:
+    """config.json, of a multimodal model what it says of the part that writes."""
+    config: dict[str, Any] = read_json(base_policy / "config.json")
+    return config.get("text_config") or config

@@ -37,6 +37,8 @@ class OwnServer:
         self._owner = pipeline_process()
         stem = f"{self._owner[0]}-{index}"
         self._state, self.log = self._folder / f"{stem}.json", self._folder / f"{stem}.log"
+        self._found: LaunchSpec | None = None
+        """Of the server that `begin` did not have to start."""
 
     @property
     def is_ours(self) -> bool:
@@ -46,7 +48,8 @@ class OwnServer:
     def begin(self, spec: LaunchSpec) -> None:
         """Start a server as `spec` says, unless there is one; one of another spec is ended first."""
         state = self._read()
-        if state is None or state["spec"] != spec.digest:
+        self._found = spec if state is not None and state["spec"] == spec.digest else None
+        if self._found is None:
             self.down()
             self._start(spec)
 
@@ -117,6 +120,11 @@ class OwnServer:
         with tqdm(desc=f"vLLM server {self.index}", unit="s", total=None, leave=False, disable=None) as bar:
             while time.monotonic() < deadline:
                 state = self._read()
+                if state is None and self._found is not None:
+                    # It was dying when it was found, and its keeper had not seen it yet.
+                    self._start(self._found)
+                    self._found = None
+                    continue
                 if state is None:
                     raise EngineUnavailable(f"vLLM server {self.index} ended while it started.\n{self._last_words()}")
                 if is_healthy(state["url"]):
