@@ -11,9 +11,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from tasks.base_policy.chat_format import ChatFormat
 from tasks.base_policy.loading import load_tokenizer
@@ -22,15 +19,13 @@ from tasks.records.files import ArtifactError
 from tasks.records.layout import Layout
 from tasks.records.schemas import SCORED_ROLLOUTS
 from tasks.records.tables import read_table
-from tasks.scoring.evaluating import outcomes
+from tasks.scoring.evaluating import Row, outcomes, turn_texts
 from tasks.scoring.tgc_sgc import Outcome, sgc, tgc
 from tasks.worlds.appworld.environment import EnvironmentUnavailable, python_executable
 from tasks.worlds.appworld.episode import GAVE_UP
 from tasks.worlds.appworld.export import EvaluationFailed, PackageScores, export_outputs, package_scores
 from tasks.worlds.appworld.root import read_prepared_root
 from tasks.worlds.interface import Split
-
-Row = dict[str, Any]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -74,12 +69,6 @@ def export(layout: Layout, params: Params, split: Split, rows: Sequence[Row], fo
     python = python_executable()
     export_outputs(python, root, split, {row["task_id"]: turn_texts(row, chat) for row in rows}, folder)
     return package_scores(python, folder, split)
-
-
-def turn_texts(row: Row, chat: ChatFormat) -> list[str]:
-    """The policy's turns of one rollout."""
-    ids, owners = np.asarray(row["token_ids"]), np.asarray(row["turn_index"])
-    return [chat.decode(ids[owners == turn].tolist()) for turn in range(max(row["turn_index"], default=-1) + 1)]
 
 
 def by_package_rule(row: Row) -> bool:

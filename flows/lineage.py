@@ -57,11 +57,15 @@ def cache_folder(root: Path) -> Path:
 
 def changed_code(stages: tuple[LockedStage, ...], params: Params, root: Path) -> Iterator[str]:
     """The stages whose code or parameters, as they lie here, are not those that made the artifacts."""
-    recorded = {stage.task: str(v) for stage in stages for n, v in stage.params.items() if n.endswith(f":{stage.task}")}
-    for task, version in recorded.items():
+    for task, version in {stage.task: _recorded_version(stage) for stage in stages}.items():
         now = stage_version(find_stage(task), params, root)
-        if now != version:
+        if version is not None and now != version:
             yield f"{task}: code or parameters changed since it ran ({version[:12]}, now {now[:12]}); run `dvc repro`"
+
+
+def _recorded_version(stage: LockedStage) -> str | None:
+    """The version that dvc.lock has of a stage; None for the one that writes them all."""
+    return next((str(value) for name, value in stage.params.items() if name.endswith(f":{stage.task}")), None)
 
 
 def page(subject: Subject, found: Answer, params: Params, root: Path) -> Iterator[str]:
@@ -69,8 +73,7 @@ def page(subject: Subject, found: Answer, params: Params, root: Path) -> Iterato
     yield subject.path
     yield from (f"  {fact}" for fact in subject.facts)
     for stage in found.stages:
-        version = next((str(v)[:12] for n, v in stage.params.items() if n.endswith(f":{stage.task}")), "?")
-        yield f"<- {stage.name} (code and parameters {version})"
+        yield f"<- {stage.name} (code and parameters {(_recorded_version(stage) or '?')[:12]})"
         yield from (f"     wrote {path}  {md5}" for path, md5 in stage.outs.items())
     yield from (f"<- {path}  {md5} (kept in git)" for path, md5 in found.sources.items())
     if found.played:

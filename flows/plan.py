@@ -11,15 +11,14 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from flows.profile import UnknownProfile, params_of, profile_names
+from flows.profile import params_of, profile_names
 from tasks.capacity.api_cost import api_cost
 from tasks.capacity.duration import Playing
 from tasks.capacity.hardware import HARDWARE
 from tasks.capacity.known_models import model_config
 from tasks.capacity.plan import Plan, make_plan
 from tasks.engines.chat_api.config import Traffic
-from tasks.params import ParamsError, load_params
-from tasks.records.files import ArtifactError
+from tasks.params import load_params
 
 HOUR = 3600.0
 
@@ -38,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         config = model_config(params.policy.source, root)
         kind = parsed.hardware or ("cpu" if params.policy.dtype == "float32" else "h100")
         plan = make_plan(params, config, HARDWARE[kind], parsed.gpus or params.update.distributed.size)
-    except (UnknownProfile, ParamsError, ArtifactError, ValueError) as error:
+    except ValueError as error:
         print(f"flows.plan: {error}", file=sys.stderr)
         return 2
     name, world = parsed.profile or "params.yaml", params.world.name

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from tasks.checkpoint_selection.config import EvaluationConfig
-from tasks.params import Params, ParamsError, evaluated_keys, parse_params, previous_map
+from tasks.params import Params, ParamsError, evaluated_keys, parse_params, previous_map, read_yaml
 from tasks.records.files import replacing
 from tasks.rollout_collection.config import CollectionConfig
 
@@ -156,12 +156,7 @@ def _flat(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ParamsError(f"{path}: missing; run `python -m flows.profile default`") from None
-    except yaml.YAMLError as error:
-        raise ParamsError(f"{path}: not valid YAML: {error}") from None
+    content = read_yaml(path)
     if not isinstance(content, dict):
         raise ParamsError(f"{path}: expected a mapping, found {type(content).__name__}")
     return content

@@ -98,13 +98,17 @@ _REGENERATE = "run `python -m flows.profile --refresh`"
 
 def load_params(path: Path) -> Params:
     """Read and check params.yaml. Raises ParamsError with one line per broken rule."""
+    return parse_params(read_yaml(path), str(path))
+
+
+def read_yaml(path: Path) -> Any:
+    """What a YAML file holds. Raises ParamsError."""
     try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ParamsError(f"{path}: missing; run `python -m flows.profile default`") from None
     except yaml.YAMLError as error:
         raise ParamsError(f"{path}: not valid YAML: {error}") from None
-    return parse_params(content, str(path))
 
 
 def parse_params(content: Any, place: str) -> Params:

@@ -97,14 +97,14 @@ def acted_rollouts(rows: Sequence[Row], chat: ChatFormat) -> Iterator[ActedRollo
     """The rollouts as the behaviour metrics take them, without void ones, which the world cut short."""
     for row in rows:
         if row["end_reason"] not in VOID_REASONS:
-            yield ActedRollout(row["task_id"], row["success"], row["turns"], policy_text(row, chat))
+            yield ActedRollout(row["task_id"], row["success"], row["turns"], "\n".join(turn_texts(row, chat)))
 
 
-def policy_text(row: Row, chat: ChatFormat) -> str:
-    """The policy's own turns as text, one after the other, each beginning a line."""
+def turn_texts(row: Row, chat: ChatFormat) -> list[str]:
+    """The policy's own turns as text."""
     ids, turn_index = np.asarray(row["token_ids"]), np.asarray(row["turn_index"])
     turns = range(max(row["turn_index"], default=-1) + 1)
-    return "\n".join(chat.decode(ids[turn_index == turn].tolist()) for turn in turns)
+    return [chat.decode(ids[turn_index == turn].tolist()) for turn in turns]
 
 
 def _difficulty_score(played: Sequence[Outcome]) -> DifficultyScore:
