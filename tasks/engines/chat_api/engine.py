@@ -24,6 +24,8 @@ CONTEXT_LENGTH = 2**20
 """In our tokens; the server knows the model's own limit, and says when it is reached."""
 LONGEST_WAIT_S = 0.1
 """Of one `collect`: meanwhile nobody takes up what the world answers to other conversations."""
+FAREWELL_S = 10.0
+"""How long `close` waits for answers under way: they are paid for, and the next attempt finds them."""
 
 
 class ChatApiEngine:
@@ -41,6 +43,8 @@ class ChatApiEngine:
         self._base_url = config.request.base_url
         self._asked: dict[str, Future[tuple[PaidAnswer, bool]]] = {}
         self._abandoned: dict[str, threading.Event] = {}
+        self._under_way: set[Future[tuple[PaidAnswer, bool]]] = set()
+        """Those of conversations that were released too."""
 
     def load_adapter(self, path: Path | None) -> None:
         """Forget all conversations. No checkpoint is read: see above."""
@@ -54,7 +58,9 @@ class ChatApiEngine:
         if len(request.prompt_ids) >= self.context_length:
             raise ContextOverflow(request.sequence_id, f"a prompt of {len(request.prompt_ids)} tokens")
         abandoned = self._abandoned[request.sequence_id] = threading.Event()
-        self._asked[request.sequence_id] = self._pool.submit(self._answer, request, abandoned)
+        asked = self._asked[request.sequence_id] = self._pool.submit(self._answer, request, abandoned)
+        self._under_way.add(asked)
+        asked.add_done_callback(self._under_way.discard)
 
     def collect(self) -> list[Generation]:
         """The turns that are answered, in the order in which they were asked for; waits a little for one.
@@ -83,8 +89,9 @@ class ChatApiEngine:
         return self._spending.take()
 
     def close(self) -> None:
-        """Abandon all requests and let the threads end."""
+        """Ask for nothing more and let the threads end."""
         self.load_adapter(None)
+        wait(set(self._under_way), FAREWELL_S)
         self._client.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._paid.close()

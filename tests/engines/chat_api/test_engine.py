@@ -154,6 +154,29 @@ def test_a_play_that_failed_goes_on_where_it_was(
     assert len(server.requests) == 2 * turns - 5, "once the result is written, a new one is played anew"
 
 
+def test_an_answer_that_is_under_way_at_the_end_is_kept(serve: Callable[..., Any], open_engine: Open) -> None:
+    asked, answering = threading.Event(), threading.Event()
+
+    def reply(body: dict[str, Any]) -> tuple[str, str]:
+        asked.set()
+        answering.wait(60)
+        return "hi", "stop"
+
+    server = serve(reply)
+    request = GenerationRequest("one", [1], SAMPLING, 0, messages=[{"role": "user", "content": "hi"}])
+    engine = open_engine(server)
+    engine.submit(request)
+    assert asked.wait(60)
+    engine.release("one")
+    threading.Timer(0.2, answering.set).start()
+    engine.close()
+    again = open_engine(server)
+    again.submit(request)
+    while not again.collect():
+        pass
+    assert len(server.requests) == 1
+
+
 def test_a_wrong_key_ends_the_play_with_one_error_and_closes_all_episodes(
     world: World, chat: ChatFormat, server: Any, open_engine: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

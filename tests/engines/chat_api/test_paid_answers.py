@@ -14,7 +14,7 @@ from tasks.engines.interface import GenerationRequest, SamplingSettings
 ROOT = Path(__file__).parents[3]
 PAID = PaidAnswer(ChatAnswer("naïve\n\0", False, "m-dated", 100, 40, 10), 3)
 WRITER = """
-import sys
+import sys, time
 from itertools import count
 from tasks.engines.chat_api.answers import ChatAnswer
 from tasks.engines.chat_api.paid_answers import PaidAnswer, PaidAnswers
@@ -23,6 +23,7 @@ for number in count():
     key = f"{sys.argv[1]}-{number}"
     paid.keep(key, "train_1", PaidAnswer(ChatAnswer(key * 500, True, "m", 1, 0, 1), 1))
     print(key, flush=True)
+    time.sleep(0.005)
 """
 
 
