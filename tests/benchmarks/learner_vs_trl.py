@@ -10,11 +10,11 @@ Speed: both in one process, taking turns; each at its own fastest setting, found
 and threads (without activation checkpointing; its default has it), for the learner the size of its packs. TRL's head is
 chunked as the learner's is (`add_fused_lm_head`, its default), but runs on all tokens of a completion. Its kernels for
 GPUs (Triton, Liger, padding-free rows with flash-attention) do not run here, on either side.
-Tokens are those of the rollouts, without padding. Memory: each side in a process of its own, at the same setting as
-for speed; what is counted is the highest resident size during one pass over all rollouts minus the resident size before
-it, when model, trainer and rollouts are there and one small minibatch has warmed up allocator and kernels. `trl_lean`
-is that of TRL with micro-batches of one rollout and activation checkpointing, `learner_lean` that of the learner with
-packs of one rollout, one at a time, and activation checkpointing.
+Tokens are those of the rollouts, without padding. Memory: each side in a process of its own, at the same setting as for
+speed; what is counted is the highest resident size during one pass (`long`: over the 4 longest rollouts, as the others
+change nothing) minus the resident size before it, when model, trainer and rollouts are there and a small minibatch has
+warmed up allocator and kernels. `trl_lean` is that of TRL with micro-batches of one rollout and activation
+checkpointing, `learner_lean` that of the learner with packs of one rollout, one at a time, and checkpointing.
 """
 
 import argparse
@@ -144,11 +144,12 @@ def measure_memory(name: str, side: str, setting: dict[str, Any], rollouts: list
         "trl_lean": lambda: trl_side(policy, 1, setting["trl_threads"], True),
     }
     run = sides[side]()
-    small = sorted(range(len(rollouts)), key=lambda row: rollouts[row].length)[: WORKLOADS[name].tried_on]
+    rows = sorted(range(len(rollouts)), key=lambda row: rollouts[row].length)
+    small, large = rows[: WORKLOADS[name].tried_on], sorted(rows[-WORKLOADS[name].weighed_on :])
     pass_over(policy, run, [rollouts[row] for row in small], [old[row] for row in small])
     Path("/proc/self/clear_refs").write_text("5")  # the highest resident size starts anew (proc(5))
     before = _resident("VmRSS")
-    pass_over(policy, run, rollouts, old)
+    pass_over(policy, run, [rollouts[row] for row in large], [old[row] for row in large])
     return round(_resident("VmHWM") - before, 1)
 
 

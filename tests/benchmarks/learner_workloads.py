@@ -128,10 +128,12 @@ class Workload(NamedTuple):
     """Of TRL."""
     tried_on: int
     """The search is made on so many rollouts."""
+    weighed_on: int
+    """Memory is measured on so many of the longest rollouts."""
     rounds: int
 
 
 WORKLOADS = {
-    "shipped": Workload(shipped_model, shipped_rollouts, (2048, 4096), (4, 10, 40), 40, 3),
-    "long": Workload(long_model, long_rollouts, (8192, 16_384), (1, 2), 2, 2),
+    "shipped": Workload(shipped_model, shipped_rollouts, (2048, 4096), (4, 10, 40), 40, 240, 3),
+    "long": Workload(long_model, long_rollouts, (8192, 16_384), (1, 2), 2, 4, 2),
 }
