@@ -108,3 +108,10 @@ def test_a_commit_that_the_hub_does_not_have_is_one_error(hub: Path, tmp_path: P
     with pytest.raises(ArtifactError, match=rf"{REPOSITORY}@f{{40}} could not be fetched"):
         prepare_policy(context(tmp_path / "one", "f" * 40))
     assert not (tmp_path / "one" / "data" / "policy").exists()
+
+
+def test_a_hub_that_cannot_be_reached_is_one_error(hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(ArtifactError, match=rf"{REPOSITORY}@{COMMIT} could not be fetched: .+"):
+        prepare_policy(context(tmp_path / "one"))
+    assert not (tmp_path / "one" / "data" / "policy").exists()

@@ -1,13 +1,17 @@
 """What of the vLLM engine needs no server: keepers, launching, proof of delivery, sharing."""
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psutil
@@ -19,9 +23,11 @@ from tasks.capacity.hardware import HARDWARE
 from tasks.capacity.known_models import KNOWN_MODELS
 from tasks.capacity.plan import make_plan
 from tasks.engines.config import VllmConfig
+from tasks.engines.vllm_server.client import ServerClient
 from tasks.engines.vllm_server.delivery import PRECISIONS, check_delivery
-from tasks.engines.vllm_server.errors import WrongPolicy
-from tasks.engines.vllm_server.launching import LaunchSpec, allowed_rank
+from tasks.engines.vllm_server.errors import EngineUnavailable, WrongPolicy
+from tasks.engines.vllm_server.fleet import FoundFleet
+from tasks.engines.vllm_server.launching import Address, LaunchSpec, allowed_rank
 from tasks.engines.vllm_server.processes import has_started, lives, pipeline_process
 from tasks.engines.vllm_server.sharing import GIB, Sharing, choose_sharing, needed_bytes
 
@@ -205,3 +211,33 @@ def test_the_choice_is_the_plans(profile: str, turns: bool) -> None:
 def test_found_servers_cannot_take_turns() -> None:
     with pytest.raises(ValidationError, match="not ours to stop"):
         VllmConfig(urls=("http://x",), sharing="alternate")
+
+
+def test_found_servers_cannot_be_given_full_weights() -> None:
+    with pytest.raises(ValueError, match=r"checkpoint: a fully trained policy can't be given to servers at engine"):
+        FoundFleet(["http://127.0.0.1:9"], 1).up(Path("checkpoint"))
+
+
+def test_a_url_of_something_else_is_one_error(tmp_path: Path) -> None:
+    """Python's own file server answers every path with a page or with 404."""
+    (tmp_path / "v1").mkdir()
+    (tmp_path / "v1" / "models").write_text("{}")
+    (tmp_path / "version").write_text("{}")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=tmp_path))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+
+    async def served() -> None:
+        client = ServerClient(Address(f"http://127.0.0.1:{server.server_address[1]}", ""), 1, 5)
+        try:
+            await client.served()
+        finally:
+            await client.close()
+
+    try:
+        with pytest.raises(EngineUnavailable, match="not a vLLM server"):
+            asyncio.run(served())
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

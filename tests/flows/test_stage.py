@@ -19,6 +19,7 @@ from tasks.params import Params, evaluated_keys, previous_map
 from tasks.records.files import ArtifactError
 
 Python = Callable[..., CompletedProcess[str]]
+ROOT = Path(__file__).resolve().parents[2]
 PARAMS = Params(previous=previous_map(20), evaluated=evaluated_keys(20, 2))
 
 
@@ -83,6 +84,17 @@ def test_a_retry_is_for_what_may_pass() -> None:
     assert not may_pass(ArtifactError("x"))
 
 
+def test_prefect_asks_whether_an_error_may_pass() -> None:
+    from prefect.client.schemas.objects import TaskRun
+    from prefect.states import Failed
+
+    from flows.prefect_tasks import _can_help, stage_task
+
+    task, run = stage_task(find_stage("score"), PARAMS, ROOT), TaskRun(task_key="score", dynamic_key="0")
+    assert _can_help(task, run, Failed(data=ServerLost("x")))  # type: ignore[arg-type]
+    assert not _can_help(task, run, Failed(data=ArtifactError("x")))  # type: ignore[arg-type]
+
+
 def caught(action: Callable[[], object]) -> Exception:
     try:
         action()
@@ -125,12 +137,11 @@ def test_a_stage_ends_when_its_runner_is_killed() -> None:
 
 
 def start(code: str) -> subprocess.Popen[str]:
-    root = str(Path(__file__).resolve().parents[2])
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code)],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": root},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"

@@ -163,7 +163,8 @@ class VllmEngine:
                     seed=request.seed,
                 )
             except ServerGone as gone:
-                await self._stations.revive(station, epoch, gone)
+                # Shielded: others wait for the server too when this turn is aborted.
+                await asyncio.shield(self._stations.revive(station, epoch, gone))
             else:
                 return _generation(request, sampled)
 
