@@ -13,7 +13,7 @@ from flows.stages import Stage, check_key
 from tasks.params import Params, load_params
 from tasks.parent_death import parent_death_signal
 from tasks.records.layout import Layout
-from tasks.stage_context import StageContext, Warm
+from tasks.stage_context import StageContext, ThisProcess, Warm, Workers
 from tasks.transient import Transient
 
 DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
@@ -50,6 +50,19 @@ class UndeclaredParams(RuntimeError):  # noqa: N818
     """A stage read a section of params.yaml that the registry does not list for it."""
 
 
+class StageFailed(RuntimeError):  # noqa: N818
+    """A stage's body failed in another process with an error whose message says all."""
+
+
+class StageFailedForNow(StageFailed, Transient):
+    """As well, but trying again may help."""
+
+
+def told(error: Exception) -> StageFailed:
+    """An expected `error` as another process is told of it."""
+    return (StageFailedForNow if isinstance(error, Transient) else StageFailed)(str(error))
+
+
 def run_body(stage: Stage, key: str, root: Path, warm: Warm) -> StageContext:
     """Run `stage` for `key` with params.yaml as it is now. Returns the context with all parameters visible.
 
@@ -57,8 +70,18 @@ def run_body(stage: Stage, key: str, root: Path, warm: Warm) -> StageContext:
     """
     params = load_params(root / "params.yaml")
     check_key(stage, key, params)
-    stage.load()(StageContext(Layout(root), DeclaredParams.of(params, stage), key, warm))
+    context = StageContext(Layout(root), DeclaredParams.of(params, stage), key, warm, _workers(stage, params))
+    stage.load()(context)
     return StageContext(Layout(root), params, key, warm)
+
+
+def _workers(stage: Stage, params: Params) -> Workers:
+    """Who plays the stage's rollouts."""
+    if not stage.plays or params.machines.ray.address is None:
+        return ThisProcess()
+    from flows.ray_workers import RayWorkers
+
+    return RayWorkers(stage, params.machines.ray)
 
 
 def is_expected(error: BaseException) -> bool:

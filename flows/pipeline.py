@@ -6,7 +6,6 @@ DVC's own reproduce loop decides what runs and writes dvc.lock, so `dvc repro` a
 """
 
 import argparse
-import os
 import sys
 from concurrent.futures import Future
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 from flows.checkout_lock import CheckoutBusy, checkout_lock
 from flows.dvc_seam import Outcome, PipelineFailed, summary
 from flows.execution import is_expected, stop_cleanly_on_signals
-from flows.prefect_server import ServerError, local_server
+from flows.prefect_server import ServerError, prefect_api
 from flows.stages import UnknownStage, check_key, find_stage
 from tasks.params import ParamsError, iteration_key, load_params
 
@@ -53,14 +52,8 @@ def run_pipeline(root: Path, targets: list[str], *, sequential: bool = False) ->
     On the server of PREFECT_API_URL; without one, on a server that lives as long as the run.
     Raises PipelineFailed, CheckoutBusy, and ServerError when no server can be started.
     """
-    with checkout_lock(root, "flows.pipeline"):
-        if os.environ.get("PREFECT_API_URL"):
-            return _run_flow(root, targets, sequential)
-        with local_server() as url:
-            from prefect.settings import PREFECT_API_URL, temporary_settings
-
-            with temporary_settings({PREFECT_API_URL: url}):
-                return _run_flow(root, targets, sequential)
+    with checkout_lock(root, "flows.pipeline"), prefect_api(load_params(root / "params.yaml").machines.ray):
+        return _run_flow(root, targets, sequential)
 
 
 def _run_flow(root: Path, targets: list[str], sequential: bool) -> dict[str, Outcome]:

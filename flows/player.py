@@ -11,21 +11,20 @@ import multiprocessing
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
-from flows.execution import is_expected, run_body, stop_cleanly_on_signals
+from flows.execution import is_expected, run_body, stop_cleanly_on_signals, told
 from flows.stages import find_stage, stage_label
 from tasks.params import Params, load_params
 from tasks.records.layout import Layout
 from tasks.stage_context import Warm
 
-PLAYED = frozenset({"collect_rollouts", "evaluate_policy", "score"})
-"""Stages whose bodies run in the second process."""
 IsDue = Callable[[str], bool]
 """Whether DVC would run a stage (by its name in DVC) as things stand."""
 _Fingerprint = tuple[bytes, tuple[tuple[str, int, int], ...]]
@@ -47,10 +46,6 @@ def can_overlap(params: Params) -> bool:
     return True
 
 
-class StageFailed(RuntimeError):  # noqa: N818
-    """A stage's body failed in the second process with an error whose message says all."""
-
-
 @dataclass(frozen=True)
 class _Early:
     """Rollouts that are being played ahead of their stage."""
@@ -63,12 +58,13 @@ class _Early:
 class Player:
     """The second process of one flow run. Start it in the main thread: Linux ends it with the thread that did."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`environment`: variables for the process, such as the Prefect server that is told what Ray plays."""
         self._root, self._side = root, root / ".loopline" / "early"
         self._early: _Early | None = None
         shutil.rmtree(self._side, ignore_errors=True)
         spawn = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=stop_cleanly_on_signals)
+        self._pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=_begin, initargs=(dict(environment),))
         self._pid: Future[int] = self._pool.submit(os.getpid)
 
     def play(self, name: str, key: str) -> None:
@@ -150,6 +146,11 @@ def _fingerprint(layout: Layout, params: Params, key: str) -> _Fingerprint:
     return text, tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
 
 
+def _begin(environment: dict[str, str]) -> None:
+    stop_cleanly_on_signals()
+    os.environ.update(environment)
+
+
 @cache
 def _warm() -> Warm:
     """What the second process holds between stages."""
@@ -165,7 +166,7 @@ def _body(name: str, key: str, root: str) -> None:
         os._exit(128 + signal.SIGTERM)
     except Exception as error:
         if is_expected(error):
-            raise StageFailed(str(error)) from None
+            raise told(error) from None
         raise
 
 

@@ -3,7 +3,7 @@
     python -m flows.stage NAME [KEY]
 
 Exit code 2: no such stage or key; 1: the stage failed. With PREFECT_API_URL set, the stage is a Prefect flow run of its
-own; without, its plain function runs, because an ephemeral Prefect server would cost 12 s per stage.
+own; without, its plain function runs, because a Prefect server would cost 5 s per stage: only what Ray plays needs one.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from flows.checkout_lock import checkout_lock
 from flows.execution import is_expected, run_body, stop_cleanly_on_signals
+from flows.prefect_server import prefect_api
 from flows.stages import Stage, UnknownStage, check_key, find_stage, stage_label
 from tasks.params import ParamsError, load_params
 from tasks.stage_context import Warm
@@ -53,10 +54,15 @@ def _run(stage: Stage, key: str, root: Path) -> int:
 
 
 def _run_body(stage: Stage, key: str, root: Path, warm: Warm) -> None:
-    if os.environ.get("PREFECT_API_URL"):
+    ray = load_params(root / "params.yaml").machines.ray
+    if os.environ.get("PREFECT_API_URL") or (stage.plays and ray.address is not None):
         from flows.prefect_tasks import run_as_flow
 
-        run_as_flow(stage, key, root, warm)
+        with prefect_api(ray):
+            try:
+                run_as_flow(stage, key, root, warm)
+            finally:
+                warm.drop("ray")
     else:
         run_body(stage, key, root, warm)
 

@@ -30,6 +30,8 @@ class Stage:
     """What it is run for each of; "" for a stage that runs once."""
     retries: int = 0
     """How often Prefect runs it again after a failure: where engines and worlds, which can break, take part."""
+    plays: bool = False
+    """Whether it plays rollouts, which other processes and machines can do."""
 
     def keys(self, params: Params) -> tuple[str, ...]:
         """The keys it is run for, in order; ("",) for a stage that runs once."""
@@ -97,6 +99,7 @@ STAGES = (
         ("seed", "world", "policy", "collection", *_ENGINE),
         each="iteration",
         retries=2,
+        plays=True,
     ),
     Stage("filter_advantages", "tasks.advantage_filtering.stage:filter_advantages", ("advantages",), each="iteration"),
     Stage(
@@ -111,6 +114,7 @@ STAGES = (
         ("seed", "world", "policy", "tasks.denylist", *_PLAYING, "evaluation"),
         each="evaluated",
         retries=2,
+        plays=True,
     ),
     Stage("select_checkpoint", "tasks.checkpoint_selection.stage:select_checkpoint", ("evaluated",)),
     Stage(
@@ -119,6 +123,7 @@ STAGES = (
         ("seed", "world", "policy", *_PLAYING, "scoring"),
         each="split",
         retries=2,
+        plays=True,
     ),
     Stage("tabulate_curves", "tasks.learning_curves.stage:tabulate_curves", ("iterations", "evaluated")),
     Stage("report", "tasks.scoring.report_stage:report", _ALL_PARAMS),

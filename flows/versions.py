@@ -23,7 +23,7 @@ from tasks.params import Params
 from tasks.records.files import write_json
 from tasks.stage_context import StageContext
 
-SHELL = frozenset({"tasks.params", "tasks.stage_context", "tasks.records.layout"})
+SHELL = frozenset({"tasks.machines", "tasks.params", "tasks.stage_context", "tasks.records.layout"})
 """How a stage is handed its parameters and paths: the values are in the digest, and the paths are DVC's outputs."""
 
 _MODULE_NAME = re.compile(r"(?:tasks|flows)(?:\.\w+)+")

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from prefect.client.schemas.objects import State
+from prefect.settings import get_current_settings
 from prefect.states import Completed
 
 from flows.dvc_seam import Attempt, Outcome, reproduce, summary
 from flows.execution import run_body
-from flows.player import PLAYED, IsDue, Player, can_overlap
+from flows.player import IsDue, Player, can_overlap
 from flows.prefect_tasks import stage_task
 from flows.run_artifacts import RunPage
 from flows.stages import STAGES, find_stage, stage_label
@@ -29,13 +30,13 @@ def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False
     """
     warm, params = Warm(), load_params(root / "params.yaml")
     tasks = {stage.name: stage_task(stage, params, root) for stage in STAGES}
-    player = None if sequential or not can_overlap(params) else Player(root)
+    player = None if sequential or not can_overlap(params) else Player(root, _prefect_settings())
     page = RunPage(None if targets else sum(len(stage.keys(params)) for stage in STAGES))
 
     def run(name: str, key: str) -> None:
         from tasks.lineage.stage import record_stage
 
-        if player is not None and name in PLAYED:
+        if player is not None and find_stage(name).plays:
             player.play(name, key)
             context = StageContext(Layout(root), load_params(root / "params.yaml"), key, warm)
         else:
@@ -62,6 +63,11 @@ def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False
     page.show_outcomes(outcomes)
     page.show_scores(root)
     return outcomes
+
+
+def _prefect_settings() -> dict[str, str]:
+    """As environment variables, for a process that starts flows too."""
+    return get_current_settings().to_environment_variables(exclude_unset=True, include_secrets=True)
 
 
 def final_state(outcomes: Mapping[str, Outcome]) -> State[Any]:

@@ -12,6 +12,7 @@ from tasks.checkpoint_selection.config import EvaluationConfig
 from tasks.configuration import Section
 from tasks.engines.config import EngineConfig
 from tasks.lineage.config import LineageConfig
+from tasks.machines import MachinesConfig
 from tasks.policy_update.config import UpdateConfig
 from tasks.rollout_collection.config import CollectionConfig
 from tasks.scoring.config import ScoringConfig
@@ -70,6 +71,7 @@ class Params(Section):
     tasks: TaskFilterConfig = TaskFilterConfig()
     collection: CollectionConfig = CollectionConfig()
     engine: EngineConfig = EngineConfig()
+    machines: MachinesConfig = MachinesConfig()
     advantages: AdvantageConfig = AdvantageConfig()
     update: UpdateConfig = UpdateConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -86,6 +88,10 @@ class Params(Section):
             raise ValueError(
                 "collection.engine: chat_api asks a model behind an API, which can be scored but not trained; "
                 "set iterations: 0, or start from `python -m flows.profile openai`"
+            )
+        if self.collection.engine == "chat_api" and self.machines.ray.address is not None:
+            raise ValueError(
+                "machines.ray: the rate limits of collection.chat_api hold for one process; set its address to null"
             )
         stop = self.collection.early_stop
         if stop is not None and stop.min_per_task > self.collection.rollouts_per_task:

@@ -8,7 +8,16 @@ from tasks.params import Params
 from tasks.records.layout import Layout
 
 T = TypeVar("T")
-Job = TypeVar("Job", bound=Sized)
+
+
+class Part(Sized, Protocol):
+    """A part of a stage's work that knows nothing of the others. Picklable; its length is its share of the work."""
+
+    @property
+    def description(self) -> str: ...
+
+
+Job = TypeVar("Job", bound=Part)
 
 
 class Warm:
@@ -50,8 +59,8 @@ class Workers(Protocol):
     def map(self, work: Callable[["StageContext", Job], T], context: "StageContext", jobs: Sequence[Job]) -> list[T]:
         """What `work` returns for every job, in the order of `jobs`.
 
-        `work` is a module's function, given a context equal to `context` but for what is warm; jobs and results can be
-        pickled; a job's length is its share of the work. Raises what `work` raises.
+        `work` is a module's function, given a context equal to `context` but for what is warm; what it returns can be
+        pickled. Raises what `work` raises.
         """
         ...
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.player import Player, StageFailed, can_overlap
+from flows.execution import StageFailed
+from flows.player import Player, can_overlap
 from tasks.params import Params, evaluated_keys, previous_map
 from tasks.records.layout import Layout
 

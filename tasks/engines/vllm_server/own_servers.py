@@ -1,11 +1,14 @@
 """Own servers: found where the pipeline has one running already, else started; ended, and waited for.
 
-What is known of a server lies in `.loopline/vllm/<pipeline's pid>-<index>.json`, written by its keeper.
+What is known of a server lies in `.loopline/vllm/<host>-<pipeline's pid>-<index>.json`, written by its keeper; machines
+may share the folder.
 """
 
+import glob
 import json
 import os
 import secrets
+import socket
 import subprocess
 import sys
 import time
@@ -27,6 +30,7 @@ _POLL_S = 0.25
 _END_S = 30.0
 _SHOWN_LINES = 12
 _CODE = Path(__file__).parents[3]
+_HOST = socket.gethostname()
 
 
 class OwnServer:
@@ -35,7 +39,7 @@ class OwnServer:
     def __init__(self, index: int, folder: Path = STATE_FOLDER) -> None:
         self._folder, self.index = folder.resolve(), index
         self._owner = pipeline_process()
-        stem = f"{self._owner[0]}-{index}"
+        stem = f"{_HOST}-{self._owner[0]}-{index}"
         self._state, self.log = self._folder / f"{stem}.json", self._folder / f"{stem}.log"
         self._found: LaunchSpec | None = None
         """Of the server that `begin` did not have to start."""
@@ -145,9 +149,9 @@ class OwnServer:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what keepers that were killed left lying, and the logs of pipelines that are gone."""
-    for file in folder.glob("*-*.*"):
-        pid = file.name.partition("-")[0]
+    """Remove what keepers of this machine that were killed left lying, and the logs of pipelines that are gone."""
+    for file in folder.glob(f"{glob.escape(_HOST)}-*-*.*"):
+        pid = file.name.removeprefix(f"{_HOST}-").partition("-")[0]
         if pid.isdigit() and not psutil.pid_exists(int(pid)):
             file.unlink(missing_ok=True)
 
