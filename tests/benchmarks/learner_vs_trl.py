@@ -11,7 +11,7 @@ and threads (without activation checkpointing; its default has it), for the lear
 chunked as the learner's is (`add_fused_lm_head`, its default), but runs on all tokens of a completion. Its kernels for
 GPUs (Triton, Liger, padding-free rows with flash-attention) do not run here, on either side.
 Tokens are those of the rollouts, without padding. Memory: each side in a process of its own, at the same setting as for
-speed; what is counted is the highest resident size during one pass (`long`: over the 4 longest rollouts, as the others
+speed; what is counted is the highest resident size during one pass (`long`: over the 2 longest rollouts, as the others
 change nothing) minus the resident size before it, when model, trainer and rollouts are there and a small minibatch has
 warmed up allocator and kernels. `trl_lean` is that of TRL with micro-batches of one rollout and activation
 checkpointing, `learner_lean` that of the learner with packs of one rollout, one at a time, and checkpointing.

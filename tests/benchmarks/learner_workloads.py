@@ -135,5 +135,5 @@ class Workload(NamedTuple):
 
 WORKLOADS = {
     "shipped": Workload(shipped_model, shipped_rollouts, (2048, 4096), (4, 10, 40), 40, 240, 3),
-    "long": Workload(long_model, long_rollouts, (8192, 16_384), (1, 2), 2, 4, 2),
+    "long": Workload(long_model, long_rollouts, (8192, 16_384), (1, 2), 2, 2, 2),
 }
