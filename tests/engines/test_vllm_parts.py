@@ -148,12 +148,22 @@ def test_a_server_listens_on_loopback_alone_and_caches_prefixes() -> None:
     assert "--enable-lora" not in replace(SPEC, lora_rank=None).command(1234)
 
 
-def test_gpu_servers_get_their_own_gpus(tmp_path: Path) -> None:
+def test_gpu_servers_get_their_own_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     spec = replace(SPEC, device="cuda", gpus=(2, 3), memory_share=0.5)
     assert spec.variables(tmp_path)["CUDA_VISIBLE_DEVICES"] == "2,3"
     command = spec.command(1)
     assert command[command.index("--tensor-parallel-size") + 1] == "2"
     assert "--enforce-eager" not in command
+
+
+def test_gpu_servers_stay_on_the_gpus_that_the_process_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-5")
+    assert replace(SPEC, device="cuda", gpus=(1,)).variables(tmp_path)["CUDA_VISIBLE_DEVICES"] == "GPU-5"
+    with pytest.raises(ValueError, match="the servers need 3 GPUs, but CUDA_VISIBLE_DEVICES is '4,GPU-5'"):
+        replace(SPEC, device="cuda", gpus=(2,)).variables(tmp_path)
 
 
 def test_ranks_are_rounded_up_to_what_vllm_takes() -> None:

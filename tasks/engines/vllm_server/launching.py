@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,7 @@ class LaunchSpec:
     kv_cache_gib: int
     cpu_threads: int | None
     gpus: tuple[int, ...] = ()
+    """Numbers among the GPUs that this process may use."""
     arguments: tuple[str, ...] = ()
     weights: str = ""
     """Digest of a fully trained checkpoint: its folder may come to hold another one."""
@@ -106,7 +108,7 @@ class LaunchSpec:
 
     def _device_variables(self) -> dict[str, str]:
         if self.device == "cuda":
-            return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, self.gpus))}
+            return {"CUDA_VISIBLE_DEVICES": _cuda_devices(self.gpus)}
         # One process less: it starts in half the time and samples faster. vLLM's own binding of threads is for whole
         # sockets; ours share the machine with the world and the learner.
         threads = {} if self.cpu_threads is None else {"OMP_NUM_THREADS": str(self.cpu_threads)}
@@ -115,6 +117,20 @@ class LaunchSpec:
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         }
+
+
+def _cuda_devices(gpus: Sequence[int]) -> str:
+    """CUDA_VISIBLE_DEVICES of a server: a scheduler or Ray may have given this process some GPUs only."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is None:
+        return ",".join(map(str, gpus))
+    names = given.split(",")
+    if max(gpus) >= len(names):
+        raise ValueError(
+            f"engine.vllm: the servers need {max(gpus) + 1} GPUs, but CUDA_VISIBLE_DEVICES is '{given}'; lower "
+            "engine.vllm.servers or gpus_per_server, or raise machines.ray.gpus_per_worker"
+        )
+    return ",".join(names[gpu] for gpu in gpus)
 
 
 def allowed_rank(rank: int) -> int:
