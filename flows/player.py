@@ -22,12 +22,13 @@ from types import MappingProxyType
 from flows.execution import is_expected, run_body, stop_cleanly_on_signals, told
 from flows.stages import find_stage, stage_label
 from tasks.params import Params, load_params
+from tasks.records.files import Fingerprint, fingerprint
 from tasks.records.layout import Layout
 from tasks.stage_context import Warm
 
 IsDue = Callable[[str], bool]
 """Whether DVC would run a stage (by its name in DVC) as things stand."""
-_Fingerprint = tuple[bytes, tuple[tuple[str, int, int], ...]]
+_Inputs = tuple[bytes, tuple[Fingerprint, ...]]
 _log = logging.getLogger(__name__)
 
 
@@ -51,7 +52,7 @@ class _Early:
     """Rollouts that are being played ahead of their stage."""
 
     key: str
-    inputs: _Fingerprint
+    inputs: _Inputs
     done: "Future[None]"
 
 
@@ -138,12 +139,10 @@ def _link_inputs(here: Layout, side: Layout, params: Params, key: str) -> None:
             link.symlink_to(source.resolve(), target_is_directory=True)
 
 
-def _fingerprint(layout: Layout, params: Params, key: str) -> _Fingerprint:
-    """params.yaml, and names, sizes and times of all input files: hashing a large base policy would take minutes."""
-    files = [file for folder in _inputs(layout, params, key) for file in sorted(folder.rglob("*")) if file.is_file()]
-    stats = [(str(file), file.stat()) for file in files]
-    text = (layout.root / "params.yaml").read_bytes()
-    return text, tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
+def _fingerprint(layout: Layout, params: Params, key: str) -> _Inputs:
+    """params.yaml, and all that the stage reads."""
+    folders = tuple(fingerprint(folder) for folder in _inputs(layout, params, key))
+    return (layout.root / "params.yaml").read_bytes(), folders
 
 
 def _begin(environment: dict[str, str]) -> None:

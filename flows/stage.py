@@ -15,6 +15,7 @@ from flows.checkout_lock import checkout_lock
 from flows.execution import is_expected, run_body, stop_cleanly_on_signals
 from flows.prefect_server import prefect_api
 from flows.stages import Stage, UnknownStage, check_key, find_stage, stage_label
+from tasks.machines import RayConfig
 from tasks.params import ParamsError, load_params
 from tasks.stage_context import Warm
 
@@ -29,18 +30,19 @@ def main(arguments: list[str] | None = None) -> int:
     root = Path.cwd()
     try:
         stage = find_stage(parsed.name)
-        check_key(stage, parsed.key, load_params(root / "params.yaml"))
+        params = load_params(root / "params.yaml")
+        check_key(stage, parsed.key, params)
     except (UnknownStage, ParamsError) as error:
         print(f"flows.stage: {error}", file=sys.stderr)
         return 2 if isinstance(error, UnknownStage) else 1
-    return _run(stage, parsed.key, root)
+    return _run(stage, parsed.key, root, params.machines.ray)
 
 
-def _run(stage: Stage, key: str, root: Path) -> int:
+def _run(stage: Stage, key: str, root: Path, ray: RayConfig) -> int:
     warm = Warm()
     try:
         with checkout_lock(root, stage_label(stage.name, key)):
-            _run_body(stage, key, root, warm)
+            _run_body(stage, key, root, ray, warm)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
@@ -53,8 +55,7 @@ def _run(stage: Stage, key: str, root: Path) -> int:
     return 0
 
 
-def _run_body(stage: Stage, key: str, root: Path, warm: Warm) -> None:
-    ray = load_params(root / "params.yaml").machines.ray
+def _run_body(stage: Stage, key: str, root: Path, ray: RayConfig, warm: Warm) -> None:
     if os.environ.get("PREFECT_API_URL") or (stage.plays and ray.address is not None):
         from flows.prefect_tasks import run_as_flow
 

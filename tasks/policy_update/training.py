@@ -27,7 +27,7 @@ from tasks.policy_update.learner import (
 from tasks.policy_update.ranks import ALONE, Ranks
 from tasks.policy_update.rollouts import Rollout, read_rollouts
 from tasks.policy_update.sharding import is_sharded
-from tasks.records.files import ArtifactError
+from tasks.records.files import ArtifactError, fingerprint
 from tasks.records.layout import Layout
 from tasks.records.schemas import TRAINING_BATCH
 from tasks.records.tables import read_table
@@ -94,7 +94,7 @@ def _load_learner(job: UpdateJob, warm: Warm, ranks: Ranks) -> Learner:
         return load_prepared(folder, job.policy, job.update, ranks)
 
     computing = (job.update.activation_checkpointing, job.update.fold_adapter)
-    policy = warm.get("learner_policy", (_fingerprint(folder), job.policy, computing), load)
+    policy = warm.get("learner_policy", (fingerprint(folder), job.policy, computing), load)
     load_weights(policy, previous)
     learner = make_learner(policy, job.update, ranks)
     restore_optimizer(learner, previous)
@@ -115,12 +115,6 @@ def load_prepared(folder: Path, policy: PolicyConfig, update: UpdateConfig, rank
     allocate(model, ranks.device)
     fill_base(model, folder, quiet=not ranks.writes)
     return model
-
-
-def _fingerprint(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """Names, sizes and times of a folder's files: hashing 64 GB of weights in every iteration would take minutes."""
-    stats = [(file.name, file.stat()) for file in sorted(folder.glob("*"))]
-    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
 
 
 def _base_view(job: UpdateJob, learner: Learner) -> BaseView:

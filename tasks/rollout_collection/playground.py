@@ -4,7 +4,7 @@ from tasks.base_policy.chat_format import ChatFormat
 from tasks.base_policy.loading import load_tokenizer
 from tasks.engines.interface import Engine, samples_in_background
 from tasks.engines.registry import open_engine
-from tasks.records.files import digest
+from tasks.records.files import fingerprint
 from tasks.stage_context import StageContext
 from tasks.worlds.interface import World
 from tasks.worlds.registry import open_world
@@ -15,13 +15,13 @@ Playground = tuple[World, Engine, ChatFormat]
 def warm_world(context: StageContext) -> World:
     """The world whose tasks are played."""
     params, folder = context.params, context.layout.world
-    return context.warm.get("world", (params.world, digest(folder)), lambda: open_world(params.world, folder))
+    return context.warm.get("world", (params.world, fingerprint(folder)), lambda: open_world(params.world, folder))
 
 
 def warm_chat_format(context: StageContext) -> ChatFormat:
     """The chat format of the base policy."""
     folder = context.layout.base_policy
-    key = (context.params.policy, digest(folder))
+    key = (context.params.policy, fingerprint(folder))
     return context.warm.get("chat_format", key, lambda: ChatFormat(load_tokenizer(folder)))
 
 
@@ -32,7 +32,7 @@ def open_playground(context: StageContext) -> Playground:
     played_with = (params.collection.engine, params.collection.chat_api, params.engine, params.policy, params.world)
     engine = warm.get(
         "engine",
-        (*played_with, digest(layout.base_policy), digest(layout.world)),
+        (*played_with, fingerprint(layout.base_policy), fingerprint(layout.world)),
         lambda: open_engine(params.collection, params.policy, layout.base_policy, world, chat, params.engine),
     )
     if samples_in_background(engine) and engine.takes_turns:
