@@ -8,7 +8,7 @@ git clone --quiet "$root" "$clone"
 cd "$clone"
 export PATH="$root/.venv/bin:$PATH" PYTHONPATH="$clone"
 
-python -m flows.profile smoke
+python -m flows.configure smoke
 dvc repro --quiet
 python -m flows.pipeline | tee pipeline.log
 grep -q "stages are up to date" pipeline.log

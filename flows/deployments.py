@@ -22,16 +22,16 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed, Running
 
-from flows.checkout_lock import CheckoutBusy, checkout_lock
-from flows.dvc_seam import PipelineFailed
-from flows.execution import is_expected, stop_cleanly_on_signals
-from flows.prefect_server import ServerError
-from flows.profile import write_params
-from flows.warm_run import bring_up_to_date, final_state
-from tasks.lineage.dvc_lock import read_lock
-from tasks.params import iteration_key, load_params
-from tasks.parent_death import parent_death_signal
-from tasks.records.files import ArtifactError
+from flows.dag.checkout_lock import CheckoutBusy, checkout_lock
+from flows.dag.dvc_seam import PipelineFailed
+from flows.dag.execution import is_expected, stop_cleanly_on_signals
+from flows.orchestration.prefect_server import ServerError
+from flows.configure import write_params
+from flows.orchestration.warm_run import bring_up_to_date, final_state
+from tasks.lineage.provenance.dvc_lock import read_lock
+from tasks.core.config.params import iteration_key, load_params
+from tasks.core.processes.parent_death import parent_death_signal
+from tasks.core.records.files import ArtifactError
 
 
 def run_name() -> str:
@@ -84,7 +84,7 @@ def comparison(versions: list[str], rescore: bool = False) -> State[Any]:
 
 def _compared(run: str, versions: list[str], rescore: bool) -> State[Any]:
     from flows.registry import compare_versions, open_registry
-    from tasks.lineage.comparison_page import comparison_page
+    from tasks.lineage.registry.comparison_page import comparison_page
 
     root = _begin()
     params = load_params(root / "params.yaml")
@@ -157,7 +157,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=4200, help="of the server and its UI")
     parsed = parser.parse_args(arguments)
     stop_cleanly_on_signals()
-    from flows.local_services import serve
+    from flows.orchestration.local_services import serve
 
     try:
         serve(Path.cwd(), parsed.port)

@@ -14,16 +14,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from flows.execution import is_expected
-from flows.stages import find_stage
-from flows.versions import stage_version
-from tasks.lineage.answer import Answer, answer
-from tasks.lineage.dvc_lock import LockedStage, read_lock
-from tasks.lineage.facts import flat_params, params_digest
-from tasks.lineage.source_code import git_state
-from tasks.lineage.subject import Subject, UnknownSubject, find_subject
-from tasks.params import Params, load_params
-from tasks.records.layout import Layout
+from flows.dag.execution import is_expected
+from flows.dag.stages import find_stage
+from flows.dag.versions import stage_version
+from tasks.lineage.provenance.answer import Answer, answer
+from tasks.lineage.provenance.dvc_lock import LockedStage, read_lock
+from tasks.lineage.tracking.facts import flat_params, params_digest
+from tasks.lineage.provenance.source_code import git_state
+from tasks.lineage.provenance.subject import Subject, UnknownSubject, find_subject
+from tasks.core.config.params import Params, load_params
+from tasks.core.records.layout import Layout
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -10,12 +10,12 @@ import sys
 from concurrent.futures import Future
 from pathlib import Path
 
-from flows.checkout_lock import CheckoutBusy, checkout_lock
-from flows.dvc_seam import Outcome, PipelineFailed, summary
-from flows.execution import is_expected, stop_cleanly_on_signals
-from flows.prefect_server import ServerError, prefect_api
-from flows.stages import UnknownStage, check_key, find_stage
-from tasks.params import ParamsError, iteration_key, load_params
+from flows.dag.checkout_lock import CheckoutBusy, checkout_lock
+from flows.dag.dvc_seam import Outcome, PipelineFailed, summary
+from flows.dag.execution import is_expected, stop_cleanly_on_signals
+from flows.orchestration.prefect_server import ServerError, prefect_api
+from flows.dag.stages import UnknownStage, check_key, find_stage
+from tasks.core.config.params import ParamsError, iteration_key, load_params
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -59,8 +59,8 @@ def run_pipeline(root: Path, targets: list[str], *, sequential: bool = False) ->
 def _run_flow(root: Path, targets: list[str], sequential: bool) -> dict[str, Outcome]:
     from prefect import flow
 
-    from flows.run_artifacts import SERVER_FAULTS
-    from flows.warm_run import bring_up_to_date, final_state
+    from flows.orchestration.run_artifacts import SERVER_FAULTS
+    from flows.orchestration.warm_run import bring_up_to_date, final_state
 
     done: Future[dict[str, Outcome]] = Future()
 

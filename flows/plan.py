@@ -2,7 +2,7 @@
 
     python -m flows.plan --profile paper [--hardware h100|h200|a100|cpu] [--gpus N] [--set a.b=c ...]
 
-Without --profile: params.yaml as it is. Figures come from tasks/capacity, a model of formulas and stated assumptions
+Without --profile: params.yaml as it is. Figures come from tasks/core/capacity, a model of formulas and stated assumptions
 that was checked on a CPU; no GPU was at hand. Exit code 1: what was asked for does not fit; 2: it cannot be planned.
 """
 
@@ -11,14 +11,14 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from flows.profile import params_of, profile_names
-from tasks.capacity.api_cost import api_cost
-from tasks.capacity.duration import Playing
-from tasks.capacity.hardware import HARDWARE
-from tasks.capacity.known_models import model_config
-from tasks.capacity.plan import Plan, make_plan
-from tasks.engines.chat_api.config import Traffic
-from tasks.params import load_params
+from flows.configure import params_of, profile_names
+from tasks.core.capacity.api_cost import api_cost
+from tasks.core.capacity.duration import Playing
+from tasks.core.capacity.hardware import HARDWARE
+from tasks.core.capacity.known_models import model_config
+from tasks.core.capacity.plan import Plan, make_plan
+from tasks.core.config.chat_api import Traffic
+from tasks.core.config.params import load_params
 
 HOUR = 3600.0
 

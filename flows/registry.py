@@ -16,21 +16,21 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from flows.execution import is_expected
-from tasks.lineage.comparing import compare
-from tasks.lineage.comparison_page import comparison_page
-from tasks.lineage.evidence import Evidence
-from tasks.lineage.facts import registered_model
-from tasks.lineage.model_version import CHALLENGER, CHAMPION
-from tasks.lineage.promotion import Decision, decide
-from tasks.lineage.registry import Registry, UnknownVersion, Version
-from tasks.lineage.tracking import explained, open_store, tracking_uri
-from tasks.params import Params, load_params
-from tasks.records.comparison import Comparison
-from tasks.records.documents import write_document
-from tasks.records.files import replacing
-from tasks.records.layout import Layout
-from tasks.stage_context import StageContext
+from flows.dag.execution import is_expected
+from tasks.lineage.registry.comparing import compare
+from tasks.lineage.registry.comparison_page import comparison_page
+from tasks.lineage.registry.evidence import Evidence
+from tasks.lineage.tracking.facts import registered_model
+from tasks.lineage.registry.model_version import CHALLENGER, CHAMPION
+from tasks.lineage.registry.promotion import Decision, decide
+from tasks.lineage.registry.model_registry import Registry, UnknownVersion, Version
+from tasks.lineage.tracking.store import explained, open_store, tracking_uri
+from tasks.core.config.params import Params, load_params
+from tasks.core.records.comparison import Comparison
+from tasks.core.records.documents import write_document
+from tasks.core.records.files import replacing
+from tasks.core.records.layout import Layout
+from tasks.core.interfaces.stage import StageContext
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -103,8 +103,8 @@ def promote_version(registry: Registry, name: str, params: Params) -> Decision:
 def _rescored(
     registry: Registry, versions: Sequence[Version], context: StageContext, folder: Path
 ) -> list[tuple[Version, Evidence]]:
-    from tasks.engines.registry import settle
-    from tasks.lineage.rescored import rescored_evidence
+    from tasks.core.engines.registry import settle
+    from tasks.lineage.registry.rescored import rescored_evidence
 
     try:
         scored = [(version, rescored_evidence(registry, version, context, folder)) for version in versions]

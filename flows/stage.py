@@ -11,13 +11,13 @@ import os
 import sys
 from pathlib import Path
 
-from flows.checkout_lock import checkout_lock
-from flows.execution import is_expected, run_body, stop_cleanly_on_signals
-from flows.prefect_server import prefect_api
-from flows.stages import Stage, UnknownStage, check_key, find_stage, stage_label
-from tasks.machines import RayConfig
-from tasks.params import ParamsError, load_params
-from tasks.stage_context import Warm
+from flows.dag.checkout_lock import checkout_lock
+from flows.dag.execution import is_expected, run_body, stop_cleanly_on_signals
+from flows.orchestration.prefect_server import prefect_api
+from flows.dag.stages import Stage, UnknownStage, check_key, find_stage, stage_label
+from tasks.core.config.machines import RayConfig
+from tasks.core.config.params import ParamsError, load_params
+from tasks.core.interfaces.stage import Warm
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -57,7 +57,7 @@ def _run(stage: Stage, key: str, root: Path, ray: RayConfig) -> int:
 
 def _run_body(stage: Stage, key: str, root: Path, ray: RayConfig, warm: Warm) -> None:
     if os.environ.get("PREFECT_API_URL") or (stage.plays and ray.address is not None):
-        from flows.prefect_tasks import run_as_flow
+        from flows.orchestration.prefect_tasks import run_as_flow
 
         with prefect_api(ray):
             try:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tasks.records.documents import (
+from tasks.core.records.documents import (
     AdvantageSummary,
     Behaviour,
     BehaviourChange,

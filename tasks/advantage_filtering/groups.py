@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.advantage_filtering.config import AdvantageConfig
+from tasks.core.config.advantages import AdvantageConfig
 from tasks.advantage_filtering.estimators import ESTIMATORS, Flags, Floats, divided_by_std, return_std
 from tasks.advantage_filtering.filters import large_enough, most_varied
-from tasks.records.documents import AdvantageSummary
-from tasks.records.schemas import VOID_REASONS
+from tasks.core.records.documents import AdvantageSummary
+from tasks.core.records.schemas import VOID_REASONS
 
 
 @dataclass(frozen=True)

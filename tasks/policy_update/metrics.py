@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.policy_update.config import LossConfig
+from tasks.core.config.update import LossConfig
 from tasks.policy_update.learner import Learner, UpdateFigures
-from tasks.policy_update.losses import behaviour_weights, k3
+from tasks.policy_update.objective.losses import behaviour_weights, k3
 from tasks.policy_update.rollouts import Rollout
-from tasks.records.documents import AdvantageSummary, EngineMismatch, Metrics
+from tasks.core.records.documents import AdvantageSummary, EngineMismatch, Metrics
 
 
 def trained_metrics(

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.policy_update.ranks import ALONE, Ranks
+from tasks.policy_update.distributed.process_group import ALONE, Ranks
 from tasks.policy_update.rollouts import Rollout
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.seeding import derive_seed
+from tasks.core.seeding import derive_seed
 
 Row = dict[str, Any]
 """A row of `records.schemas.TRAINING_BATCH`."""

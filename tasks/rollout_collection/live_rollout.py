@@ -7,8 +7,8 @@ from typing import Any
 
 from tasks.rollout_collection.planning import PlannedRollout
 from tasks.rollout_collection.transcript import Transcript
-from tasks.seeding import derive_seed
-from tasks.worlds.interface import Episode, Evaluation, ExecutionTimeout, Message, Observation, World, WorldFault
+from tasks.core.seeding import derive_seed
+from tasks.core.interfaces.world import Episode, Evaluation, ExecutionTimeout, Message, Observation, World, WorldFault
 
 
 @dataclass

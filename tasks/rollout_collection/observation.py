@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tasks.base_policy.chat_format import ChatFormat
+from tasks.core.policies.chat_format import ChatFormat
 
 CUT_NOTE = "[output cut: {count} more lines]"
 CUT_LINE_NOTE = "[output cut]"

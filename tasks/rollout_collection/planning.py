@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.seeding import derive_seed
-from tasks.worlds.interface import Task
+from tasks.core.seeding import derive_seed
+from tasks.core.interfaces.world import Task
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tasks.engines.interface import Generation
-from tasks.worlds.interface import Observation
+from tasks.core.interfaces.engine import Generation
+from tasks.core.interfaces.world import Observation
 
 
 @dataclass

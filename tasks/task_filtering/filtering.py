@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tasks.task_filtering.config import TaskFilterConfig
-from tasks.worlds.interface import Task
+from tasks.core.config.task_filter import TaskFilterConfig
+from tasks.core.interfaces.world import Task
 
 
 class FilterError(ValueError):

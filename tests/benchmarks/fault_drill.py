@@ -33,10 +33,10 @@ import yaml
 from result_file import write_result
 
 from flows import pipeline
-from flows.prefect_server import local_server
-from flows.stages import STAGES, Stage
-from tasks.parent_death import parent_death_signal
-from tasks.records.files import digest, read_json
+from flows.orchestration.prefect_server import local_server
+from flows.dag.stages import STAGES, Stage
+from tasks.core.processes.parent_death import parent_death_signal
+from tasks.core.records.files import digest, read_json
 
 ROOT = Path(__file__).resolve().parents[2]
 WALL_CLOCK = ("metrics.json", "timings.json")
@@ -132,7 +132,7 @@ def make_project(folder: Path) -> None:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("dvc.yaml", ".dvcignore", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / name)
-    for arguments in (("dvc", "init", "--no-scm", "--quiet"), ("flows.profile", "drill")):
+    for arguments in (("dvc", "init", "--no-scm", "--quiet"), ("flows.configure", "drill")):
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         subprocess.run([sys.executable, "-m", *arguments], cwd=folder, env=environment, check=True, capture_output=True)
     configuration = (ROOT / ".dvc/config").read_text()
@@ -141,7 +141,7 @@ def make_project(folder: Path) -> None:
 
 def warm_up() -> None:
     """The imports of all stages and of what runs them; nothing that starts threads."""
-    for module in ("dvc.repo.reproduce", "mlflow", "peft", "transformers.models.qwen2", "flows.warm_run"):
+    for module in ("dvc.repo.reproduce", "mlflow", "peft", "transformers.models.qwen2", "flows.orchestration.warm_run"):
         importlib.import_module(module)
     for stage in STAGES:
         stage.load()
@@ -336,7 +336,7 @@ def prefect_dies(drill: Drill, project: Path) -> int:
 
 SERVER = """
 import psutil, sys
-from flows.prefect_server import local_server
+from flows.orchestration.prefect_server import local_server
 with local_server() as url:
     print(url, psutil.Process().children()[0].pid, flush=True)
     import time; time.sleep(600)

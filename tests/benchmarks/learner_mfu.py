@@ -3,7 +3,7 @@
     python tests/benchmarks/learner_mfu.py                 # on a GPU: a 7B-class Qwen2 of random weights, in bfloat16
     python tests/benchmarks/learner_mfu.py --model toy     # anywhere: the same path in little, FLOPs checked
 
-MFU = training_flops (tasks/policy_update/flops.py: useful work, nothing that is computed again) / seconds / the
+MFU = training_flops (tasks/core/capacity/flops.py: useful work, nothing that is computed again) / seconds / the
 device's peak of dense matrix products: the maker's figure for a GPU (or `--peak`), and for a CPU the best of a few
 products measured here. One rollout fills each pack, a quarter of its tokens the policy's own; the old log-probs are
 given. What does not fit (16K tokens without activation checkpointing, say) is a row that says so.
@@ -25,12 +25,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.utils import logging
 
-from tasks.base_policy.config import LoraSettings, PolicyConfig
-from tasks.base_policy.loading import trainable_policy
-from tasks.policy_update.config import UpdateConfig
-from tasks.policy_update.flops import ModelShape, training_flops
-from tasks.policy_update.frozen import freeze
-from tasks.policy_update.gradients import accumulate_gradients
+from tasks.core.config.policy import LoraSettings, PolicyConfig
+from tasks.core.policies.loading import trainable_policy
+from tasks.core.config.update import UpdateConfig
+from tasks.core.capacity.flops import ModelShape, training_flops
+from tasks.policy_update.objective.fixed_logprobs import freeze
+from tasks.policy_update.objective.gradients import accumulate_gradients
 from tasks.policy_update.learner import make_learner
 from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout

@@ -34,27 +34,27 @@ from result_file import write_result
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.utils import logging
 
-from tasks.base_policy.chat_format import ChatFormat
-from tasks.base_policy.config import PolicyConfig
-from tasks.base_policy.loading import load_base_model, load_tokenizer, save_policy, trainable_policy
-from tasks.engines.config import VllmConfig
-from tasks.engines.interface import GenerationRequest, SamplingSettings
-from tasks.engines.vllm_server.delivery import Reference, mean_difference
-from tasks.engines.vllm_server.engine import VllmEngine
-from tasks.engines.vllm_server.environment import VLLM_CPU
-from tasks.engines.vllm_server.launching import LaunchSpec, allowed_rank
-from tasks.engines.vllm_server.opening import open_vllm
-from tasks.environments import ENVIRONMENTS, python_executable
-from tasks.params import load_params
-from tasks.rollout_collection.config import AgentLimits
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.policies.loading import load_base_model, load_tokenizer, save_policy, trainable_policy
+from tasks.core.config.engine import VllmConfig
+from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
+from tasks.core.engines.vllm_server.delivery import Reference, mean_difference
+from tasks.core.engines.vllm_server.engine import VllmEngine
+from tasks.core.engines.vllm_server.environment import VLLM_CPU
+from tasks.core.engines.vllm_server.launching import LaunchSpec, allowed_rank
+from tasks.core.engines.vllm_server.opening import open_vllm
+from tasks.core.environments import ENVIRONMENTS, python_executable
+from tasks.core.config.params import load_params
+from tasks.core.config.collection import AgentLimits
 from tasks.rollout_collection.planning import draw_tasks, plan_rollouts
 from tasks.rollout_collection.playing import play_rollouts
 from tasks.rollout_collection.stage import training_settings
-from tasks.rollout_collection.tally import Tally
-from tasks.seeding import derive_seed
-from tasks.worlds.config import WorldConfig
-from tasks.worlds.interface import World
-from tasks.worlds.registry import open_world, prepare_world_folder
+from tasks.rollout_collection.collection_stats import Tally
+from tasks.core.seeding import derive_seed
+from tasks.core.config.world import WorldConfig
+from tasks.core.interfaces.world import World
+from tasks.core.worlds.registry import open_world, prepare_world_folder
 
 ROOT = Path(__file__).parents[2]
 SMALL = ROOT / "data/base_policies/pocket"
@@ -174,7 +174,7 @@ def contest(base_policy: Path, folder: Path, chat: ChatFormat) -> Iterator[Conte
 
 
 def start_offline(base_policy: Path, adapter: Path, log: Path) -> "subprocess.Popen[str]":
-    """With the settings and variables of the server, see `tasks.engines.vllm_server.launching`."""
+    """With the settings and variables of the server, see `tasks.core.engines.vllm_server.launching`."""
     python = python_executable(ENVIRONMENTS, VLLM_CPU)
     config = VllmConfig()
     spec = LaunchSpec(

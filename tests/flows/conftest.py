@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.records.files import digest, read_json
+from tasks.core.records.files import digest, read_json
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,7 +38,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A DVC project (without git) with three iterations."""
-    run(tmp_path, "-m", "flows.profile", "default", "--set", "iterations=3").check_returncode()
+    run(tmp_path, "-m", "flows.configure", "default", "--set", "iterations=3").check_returncode()
     run(tmp_path, "-m", "dvc", "init", "--no-scm", "--quiet").check_returncode()
     run(tmp_path, "-m", "dvc", "config", "core.analytics", "false").check_returncode()
     (tmp_path / "dvc.yaml").write_text(DVC_YAML)
@@ -81,7 +81,7 @@ def _tiny_project(folder: Path) -> Path:
     run(folder, "-m", "dvc", "init", "--no-scm", "--quiet").check_returncode()
     configuration = (ROOT / ".dvc/config").read_text()
     (folder / ".dvc/config").write_text(configuration.replace("[core]\n", "[core]\n    no_scm = true\n"))
-    run(folder, "-m", "flows.profile", "drill").check_returncode()
+    run(folder, "-m", "flows.configure", "drill").check_returncode()
     return folder
 
 

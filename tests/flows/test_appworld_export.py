@@ -1,4 +1,4 @@
-"""The comparison with the package's verdicts, and bad input. The export: tests/worlds/appworld/test_export.py."""
+"""The comparison with the package's verdicts, and bad input. The export: tests/core/worlds/appworld/test_export.py."""
 
 from pathlib import Path
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from flows.appworld_export import comparison, differing, main
-from flows.profile import main as write_profile
-from tasks.records.schemas import SCORED_ROLLOUTS
-from tasks.records.tables import write_rows
-from tasks.worlds.appworld.episode import GAVE_UP
-from tasks.worlds.appworld.export import PackageScores
+from flows.configure import main as write_profile
+from tasks.core.records.schemas import SCORED_ROLLOUTS
+from tasks.core.records.tables import write_rows
+from tasks.core.worlds.appworld.episode import GAVE_UP
+from tasks.core.worlds.appworld.export import PackageScores
 
 
 def row(task_id: str, passed: list[str], failed: list[str], **changes: Any) -> dict[str, Any]:

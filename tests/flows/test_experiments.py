@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.profile import main as write_profile
-from flows.profile import parse_assignment
-from tasks.free_port import free_port
-from tasks.lineage.recording import EXPERIMENT
+from flows.configure import main as write_profile
+from flows.configure import parse_assignment
+from tasks.core.processes.free_port import free_port
+from tasks.lineage.tracking.store.recording import EXPERIMENT
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ("collection.tasks_per_iteration=2", "collection.rollouts_per_task=4", "evaluation.scenarios=1")
@@ -66,7 +66,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             shutil.copy2(source, target)
     changes = [word for assignment in (*TINY, "scoring.scenarios=2") for word in ("--set", assignment)]
-    succeed(folder, "-m", "flows.profile", "smoke", *changes)
+    succeed(folder, "-m", "flows.configure", "smoke", *changes)
     git(folder, "init", "-q")
     git(folder, "config", "user.name", "t")
     git(folder, "config", "user.email", "t@t")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.stages import STAGES
+from flows.dag.stages import STAGES
 
 DRILL = Path(__file__).resolve().parents[1] / "benchmarks" / "fault_drill.py"
 

@@ -52,7 +52,7 @@ def test_the_runners_take_turns(real_project: Path, python: Python) -> None:
 
 @pytest.mark.slow
 def test_a_failing_stage_is_one_message_and_the_rest_is_kept(real_project: Path, python: Python) -> None:
-    python("-m", "flows.profile", "--refresh", "--set", "tasks.denylist=[no_such_task]").check_returncode()
+    python("-m", "flows.configure", "--refresh", "--set", "tasks.denylist=[no_such_task]").check_returncode()
     done = python("-m", "flows.pipeline", "--until", "filter_tasks")
     assert done.returncode == 1
     assert "no_such_task" in done.stderr

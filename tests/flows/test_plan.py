@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from flows.plan import main
-from flows.profile import main as write_profile
-from flows.profile import profile_names
+from flows.configure import main as write_profile
+from flows.configure import profile_names
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,12 +9,12 @@ import pytest
 import yaml
 from dvc.repo import Repo
 
-from flows.dvc_seam import stage_of_command
-from flows.profile import write_params
-from flows.stages import SCORED_SPLITS, STAGES, Stage, UnknownStage, check_key, find_stage
-from flows.versions import code_version, stage_files
-from tasks.params import Params, evaluated_keys, load_params, previous_map
-from tasks.records.layout import Layout
+from flows.dag.dvc_seam import stage_of_command
+from flows.configure import write_params
+from flows.dag.stages import SCORED_SPLITS, STAGES, Stage, UnknownStage, check_key, find_stage
+from flows.dag.versions import code_version, stage_files
+from tasks.core.config.params import Params, evaluated_keys, load_params, previous_map
+from tasks.core.records.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYOUT = Layout(ROOT)
@@ -141,5 +141,5 @@ def test_a_stage_runs_code_and_no_code_of_the_report(stage: Stage) -> None:
 def test_commands_of_others_are_left_alone() -> None:
     assert stage_of_command("python -m flows.stage score test_normal") == ("score", "test_normal")
     assert stage_of_command("python -m flows.stage report") == ("report", "")
-    for other in ("echo hello", "python -m flows.stage", shlex.join(["python", "-m", "flows.profile", "smoke"])):
+    for other in ("echo hello", "python -m flows.stage", shlex.join(["python", "-m", "flows.configure", "smoke"])):
         assert stage_of_command(other) is None

@@ -20,8 +20,8 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.states import Scheduled
 
-from flows.checkout_lock import LOCK
-from tasks.free_port import free_port
+from flows.dag.checkout_lock import LOCK
+from tasks.core.processes.free_port import free_port
 
 T = TypeVar("T")
 Project = Callable[[Path], Path]

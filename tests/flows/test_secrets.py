@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.prefect_server import local_server
-from tasks.lineage.tracking import without_credentials
+from flows.orchestration.prefect_server import local_server
+from tasks.lineage.tracking.store.store import without_credentials
 
 SECRET = "hunter2"  # in every fake below
 ENVIRONMENT = {

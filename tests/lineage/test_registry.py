@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from flows.registry import compare_versions, main, open_registry
-from tasks.lineage.recording import Pipeline, record_pipeline
-from tasks.params import Params
-from tasks.records.comparison import Comparison
-from tasks.records.documents import Candidate, Selection, read_document, write_document
-from tasks.records.files import ArtifactError
-from tasks.records.layout import Layout
+from tasks.lineage.tracking.store.recording import Pipeline, record_pipeline
+from tasks.core.config.params import Params
+from tasks.core.records.comparison import Comparison
+from tasks.core.records.documents import Candidate, Selection, read_document, write_document
+from tasks.core.records.files import ArtifactError
+from tasks.core.records.layout import Layout
 
 DIGEST = "a" * 64
 AnotherRun = Callable[..., Pipeline]

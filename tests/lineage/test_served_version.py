@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from flows.registry import compare_versions, open_registry
-from tasks.base_policy.loading import load_base_model, save_policy, trainable_policy, trained_tensors
-from tasks.lineage.recording import Pipeline, record_pipeline
-from tasks.params import Params
-from tasks.records.files import ArtifactError
-from tasks.stage_context import StageContext
-from tasks.worlds.stage import prepare_world
+from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy, trained_tensors
+from tasks.lineage.tracking.store.recording import Pipeline, record_pipeline
+from tasks.core.config.params import Params
+from tasks.core.records.files import ArtifactError
+from tasks.core.interfaces.stage import StageContext
+from tasks.preparation.world import prepare_world
 
 ROOT = Path(__file__).resolve().parents[2]
 POCKET = ROOT / "data" / "base_policies" / "pocket"

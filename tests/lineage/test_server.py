@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from flows.registry import compare_versions, open_registry, promote_version
-from tasks.free_port import free_port
-from tasks.lineage.recording import Pipeline, record_iteration, record_pipeline
-from tasks.lineage.registry import Registry
-from tasks.lineage.tracking import open_store
+from tasks.core.processes.free_port import free_port
+from tasks.lineage.tracking.store.recording import Pipeline, record_iteration, record_pipeline
+from tasks.lineage.registry.model_registry.model_registry import Registry
+from tasks.lineage.tracking.store.store import open_store
 
 pytestmark = pytest.mark.services
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from tasks.base_policy.config import LoraSettings, PolicyConfig
-from tasks.base_policy.loading import load_base_model, trainable_policy, trained_tensors
+from tasks.core.config.policy import LoraSettings, PolicyConfig
+from tasks.core.policies.loading import load_base_model, trainable_policy, trained_tensors
 from tasks.policy_update.rollouts import Rollout
 
 VOCABULARY = 32

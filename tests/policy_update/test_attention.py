@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from tasks.policy_update.attention import packed_attention, varlen_attention
+from tasks.policy_update.model.attention import packed_attention, varlen_attention
 
 LENGTHS = (5, 1, 7)
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from tasks.policy_update.fused_head import can_fuse
-from tasks.policy_update.logprobs import head_figures
+from tasks.policy_update.objective.fused_head import can_fuse
+from tasks.policy_update.objective.logprobs import head_figures
 
 missing = [name for name in ("triton", "liger_kernel") if importlib.util.find_spec(name) is None]
 
@@ -19,8 +19,8 @@ missing = [name for name in ("triton", "liger_kernel") if importlib.util.find_sp
 COMPARE = """
 import torch
 from torch import nn
-from tasks.policy_update.fused_head import fused_logprobs
-from tasks.policy_update.logprobs import head_figures
+from tasks.policy_update.objective.fused_head import fused_logprobs
+from tasks.policy_update.objective.logprobs import head_figures
 
 def figures(fused, dtype, trained):
     torch.manual_seed(0)

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.policy_update.config import LossConfig
-from tasks.policy_update.losses import UNITS, clip_range, clipped_objective, k3
+from tasks.core.config.update import LossConfig
+from tasks.policy_update.objective.losses import UNITS, clip_range, clipped_objective, k3
 
 OWNERS = torch.tensor([0, 0, 0, 0, 1, 1])
 TURNS = torch.tensor([0, 0, 1, 2, 0, 1])

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.policy_update.packing import first_fit_decreasing, pack_rollouts, spread, waste
-from tasks.policy_update.ranks import Ranks
+from tasks.policy_update.distributed.process_group import Ranks
 from tasks.policy_update.rollouts import Rollout, read_rollouts
-from tasks.records.schemas import TRAINING_BATCH
+from tasks.core.records.schemas import TRAINING_BATCH
 
 CPU = torch.device("cpu")
 

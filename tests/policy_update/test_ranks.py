@@ -17,16 +17,16 @@ from torch import Tensor
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from tasks.params import Params
-from tasks.policy_update.checkpoint import save_learner
-from tasks.policy_update.config import DistributedConfig, UpdateConfig
-from tasks.policy_update.launching import _reason
+from tasks.core.config.params import Params
+from tasks.policy_update.model.checkpoint import save_learner
+from tasks.core.config.update import DistributedConfig, UpdateConfig
+from tasks.policy_update.distributed.launching import _reason
 from tasks.policy_update.learner import make_learner
-from tasks.policy_update.ranks import ALONE
+from tasks.policy_update.distributed.process_group import ALONE
 from tasks.policy_update.rollouts import Rollout
 from tasks.policy_update.training import UpdateJob
-from tasks.records.files import digest
-from tasks.records.layout import Layout
+from tasks.core.records.files import digest
+from tasks.core.records.layout import Layout
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -153,9 +153,9 @@ class Stage:
         file = layout.root / "params.json"
         file.write_text(params.model_dump_json())
         code = (
-            "import sys; from pathlib import Path; from tasks.params import Params;"
-            "from tasks.policy_update.stage import update_policy; from tasks.records.layout import Layout;"
-            "from tasks.stage_context import StageContext;"
+            "import sys; from pathlib import Path; from tasks.core.config.params import Params;"
+            "from tasks.policy_update.stage import update_policy; from tasks.core.records.layout import Layout;"
+            "from tasks.core.interfaces.stage import StageContext;"
             f"update_policy(StageContext(Layout(Path({str(layout.root)!r})),"
             f"Params.model_validate_json(Path({str(file)!r}).read_text()), 'i001'))"
         )
@@ -253,7 +253,7 @@ def test_ranks_of_two_machines_meet_and_write_the_bytes_of_one_machine(project: 
     machines = {"ranks": 1, "nodes": 2, "rendezvous": place, "timeout_s": 300}
     distributed = DistributedConfig.model_validate(machines)
     params = params.model_copy(update={"update": params.update.model_copy(update={"distributed": distributed})})
-    joiner = subprocess.Popen([sys.executable, "-m", "tasks.policy_update.join", str(project.root)])
+    joiner = subprocess.Popen([sys.executable, "-m", "tasks.policy_update.distributed.join", str(project.root)])
     try:
         code, errors = Stage(project, params).end()
         assert code == 0, errors
@@ -269,7 +269,7 @@ def test_ranks_that_accelerate_launched_write_the_same_bytes(project: Layout, to
     file = tmp_path / "job.json"
     file.write_text(make_job(project, job_params()).model_dump_json())
     settings = ("--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no")
-    place = ("--dynamo_backend", "no", "--main_process_port", "0", "-m", "tasks.policy_update.rank", str(file))
+    place = ("--dynamo_backend", "no", "--main_process_port", "0", "-m", "tasks.policy_update.distributed.rank", str(file))
     launcher = [sys.executable, "-m", "accelerate.commands.launch", *settings, *place]
     done = subprocess.run(launcher, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stderr[-3000:]

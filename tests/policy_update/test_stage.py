@@ -11,20 +11,20 @@ import pytest
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from tasks.base_policy.config import LoraSettings, PolicyConfig
-from tasks.base_policy.loading import load_base_model, save_policy, trainable_policy
-from tasks.params import Params, evaluated_keys, previous_map
-from tasks.policy_update.config import UpdateConfig
+from tasks.core.config.policy import LoraSettings, PolicyConfig
+from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
+from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.config.update import UpdateConfig
 from tasks.policy_update.learner import UpdateDiverged, make_learner, update
 from tasks.policy_update.rollouts import Rollout
 from tasks.policy_update.stage import update_policy
-from tasks.records.documents import AdvantageSummary, Metrics, read_document, write_document
-from tasks.records.files import digest
-from tasks.records.layout import Layout
-from tasks.records.schemas import TRAINING_BATCH
-from tasks.records.tables import write_rows
-from tasks.rollout_collection.config import CollectionConfig
-from tasks.stage_context import StageContext, Warm
+from tasks.core.records.documents import AdvantageSummary, Metrics, read_document, write_document
+from tasks.core.records.files import digest
+from tasks.core.records.layout import Layout
+from tasks.core.records.schemas import TRAINING_BATCH
+from tasks.core.records.tables import write_rows
+from tasks.core.config.collection import CollectionConfig
+from tasks.core.interfaces.stage import StageContext, Warm
 
 MakeRollouts = Callable[..., list[Rollout]]
 

@@ -11,16 +11,16 @@ import psutil
 import pytest
 import torch
 
-from flows.profile import params_of
-from tasks.base_policy.architecture import TinyQwen2, new_model
-from tasks.base_policy.loading import save_policy, trainable_policy
-from tasks.params import Params
+from flows.configure import params_of
+from tasks.core.policies.architecture import TinyQwen2, new_model
+from tasks.core.policies.loading import save_policy, trainable_policy
+from tasks.core.config.params import Params
 from tasks.preflight.longest_batch import longest_batch
 from tasks.preflight.stage import preflight
-from tasks.records.documents import Preflight, read_document
-from tasks.records.files import digest
-from tasks.records.layout import Layout
-from tasks.stage_context import StageContext
+from tasks.core.records.documents import Preflight, read_document
+from tasks.core.records.files import digest
+from tasks.core.records.layout import Layout
+from tasks.core.interfaces.stage import StageContext
 
 SIZES = TinyQwen2(width=32, heads=1, feed_forward=32, context_length=256)
 ROOT = Path(__file__).parents[2]
@@ -65,10 +65,10 @@ def test_the_same_params_give_the_same_bytes_and_a_run_without_iterations_tries_
 def test_a_rank_that_dies_is_one_error(layout: Layout) -> None:
     code = f"""
 from pathlib import Path
-from flows.profile import params_of
+from flows.configure import params_of
 from tasks.preflight.stage import preflight
-from tasks.records.layout import Layout
-from tasks.stage_context import StageContext
+from tasks.core.records.layout import Layout
+from tasks.core.interfaces.stage import StageContext
 settings = ["policy.device=cpu", "update.distributed.ranks=2", "update.tokens_per_pack=50000"]
 preflight(StageContext(Layout(Path({str(layout.root)!r})), params_of("smoke", settings)))
 """
@@ -89,7 +89,7 @@ preflight(StageContext(Layout(Path({str(layout.root)!r})), params_of("smoke", se
 def test_ranks_of_two_machines_try_it_together(layout: Layout) -> None:
     with socket.create_server(("localhost", 0)) as free:
         place = f"localhost:{free.getsockname()[1]}"
-    joiner = subprocess.Popen([sys.executable, "-m", "tasks.policy_update.join", str(layout.root)], cwd=ROOT)
+    joiner = subprocess.Popen([sys.executable, "-m", "tasks.policy_update.distributed.join", str(layout.root)], cwd=ROOT)
     try:
         preflight(StageContext(layout, params("update.distributed.nodes=2", f"update.distributed.rendezvous={place}")))
     finally:
@@ -106,10 +106,10 @@ from pathlib import Path
 import torch
 import peft, transformers.models.qwen2.modeling_qwen2, pyarrow.parquet, pandera.pyarrow
 torch.set_num_threads(1)
-from flows.profile import params_of
+from flows.configure import params_of
 from tasks.preflight import stage
-from tasks.records.layout import Layout
-from tasks.stage_context import StageContext
+from tasks.core.records.layout import Layout
+from tasks.core.interfaces.stage import StageContext
 attempt = stage._try
 def limited(job, warm):
     pages = int(Path("/proc/self/statm").read_text().split()[0])

@@ -3,7 +3,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
-from tasks.base_policy.chat_format import ChatFormat
+from tasks.core.policies.chat_format import ChatFormat
 from tasks.rollout_collection.observation import CUT_LINE_NOTE, shown_observation
 
 

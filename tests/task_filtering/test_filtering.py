@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.task_filtering.config import TaskFilterConfig
+from tasks.core.config.task_filter import TaskFilterConfig
 from tasks.task_filtering.filtering import FilterError, keep_tasks, refuse_unknown_ids, sampling_weights, summary
-from tasks.worlds.interface import Task
+from tasks.core.interfaces.world import Task
 
 
 def scenario(name: str, difficulty: int) -> list[Task]:

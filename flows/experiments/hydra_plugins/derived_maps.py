@@ -7,7 +7,7 @@ from hydra.core.config_search_path import ConfigSearchPath
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from tasks.params import evaluated_keys, previous_map
+from tasks.core.config.params import evaluated_keys, previous_map
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -1,0 +1,244 @@
+"""DVC's reproduce loop with the stage bodies run in this process: DVC decides what runs and records what came out.
+
+The only module that uses DVC's private seams: the argument `repro_fn` of `Repo.reproduce`; `dvc.stage.run.cmd_run`,
+which starts a stage's command; and `dvc.dvcfile.modify_yaml`, which rewrites dvc.lock after every stage, slowly, for
+the sake of comments that no lock has. tests/flows/dag/test_dvc_seam.py is the contract test to run before DVC is upgraded.
+"""
+
+import json
+import logging
+import os
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from tasks.core.records.files import replacing
+
+Outcome = Literal["up to date", "from cache", "run"]
+RunBody = Callable[[str, str], None]
+"""Runs the body of a stage, given its name and key."""
+Attempt = Callable[[], Outcome]
+Around = Callable[[str, str, Attempt], None]
+"""Given name, key and an attempt: makes the attempt, perhaps again if it fails."""
+Beside = Callable[[str, str, Callable[[str], bool]], None]
+"""Called before a body runs, with its name and key, to start other work; the third says if DVC would run a stage."""
+
+_SIMPLE_TEXT = re.compile(r"[\w./@ -]{0,60}")
+COMMAND = ("python", "-m", "flows.stage")
+
+
+class PipelineFailed(RuntimeError):  # noqa: N818
+    """A stage failed, or DVC could not read or lock the project. `__cause__` is what happened."""
+
+
+def reproduce(
+    root: Path, targets: Sequence[str], run_body: RunBody, around: Around, beside: Beside | None = None
+) -> dict[str, Outcome]:
+    """`dvc repro TARGETS` at `root` ([]: everything). Returns what became of each stage, by DVC's name ("score@dev").
+
+    With `beside`, the stages run iteration by iteration.
+
+    Raises PipelineFailed. dvc.lock holds every stage that was done before the failure.
+    """
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo
+
+    logging.getLogger("dvc").setLevel(logging.WARNING)
+    outcomes: dict[str, Outcome] = {}
+    ran: set[str] = set()
+
+    def body_of(stage: Any, name: str, key: str) -> None:
+        if beside is not None:
+            beside(name, key, lambda other: other in planned and _is_changed(stage.repo, other))
+        run_body(name, key)
+        ran.add(stage.addressing)
+
+    try:
+        with Repo(str(root)) as repo, _bodies_in_process(body_of), _quick_lock_file():
+            _drop_broken_rwlock(repo)
+            planned = [] if beside is None else _by_iteration(repo, targets)
+            repo.reproduce(
+                targets=planned or list(targets) or None,
+                single_item=bool(planned),
+                repro_fn=_repro_fn(outcomes, ran, around),
+            )
+    except DvcException as error:
+        raise PipelineFailed(str(error)) from (error.__cause__ or error)
+    return outcomes
+
+
+def summary(outcomes: Mapping[str, Outcome]) -> str:
+    """One line: how many stages ran, came from the run cache, or were up to date."""
+    counts = Counter(outcomes.values())
+    if set(counts) <= {"up to date"}:
+        return f"all {len(outcomes)} stages are up to date"
+    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("run", "from cache", "up to date"))
+
+
+def _by_iteration(repo: Any, targets: Sequence[str]) -> list[str]:
+    """All stages that `targets` need, by DVC's names, in an order that ends an iteration before it begins the next.
+
+    DVC's own order is as right, but asks for rollouts as early as it can, which leaves no update to play them beside.
+    """
+    from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro
+    from networkx import lexicographical_topological_sort
+
+    graph = get_active_graph(repo.index.graph)
+    needed = plan_repro(graph, collect_stages(repo, targets or ["dvc.yaml"]))
+    places = {stage.addressing: place for place, stage in enumerate(repo.index.stages)}
+
+    def rank(stage: Any) -> tuple[str, int]:
+        _, key = stage_of_command(str(stage.cmd)) or ("", "")
+        return key, places[stage.addressing]
+
+    ordered = lexicographical_topological_sort(graph.subgraph(needed).reverse(), key=rank)
+    return [stage.addressing for stage in ordered]
+
+
+def _is_changed(repo: Any, target: str) -> bool:
+    """Whether DVC would run a stage now. For the time of a body, which DVC lets others use the project in."""
+    with repo.lock:
+        return bool(repo.stage.get_target(target).changed())
+
+
+def stage_of_command(command: str) -> tuple[str, str] | None:
+    """(name, key) of `python -m flows.stage NAME [KEY]`; None for any other command."""
+    words = tuple(shlex.split(command))
+    if words[:3] != COMMAND or len(words) not in (4, 5):
+        return None
+    return words[3], words[4] if len(words) == 5 else ""
+
+
+def _repro_fn(outcomes: dict[str, Outcome], ran: set[str], around: Around) -> Callable[..., Any]:
+    from dvc.repo.reproduce import _reproduce_stage
+
+    def repro_fn(stage: Any, **settings: Any) -> Any:
+        recorded = None
+
+        def attempt() -> Outcome:
+            nonlocal recorded
+            recorded = _reproduce_stage(stage, **settings)
+            done: Outcome = "run" if stage.addressing in ran else "from cache"
+            outcomes[stage.addressing] = "up to date" if recorded is None else done
+            return outcomes[stage.addressing]
+
+        name, key = stage_of_command(str(stage.cmd)) or (stage.addressing, "")
+        around(name, key, attempt)
+        return recorded
+
+    return repro_fn
+
+
+def _drop_broken_rwlock(repo: Any) -> None:
+    """DVC writes .dvc/tmp/rwlock in place: a kill can leave half of it, and no run would start again."""
+    from dvc.lock import make_lock
+
+    path = Path(repo.tmp_dir) / "rwlock"
+    with make_lock(f"{path}.lock", tmp_dir=repo.tmp_dir):
+        try:
+            json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            pass
+        except ValueError:
+            path.unlink()
+
+
+@contextmanager
+def _bodies_in_process(run: Callable[[Any, str, str], None]) -> Iterator[None]:
+    """Replace DVC's starting of a process for the commands that are stages of ours; other commands stay processes."""
+    import dvc.stage.run as seam
+
+    start_process = seam.cmd_run
+
+    def cmd_run(stage: Any, dry: bool = False, run_env: dict[str, str] | None = None) -> None:
+        ours = stage_of_command(str(stage.cmd))
+        if ours is None or dry:
+            start_process(stage, dry=dry, run_env=run_env)
+        else:
+            with _environment(seam.prepare_kwargs(stage, run_env=run_env)["env"]):
+                run(stage, *ours)
+
+    seam.cmd_run = cmd_run
+    try:
+        yield
+    finally:
+        seam.cmd_run = start_process
+
+
+@contextmanager
+def _quick_lock_file() -> Iterator[None]:
+    import dvc.dvcfile as seam
+
+    rewrite = seam.modify_yaml
+
+    def modify_yaml(path: str, fs: Any = None) -> AbstractContextManager[dict[str, Any]]:
+        is_lock = Path(path).name == seam.LOCK_FILE
+        return modify_lock(Path(path)) if is_lock else rewrite(path, fs=fs)
+
+    seam.modify_yaml = modify_yaml
+    try:
+        yield
+    finally:
+        seam.modify_yaml = rewrite
+
+
+@contextmanager
+def modify_lock(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the content of a dvc.lock for changing and write it back, atomically, in the bytes that DVC would write."""
+    from dvc.utils.serialize import dumps_yaml
+
+    libyaml = _libyaml()
+    content = libyaml.load(path.read_text(encoding="utf-8")) if path.exists() else {}
+    yield content
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
+        plain = _plain(content)
+        if _is_simple(plain):
+            libyaml.dump(plain, stream)
+        else:
+            stream.write(dumps_yaml(plain))
+
+
+def _libyaml() -> Any:
+    from ruamel.yaml import YAML
+
+    libyaml: Any = YAML(typ="safe")
+    libyaml.default_flow_style = False
+    libyaml.sort_base_mapping_type_on_output = False
+    libyaml.allow_unicode = True
+    return libyaml
+
+
+def _plain(value: Any) -> Any:
+    """Without DVC's OrderedDicts, which a safe dumper would mark as such."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _is_simple(value: Any) -> bool:
+    """Whether libyaml surely writes `value` as DVC does: no nulls, nothing to quote, no line to break."""
+    if isinstance(value, dict):
+        return all(_is_simple(name) and _is_simple(inner) for name, inner in value.items())
+    if isinstance(value, list):
+        return all(_is_simple(inner) for inner in value)
+    return bool(_SIMPLE_TEXT.fullmatch(value)) if isinstance(value, str) else value is not None
+
+
+@contextmanager
+def _environment(env: dict[str, str]) -> Iterator[None]:
+    """The DVC_* variables that DVC would give the stage's process."""
+    given = {name: value for name, value in env.items() if name.startswith("DVC_")}
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,143 @@
+"""The version of every stage: a digest over the code that it runs and the parameters that it reads.
+
+Why not list source folders and sections of params.yaml for each stage in dvc.yaml? At 90 iterations those are thousands
+of lines in dvc.lock, which DVC parses and rewrites after every stage (measured: 4 s each); and a folder is too coarse:
+editing the report would score again. So one stage, version_stages, depends on all code and on params.yaml and writes
+one digest per stage; each stage's digest is a DVC parameter of it, and the version of its Prefect task.
+"""
+
+import ast
+import gc
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from flows.dag.stages import STAGES, Stage
+from tasks.core.config.params import Params
+from tasks.core.records.files import write_json
+from tasks.core.interfaces.stage import StageContext
+
+SHELL = frozenset({"tasks.core.config.machines", "tasks.core.config.params", "tasks.core.interfaces.stage", "tasks.core.records.layout"})
+"""How a stage is handed its parameters and paths: the values are in the digest, and the paths are DVC's outputs."""
+
+_MODULE_NAME = re.compile(r"(?:tasks|flows)(?:\.\w+)+")
+
+
+def version_stages(context: StageContext) -> None:
+    """Write {stage: digest} for all stages but the one that does this."""
+    root, params = context.layout.root, context.params
+    versions = {stage.name: stage_version(stage, params, root) for stage in STAGES if stage.name != "version_stages"}
+    write_json(context.layout.stage_versions, versions)
+
+
+def stage_version(stage: Stage, params: Params, root: Path) -> str:
+    """Digest of code and parameters: 32 hexadecimal digits of a SHA-256 (DVC would break lines with longer ones)."""
+    values = json.dumps({name: _value(params, name) for name in stage.params}, sort_keys=True)
+    return hashlib.sha256(f"{code_version(stage, root)}{values}".encode()).hexdigest()[:32]
+
+
+def _value(params: Params, dotted: str) -> Any:
+    """A value of params.yaml, defaults of what the file leaves out included."""
+    value: Any = params
+    for part in dotted.split("."):
+        value = getattr(value, part)
+    return to_jsonable_python(value)
+
+
+def code_version(stage: Stage, root: Path) -> str:
+    """SHA-256 over the names and contents of the files that `stage` runs, in hexadecimal."""
+    total = hashlib.sha256()
+    for file in sorted(stage_files(stage, root)):
+        name = file.relative_to(root).as_posix()
+        total.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def stage_files(stage: Stage, root: Path) -> set[Path]:
+    """The project's files that `stage` runs: modules it imports (directly or not) and data files beside them.
+
+    Raises ValueError when its body does not exist.
+    """
+    if _module_file(root, stage.module) is None:
+        raise ValueError(f"stage {stage.name}: no module {stage.module}")
+    modules = _closure([stage.module], root)
+    return modules | {file for folder in {module.parent for module in modules} for file in _data_files(folder)}
+
+
+def _closure(names: Iterable[str], root: Path) -> set[Path]:
+    found: set[Path] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        file = _module_file(root, name)
+        if name in SHELL or file is None or file in found:
+            continue
+        found.add(file)
+        waiting += [*_imports(file, name), *_parents(name)]
+    return found
+
+
+def _parents(name: str) -> Iterator[str]:
+    """The packages whose __init__ runs before the module."""
+    while "." in name:
+        name = name.rpartition(".")[0]
+        yield name
+
+
+def _module_file(root: Path, name: str) -> Path | None:
+    path = root.joinpath(*name.split("."))
+    candidates = (path.with_suffix(".py"), path / "__init__.py")
+    return next((file for file in candidates if file.is_file()), None)
+
+
+@cache
+def _imports(file: Path, name: str) -> tuple[str, ...]:
+    """Names that `file` imports anywhere, functions included, or spells as strings (what registries import late)."""
+    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    names: list[str] = []
+    for node in ast.walk(_parsed(file)):
+        match node:
+            case ast.Import():
+                names += [alias.name for alias in node.names]
+            case ast.ImportFrom():
+                names += _from_import(node, package)
+            case ast.Constant(value=str(text)) if found := _MODULE_NAME.fullmatch(text.partition(":")[0]):
+                names.append(found.group())
+    return tuple(names)
+
+
+def _parsed(file: Path) -> ast.Module:
+    """The file's syntax tree. Up to Python 3.12, parsing fails with a SystemError (AST constructor recursion depth
+    mismatch) when garbage collection gives way to another thread that parses, and Prefect has threads.
+    """
+    source, collects = file.read_bytes(), gc.isenabled()
+    gc.disable()
+    try:
+        return ast.parse(source, str(file))
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _from_import(node: ast.ImportFrom, package: str) -> list[str]:
+    """`from a import b` names the module a, and perhaps the module a.b."""
+    parts = package.split(".")
+    base = parts[: len(parts) - node.level + 1] if node.level else []
+    module = ".".join([*base, *([node.module] if node.module else [])])
+    return [module, *(f"{module}.{alias.name}" for alias in node.names)]
+
+
+def _data_files(folder: Path) -> Iterator[Path]:
+    """Templates and the like: files of a package that are no Python, also in folders that are no packages."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            if path.name != "__pycache__" and not (path / "__init__.py").exists():
+                yield from _data_files(path)
+        elif path.suffix not in (".py", ".pyc"):
+            yield path

@@ -1,0 +1,151 @@
+"""A Prefect server for as long as one command lasts, where PREFECT_API_URL names no lasting one.
+
+Prefect can start such a server by itself, but that one outlives a killed flow, and is waited for only 20 s, where a
+busy machine needs a minute. The first start in a project makes its database (7 s); later ones cost about 5 s. Runs stay
+in .prefect/prefect.db.
+
+    python -m flows.orchestration.prefect_server PORT [HOST]     (what `local_server` starts)
+"""
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from flows.dag.execution import stop_cleanly_on_signals
+from tasks.core.processes.free_port import free_port
+from tasks.core.config.machines import RayConfig
+
+LOG = Path(".prefect/server.log")
+HERE = "127.0.0.1"
+STARTUP_S = 300
+STOP_S = 5
+QUIET = {
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "0",
+    "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "0",
+    "PREFECT__SERVER_FINAL": "1",
+    "DO_NOT_TRACK": "1",
+}
+"""Nothing leaves the machine."""
+SHORT_LIVED = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1"}
+"""Without UI, scheduler and the other services that a run of its own needs not."""
+
+
+class ServerError(RuntimeError):
+    """The Prefect server did not come up."""
+
+
+@contextmanager
+def prefect_api(ray: RayConfig) -> Iterator[None]:
+    """Make the block's flows known to the server of PREFECT_API_URL, or to one that lives as long as the block.
+
+    Workers on Ray report their tasks too: then that one listens where other machines can reach it, and asks for a key.
+    """
+    if os.environ.get("PREFECT_API_URL"):
+        yield
+        return
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+
+    if ray.address in (None, "local"):
+        with local_server() as url, temporary_settings({PREFECT_API_URL: url}):
+            yield
+        return
+    key = f"loopline:{secrets.token_hex(16)}"
+    with (
+        local_server(_own_address(), key) as url,
+        temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: key}),
+    ):
+        yield
+
+
+def _own_address() -> str:
+    """This machine's address in its network."""
+    from ray.util import get_node_ip_address
+
+    return str(get_node_ip_address())
+
+
+@contextmanager
+def local_server(host: str = HERE, key: str = "") -> Iterator[str]:
+    """Start a server on a free port of this machine, yield the URL of its API, and stop it. Raises ServerError.
+
+    `host`: the address that it listens on; `key`: what clients must have in PREFECT_API_AUTH_STRING.
+    """
+    port = free_port()
+    process = start_server(port, {**SHORT_LIVED, **({"PREFECT_SERVER_API_AUTH_STRING": key} if key else {})}, host)
+    try:
+        url = api_url(port, host)
+        wait_until_healthy(url, process)
+        yield url
+    finally:
+        stop(process)
+
+
+def api_url(port: int, host: str = HERE) -> str:
+    """Where a server on this port of this machine is spoken to."""
+    return f"http://{host}:{port}/api"
+
+
+def start_server(port: int, settings: Mapping[str, str], host: str = HERE) -> subprocess.Popen[bytes]:
+    """Start a server process that ends with this one; its log is .prefect/server.log."""
+    LOG.parent.mkdir(exist_ok=True)
+    with LOG.open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "flows.orchestration.prefect_server", str(port), host],
+            env={**os.environ, **QUIET, **settings},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is for the flow; it then stops its server
+        )
+
+
+def wait_until_healthy(url: str, process: subprocess.Popen[bytes]) -> None:
+    """Wait for a server that was just started. Raises ServerError when it ends or takes over STARTUP_S."""
+    deadline = time.monotonic() + STARTUP_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise ServerError(f"the Prefect server ended with exit code {process.returncode}; see {LOG}")
+        try:
+            with urllib.request.urlopen(f"{url}/health", timeout=5):
+                return
+        except (urllib.error.URLError, TimeoutError, ConnectionError):
+            time.sleep(0.1)
+    raise ServerError(
+        f"the Prefect server was not up after {STARTUP_S} s; see {LOG}, or set PREFECT_API_URL to a running one"
+    )
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process of ours: SIGTERM, then SIGKILL after STOP_S seconds."""
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def main() -> None:
+    """Serve Prefect's API on the port and address given until the parent process ends."""
+    stop_cleanly_on_signals()
+    import uvicorn
+
+    uvicorn.run(
+        "prefect.server.api.server:create_app",
+        factory=True,
+        host=sys.argv[2] if len(sys.argv) > 2 else HERE,
+        port=int(sys.argv[1]),
+        log_level="error",
+        timeout_graceful_shutdown=1,
+    )
+
+
+if __name__ == "__main__":
+    main()

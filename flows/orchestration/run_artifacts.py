@@ -1,0 +1,94 @@
+"""What a flow run shows in Prefect's UI besides its task runs: progress, the outcome of its stages, the scores.
+
+A server that is down must not stop a run that DVC can finish, so what can't be told is left out, and after the first
+report that failed nothing more is told. Imports Prefect: import this module late.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from httpx import HTTPError
+from prefect.artifacts import create_progress_artifact, create_table_artifact, update_progress_artifact
+from prefect.exceptions import PrefectException
+
+from flows.dag.dvc_seam import Outcome
+from flows.dag.stages import SCORED_SPLITS
+from tasks.core.records.documents import Scores, read_document
+from tasks.core.records.layout import Layout
+
+SERVER_FAULTS = (HTTPError, PrefectException, OSError)
+"""What a call of Prefect's client raises, once it has tried often enough, when the server is down."""
+
+
+class RunPage:
+    """The artifacts of the flow run that it is made in."""
+
+    def __init__(self, total: int | None) -> None:
+        """`total`: how many stages there are, for the progress bar; None: without one."""
+        self._total = total
+        self._done = 0
+        self._bar: Any = None
+        self.server_answers = True
+        """False after a report failed."""
+        if total is not None:
+            with self._report():
+                self._bar = create_progress_artifact(0.0, key="pipeline-progress", description=f"{total} stages")
+
+    def advance(self, stage: str) -> None:
+        """`stage` is done."""
+        self._done += 1
+        if self._bar is not None and self._total and self.server_answers:
+            with self._report():
+                update_progress_artifact(
+                    self._bar,
+                    min(100.0, 100.0 * self._done / self._total),
+                    description=f"{self._done} of {self._total} stages; last: {stage}",
+                )
+
+    def show_outcomes(self, outcomes: Mapping[str, Outcome]) -> None:
+        """A table: for each task, how many of its stages ran, came from the run cache, or were up to date."""
+        if outcomes and self.server_answers:
+            with self._report():
+                create_table_artifact(
+                    outcome_rows(outcomes), key="pipeline-stages", description="what became of each stage"
+                )
+
+    def show_scores(self, root: Path) -> None:
+        """A table of TGC and SGC on both test splits, once both are there."""
+        layout = Layout(root)
+        if self.server_answers and all(layout.score(split).exists() for split in SCORED_SPLITS):
+            rows = [_score_row(read_document(layout.score(split), Scores)) for split in SCORED_SPLITS]
+            with self._report():
+                create_table_artifact(rows, key="pipeline-scores", description="TGC and SGC in percent")
+
+    @contextmanager
+    def _report(self) -> Iterator[None]:
+        try:
+            yield
+        except SERVER_FAULTS as error:
+            self.server_answers = False
+            print(f"the Prefect server does not answer ({error}); the run goes on without it", file=sys.stderr)
+
+
+def outcome_rows(outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
+    """One row per task, in the order of the pipeline."""
+    counts: dict[str, Counter[Outcome]] = {}
+    for stage, outcome in outcomes.items():
+        counts.setdefault(stage.partition("@")[0], Counter())[outcome] += 1
+    kinds: tuple[Outcome, ...] = ("run", "from cache", "up to date")
+    return [{"task": task, **{kind: count[kind] for kind in kinds}} for task, count in counts.items()]
+
+
+def _score_row(scores: Scores) -> dict[str, Any]:
+    figures = {
+        "TGC": scores.tgc,
+        "SGC": scores.sgc,
+        "base TGC": scores.base_tgc,
+        "base SGC": scores.base_sgc,
+    }
+    rounded = {name: round(value, 1) for name, value in figures.items()}
+    return {"split": scores.split, "policy of iteration": scores.iteration, **rounded}

@@ -1,0 +1,76 @@
+"""The DAG as the task runs of the Prefect flow run that calls it, in one warm process.
+
+Imports Prefect: import this module late.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from prefect.client.schemas.objects import State
+from prefect.settings import get_current_settings
+from prefect.states import Completed
+
+from flows.dag.dvc_seam import Attempt, Outcome, reproduce, summary
+from flows.dag.execution import run_body
+from flows.workers.async_collector import IsDue, Player, can_overlap
+from flows.orchestration.prefect_tasks import stage_task
+from flows.orchestration.run_artifacts import RunPage
+from flows.dag.stages import STAGES, find_stage, stage_label
+from tasks.core.config.params import load_params
+from tasks.core.records.layout import Layout
+from tasks.core.interfaces.stage import StageContext, Warm
+
+
+def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False) -> dict[str, Outcome]:
+    """Run what `targets` ([]: everything) lack, each stage as a task run; progress and tables go to the UI.
+
+    Where the parameters allow it, rollouts are played in a second process while the policy is updated, unless
+    `sequential`. The caller holds the checkout. Raises PipelineFailed.
+    """
+    warm, params = Warm(), load_params(root / "params.yaml")
+    tasks = {stage.name: stage_task(stage, params, root) for stage in STAGES}
+    player = None if sequential or not can_overlap(params) else Player(root, _prefect_settings())
+    page = RunPage(None if targets else sum(len(stage.keys(params)) for stage in STAGES))
+
+    def run(name: str, key: str) -> None:
+        from tasks.lineage.stage import record_stage
+
+        if player is not None and find_stage(name).plays:
+            player.play(name, key)
+            context = StageContext(Layout(root), load_params(root / "params.yaml"), key, warm)
+        else:
+            context = run_body(find_stage(name), key, root, warm)
+        record_stage(context, name)
+
+    def around(name: str, key: str, attempt: Attempt) -> None:
+        if name in tasks and page.server_answers:
+            tasks[name](stage_label(name, key), attempt)
+        else:
+            attempt()
+        page.advance(stage_label(name, key))
+
+    def beside(name: str, key: str, is_due: IsDue) -> None:
+        if player is not None and name == "update_policy":
+            player.begin(key, is_due)
+
+    try:
+        outcomes = reproduce(root, targets, run, around, None if player is None else beside)
+    finally:
+        if player is not None:
+            player.close()
+        warm.close()
+    page.show_outcomes(outcomes)
+    page.show_scores(root)
+    return outcomes
+
+
+def _prefect_settings() -> dict[str, str]:
+    """As environment variables, for a process that starts flows too."""
+    return get_current_settings().to_environment_variables(exclude_unset=True, include_secrets=True)
+
+
+def final_state(outcomes: Mapping[str, Outcome]) -> State[Any]:
+    """Skipped if every stage was up to date, else Completed; the message counts the stages."""
+    idle = set(outcomes.values()) <= {"up to date"}
+    return Completed(name="Skipped" if idle else "Completed", message=summary(outcomes))

@@ -1,0 +1,173 @@
+"""Asynchronous collection in the warm flow: a second process plays rollouts while this one updates the policy.
+
+With `collection.staleness` above 0 the rollouts of the next iteration do not depend on the update in hand. They are
+played into a folder beside the project's data, and take their place there only when DVC has come to their stage, which
+records them: a run that ends before that leaves nothing behind but what it recorded. One process plays everything
+(evaluations too), so that there is one engine, as without it.
+"""
+
+import logging
+import multiprocessing
+import os
+import shutil
+import signal
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+from flows.dag.execution import is_expected, run_body, stop_cleanly_on_signals, told
+from flows.dag.stages import find_stage, stage_label
+from tasks.core.config.params import Params, load_params
+from tasks.core.records.files import Fingerprint, fingerprint
+from tasks.core.records.layout import Layout
+from tasks.core.interfaces.stage import Warm
+
+IsDue = Callable[[str], bool]
+"""Whether DVC would run a stage (by its name in DVC) as things stand."""
+_Inputs = tuple[bytes, tuple[Fingerprint, ...]]
+_log = logging.getLogger(__name__)
+
+
+def can_overlap(params: Params) -> bool:
+    """Whether rollouts need not wait for the update before them, and may use the engine while it runs."""
+    if params.collection.staleness == 0:
+        return False
+    vllm = params.engine.vllm
+    if params.collection.engine == "vllm" and not vllm.urls and vllm.sharing != "side_by_side":
+        _log.warning(
+            "rollouts wait for updates, in spite of collection.staleness %d: own vLLM servers may have to make room "
+            "for the update; set engine.vllm.sharing to side_by_side, or engine.vllm.urls to servers elsewhere",
+            params.collection.staleness,
+        )
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class _Early:
+    """Rollouts that are being played ahead of their stage."""
+
+    key: str
+    inputs: _Inputs
+    done: "Future[None]"
+
+
+class Player:
+    """The second process of one flow run. Start it in the main thread: Linux ends it with the thread that did."""
+
+    def __init__(self, root: Path, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`environment`: variables for the process, such as the Prefect server that is told what Ray plays."""
+        self._root, self._side = root, root / ".loopline" / "early"
+        self._early: _Early | None = None
+        shutil.rmtree(self._side, ignore_errors=True)
+        spawn = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=_begin, initargs=(dict(environment),))
+        self._pid: Future[int] = self._pool.submit(os.getpid)
+
+    def play(self, name: str, key: str) -> None:
+        """What became of a stage that was played ahead, or else `run`."""
+        if name != "collect_rollouts" or not self.claim(key):
+            self.run(name, key)
+
+    def run(self, name: str, key: str) -> None:
+        """Run a stage's body there. Raises StageFailed, or what the body raised where the program is at fault."""
+        self._pool.submit(_body, name, key, str(self._root)).result()
+
+    def begin(self, updated: str, is_due: IsDue) -> None:
+        """While iteration `updated` updates the policy, play the rollouts of the next one, if DVC is going to ask."""
+        params = load_params(self._root / "params.yaml")
+        later = [key for key in params.previous if key > updated]
+        if not later or params.previous[later[0]].behaviour >= updated or not is_due(_label(later[0])):
+            return
+        key = later[0]
+        _link_inputs(Layout(self._root), Layout(self._side), params, key)
+        inputs = _fingerprint(Layout(self._root), params, key)
+        self._early = _Early(key, inputs, self._pool.submit(_body, "collect_rollouts", key, str(self._side)))
+
+    def claim(self, key: str) -> bool:
+        """Put the rollouts of `key` that were played ahead in their place; False when there are none that hold."""
+        early, self._early = self._early, None
+        if early is None:
+            return False
+        try:
+            early.done.result()
+        except Exception as error:
+            _log.warning("%s, ahead of its turn: %s; playing it again", _label(early.key), error)
+            return False
+        params, here, side = load_params(self._root / "params.yaml"), Layout(self._root), Layout(self._side)
+        if early.key != key or early.inputs != _fingerprint(here, params, key):
+            _log.warning("%s: its inputs changed after it was played ahead of its turn; playing it again", _label(key))
+            return False
+        here.iteration(key).mkdir(parents=True, exist_ok=True)
+        for made, place in ((side.rollouts(key), here.rollouts(key)), (side.timings(key), here.timings(key))):
+            made.replace(place)
+        return True
+
+    def close(self) -> None:
+        """End the process; what it is playing is dropped."""
+        try:
+            if self._early is not None and not self._early.done.done():
+                os.kill(self._pid.result(), signal.SIGTERM)
+            else:
+                self._pool.submit(_close).result()
+        except (BrokenProcessPool, ProcessLookupError):
+            pass
+        self._pool.shutdown(cancel_futures=True)
+        shutil.rmtree(self._side, ignore_errors=True)
+
+
+def _label(key: str) -> str:
+    return stage_label("collect_rollouts", key)
+
+
+def _inputs(layout: Layout, params: Params, key: str) -> list[Path]:
+    """What collect_rollouts@`key` reads, as dvc.yaml says."""
+    return [layout.world, layout.base_policy, layout.tasks.parent, layout.policy(params.previous[key].behaviour)]
+
+
+def _link_inputs(here: Layout, side: Layout, params: Params, key: str) -> None:
+    """Make `side` a project's folder that holds the inputs of `key` (as links) and room for its outputs."""
+    side.iteration(key).mkdir(parents=True, exist_ok=True)
+    shutil.copy(here.root / "params.yaml", side.root)
+    for source, link in zip(_inputs(here, params, key), _inputs(side, params, key), strict=True):
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.is_symlink():
+            link.symlink_to(source.resolve(), target_is_directory=True)
+
+
+def _fingerprint(layout: Layout, params: Params, key: str) -> _Inputs:
+    """params.yaml, and all that the stage reads."""
+    folders = tuple(fingerprint(folder) for folder in _inputs(layout, params, key))
+    return (layout.root / "params.yaml").read_bytes(), folders
+
+
+def _begin(environment: dict[str, str]) -> None:
+    stop_cleanly_on_signals()
+    os.environ.update(environment)
+
+
+@cache
+def _warm() -> Warm:
+    """What the second process holds between stages."""
+    return Warm()
+
+
+def _body(name: str, key: str, root: str) -> None:
+    """In the second process: run a stage's body in the folder `root`."""
+    try:
+        run_body(find_stage(name), key, Path(root), _warm())
+    except SystemExit:  # SIGTERM; the pool would take it for the body's failure and wait for the next
+        _warm().close()
+        os._exit(128 + signal.SIGTERM)
+    except Exception as error:
+        if is_expected(error):
+            raise told(error) from None
+        raise
+
+
+def _close() -> None:
+    _warm().close()

@@ -1,0 +1,32 @@
+"""The rollouts of a stage on the machines of a Ray cluster, each shard a Prefect task on prefect-ray's task runner.
+
+Imports neither Ray nor Prefect before there is a shard to play.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from flows.dag.stages import Stage, stage_label
+from tasks.core.config.machines import RayConfig
+from tasks.core.interfaces.stage import Job, StageContext, T
+
+
+class RayWorkers:
+    """The workers of one stage; the connection to the cluster is kept warm from stage to stage."""
+
+    def __init__(self, stage: Stage, config: RayConfig) -> None:
+        self._stage, self._config = stage, config
+
+    def map(self, work: Callable[[StageContext, Job], T], context: StageContext, jobs: Sequence[Job]) -> list[T]:
+        """Raises ClusterUnavailable, WorkerDied, StageFailed (a shard failed with an error that says all)."""
+        from flows.workers.ray_cluster import Cluster
+        from flows.workers.remote_task import CODE, Order
+        from flows.dag.versions import code_version
+
+        code = code_version(self._stage, CODE)
+        orders = [
+            Order(self._stage.name, work, job, context.layout, context.params, context.key, Path.cwd(), code)
+            for job in jobs
+        ]
+        cluster = context.warm.get("ray", self._config, lambda: Cluster(self._config))
+        return cluster.carry_out(orders, stage_label(self._stage.name, context.key))

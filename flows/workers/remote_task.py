@@ -1,0 +1,75 @@
+"""What a worker on another machine does with the job that it is sent. Knows neither Ray nor Prefect."""
+
+import os
+import socket
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from flows.dag.execution import is_expected, told
+from flows.dag.stages import find_stage
+from flows.dag.versions import code_version
+from tasks.core.config.params import Params
+from tasks.core.records.layout import Layout
+from tasks.core.interfaces.stage import Part, StageContext, Warm
+
+CODE = Path(__file__).resolve().parents[1]
+"""The folder of the code that this process runs."""
+
+
+class StaleCode(RuntimeError):  # noqa: N818
+    """A worker's code is not the pipeline's."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """One job of a stage. Can be pickled."""
+
+    stage: str
+    work: Callable[[StageContext, Any], Any]
+    job: Part
+    layout: Layout
+    params: Params
+    key: str
+    folder: Path
+    """Where the pipeline runs, and hence the worker."""
+    code: str
+    """Digest of the code that the stage runs, on the pipeline's machine."""
+
+
+def carry_out(order: Order) -> Any:
+    """Do the job with what is warm in this process.
+
+    Raises StaleCode; StageFailed with the message of an error that was expected; RuntimeError with the traceback of any
+    other, since a traceback does not travel.
+    """
+    try:
+        _require_same_code(order)
+        os.chdir(order.folder)
+        return order.work(StageContext(order.layout, order.params, order.key, _warm()), order.job)
+    except Exception as error:
+        if is_expected(error):
+            raise told(error) from None
+        raise RuntimeError(f"in a worker on {socket.gethostname()}:\n{traceback.format_exc()}") from None
+
+
+def _require_same_code(order: Order) -> None:
+    if _code_version(order.stage) != order.code:
+        raise StaleCode(
+            f"{order.stage}: the code in {CODE} on {socket.gethostname()} is not the pipeline's; share the project's "
+            "folder, or bring both to the same commit"
+        )
+
+
+@cache
+def _code_version(stage: str) -> str:
+    return code_version(find_stage(stage), CODE)
+
+
+@cache
+def _warm() -> Warm:
+    """World, engine and chat format, from one job to the next."""
+    return Warm()

@@ -1,0 +1,39 @@
+"""What scoring a model behind an API may cost: every turn sends the whole conversation again."""
+
+from dataclasses import dataclass
+
+from tasks.core.capacity.workload import Workload
+from tasks.core.config.chat_api import Traffic
+from tasks.core.engines.chat_api.spending import cost
+
+
+@dataclass(frozen=True)
+class ApiCost:
+    """Tokens as our tokenizer counts them; the provider's differ."""
+
+    requests: int
+    prompt_tokens: float
+    answer_tokens: float
+    usd: float
+    """At the prices of the params, nothing cached."""
+    minutes: float
+    """That the rate limits of the params alone take; 0 without limits."""
+
+
+def api_cost(load: Workload, traffic: Traffic) -> ApiCost:
+    """Of all episodes of the run."""
+    mean, rollouts = load.episodes, load.rollouts
+    per_turn = mean.sampled_per_turn + mean.observed_per_turn
+    requests = mean.turns * rollouts
+    prompt = requests * (mean.prompt + per_turn * (mean.turns - 1) / 2)
+    answer = rollouts * mean.sampled
+    return ApiCost(
+        requests=round(requests),
+        prompt_tokens=prompt,
+        answer_tokens=answer,
+        usd=cost(traffic, round(prompt), 0, round(answer)),
+        minutes=max(
+            requests / traffic.requests_per_minute if traffic.requests_per_minute else 0.0,
+            (prompt + answer) / traffic.tokens_per_minute if traffic.tokens_per_minute else 0.0,
+        ),
+    )

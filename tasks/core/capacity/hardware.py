@@ -1,0 +1,47 @@
+"""Accelerators, and how much of what their data sheets promise a run gets out of them."""
+
+from dataclasses import dataclass
+
+GB = 1e9
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """One device. Rates are per device and second."""
+
+    name: str
+    memory: float
+    """Bytes that a process may allocate."""
+    flops: float
+    """Dense matrix products in the policy's dtype, as promised (a CPU: as measured)."""
+    bandwidth: float
+    """Bytes of memory read."""
+    learner_share: float
+    """Of `flops` that the learner's useful work gets (MFU)."""
+    prefill_share: float
+    """Of `flops` that an engine gets while it reads prompts."""
+    decode_share: float
+    """Of `bandwidth` that an engine gets while it samples."""
+    step_s: float
+    """What one decoding step costs beside reading and computing: launches, scheduling, sampling."""
+    reserved: float
+    """Bytes that are not the model's: context, fragments, communication buffers."""
+
+
+_GPU = {"learner_share": 0.35, "prefill_share": 0.5, "decode_share": 0.6, "step_s": 8e-3}
+"""Assumed, not measured here: 35 to 40% MFU is what LoRA learners at long context reach; 60% of the bandwidth and 8 ms
+a step what vLLM's large batches do."""
+
+HARDWARE: dict[str, Hardware] = {
+    # NVIDIA's data sheets, SXM modules, dense bf16.
+    "h100": Hardware("H100 80 GB", 80 * GB, 989e12, 3.35e12, reserved=5 * GB, **_GPU),
+    "h200": Hardware("H200 141 GB", 141 * GB, 989e12, 4.8e12, reserved=6 * GB, **_GPU),
+    "a100": Hardware("A100 80 GB", 80 * GB, 312e12, 2.04e12, reserved=5 * GB, **_GPU),
+    # Two cores of an AMD EPYC, fp32, the embedded policy: from tests/benchmarks/results/learner.json (27,676 tok/s on
+    # both cores) and rollouts.json (5,102 tok/s with up to 144 rows on one); see tests/core/capacity.
+    "cpu": Hardware(
+        "CPU, 2 cores", 16 * GB, 80e9, 20e9, learner_share=1.0, prefill_share=0.5, decode_share=0.5, step_s=2e-3,
+        reserved=0.5 * GB,
+    ),
+}  # fmt: skip

@@ -1,0 +1,60 @@
+"""Sizes of base models whose config.json need not be downloaded to plan with them.
+
+From the config.json of each repository on the Hugging Face hub. `parameters` is the hub's own count, which the formulas
+of policy_update.flops must give (a test compares them).
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tasks.core.records.files import ArtifactError
+
+
+class KnownModel(NamedTuple):
+    """What of a model's config.json the plan needs."""
+
+    config: Mapping[str, Any]
+    parameters: int
+
+
+def _qwen25(
+    width: int, layers: int, heads: int, kv_heads: int, ffn: int, vocabulary: int, tied: bool
+) -> dict[str, Any]:
+    return {
+        "model_type": "qwen2",
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "intermediate_size": ffn,
+        "vocab_size": vocabulary,
+        "tie_word_embeddings": tied,
+        "max_position_embeddings": 32768,
+    }
+
+
+KNOWN_MODELS: dict[str, KnownModel] = {
+    "Qwen/Qwen2.5-0.5B-Instruct": KnownModel(_qwen25(896, 24, 14, 2, 4864, 151936, True), 494_032_768),
+    "Qwen/Qwen2.5-1.5B-Instruct": KnownModel(_qwen25(1536, 28, 12, 2, 8960, 151936, True), 1_543_714_304),
+    "Qwen/Qwen2.5-7B-Instruct": KnownModel(_qwen25(3584, 28, 28, 4, 18944, 152064, False), 7_615_616_512),
+    "Qwen/Qwen2.5-32B-Instruct": KnownModel(_qwen25(5120, 64, 40, 8, 27648, 152064, False), 32_763_876_352),
+}
+
+
+def model_config(source: str, root: Path) -> Mapping[str, Any]:
+    """The config.json of `policy.source`: of a folder under `root`, or of a known hub id.
+
+    Raises ArtifactError for any other source.
+    """
+    path = root / source / "config.json"
+    if path.is_file():
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return content
+    if source in KNOWN_MODELS:
+        return KNOWN_MODELS[source].config
+    raise ArtifactError(
+        f"policy.source: the sizes of {source} are not known here: give the folder of a downloaded model, or one of "
+        f"{', '.join(KNOWN_MODELS)} (tasks/core/capacity/known_models.py)"
+    )

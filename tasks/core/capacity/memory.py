@@ -1,0 +1,130 @@
+"""Memory that one device needs for the learner, and for an engine, in bytes.
+
+The learner's part was derived from what autograd keeps of a decoder layer under peft and checked to a few percent
+against torch's own record of allocations on a CPU (tests/core/capacity/test_memory.py), with and without checkpointing, in
+float32 and with a bfloat16 base. Sharding (FSDP2) and GPUs follow by arithmetic and have not been measured.
+Loading needs no more than training: ranks that share a model read their parts (tests/benchmarks/learner_loading.py).
+"""
+
+from dataclasses import dataclass
+
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.config.update import UpdateConfig
+from tasks.core.capacity.flops import ModelShape, adapter_parameters, parameters
+
+ADAPTER_BYTES = 4
+"""LoRA's matrices, their gradients and AdamW's two moments are float32."""
+LOGITS_BYTES = 12
+"""Per logit of a chunk while its gradient is made: float32 logits, log-softmax and gradient."""
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
+
+
+@dataclass(frozen=True)
+class LearnerMemory:
+    """Bytes on one device at the peak of an update."""
+
+    weights: float
+    """The base model, or this rank's part of it with what is gathered at one time."""
+    adapter: float
+    gradients: float
+    optimizer: float
+    activations: float
+    """Kept from the forward pass for the backward pass."""
+    work: float
+    """Of the larger moment: the logits of a chunk, or one layer's gradients (checkpointing: and activations)."""
+
+    @property
+    def total(self) -> float:
+        return float(sum(vars(self).values()))
+
+
+@dataclass(frozen=True)
+class EngineMemory:
+    """Bytes on each device of one replica."""
+
+    weights: float
+    adapter: float
+    cache_per_token: float
+    """Keys and values of one token."""
+
+
+def learner_memory(
+    shape: ModelShape, policy: PolicyConfig, update: UpdateConfig, positions: int, policy_tokens: int, ranks: int
+) -> LearnerMemory:
+    """Of a rank that passes `positions` in one pack, `policy_tokens` of them sampled by the policy."""
+    element = DTYPE_BYTES[policy.dtype]
+    trained = adapter_parameters(shape, policy.lora) if policy.trained == "lora" else parameters(shape)
+    bytes_each = ADAPTER_BYTES if policy.trained == "lora" else element
+    shards = ranks if update.distributed.sharding == "fsdp" else 1
+    return LearnerMemory(
+        weights=_weights(shape, element, shards),
+        adapter=trained * ADAPTER_BYTES / shards if policy.trained == "lora" else 0.0,
+        gradients=trained * bytes_each / shards,
+        optimizer=2 * trained * bytes_each / shards,
+        activations=positions * _kept_per_token(shape, policy, update, element) + _folded(shape, update),
+        work=max(
+            _head_work(shape, update, element, positions, policy_tokens),
+            positions * _layer_work(shape, policy, update, element),
+        ),
+    )
+
+
+def engine_memory(shape: ModelShape, policy: PolicyConfig, tensor_parallel: int) -> EngineMemory:
+    """Of an engine that spreads the model over `tensor_parallel` devices."""
+    element = DTYPE_BYTES[policy.dtype]
+    adapter = adapter_parameters(shape, policy.lora) * element if policy.trained == "lora" else 0
+    heads = max(1, shape.kv_heads / tensor_parallel)
+    return EngineMemory(
+        weights=parameters(shape) * element / tensor_parallel,
+        adapter=adapter / tensor_parallel,
+        cache_per_token=2 * shape.layers * heads * shape.head_width * element,
+    )
+
+
+def layer_activations(shape: ModelShape, policy: PolicyConfig) -> float:
+    """Bytes per token that the backward pass needs of one decoder layer.
+
+    A base below float32 costs more than it saves: peft casts the input of every adapter, one copy each, and the norms
+    compute in float32.
+    """
+    element, width, ffn = DTYPE_BYTES[policy.dtype], shape.width, shape.feed_forward
+    queries, keys = shape.heads * shape.head_width, shape.kv_heads * shape.head_width
+    ranks = 7 * policy.lora.rank * ADAPTER_BYTES if policy.trained == "lora" else 0
+    if element == ADAPTER_BYTES:
+        return 4.0 * (4 * width + 3 * queries + 2 * keys + 4 * ffn) + ranks + 8
+    return 28.0 * width + 8 * queries + 4 * keys + 10 * ffn + ranks + 8
+
+
+def _kept_per_token(shape: ModelShape, policy: PolicyConfig, update: UpdateConfig, element: int) -> float:
+    """Over all layers: what their backward passes need, or with checkpointing their inputs."""
+    each = shape.width * element if update.activation_checkpointing else layer_activations(shape, policy)
+    return shape.layers * each
+
+
+def _head_work(shape: ModelShape, update: UpdateConfig, element: int, positions: int, policy_tokens: int) -> float:
+    """A chunk's logits, and the last hidden states: before and after the norm, and those of the policy's tokens."""
+    logits = LOGITS_BYTES * min(update.logprob_chunk, policy_tokens) * shape.vocabulary
+    return logits + shape.width * (positions * 2 * element + policy_tokens * element)
+
+
+def _layer_work(shape: ModelShape, policy: PolicyConfig, update: UpdateConfig, element: int) -> float:
+    """Gradients that exist at one time inside a layer, per token; with checkpointing also what was computed again."""
+    again = layer_activations(shape, policy) if update.activation_checkpointing else 0.0
+    ffn = shape.feed_forward * (ADAPTER_BYTES if element == ADAPTER_BYTES else 2 * ADAPTER_BYTES)
+    return again + 12 * shape.width + ffn + 7 * policy.lora.rank * ADAPTER_BYTES
+
+
+def _folded(shape: ModelShape, update: UpdateConfig) -> float:
+    """Matrices W + s BA that a pass keeps, and the gradient of one."""
+    sizes = [inputs * outputs for inputs, outputs in shape.projections.values()]
+    return ADAPTER_BYTES * (shape.layers * sum(sizes) + max(sizes)) if update.fold_adapter else 0.0
+
+
+def _weights(shape: ModelShape, element: int, shards: int) -> float:
+    """A rank's part; sharded, also embedding and head whole, and two layers that are gathered at one time."""
+    whole = parameters(shape) * element
+    if shards == 1:
+        return float(whole)
+    layer = sum(inputs * outputs for inputs, outputs in shape.projections.values()) * element
+    embeddings = shape.vocabulary * shape.width * (1 if shape.tied else 2) * element
+    return whole / shards + embeddings + 2 * layer

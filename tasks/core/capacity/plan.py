@@ -1,0 +1,150 @@
+"""What a profile needs on given hardware: memory, tokens, FLOPs, hours and disk. Pure; `flows.plan` prints it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tasks.core.capacity.disk import disk_bytes
+from tasks.core.capacity.duration import Engines, Playing, playing, updating
+from tasks.core.capacity.hardware import GB, Hardware
+from tasks.core.capacity.memory import EngineMemory, LearnerMemory, engine_memory, learner_memory
+from tasks.core.capacity.workload import Episodes, Workload, longest_pack, longest_rollout, workload
+from tasks.core.capacity.sharing import choose_sharing
+from tasks.core.config.params import Params
+from tasks.core.capacity.flops import ModelShape, generation_flops, parameters
+
+WEIGHTS_SHARE = 0.6
+"""An engine's weights should leave the rest of a device's memory to the caches."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The figures of one profile on `gpus` devices. Bytes, seconds, FLOPs."""
+
+    hardware: Hardware
+    gpus: int
+    parameters: int
+    load: Workload
+    longest_rollout: int
+    longest_pack: int
+    learner: LearnerMemory
+    engines: Engines
+    takes_turns: bool
+    """Learner and engines, on the same devices."""
+    live: int
+    """Episodes that run at once: what collection.live_episodes asks for, as far as caches have room."""
+    collecting: Playing
+    updating_s: float
+    update_flops: float
+    evaluating: Playing
+    scoring: Playing
+    generation_flops: float
+    """Of all episodes of the run."""
+    disk: Mapping[str, float]
+
+    @property
+    def seconds(self) -> float:
+        """The whole run; stages follow one another."""
+        load = self.load
+        iteration = self.collecting.total + self.updating_s
+        return iteration * load.iterations + self.evaluating.total * load.evaluations + self.scoring.total
+
+    @property
+    def cache_bytes(self) -> float:
+        """Per engine device, of the episodes that run at once at their mean length."""
+        return self.live / self.engines.replicas * self.load.episodes.tokens * self.engines.memory.cache_per_token
+
+    @property
+    def flops(self) -> float:
+        return self.update_flops * self.load.iterations + self.generation_flops
+
+    def warnings(self) -> list[str]:
+        """What does not fit, and the knobs to turn."""
+        room = self.hardware.memory - self.hardware.reserved
+        found = []
+        if self.learner.total > room and self.load.iterations:
+            found.append(f"the learner needs {_gb(self.learner.total)} of {_gb(room)}: {advice(self.learner)}")
+        if self.engines.room < 1:
+            found.append(
+                f"an engine's weights take {_gb(self.engines.memory.weights)} of {_gb(room)} and leave no room for an "
+                "episode: use more devices, or policy.dtype: bfloat16"
+            )
+        return found
+
+
+def make_plan(
+    params: Params, config: Mapping[str, Any], hardware: Hardware, gpus: int, episodes: Episodes | None = None
+) -> Plan:
+    """The plan of `params` with a base model of this config.json. Raises ValueError for sizes that are missing."""
+    shape, load = ModelShape.of_config(config), workload(params, episodes)
+    lora = params.policy.lora if params.policy.trained == "lora" else None
+    context = int(config["max_position_embeddings"])
+    pack = longest_pack(params, context)
+    engines = _engines(params, shape, hardware, gpus, load.episodes.tokens)
+    learner = learner_memory(shape, params.policy, params.update, pack, pack - 1, gpus)
+    live = params.collection.live_episodes
+    seconds, flops = updating(load, params, shape, gpus, hardware)
+
+    def play(rollouts: int) -> Playing:
+        return playing(rollouts, live, load, shape, lora, engines, hardware)
+
+    return Plan(
+        hardware=hardware,
+        gpus=gpus,
+        parameters=parameters(shape),
+        load=load,
+        longest_rollout=longest_rollout(params, context),
+        longest_pack=pack,
+        learner=learner,
+        engines=engines,
+        takes_turns=_takes_turns(params, engines, learner, hardware),
+        live=max(0, min(live, engines.room)),
+        collecting=play(load.collected),
+        updating_s=seconds,
+        update_flops=flops,
+        evaluating=play(load.evaluated),
+        scoring=play(load.scored),
+        generation_flops=generation_flops(shape, [round(load.episodes.tokens)], round(load.episodes.sampled), lora)
+        * load.rollouts,
+        disk=disk_bytes(load, params.policy, shape),
+    )
+
+
+def advice(memory: LearnerMemory) -> str:
+    """Which knob lowers the largest part of what the learner needs."""
+    knobs = {
+        "weights": "policy.dtype: bfloat16, or more ranks with update.distributed.sharding: fsdp",
+        "activations": "update.activation_checkpointing: true, a smaller update.tokens_per_pack, or shorter episodes "
+        "(collection.limits)",
+        "work": "a smaller update.logprob_chunk, then a smaller update.tokens_per_pack",
+        "optimizer": "policy.trained: lora, a smaller policy.lora.rank, or more ranks",
+        "gradients": "policy.trained: lora, a smaller policy.lora.rank, or more ranks",
+        "adapter": "a smaller policy.lora.rank",
+    }
+    largest = max(knobs, key=lambda name: float(getattr(memory, name)))
+    return f"most of it is {largest} ({_gb(getattr(memory, largest))}); turn {knobs[largest]}"
+
+
+def _engines(params: Params, shape: ModelShape, hardware: Hardware, gpus: int, tokens: float) -> Engines:
+    """As many replicas as there are devices for: each on as many as the params say for vLLM, or at least on as many (a
+    power of two) as leave room for caches."""
+    spread = min(gpus, params.engine.vllm.gpus_per_server) if params.collection.engine == "vllm" else 1
+    while spread < gpus and engine_memory(shape, params.policy, spread).weights > WEIGHTS_SHARE * hardware.memory:
+        spread *= 2
+    memory: EngineMemory = engine_memory(shape, params.policy, spread)
+    replicas = max(1, gpus // spread)
+    left = hardware.memory - hardware.reserved - memory.weights - memory.adapter
+    return Engines(replicas, spread, memory, int(replicas * left // (tokens * memory.cache_per_token)))
+
+
+def _takes_turns(params: Params, engines: Engines, learner: LearnerMemory, hardware: Hardware) -> bool:
+    """Only servers have a choice: they may stay loaded during the update."""
+    if params.collection.engine != "vllm":
+        return True
+    weights, memory = engines.memory.weights + engines.memory.adapter, int(hardware.memory)
+    vllm = params.engine.vllm
+    return choose_sharing(vllm, weights=weights, learner=learner.total, memory=memory, servers=1).takes_turns
+
+
+def _gb(count: float) -> str:
+    return f"{count / GB:.1f} GB"

@@ -1,0 +1,111 @@
+"""How many episodes and tokens a profile asks for."""
+
+from dataclasses import dataclass
+
+from tasks.core.config.params import Params
+
+SPLIT_TASKS = {"dev": 60, "test_normal": 168, "test_challenge": 417}
+"""Pocketworld's and, but for 3 unusable ones of dev, AppWorld's official splits."""
+KEPT_SHARE = 0.6
+"""Of the finished rollouts, those that train (assumed; 0.94 to 0.2 over 90 iterations of the embedded policy)."""
+PROMPT_ALLOWANCE = 8192
+"""Tokens that an opening prompt may have."""
+SPREAD = 2.0
+"""The longest episodes of a batch against the mean one: while they last, everything else waits (assumed)."""
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Mean episode of a world, in the policy's tokens."""
+
+    prompt: float
+    turns: float
+    sampled_per_turn: float
+    observed_per_turn: float
+    turn_s: float
+    """The world's own time per turn, on one core."""
+    source: str
+
+    @property
+    def sampled(self) -> float:
+        return self.turns * self.sampled_per_turn
+
+    @property
+    def tokens(self) -> float:
+        return self.prompt + self.sampled + self.turns * self.observed_per_turn
+
+
+EPISODES = {
+    "pocketworld": Episodes(29, 2.41, 19.6, 15.7, 0.0085, "tests/benchmarks/results/rollouts.json"),
+    "appworld": Episodes(
+        2500, 18, 120, 350, 0.1, "assumed; turn time: tests/benchmarks/results/appworld_episodes.json"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Episodes and tokens of one profile."""
+
+    episodes: Episodes
+    collected: int
+    """Rollouts of one iteration."""
+    kept: float
+    """Of these, the ones that train."""
+    iterations: int
+    evaluations: int
+    evaluated: int
+    """Rollouts of one evaluation."""
+    scored: int
+    """Rollouts of all scoring."""
+
+    @property
+    def rollouts(self) -> int:
+        """All of the run."""
+        return self.collected * self.iterations + self.evaluated * self.evaluations + self.scored
+
+    @property
+    def tokens(self) -> float:
+        """All of the run, read and sampled."""
+        return self.rollouts * self.episodes.tokens
+
+
+def workload(params: Params, episodes: Episodes | None = None) -> Workload:
+    """`episodes` None: the world's own of `EPISODES`. Raises ValueError for a world that has none."""
+    mean = episodes or EPISODES.get(params.world.name)
+    if mean is None:
+        raise ValueError(f"world.name: no mean episode of {params.world.name} is known (tasks/core/capacity/workload.py)")
+    collected = params.collection.tasks_per_iteration * params.collection.rollouts_per_task
+    policies = 2 if params.iterations else 1
+    splits = sum(_tasks(params, split, params.scoring.scenarios) for split in ("test_normal", "test_challenge"))
+    return Workload(
+        episodes=mean,
+        collected=collected,
+        kept=KEPT_SHARE * collected,
+        iterations=params.iterations,
+        evaluations=len(params.evaluated),
+        evaluated=_tasks(params, "dev", params.evaluation.scenarios) * params.evaluation.rollouts_per_task,
+        scored=splits * params.scoring.evaluation_runs * policies,
+    )
+
+
+def longest_rollout(params: Params, context_length: int) -> int:
+    """Tokens that a rollout may have: as many as the context (of the model, or of the servers that sample), or as its
+    turns and a long prompt can fill."""
+    limits, served = params.collection.limits, params.engine.vllm.context_length
+    if params.collection.engine == "vllm" and served is not None:
+        context_length = min(context_length, served)
+    turn = limits.max_tokens_per_turn + limits.max_observation_tokens
+    return min(context_length, PROMPT_ALLOWANCE + limits.max_turns * turn)
+
+
+def longest_pack(params: Params, context_length: int) -> int:
+    """Positions of the largest forward pass of the learner: a full pack, or one rollout that is longer."""
+    return max(params.update.tokens_per_pack, longest_rollout(params, context_length))
+
+
+def _tasks(params: Params, split: str, scenarios: int | None) -> int:
+    world = params.world
+    authored = world.name == "appworld" and world.appworld.source == "authored"
+    tasks = int(getattr(world.appworld.counts, split)) if authored else SPLIT_TASKS[split]
+    return tasks if scenarios is None else min(tasks, 3 * scenarios)

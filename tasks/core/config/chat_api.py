@@ -1,0 +1,67 @@
+"""The `collection.chat_api` section of params.yaml: a model behind an OpenAI-compatible API. Scoring only.
+
+`request` decides what is answered, so a change of it plays again. `traffic` decides how fast and at what price, and
+changes no score. The key is in neither: only the name of the environment variable that holds it.
+"""
+
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+
+from tasks.core.config.section import Section
+
+
+class ChatRequest(Section):
+    """What is asked of whom: POST {base_url}/chat/completions."""
+
+    base_url: str = "https://api.openai.com/v1"
+    model: str = Field("gpt-4o-2024-11-20", min_length=1)
+    """A dated snapshot where the provider has one: a bare name may change its meaning."""
+    max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
+    """What the server calls the longest turn; OpenAI's own name, or the older one of most other servers."""
+    send_temperature: bool = True
+    """False for models that refuse it (o1)."""
+    send_seed: bool = True
+    """The seed of each turn, for servers that heed it; False for those that refuse it."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_a_plain_url(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("expected http://... or https://...")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise ValueError("no user, password or query in the URL: the key comes from an environment variable")
+        return value.rstrip("/")
+
+
+class Traffic(Section):
+    """Rate limits, retries and prices."""
+
+    key_variable: str | None = Field("OPENAI_API_KEY", pattern=r"^[A-Z_][A-Z0-9_]*$")
+    """The environment variable that holds the key; None: a server that wants none."""
+    concurrency: int = Field(16, ge=1)
+    """Requests under way at once."""
+    requests_per_minute: int | None = Field(None, ge=1)
+    tokens_per_minute: int | None = Field(None, ge=1)
+    """Prompt and answer together; None: no limit of ours, only the server's."""
+    attempts: int = Field(8, ge=1)
+    """How often one request is sent at most, while its failures may pass."""
+    timeout_s: float = Field(300.0, gt=0)
+    """Longest silence of the server."""
+    longest_wait_s: float = Field(120.0, gt=0)
+    """A server that asks for a longer pause than this is given up on: a quota is used up."""
+    prompt_price: float = Field(0.0, ge=0)
+    """Per million prompt tokens, in US dollars."""
+    cached_price: float | None = Field(None, ge=0)
+    """Per million prompt tokens that the server had cached; None: as `prompt_price`."""
+    answer_price: float = Field(0.0, ge=0)
+    """Per million sampled tokens, hidden reasoning included."""
+
+
+class ChatApiConfig(Section):
+    """One model behind an API."""
+
+    request: ChatRequest = ChatRequest()
+    traffic: Traffic = Traffic()

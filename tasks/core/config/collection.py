@@ -1,0 +1,55 @@
+"""The `collection` section of params.yaml: the agent loop and how rollouts are gathered."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from tasks.core.config.section import Section
+from tasks.core.config.chat_api import ChatApiConfig
+
+
+class AgentLimits(Section):
+    """Budgets of one episode."""
+
+    max_turns: int = Field(40, ge=1)
+    max_tokens_per_turn: int = Field(1500, ge=1)
+    max_observation_tokens: int = Field(3000, ge=1)
+    """Longer observations are cut, with a note that says so."""
+
+
+class EarlyStop(Section):
+    """Stop collecting when every task has `min_per_task` rollouts and `share` of all are in."""
+
+    min_per_task: int = Field(4, ge=2)
+    share: float = Field(0.9, gt=0, le=1)
+
+
+class CollectionConfig(Section):
+    """Rollouts of one iteration. The paper: 40 tasks x 6 rollouts at temperature 1."""
+
+    engine: Literal["transformers", "vllm", "oracle", "scripted", "chat_api"] = "transformers"
+    """vllm: servers, set up in the section `engine`. oracle recites the world's own solutions, scripted does so with
+    seeded flaws: the pipeline without a model. chat_api asks a model behind an OpenAI-compatible API, which can be
+    scored (iterations: 0) but not trained."""
+    chat_api: ChatApiConfig = ChatApiConfig()
+    tasks_per_iteration: int = Field(24, ge=1)
+    rollouts_per_task: int = Field(6, ge=2)
+    temperature: float = Field(1.0, gt=0)
+    limits: AgentLimits = AgentLimits()
+    early_stop: EarlyStop | None = EarlyStop()
+    live_episodes: int = Field(144, ge=1)
+    """How many episodes are open at once."""
+    shards: int = Field(1, ge=1)
+    """Parts in which rollouts are played: whole tasks, and a part of `live_episodes`. Each stops early by itself.
+
+    It decides the bytes, since a batch's make-up does; where the parts are played does not.
+    """
+    staleness: int = Field(0, ge=0)
+    """Updates that the policy which samples an iteration's rollouts may lack of the one that learns from them.
+
+    0: strictly on-policy, as in the paper. 1: asynchronous collection; an iteration's rollouts do not wait for the
+    update before, and `update.loss.max_behaviour_weight` bounds the weight that corrects for it. Changes the map
+    `previous`: set it by `python -m flows.configure --refresh --set collection.staleness=1`.
+    """
+    world_retries: int = Field(1, ge=0)
+    """How often a rollout that a world fault voided is played again before it is recorded as lost."""

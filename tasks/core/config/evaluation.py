@@ -1,0 +1,18 @@
+"""The `evaluation` section of params.yaml: how checkpoints are evaluated on dev and which one wins."""
+
+from pydantic import Field
+
+from tasks.core.config.section import Section
+from tasks.core.config.collection import AgentLimits
+
+
+class EvaluationConfig(Section):
+    """Dev evaluation during training. The paper: 50 turns; best of N by dev TGC."""
+
+    every: int = Field(2, ge=1)
+    """Evaluate after every n-th iteration (and always before the first and after the last)."""
+    temperature: float = Field(0.1, ge=0)
+    rollouts_per_task: int = Field(1, ge=1)
+    limits: AgentLimits = AgentLimits(max_turns=50)
+    scenarios: int | None = Field(None, ge=1)
+    """Play only the first n scenarios of the split (for smoke tests); None: all."""

@@ -1,0 +1,24 @@
+"""The `machines` section of params.yaml: where work is done, if not in the pipeline's own process. Changes no byte."""
+
+from pydantic import Field
+
+from tasks.core.config.section import Section
+
+
+class RayConfig(Section):
+    """Machines that play the shards of collection, evaluation and scoring (`collection.shards`).
+
+    All see the project's folder at the same path and run its code.
+    """
+
+    address: str | None = None
+    """null: no Ray. auto: the cluster that this machine belongs to. HOST:PORT or ray://HOST:PORT: another one. local: a
+    cluster of this machine alone, for as long as the run."""
+    cpus_per_worker: float = Field(1, gt=0)
+    gpus_per_worker: float = Field(0, ge=0)
+
+
+class MachinesConfig(Section):
+    """Where work is done."""
+
+    ray: RayConfig = RayConfig()

@@ -1,0 +1,130 @@
+"""params.yaml as one frozen, validated object. Needs no torch."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from tasks.core.config.advantages import AdvantageConfig
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.config.evaluation import EvaluationConfig
+from tasks.core.config.section import Section
+from tasks.core.config.engine import EngineConfig
+from tasks.core.config.lineage import LineageConfig
+from tasks.core.config.machines import MachinesConfig
+from tasks.core.config.update import UpdateConfig
+from tasks.core.config.collection import CollectionConfig
+from tasks.core.config.scoring import ScoringConfig
+from tasks.core.config.task_filter import TaskFilterConfig
+from tasks.core.config.world import WorldConfig
+
+
+class ParamsError(ValueError):
+    """params.yaml breaks a rule; the message names file, key and rule."""
+
+
+def iteration_key(index: int) -> str:
+    """The key of an iteration, "i007" for 7: a letter first, because YAML would read 007 as a number."""
+    return f"i{index:03d}"
+
+
+class Predecessors(Section):
+    """The earlier policies that one iteration starts from, each named by the iteration that made it."""
+
+    policy: str
+    """The one that is updated: of the iteration before."""
+    behaviour: str
+    """The one that samples the rollouts: an older one when `collection.staleness` is above 0."""
+
+    @property
+    def staleness(self) -> int:
+        """Updates between the policy that samples and the one that is updated."""
+        return int(self.policy[1:]) - int(self.behaviour[1:])
+
+
+def previous_map(iterations: int, staleness: int = 0) -> dict[str, Predecessors]:
+    """{i001: {policy: i000, ...}, ...}: what DVC's foreach runs over, since its templating cannot count."""
+    return {
+        iteration_key(i): Predecessors(policy=iteration_key(i - 1), behaviour=iteration_key(max(0, i - 1 - staleness)))
+        for i in range(1, iterations + 1)
+    }
+
+
+def evaluated_keys(iterations: int, every: int) -> list[str]:
+    """The iterations whose policies are evaluated on dev: the base, every n-th, and the last."""
+    return [iteration_key(i) for i in range(iterations + 1) if i % every == 0 or i == iterations]
+
+
+class Params(Section):
+    """The whole of params.yaml."""
+
+    seed: int = Field(0, ge=0)
+    iterations: int = Field(20, ge=0, le=999)
+    """0: score the base policy, train nothing."""
+    previous: dict[str, Predecessors]
+    """Derived from `iterations` and `collection.staleness` by `python -m flows.configure`."""
+    evaluated: list[str]
+    """Derived from `iterations` and `evaluation.every` by `python -m flows.configure`."""
+    world: WorldConfig = WorldConfig()
+    policy: PolicyConfig = PolicyConfig()
+    tasks: TaskFilterConfig = TaskFilterConfig()
+    collection: CollectionConfig = CollectionConfig()
+    engine: EngineConfig = EngineConfig()
+    machines: MachinesConfig = MachinesConfig()
+    advantages: AdvantageConfig = AdvantageConfig()
+    update: UpdateConfig = UpdateConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    scoring: ScoringConfig = ScoringConfig()
+    lineage: LineageConfig = LineageConfig()
+
+    @model_validator(mode="after")
+    def _maps_are_in_step(self) -> "Params":
+        if self.previous != previous_map(self.iterations, self.collection.staleness):
+            raise ValueError(f"`previous` is not in step with iterations and collection.staleness; {_REGENERATE}")
+        if self.evaluated != evaluated_keys(self.iterations, self.evaluation.every):
+            raise ValueError(f"`evaluated` is not in step with iterations and evaluation.every; {_REGENERATE}")
+        if self.collection.engine == "chat_api" and self.iterations:
+            raise ValueError(
+                "collection.engine: chat_api asks a model behind an API, which can be scored but not trained; "
+                "set iterations: 0, or start from `python -m flows.configure openai`"
+            )
+        if self.collection.engine == "chat_api" and self.machines.ray.address is not None:
+            raise ValueError(
+                "machines.ray: the rate limits of collection.chat_api hold for one process; set its address to null"
+            )
+        stop = self.collection.early_stop
+        if stop is not None and stop.min_per_task > self.collection.rollouts_per_task:
+            raise ValueError("collection.early_stop.min_per_task is larger than collection.rollouts_per_task")
+        return self
+
+
+_REGENERATE = "run `python -m flows.configure --refresh`"
+
+
+def load_params(path: Path) -> Params:
+    """Read and check params.yaml. Raises ParamsError with one line per broken rule."""
+    return parse_params(read_yaml(path), str(path))
+
+
+def read_yaml(path: Path) -> Any:
+    """What a YAML file holds. Raises ParamsError."""
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ParamsError(f"{path}: missing; run `python -m flows.configure default`") from None
+    except yaml.YAMLError as error:
+        raise ParamsError(f"{path}: not valid YAML: {error}") from None
+
+
+def parse_params(content: Any, place: str) -> Params:
+    """Check a params mapping. Raises ParamsError; `place` names it in the message."""
+    try:
+        return Params.model_validate(content)
+    except ValidationError as error:
+        lines = [f"{place}: {_dotted(item['loc'])}: {item['msg']}" for item in error.errors()]
+        raise ParamsError("\n".join(lines)) from None
+
+
+def _dotted(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in location) or "(top level)"

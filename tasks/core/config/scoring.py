@@ -1,0 +1,17 @@
+"""The `scoring` section of params.yaml: final scores of the selected policy beside the base."""
+
+from pydantic import Field
+
+from tasks.core.config.section import Section
+from tasks.core.config.collection import AgentLimits
+
+
+class ScoringConfig(Section):
+    """Test-N and Test-C. The paper: five evaluation runs of the selected checkpoint."""
+
+    evaluation_runs: int = Field(3, ge=1)
+    """Seeds: each plays every task once."""
+    temperature: float = Field(0.1, ge=0)
+    limits: AgentLimits = AgentLimits(max_turns=50)
+    scenarios: int | None = Field(None, ge=1)
+    """Play only the first n scenarios of the split (for smoke tests); None: all."""

@@ -1,0 +1,85 @@
+"""The `update` section of params.yaml: loss, optimizer and batching of one LOOP update."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from tasks.core.config.section import Section
+
+
+class LossConfig(Section):
+    """The clipped policy-gradient loss (LOOP eq. 6 to 8)."""
+
+    importance: Literal["token", "turn", "trajectory"] = "token"
+    """Unit over which the importance weight is a product: each token, each assistant turn, the whole rollout."""
+    clip_epsilon: float = Field(0.1, gt=0, lt=1)
+    clip_epsilon_high: float | None = Field(None, gt=0)
+    """Upper bound 1 + this (clip-higher); None: as `clip_epsilon`."""
+    lower_bound: Literal["reciprocal", "symmetric"] = "reciprocal"
+    """Lower bound of the importance weight: 1 / (1 + eps), or 1 - eps."""
+    max_behaviour_weight: float = Field(2.0, gt=0)
+    """Cap of the weight pi / pi_behaviour that corrects stale rollouts (`collection.staleness` above 0)."""
+    kl_coefficient: float = Field(0.0, ge=0)
+    """Weight of the k3 estimate of KL(policy || base policy); 0: no reference forward pass is made."""
+    entropy_coefficient: float = Field(0.0, ge=0)
+
+
+class DistributedConfig(Section):
+    """The processes of one update; more than one are started by torch's elastic launcher, as `torchrun` does."""
+
+    ranks: int = Field(1, ge=1)
+    """Processes on each machine: one per GPU."""
+    nodes: int = Field(1, ge=1)
+    """Machines. `update_policy` logs the command that the others run; they share the project's folder."""
+    rendezvous: str | None = Field(None, pattern=r"^\S+:\d+$")
+    """host:port of the machine that runs the pipeline, where the others find it; needed when nodes > 1."""
+    sharding: Literal["fsdp", "replicated"] = "fsdp"
+    """`fsdp`: weights, gradients and optimizer in equal parts over the ranks (FSDP2); `replicated`: all on all."""
+    timeout_s: float = Field(1800.0, gt=0)
+    """A rank that has waited this long for the others fails, and the update with it."""
+
+    @property
+    def size(self) -> int:
+        """Ranks in all."""
+        return self.ranks * self.nodes
+
+    @model_validator(mode="after")
+    def _machines_have_a_place_to_meet(self) -> "DistributedConfig":
+        if self.nodes > 1 and self.rendezvous is None:
+            raise ValueError("nodes > 1 needs rendezvous: host:port of the machine that runs the pipeline")
+        return self
+
+
+class UpdateConfig(Section):
+    """One policy update. The paper: AdamW, 5e-5, gradient norm 1, minibatch 32, 2 epochs."""
+
+    loss: LossConfig = LossConfig()
+    epochs: int = Field(2, ge=1)
+    minibatch: int | None = Field(32, ge=1)
+    """Rollouts per optimizer step, and the constant divisor of the loss; None: all rollouts in one step (on-policy)."""
+    learning_rate: float = Field(1e-3, gt=0)
+    weight_decay: float = Field(0.01, ge=0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    max_grad_norm: float = Field(0.1, gt=0)
+    warmup_updates: int = Field(0, ge=0)
+    """Optimizer steps over which the learning rate rises from 0; constant afterwards."""
+    max_kl: float = Field(20.0, gt=0)
+    """The rest of the update is skipped when the summed per-rollout KL estimate exceeds this (LOOP's code: 20)."""
+    tokens_per_pack: int = Field(2048, ge=1)
+    """Positions of one packed forward pass; a longer rollout gets a pass of its own."""
+    logprob_chunk: int = Field(1024, ge=1)
+    """Policy tokens whose logits exist at one time."""
+    fold_adapter: bool = False
+    """Add W + s BA up once per forward pass: fewer operations, but gradients as large as W. For small models."""
+    activation_checkpointing: bool = False
+    """Keep each layer's input only and compute it again for its gradient: a third more work, for long context."""
+    distributed: DistributedConfig = DistributedConfig()
+    shuffle: bool = True
+    max_engine_mismatch: float = Field(1e-2, gt=0)
+    """A mean |engine - learner| log-prob over this is warned of: the engine samples from something else."""
+
+    @model_validator(mode="after")
+    def _on_policy_is_one_step(self) -> "UpdateConfig":
+        if self.minibatch is None and self.epochs != 1:
+            raise ValueError("minibatch: null means strictly on-policy, so epochs must be 1")
+        return self

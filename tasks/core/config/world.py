@@ -1,0 +1,53 @@
+"""The `world` section of params.yaml."""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from tasks.core.config.section import Section
+
+TaskCount = Annotated[int, Field(gt=0, multiple_of=3)]
+"""A split of an authored root has whole scenarios of three tasks."""
+
+
+class AuthoredCounts(Section):
+    """Tasks per split of an authored AppWorld root."""
+
+    train: TaskCount = 36
+    dev: TaskCount = 18
+    test_normal: TaskCount = 36
+    test_challenge: TaskCount = 36
+
+
+class AppWorldConfig(Section):
+    """Where AppWorld's tasks come from."""
+
+    source: Literal["official", "authored"] = "authored"
+    """official: the downloaded data at `root`; authored: scenarios of our own, generated from `world.seed`."""
+    root: Path | None = None
+    """The folder that holds the official `data` folder; null when authored."""
+    counts: AuthoredCounts = AuthoredCounts()
+    """Of an authored root; an official one has the tasks that it has."""
+    denylist: tuple[str, ...] = ()
+    """Ids of tasks that no split offers (broken ones)."""
+    engine: Literal["pool", "official"] = "pool"
+    """pool: warm forked processes, agents' code apart from the data; official: the package's HTTP server."""
+    official_rule: bool = False
+    """Count a task without a question as solved although the agent ended it with status "fail", as the package does."""
+
+    @model_validator(mode="after")
+    def _root_fits_source(self) -> Self:
+        if (self.source == "official") != (self.root is not None):
+            raise ValueError("root must name the data when source is official, and be null when it is authored")
+        return self
+
+
+class WorldConfig(Section):
+    """Which world the agent lives in."""
+
+    name: Literal["pocketworld", "appworld"] = "pocketworld"
+    seed: int = 2502
+    """Seed of the scenario generator; the tasks are part of the world, so it is apart from the run's seed."""
+    appworld: AppWorldConfig = AppWorldConfig()
+    """Read when `name` is appworld."""

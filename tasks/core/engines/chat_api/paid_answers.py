@@ -1,0 +1,98 @@
+"""The answers that were paid for and stand in no written result yet, so that an attempt after a failure asks only for
+the rest.
+
+One small SQLite file: an answer is in it whole or not at all, whatever kills the process, and processes may share it.
+It holds digests of requests, never a prompt or the key. The answers on a task leave it when a result on that task is
+written, or LONGEST_DAYS after they were paid for, when nobody came back for them.
+"""
+
+import hashlib
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from tasks.core.engines.chat_api.answers import ChatAnswer, ChatApiError
+from tasks.core.interfaces.engine import GenerationRequest
+
+PAID_ANSWERS = Path(".loopline") / "paid_answers.sqlite"
+LONGEST_DAYS = 30
+DAY_S = 86_400.0
+LOCK_S = 60.0
+"""How long another process may keep the file to itself."""
+OPENING = (
+    "PRAGMA auto_vacuum = FULL",  # what leaves frees its room on the disk
+    "CREATE TABLE IF NOT EXISTS answers (request TEXT PRIMARY KEY, task TEXT, paid_at REAL, paid TEXT)",
+)
+
+
+@dataclass(frozen=True)
+class PaidAnswer:
+    """One answer, and how many requests it took."""
+
+    answer: ChatAnswer
+    attempts: int
+
+
+_PAID: TypeAdapter[PaidAnswer] = TypeAdapter(PaidAnswer)
+
+
+def request_key(asked: dict[str, Any], request: GenerationRequest) -> str:
+    """The digest of all that is `asked`, and of which sample it is for: the conversation's name and the turn's seed."""
+    told = json.dumps([asked, request.sequence_id, request.seed], sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+class PaidAnswers:
+    """Thread-safe. Every method raises ChatApiError when the file cannot be read or written."""
+
+    def __init__(self, path: Path = PAID_ANSWERS) -> None:
+        self._path, self._lock = path, threading.Lock()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with self._explained():
+            self._file = sqlite3.connect(path, timeout=LOCK_S, isolation_level=None, check_same_thread=False)
+        for statement in OPENING:
+            self._execute(statement)
+        self._execute("DELETE FROM answers WHERE paid_at < ?", (time.time() - LONGEST_DAYS * DAY_S,))
+
+    def find(self, key: str) -> PaidAnswer | None:
+        """The answer kept under `key`, if there is one that this code can read."""
+        rows = self._execute("SELECT paid FROM answers WHERE request = ?", (key,))
+        try:
+            return _PAID.validate_json(rows[0][0]) if rows else None
+        except ValidationError:
+            return None
+
+    def keep(self, key: str, task: str, paid: PaidAnswer) -> None:
+        """Keep an answer on `task` under `key`; it is on the disk when this returns."""
+        row = (key, task, time.time(), _PAID.dump_json(paid).decode())
+        self._execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", row)
+
+    def drop(self, tasks: Iterable[str]) -> None:
+        """Forget the answers on these tasks, all or none."""
+        self._execute("DELETE FROM answers WHERE task IN (SELECT value FROM json_each(?))", (json.dumps([*tasks]),))
+
+    def close(self) -> None:
+        with self._lock:
+            self._file.close()
+
+    def _execute(self, statement: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        with self._explained(), self._lock:
+            return self._file.execute(statement, values).fetchall()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise ChatApiError(
+                f"{self._path}, which keeps the answers that were paid for, cannot be used: {error}. Make room or see "
+                "to its permissions; if it is damaged, delete it, and they are bought again"
+            ) from None

@@ -1,0 +1,145 @@
+"""The bookkeeping of an engine's rows: which ids each conversation has, which of them are cached, how its turn stands.
+
+Arrays over rows and positions, so that one decoding step costs a few vectorised operations whatever the batch.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.core.interfaces.engine import Generation, GenerationRequest
+from tasks.core.engines.in_process.sampling import uniforms
+
+Rows = NDArray[np.int64]
+_PER_POSITION = {"ids": np.int64, "logprobs": np.float32, "draws": np.float64}
+_PER_ROW = {
+    "known": np.int64,
+    "cached": np.int64,
+    "start": np.int64,
+    "end": np.int64,
+    "temperature": np.float32,
+    "state": np.int8,
+}
+IDLE, QUEUED, SAMPLING = 0, 1, 2
+
+
+class Conversations:
+    """Rows 0 .. count-1, one per conversation; removing one moves the last row into its place.
+
+    Per position [rows, capacity]: `ids`, and for sampled positions `logprobs` and the uniform `draws`. Per row:
+    `known` ids, of which the first `cached` are in the key-value cache; the present turn fills `start` .. `end`-1.
+    """
+
+    ids: NDArray[np.int64]
+    logprobs: NDArray[np.float32]
+    draws: NDArray[np.float64]
+    known: Rows
+    cached: Rows
+    start: Rows
+    end: Rows
+    temperature: NDArray[np.float32]
+    state: NDArray[np.int8]
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.row_of: dict[str, int] = {}
+        self.stops: NDArray[np.int64] = np.full((0, 1), -1)
+        for name, dtype in _PER_POSITION.items():
+            setattr(self, name, np.zeros((0, 0), dtype))
+        for name, dtype in _PER_ROW.items():
+            setattr(self, name, np.zeros(0, dtype))
+
+    @property
+    def count(self) -> int:
+        return len(self.names)
+
+    @property
+    def capacity(self) -> tuple[int, int]:
+        """Rows and positions that the arrays hold; the last position is spare, for idle rows to write to."""
+        return self.ids.shape[0], self.ids.shape[1]
+
+    def rows(self, state: int) -> Rows:
+        """Row numbers in `state`, ascending."""
+        return np.flatnonzero(self.state[: self.count] == state)
+
+    def add(self, name: str) -> int:
+        self.names.append(name)
+        row = self.row_of[name] = self.count - 1
+        self._reserve(self.count, 0)
+        self.known[row] = self.cached[row] = self.state[row] = 0
+        return row
+
+    def queue(self, row: int, request: GenerationRequest, end: int) -> None:
+        """Set up the turn that `request` asks for; ids that contradict the cached ones void the cache from there on."""
+        sampling, prompt = request.sampling, np.asarray(request.prompt_ids, dtype=np.int64)
+        self._reserve(0, end + 1)
+        kept = min(int(self.cached[row]), len(prompt) - 1)
+        agreeing = self.ids[row, :kept] == prompt[:kept]
+        self.cached[row] = kept if agreeing.all() else int(agreeing.argmin())
+        self.ids[row, : len(prompt)] = prompt
+        self.draws[row, len(prompt) : end] = uniforms(request.seed, end - len(prompt))
+        self.known[row] = self.start[row] = len(prompt)
+        self.end[row], self.temperature[row], self.state[row] = end, sampling.temperature, QUEUED
+        self._set_stops(row, sampling.stop_ids)
+
+    def append(self, rows: Rows, ids: NDArray[np.int64], logprobs: NDArray[np.float32]) -> Rows:
+        """Add one sampled id to each of `rows`; the rows whose turn is over with it are idle now and returned."""
+        positions = self.known[rows]
+        self.ids[rows, positions], self.logprobs[rows, positions] = ids, logprobs
+        self.known[rows] += 1
+        self.cached[rows] += 1
+        over = (self.stops[rows] == ids[:, None]).any(axis=1) | (self.known[rows] >= self.end[rows])
+        finished: Rows = rows[over]
+        self.state[finished] = IDLE
+        return finished
+
+    def generation(self, row: int) -> Generation:
+        """The turn that `row` has just finished."""
+        turn = slice(int(self.start[row]), int(self.known[row]))
+        ids = self.ids[row, turn].tolist()
+        reason: Any = "stop" if ids[-1] in self.stops[row] else "length"
+        return Generation(self.names[row], tuple(ids), tuple(self.logprobs[row, turn].tolist()), reason)
+
+    def remove(self, name: str) -> tuple[int, int] | None:
+        """Forget a conversation. Returns (from, to) when another row took its place."""
+        row, last = self.row_of.pop(name), self.count - 1
+        moved = self.names.pop()
+        if row == last:
+            return None
+        for array in (*_PER_POSITION, *_PER_ROW, "stops"):
+            getattr(self, array)[row] = getattr(self, array)[last]
+        self.names[row], self.row_of[moved] = moved, row
+        return last, row
+
+    def shared_prefix(self, row: int, limit: int) -> tuple[Rows, Rows]:
+        """How many leading ids (at most `limit`) every row shares with `row`: of its known ids, of its cached ones."""
+        agree = self.ids[: self.count, :limit] == self.ids[row, :limit]
+        shared = np.logical_and.accumulate(agree, axis=1).sum(axis=1)
+        return np.minimum(shared, self.known[: self.count]), np.minimum(shared, self.cached[: self.count])
+
+    def _set_stops(self, row: int, stop_ids: tuple[int, ...]) -> None:
+        missing = len(stop_ids) - self.stops.shape[1]
+        if missing > 0:
+            self.stops = np.pad(self.stops, ((0, 0), (0, missing)), constant_values=-1)
+        self.stops[row] = -1
+        self.stops[row, : len(stop_ids)] = stop_ids
+
+    def _reserve(self, rows: int, positions: int) -> None:
+        """Grow by doubling (rows) and by half (positions), so that growing stays rare."""
+        held = self.capacity
+        if rows <= held[0] and positions <= held[1]:
+            return
+        target = (
+            held[0] if rows <= held[0] else max(rows, 2 * held[0], 16),
+            held[1] if positions <= held[1] else positions + positions // 2,
+        )
+        for name in _PER_POSITION:
+            setattr(self, name, _padded(getattr(self, name), target))
+        for name in _PER_ROW:
+            setattr(self, name, _padded(getattr(self, name), target[:1]))
+        self.stops = np.pad(self.stops, ((0, target[0] - len(self.stops)), (0, 0)), constant_values=-1)
+
+
+def _padded(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    return np.pad(array, [(0, wanted - held) for wanted, held in zip(shape, array.shape, strict=True)])

@@ -1,0 +1,158 @@
+"""Putting a policy checkpoint into a loaded base model, and taking it out again without a trace."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from tasks.core.records.files import ArtifactError, read_json
+
+_PREFIX = "base_model.model."
+_PLAIN = {
+    "use_dora": False,
+    "bias": "none",
+    "rank_pattern": {},
+    "alpha_pattern": {},
+    "modules_to_save": [],
+}
+
+
+class PolicyWeights:
+    """The weights of one model, switched between the base and checkpoints of it.
+
+    A LoRA adapter is merged into float32 weights (no cost per token) and applied beside weights of lower precision or
+    quantised ones, where merging would round it away. Changed weights are kept as they were, so that nothing drifts.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._state: dict[str, Tensor] = model.state_dict()
+        self._clean: dict[str, Tensor] = {}
+        self._hooks: list[RemovableHandle] = []
+
+    @torch.no_grad()
+    def load(self, path: Path | None) -> None:
+        """Use the checkpoint folder at `path`; None: the base. The model is unchanged if this raises.
+
+        Raises ValueError, naming file and tensor, when the checkpoint does not fit; ArtifactError when it is damaged.
+        """
+        if path is None:
+            return self._restore()
+        if (path / "adapter_config.json").exists() or not (path / "model.safetensors").exists():
+            deltas = self._read_adapter(path)
+            self._restore()
+            return self._add(deltas)
+        tensors = self._read_full(path / "model.safetensors")
+        self._restore()
+        for name, tensor in tensors.items():
+            self._writable(name).copy_(tensor)
+        return None
+
+    def _read_adapter(self, folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
+        """Module name -> (A [r, in], scaled B [out, r]), both float32 on the module's device."""
+        file = folder / "adapter_model.safetensors"
+        rank, scaling = _settings(folder / "adapter_config.json")
+        tensors = _read(file)
+        modules = {_module_of(name, file): name for name in sorted(tensors)}
+        deltas = {}
+        for module, name in modules.items():
+            layer = self._linear(module, name, file)
+            first = _fitting(tensors, f"{_PREFIX}{module}.lora_A.weight", (rank, layer.in_features), file)
+            second = _fitting(tensors, f"{_PREFIX}{module}.lora_B.weight", (layer.out_features, rank), file)
+            device = layer.weight.device
+            deltas[module] = (first.to(device).float(), second.to(device).float() * scaling)
+        return deltas
+
+    def _linear(self, module: str, name: str, file: Path) -> nn.Linear:
+        """The linear layer that the adapter's tensor `name` belongs to."""
+        try:
+            layer = self._model.get_submodule(module)
+        except AttributeError:
+            raise ValueError(f"{file}: tensor {name}: the base model has no module {module}") from None
+        if not isinstance(layer, nn.Linear):
+            raise ValueError(f"{file}: tensor {name}: {module} is a {type(layer).__name__}, not a linear layer")
+        return layer
+
+    def _add(self, deltas: Mapping[str, tuple[Tensor, Tensor]]) -> None:
+        for module, (first, second) in deltas.items():
+            layer = self._model.get_submodule(module)
+            if type(layer) is nn.Linear and layer.weight.dtype == torch.float32:
+                self._writable(f"{module}.weight").add_(second @ first)
+            else:
+                self._hooks.append(layer.register_forward_hook(_Beside(first, second)))
+
+    def _read_full(self, file: Path) -> dict[str, Tensor]:
+        """All tensors of a full checkpoint; a tied weight may be there under one of its names."""
+        tensors, state = _read(file), self._state
+        for name in tensors:
+            if name not in state:
+                raise ValueError(f"{file}: tensor {name}: the base model has no such tensor")
+            _fitting(tensors, name, tuple(state[name].shape), file)
+        present = {state[name].data_ptr() for name in tensors}
+        missing = [name for name, tensor in state.items() if tensor.data_ptr() not in present]
+        if missing:
+            raise ValueError(f"{file}: tensor {missing[0]} is missing")
+        return tensors
+
+    def _writable(self, name: str) -> Tensor:
+        if name not in self._clean:
+            self._clean[name] = self._state[name].clone()
+        return self._state[name]
+
+    def _restore(self) -> None:
+        for name, clean in self._clean.items():
+            self._state[name].copy_(clean)
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+
+
+class _Beside:
+    """Forward hook: output + B A x, computed in float32 as peft does for an adapter kept in float32."""
+
+    def __init__(self, first: Tensor, second: Tensor) -> None:
+        self.first, self.second = first.t(), second.t()
+
+    def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        return (output + inputs[0].float() @ self.first @ self.second).to(output.dtype)
+
+
+def _settings(file: Path) -> tuple[int, float]:
+    """Rank and scaling of an adapter; ValueError for one that is more than plain LoRA."""
+    settings = read_json(file)
+    if settings.get("peft_type") != "LORA" or not {"r", "lora_alpha"} <= settings.keys():
+        raise ValueError(f"{file}: not supported: peft_type must be LORA, with r and lora_alpha")
+    for key, plain in _PLAIN.items():
+        if settings.get(key) not in (None, plain):
+            raise ValueError(f"{file}: {key}={settings[key]} is not supported, only plain LoRA")
+    rank, alpha = int(settings["r"]), float(settings["lora_alpha"])
+    return rank, alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
+
+
+def _module_of(name: str, file: Path) -> str:
+    module, _, side = name.removeprefix(_PREFIX).rpartition(".lora_")
+    if not name.startswith(_PREFIX) or side not in ("A.weight", "B.weight"):
+        raise ValueError(f"{file}: tensor {name} is not part of a LoRA adapter")
+    return module
+
+
+def _fitting(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...], file: Path) -> Tensor:
+    if name not in tensors:
+        raise ValueError(f"{file}: tensor {name} is missing")
+    if tuple(tensors[name].shape) != shape:
+        raise ValueError(f"{file}: tensor {name} has shape {tuple(tensors[name].shape)}, the base model needs {shape}")
+    return tensors[name]
+
+
+def _read(file: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(file)
+    except FileNotFoundError:
+        raise ArtifactError(f"{file}: missing; run the stage that writes it (`dvc repro`)") from None
+    except SafetensorError as error:
+        raise ArtifactError(f"{file}: damaged safetensors ({error}); delete its folder and run `dvc repro`") from None

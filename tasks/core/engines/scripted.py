@@ -1,0 +1,123 @@
+"""Engines that recite turns instead of sampling them: the pipeline at full scale without a model.
+
+`oracle` solves every task that its world can demonstrate; `scripted` does so in half of the rollouts and has a seeded
+flaw in the others, so that groups have mixed returns. No policy is asked: the log-probs are 0, those of a policy that
+is certain, and the loaded checkpoint changes nothing. Updates on such rollouts are imitation with signed weights (the
+learner takes its own old log-probs); they show that the learner works, and are no LOOP.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest
+from tasks.core.interfaces.world import Demonstrating, World
+
+Script = Callable[[str, int], Sequence[str]]
+"""From a task's id and a seed to the assistant turns of one rollout."""
+
+CONTEXT_LENGTH = 2**20
+"""No model is behind it, so this only ends runaway conversations."""
+GIVE_UP = '```python\napis.supervisor.complete_task(status="fail")\n```'
+WRONG_ANSWER = '```python\napis.supervisor.complete_task(answer="no idea")\n```'
+FLAW_SHARE = 0.5
+"""Share of the rollouts of `scripted` that have a flaw."""
+
+
+@dataclass
+class _Recital:
+    """One conversation: its turns and how many were said."""
+
+    turns: Sequence[str]
+    said: int = 0
+
+
+class ScriptedEngine:
+    """See `tasks.core.interfaces.engine.Engine`. `script` writes the turns of a rollout when its first turn is asked for.
+
+    After its last turn a rollout gives up. Requests must name their task.
+    """
+
+    version = "1"
+    context_length = CONTEXT_LENGTH
+
+    def __init__(self, name: str, chat: ChatFormat, script: Script) -> None:
+        self.name = name
+        self._chat, self._script = chat, script
+        self._recitals: dict[str, _Recital] = {}
+        self._queue: dict[str, GenerationRequest] = {}
+
+    def load_adapter(self, path: Path | None) -> None:
+        """Forget all conversations. The checkpoint is not read."""
+        self.close()
+
+    def submit(self, request: GenerationRequest) -> None:
+        """Queue one turn. Raises ContextOverflow, and what the script raises for the task (KeyError, ValueError)."""
+        if len(request.prompt_ids) >= self.context_length:
+            raise ContextOverflow(request.sequence_id, f"a prompt of {len(request.prompt_ids)} tokens")
+        if request.sequence_id not in self._recitals:
+            self._recitals[request.sequence_id] = _Recital(self._script(request.task_id, request.seed))
+        self._queue[request.sequence_id] = request
+
+    def collect(self) -> list[Generation]:
+        """All queued turns, in the order in which they were queued."""
+        queue, self._queue = self._queue, {}
+        return [self._recite(request) for request in queue.values()]
+
+    def release(self, sequence_id: str) -> None:
+        """Forget a conversation."""
+        self._recitals.pop(sequence_id, None)
+        self._queue.pop(sequence_id, None)
+
+    def close(self) -> None:
+        """Forget all conversations."""
+        self._recitals.clear()
+        self._queue.clear()
+
+    def _recite(self, request: GenerationRequest) -> Generation:
+        recital = self._recitals[request.sequence_id]
+        text = recital.turns[recital.said] if recital.said < len(recital.turns) else GIVE_UP
+        recital.said += 1
+        room = min(request.sampling.max_tokens, self.context_length - len(request.prompt_ids))
+        ids = self._chat.turn_ids(text)
+        kept = tuple(ids[:room])
+        return Generation(request.sequence_id, kept, (0.0,) * len(kept), "stop" if len(ids) <= room else "length")
+
+
+def oracle_engine(world: World, chat: ChatFormat) -> ScriptedEngine:
+    """Recites the world's own solutions. Raises ValueError for a world that has none to show."""
+    demonstrating = _demonstrating(world)
+    return ScriptedEngine("oracle", chat, lambda task_id, seed: demonstrating.demonstration(task_id))
+
+
+def flawed_engine(world: World, chat: ChatFormat) -> ScriptedEngine:
+    """Like the oracle, with a flaw in FLAW_SHARE of the rollouts. Raises ValueError as `oracle_engine` does."""
+    demonstrating = _demonstrating(world)
+    return ScriptedEngine(
+        "scripted", chat, lambda task_id, seed: with_flaw(demonstrating.demonstration(task_id), random.Random(seed))
+    )
+
+
+def with_flaw(turns: Sequence[str], generator: random.Random) -> list[str]:
+    """The turns, or (in FLAW_SHARE of the draws) those of someone who gives up early, answers wrongly or skips a turn.
+
+    The last turn must be the one that completes the task, by the call that all our worlds share.
+    """
+    if generator.random() >= FLAW_SHARE:
+        return list(turns)
+    *work, end = turns
+    cut = generator.randrange(len(work)) if work else 0
+    flaws = (
+        [*work[:cut], GIVE_UP],
+        [*work, WRONG_ANSWER],
+        [*work[:-1], end],
+    )
+    return generator.choice(flaws)
+
+
+def _demonstrating(world: World) -> Demonstrating:
+    if not isinstance(world, Demonstrating):
+        raise ValueError("collection.engine: this world can show no solutions; use an engine that samples")
+    return world

@@ -1,0 +1,166 @@
+"""One server over HTTP: `/inference/v1/generate` (token ids in and out), `/v1/models` and the adapters' routes.
+
+Read in vLLM 0.32.0 (vllm/entrypoints/scale_out/token_in_token_out and vllm/entrypoints/openai/models): no text and no
+tokenizer on the way, sampling parameters as the engine takes them, the sampled stop token included.
+"""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+
+from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerGone
+from tasks.core.engines.vllm_server.launching import Address
+
+_DEAD_ENGINE = ("EngineCore", "EngineDead")
+_CONNECT_S = 10.0
+_HEALTH = aiohttp.ClientTimeout(total=_CONNECT_S)
+_ATTEMPTS = 3
+
+
+class Served(NamedTuple):
+    """What a server says of itself."""
+
+    base: str
+    """Its name for the base model."""
+    root: str
+    """Where it was loaded from."""
+    context_length: int
+    adapters: dict[str, str]
+    """Folders of the loaded adapters, by name."""
+    version: str
+
+
+class Sampled(NamedTuple):
+    """The answer to one request."""
+
+    ids: list[int]
+    logprobs: list[float]
+    """One per id, at the temperature of the request."""
+    prompt_logprobs: list[float]
+    """Of the second and later prompt ids, at temperature 1; empty unless asked for."""
+
+
+class ServerClient:
+    """Requests to one server, from one event loop; at most `sequences` turns are in flight.
+
+    Raises ServerGone when the server does not answer, ValueError with its own words when it refuses a request.
+    """
+
+    def __init__(self, address: Address, sequences: int, turn_timeout_s: float) -> None:
+        """Called in the event loop. aiohttp: httpx takes 50 times its processor time for hundreds of connections."""
+        self.url, self._timeout_s = address.url, turn_timeout_s
+        self._http = aiohttp.ClientSession(
+            headers={"Authorization": f"Bearer {address.key}"} if address.key else {},
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=turn_timeout_s),
+            connector=aiohttp.TCPConnector(limit=0),
+        )
+        self._slots = asyncio.Semaphore(sequences)
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def served(self) -> Served:
+        """Raises EngineUnavailable for a server that is no vLLM."""
+        cards = (await self._call("GET", "/v1/models")).get("data", [])
+        version = (await self._call("GET", "/version")).get("version", "unknown")
+        base = next((card for card in cards if card.get("parent") is None), None)
+        if base is None or not base.get("max_model_len"):
+            raise EngineUnavailable(f"{self.url}: not a vLLM server: /v1/models names no base model with its length")
+        adapters = {card["id"]: str(card["root"]) for card in cards if card.get("parent") is not None}
+        return Served(base["id"], str(base.get("root")), int(base["max_model_len"]), adapters, str(version))
+
+    async def load_adapter(self, name: str, folder: Path) -> None:
+        body = {"lora_name": name, "lora_path": str(folder.resolve())}
+        await self._call("POST", "/v1/load_lora_adapter", body)
+
+    async def unload_adapter(self, name: str) -> None:
+        await self._call("POST", "/v1/unload_lora_adapter", {"lora_name": name})
+
+    async def sample(
+        self,
+        model: str,
+        prompt: Sequence[int],
+        *,
+        temperature: float,
+        max_tokens: int,
+        stop_ids: Sequence[int],
+        seed: int,
+        prompt_logprobs: bool = False,
+    ) -> Sampled:
+        """Sample one turn. The end-of-text id of the model's config ends it only where it is one of `stop_ids`."""
+        parameters: dict[str, Any] = {
+            "temperature": temperature,
+            "max_tokens": max_tokens,
+            "stop_token_ids": list(stop_ids),
+            "ignore_eos": True,
+            "seed": seed,
+            "logprobs": 0,
+            "detokenize": False,
+        }
+        if prompt_logprobs:
+            parameters["prompt_logprobs"] = 0
+        body = {"model": model, "token_ids": list(prompt), "sampling_params": parameters}
+        async with self._slots:
+            answer = await self._call("POST", "/inference/v1/generate", body)
+        return _sampled(answer, prompt)
+
+    async def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The answer's JSON. A connection that breaks says nothing of its server, which closes idle ones: ask again."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                return await self._once(method, path, body)
+            except aiohttp.SocketTimeoutError:
+                limit = f"{self._timeout_s:g} s (engine.vllm.turn_timeout_s)"
+                raise ServerGone(f"{self.url}: no answer in {limit}") from None
+            except aiohttp.ClientError as error:
+                if attempt + 1 == _ATTEMPTS or not await self._is_healthy():
+                    raise ServerGone(f"{self.url}: {error!r}") from None
+        raise AssertionError("unreachable")
+
+    async def _once(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        async with self._http.request(method, f"{self.url}{path}", json=body) as response:
+            status, content = response.status, _content(await response.text())
+        if status == HTTPStatus.OK:
+            return content if isinstance(content, dict) else {}
+        message = _message(content)
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR and any(word in message for word in _DEAD_ENGINE):
+            raise ServerGone(f"{self.url}: {message}")
+        raise ValueError(f"vLLM server {self.url} refused {path} ({status}): {message}")
+
+    async def _is_healthy(self) -> bool:
+        try:
+            async with self._http.get(f"{self.url}/health", timeout=_HEALTH) as response:
+                return response.status == HTTPStatus.OK
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+
+def _sampled(answer: dict[str, Any], prompt: Sequence[int]) -> Sampled:
+    (choice,) = answer["choices"]
+    content = choice["logprobs"]["content"]
+    before = answer.get("prompt_logprobs") or []
+    return Sampled(
+        choice["token_ids"],
+        [token["logprob"] for token in content],
+        [position[str(token)]["logprob"] for token, position in zip(prompt, before, strict=False) if position],
+    )
+
+
+def _content(text: str) -> Any:
+    """A body as JSON, or as the text that it is."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _message(content: Any) -> str:
+    try:
+        return str(content["error"]["message"])
+    except (KeyError, TypeError):
+        return str(content)[:500]

@@ -1,0 +1,178 @@
+"""The Engine over vLLM servers: turns are sent when they are submitted, and done when they are done.
+
+Requests run in one event loop in a thread; everything else happens in the caller's. A turn is the whole conversation so
+far with a seed of its own, so that one lost with its server is asked for again, to the letter, when the server is back.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+from tasks.core.interfaces.engine import Generation, GenerationRequest, check_request, check_room
+from tasks.core.engines.vllm_server.client import Sampled
+from tasks.core.engines.vllm_server.errors import ServerGone
+from tasks.core.engines.vllm_server.stations import Station, Stations
+
+T = TypeVar("T")
+_LEAST_TEMPERATURE = 0.01
+"""vLLM samples at no lower one."""
+
+
+@dataclass(eq=False)
+class _Turn:
+    request: GenerationRequest
+    station: Station
+    future: "Future[Generation] | None" = None
+
+
+class VllmEngine:
+    """See `tasks.core.interfaces.engine.BackgroundEngine`."""
+
+    def __init__(self, stations: Stations, vocabulary: int, device: str, *, takes_turns: bool) -> None:
+        """`vocabulary` is the base model's number of ids."""
+        self.name, self.takes_turns = "vllm", takes_turns
+        self._stations, self._vocabulary, self._device = stations, vocabulary, device
+        self._home: dict[str, Station] = {}
+        self._turns: dict[str, _Turn] = {}
+        self._done: SimpleQueue[_Turn] = SimpleQueue()
+        self._on_news: Callable[[], None] = _ignore
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="vllm", daemon=True)
+        self._thread.start()
+
+    @property
+    def version(self) -> str:
+        return f"vllm {self._stations.served.version} ({self._device})"
+
+    @property
+    def context_length(self) -> int:
+        return self._stations.context_length
+
+    def load_adapter(self, path: Path | None) -> None:
+        """Deliver the checkpoint at `path` to every server and prove that it samples from it. Aborts all turns.
+
+        Raises ArtifactError or ValueError for a checkpoint that is damaged or does not fit, WrongPolicy when a server
+        samples from something else, EngineUnavailable when there is no server.
+        """
+        for name in list(self._turns):
+            self.release(name)
+        self._home.clear()
+        self._run(self._stations.deliver(self._stations.up(path)))
+
+    def submit(self, request: GenerationRequest) -> None:
+        """Send one turn to a server. Raises ContextOverflow, or ValueError for what `TransformersEngine` refuses too,
+        and for a temperature between 0 and 0.01."""
+        self._check(request)
+        station = self._home.get(request.sequence_id) or self._stations.least_busy()
+        self._home[request.sequence_id] = station
+        station.turns.add(request.sequence_id)
+        turn = self._turns[request.sequence_id] = _Turn(request, station)
+        turn.future = asyncio.run_coroutine_threadsafe(self._play(turn), self._loop)
+        turn.future.add_done_callback(lambda _: self._report(turn))
+
+    def collect(self) -> list[Generation]:
+        """Wait until at least one turn is done and return all that are; [] when nothing is queued.
+
+        Raises ServerLost when a server died more often than `restarts` allows.
+        """
+        generations: list[Generation] = []
+        while self._turns and not generations:
+            generations = [*self._taken(self._done.get()), *self.ready()]
+        return generations
+
+    def ready(self) -> list[Generation]:
+        """What is done by now."""
+        generations: list[Generation] = []
+        while True:
+            try:
+                generations += self._taken(self._done.get_nowait())
+            except Empty:
+                return generations
+
+    def notify(self, callback: Callable[[], None]) -> None:
+        self._on_news = callback
+
+    def release(self, sequence_id: str) -> None:
+        """Forget a conversation and abort its turn."""
+        self._home.pop(sequence_id, None)
+        turn = self._turns.pop(sequence_id, None)
+        if turn is not None and turn.future is not None:
+            turn.station.turns.discard(sequence_id)
+            turn.future.cancel()
+
+    def rest(self) -> None:
+        """Nothing will be sampled for a while: end own servers if the update needs their device."""
+        if self.takes_turns:
+            self._stations.down()
+
+    def close(self) -> None:
+        """Abort everything; end the servers that end with this process."""
+        if self._loop.is_closed():
+            return
+        for name in list(self._turns):
+            self.release(name)
+        self._run(self._stations.disconnect())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._stations.close()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _check(self, request: GenerationRequest) -> None:
+        check_request(request, self._vocabulary)
+        name = request.sequence_id
+        if 0 < request.sampling.temperature < _LEAST_TEMPERATURE:
+            raise ValueError(f"{name}: vLLM samples at a temperature of {_LEAST_TEMPERATURE} or more, or greedily at 0")
+        if name in self._turns:
+            raise ValueError(f"{name}: its last turn is still being sampled")
+        check_room(request, self.context_length)
+
+    def _report(self, turn: _Turn) -> None:
+        """In the loop's thread: a turn is done, has failed or was aborted."""
+        turn.station.turns.discard(turn.request.sequence_id)
+        self._done.put(turn)
+        self._on_news()
+
+    def _taken(self, turn: _Turn) -> list[Generation]:
+        """The generation of a turn that is done; none if it was aborted meanwhile."""
+        name = turn.request.sequence_id
+        if self._turns.get(name) is not turn or turn.future is None:
+            return []
+        del self._turns[name]
+        return [turn.future.result()]
+
+    async def _play(self, turn: _Turn) -> Generation:
+        request, station = turn.request, turn.station
+        sampling, prompt = request.sampling, request.prompt_ids
+        while True:
+            epoch = station.epoch
+            try:
+                sampled = await station.client.sample(
+                    station.model,
+                    prompt,
+                    temperature=sampling.temperature,
+                    max_tokens=min(sampling.max_tokens, self.context_length - len(prompt)),
+                    stop_ids=sampling.stop_ids,
+                    seed=request.seed,
+                )
+            except ServerGone as gone:
+                # Shielded: others wait for the server too when this turn is aborted.
+                await asyncio.shield(self._stations.revive(station, epoch, gone))
+            else:
+                return _generation(request, sampled)
+
+
+def _generation(request: GenerationRequest, sampled: Sampled) -> Generation:
+    stopped = sampled.ids[-1] in request.sampling.stop_ids
+    return Generation(request.sequence_id, tuple(sampled.ids), tuple(sampled.logprobs), "stop" if stopped else "length")
+
+
+def _ignore() -> None:
+    """Nobody wants to be told."""

@@ -1,0 +1,117 @@
+"""The servers of one engine as a whole: our own, which can be started again and ended, or found ones, which can't."""
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from tasks.core.policies.loading import policy_digest
+from tasks.core.engines.vllm_server.errors import ServerLost
+from tasks.core.engines.vllm_server.launching import Address, LaunchSpec
+from tasks.core.engines.vllm_server.own_servers import OwnServer, is_healthy
+
+KEY_VARIABLE = "VLLM_API_KEY"
+"""Names the bearer token of found servers."""
+_POLL_S = 0.5
+
+
+class Fleet(Protocol):
+    """Where an engine's servers are."""
+
+    found: bool
+    """They are not ours: what they serve must be checked, and they can't be stopped."""
+
+    def up(self, checkpoint: Path | None) -> list[Address]:
+        """Addresses of healthy servers of the base model, or of the fully trained `checkpoint`."""
+        ...
+
+    def revive(self, index: int) -> Address:
+        """The address of server `index` after it died. Raises EngineUnavailable."""
+        ...
+
+    def down(self) -> None:
+        """End the servers that are ours."""
+        ...
+
+    def close(self) -> None:
+        """End the servers that nobody can use after this process."""
+        ...
+
+
+class OwnFleet:
+    """Servers started alike, each on its own GPUs."""
+
+    found = False
+
+    def __init__(self, specs: Sequence[LaunchSpec], start_timeout_s: float) -> None:
+        self._specs, self._timeout_s = list(specs), start_timeout_s
+        self._present = self._specs
+        self._servers = [OwnServer(index) for index in range(len(specs))]
+
+    def up(self, checkpoint: Path | None) -> list[Address]:
+        """Starts what is not running yet, all at once. Raises EngineUnavailable."""
+        self._present = [_serving(spec, checkpoint) for spec in self._specs]
+        for server, spec in zip(self._servers, self._present, strict=True):
+            server.begin(spec)
+        return [server.await_health(self._timeout_s) for server in self._servers]
+
+    def revive(self, index: int) -> Address:
+        server = self._servers[index]
+        server.down()
+        server.begin(self._present[index])
+        return server.await_health(self._timeout_s)
+
+    def down(self) -> None:
+        for server in self._servers:
+            server.down()
+
+    def close(self) -> None:
+        for server in self._servers:
+            if server.is_ours:
+                server.down()
+
+
+class FoundFleet:
+    """Servers at URLs. They must reach adapters at the paths that this machine knows them by."""
+
+    found = True
+
+    def __init__(self, urls: Sequence[str], patience_s: float) -> None:
+        key = os.environ.get(KEY_VARIABLE, "")
+        self._addresses = [Address(url.rstrip("/"), key) for url in urls]
+        self._patience_s = patience_s
+
+    def up(self, checkpoint: Path | None) -> list[Address]:
+        """Raises ServerLost naming a URL without a server, ValueError for a fully trained checkpoint."""
+        if checkpoint is not None:
+            raise ValueError(
+                f"{checkpoint}: a fully trained policy can't be given to servers at engine.vllm.urls; use own servers, "
+                "or policy.trained: lora"
+            )
+        for address in self._addresses:
+            if not is_healthy(address.url):
+                raise ServerLost(f"engine.vllm.urls: no healthy vLLM server at {address.url}")
+        return self._addresses
+
+    def revive(self, index: int) -> Address:
+        """Waits for whoever runs the server to start it again."""
+        address, deadline = self._addresses[index], time.monotonic() + self._patience_s
+        while not is_healthy(address.url):
+            if time.monotonic() > deadline:
+                raise ServerLost(f"engine.vllm.urls: the server at {address.url} is gone")
+            time.sleep(_POLL_S)
+        return address
+
+    def down(self) -> None:
+        """Nothing: they are not ours."""
+
+    def close(self) -> None:
+        """Nothing: they are not ours."""
+
+
+def _serving(spec: LaunchSpec, checkpoint: Path | None) -> LaunchSpec:
+    if checkpoint is None:
+        return spec
+    return replace(spec, model=checkpoint.resolve(), weights=policy_digest(checkpoint))

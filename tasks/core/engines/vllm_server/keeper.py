@@ -1,0 +1,81 @@
+"""The process that an own server lives and dies with: `python -m tasks.core.engines.vllm_server.keeper`, order on stdin.
+
+A server must outlive the stage that started it (loading a model takes minutes) and must not outlive the pipeline. So
+each is the child of a keeper, in a session of its own, which ends it when the pipeline's process is gone, however that
+ended. vLLM's worker processes survive the death of their server: the keeper kills the whole process group. Should the
+keeper itself be killed, the kernel tells the server to end.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tasks.core.engines.vllm_server.processes import has_started, lives
+from tasks.core.processes.parent_death import parent_death_signal
+from tasks.core.records.files import write_json
+
+_POLL_S = 0.2
+_GRACE_S = 10.0
+
+
+def main() -> int:
+    """Start the server of the order, write its state file, and wait for its end, the owner's, or a signal."""
+    order: dict[str, Any] = json.load(sys.stdin)
+    state = Path(order["state"])
+    signal.signal(signal.SIGTERM, _exit)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.umask(0o077)  # the state file holds the server's key
+    server = _start(order)
+    try:
+        write_json(state, {**order["about"], "keeper": os.getpid(), "keeper_started": has_started(os.getpid())})
+        while server.poll() is None and lives(order["owner"], order["owner_started"]):
+            time.sleep(_POLL_S)
+        gone = f"process {order['owner']} is gone" if server.poll() is None else f"the server ended ({server.poll()})"
+        print(f"keeper: {gone}", file=sys.stderr)
+    finally:
+        end_group(server)
+        state.unlink(missing_ok=True)
+    return 0
+
+
+def end_group(server: "subprocess.Popen[bytes]") -> None:
+    """Ask the server's process group to end, then kill what is left of it."""
+    _signal_group(server.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        server.wait(_GRACE_S)
+    _signal_group(server.pid, signal.SIGKILL)
+    server.wait()
+
+
+def _start(order: dict[str, Any]) -> "subprocess.Popen[bytes]":
+    with Path(order["log"]).open("ab") as log:
+        return subprocess.Popen(
+            order["command"],
+            env=order["variables"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+            preexec_fn=parent_death_signal(),
+        )
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, number)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    print(f"keeper: ended by {signal.Signals(number).name}", file=sys.stderr)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

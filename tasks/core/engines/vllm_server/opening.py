@@ -1,0 +1,90 @@
+"""From params.yaml to the engine."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.config.engine import VllmConfig
+from tasks.core.engines.vllm_server.delivery import Reference
+from tasks.core.engines.vllm_server.engine import VllmEngine
+from tasks.core.engines.vllm_server.environment import vllm_recipe
+from tasks.core.engines.vllm_server.fleet import Fleet, FoundFleet, OwnFleet
+from tasks.core.engines.vllm_server.launching import LaunchSpec
+from tasks.core.capacity.sharing import Sharing, choose_sharing, needed_bytes
+from tasks.core.engines.vllm_server.stations import Stations
+from tasks.core.environments import ENVIRONMENTS, python_executable
+from tasks.core.records.files import read_json
+
+_PROBE = "Name every letter of the alphabet, then count from one to twenty."
+
+
+def open_vllm(config: VllmConfig, policy: PolicyConfig, base_policy: Path, chat: ChatFormat) -> VllmEngine:
+    """The engine over servers of the base model in `base_policy`; own ones start with the first policy.
+
+    Raises EnvironmentUnavailable when vLLM can't be installed, ValueError for settings that don't fit each other.
+    """
+    from tasks.core.policies.loading import device
+
+    kind = device(policy).type
+    sharing = _sharing(config, policy, base_policy, kind)
+    fleet: Fleet
+    if config.urls:
+        fleet = FoundFleet(config.urls, config.start_timeout_s)
+    else:
+        print(f"vLLM: {sharing.reason}", file=sys.stderr)
+        fleet = OwnFleet(launch_specs(config, policy, base_policy, kind, sharing), config.start_timeout_s)
+    probe, vocabulary = chat.prompt_ids([{"role": "user", "content": _PROBE}]), int(_model(base_policy)["vocab_size"])
+    stations = Stations(fleet, Reference(base_policy, policy), config, probe, vocabulary)
+    return VllmEngine(stations, vocabulary, kind, takes_turns=sharing.takes_turns and not config.urls)
+
+
+def launch_specs(
+    config: VllmConfig, policy: PolicyConfig, base_policy: Path, kind: str, sharing: Sharing
+) -> Sequence[LaunchSpec]:
+    """How own servers are started; server i gets the GPUs after those of server i - 1."""
+    python = python_executable(ENVIRONMENTS, vllm_recipe(kind))
+    per_server = config.gpus_per_server
+    return [
+        LaunchSpec(
+            python=python,
+            model=base_policy.resolve(),
+            device=kind,
+            dtype=policy.dtype,
+            lora_rank=policy.lora.rank if policy.trained == "lora" else None,
+            sequences=config.sequences,
+            context_length=config.context_length,
+            memory_share=round(sharing.memory_share, 2) if kind == "cuda" else 0.0,
+            kv_cache_gib=config.kv_cache_gib,
+            cpu_threads=policy.cpu_threads,
+            gpus=tuple(range(index * per_server, (index + 1) * per_server)) if kind == "cuda" else (),
+            arguments=config.arguments,
+        )
+        for index in range(config.servers)
+    ]
+
+
+def _sharing(config: VllmConfig, policy: PolicyConfig, base_policy: Path, kind: str) -> Sharing:
+    spread = config.gpus_per_server if kind == "cuda" else 1
+    weights, learner = needed_bytes(_model(base_policy), policy, config.context_length, spread)
+    servers = 1 if kind == "cuda" else config.servers
+    return choose_sharing(config, weights=weights, learner=learner, memory=_memory(kind), servers=servers)
+
+
+def _memory(kind: str) -> int:
+    """Bytes of the device that the update uses: all of it, so that every stage of a run decides alike."""
+    if kind == "cuda":
+        import torch
+
+        return int(torch.cuda.mem_get_info(0)[1])
+    return int(psutil.virtual_memory().total)
+
+
+def _model(base_policy: Path) -> dict[str, Any]:
+    """config.json, of a multimodal model what it says of the part that writes."""
+    config: dict[str, Any] = read_json(base_policy / "config.json")
+    return config.get("text_config") or config

@@ -1,0 +1,164 @@
+"""Own servers: found where the pipeline has one running already, else started; ended, and waited for.
+
+What is known of a server lies in `.loopline/vllm/<host>-<pipeline's pid>-<index>.json`, written by its keeper; machines
+may share the folder.
+"""
+
+import glob
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+from tqdm import tqdm
+
+from tasks.core.engines.vllm_server.errors import EngineUnavailable
+from tasks.core.engines.vllm_server.launching import Address, LaunchSpec
+from tasks.core.engines.vllm_server.processes import lives, pipeline_process
+from tasks.core.processes.free_port import free_port
+from tasks.core.records.files import ArtifactError, read_json
+
+STATE_FOLDER = Path(".loopline") / "vllm"
+_POLL_S = 0.25
+_END_S = 30.0
+_SHOWN_LINES = 12
+_CODE = Path(__file__).parents[3]
+_HOST = socket.gethostname()
+
+
+class OwnServer:
+    """Server number `index` of the pipeline that this process belongs to."""
+
+    def __init__(self, index: int, folder: Path = STATE_FOLDER) -> None:
+        self._folder, self.index = folder.resolve(), index
+        self._owner = pipeline_process()
+        stem = f"{_HOST}-{self._owner[0]}-{index}"
+        self._state, self.log = self._folder / f"{stem}.json", self._folder / f"{stem}.log"
+        self._found: LaunchSpec | None = None
+        """Of the server that `begin` did not have to start."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process is the pipeline, so that nobody can use the server after it."""
+        return self._owner[0] == os.getpid()
+
+    def begin(self, spec: LaunchSpec) -> None:
+        """Start a server as `spec` says, unless there is one; one of another spec is ended first."""
+        state = self._read()
+        self._found = spec if state is not None and state["spec"] == spec.digest else None
+        if self._found is None:
+            self.down()
+            self._start(spec)
+
+    def down(self) -> None:
+        """End the server, if there is one, and wait until its processes are gone."""
+        state = self._read()
+        if state is None:
+            return
+        keeper = psutil.Process(state["keeper"])
+        try:
+            keeper.terminate()
+            keeper.wait(_END_S)
+        except psutil.TimeoutExpired:
+            keeper.kill()  # the kernel tells the server
+        except psutil.NoSuchProcess:
+            pass
+        self._state.unlink(missing_ok=True)
+
+    def _read(self) -> dict[str, Any] | None:
+        """The state of the running server; None when there is none."""
+        if not self._state.exists():
+            return None
+        try:
+            state = read_json(self._state)
+        except ArtifactError:
+            return None
+        if not lives(state["keeper"], state["keeper_started"]):
+            self._state.unlink(missing_ok=True)
+            return None
+        return state
+
+    def _start(self, spec: LaunchSpec) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        _sweep(self._folder)
+        port, key = free_port(), secrets.token_hex(16)
+        order = {
+            "about": {"spec": spec.digest, "url": f"http://127.0.0.1:{port}", "key": key},
+            "state": str(self._state),
+            "log": str(self.log),
+            "command": spec.command(port),
+            "variables": spec.variables(self._folder / "cache") | {"VLLM_API_KEY": key},
+            "owner": self._owner[0],
+            "owner_started": self._owner[1],
+        }
+        with self.log.open("ab") as log:
+            keeper = subprocess.Popen(
+                [sys.executable, "-m", "tasks.core.engines.vllm_server.keeper"],
+                cwd=_CODE,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        assert keeper.stdin is not None
+        with keeper.stdin as stdin:
+            stdin.write(json.dumps(order).encode())
+        self._await_state(keeper)
+
+    def _await_state(self, keeper: "subprocess.Popen[bytes]") -> None:
+        while not self._state.exists():
+            if keeper.poll() is not None:
+                raise EngineUnavailable(f"vLLM server {self.index} could not be started.\n{self._last_words()}")
+            time.sleep(_POLL_S)
+
+    def await_health(self, timeout_s: float) -> Address:
+        """The server's address, once it is healthy. Raises EngineUnavailable, with the log's last lines."""
+        deadline = time.monotonic() + timeout_s
+        with tqdm(desc=f"vLLM server {self.index}", unit="s", total=None, leave=False, disable=None) as bar:
+            while time.monotonic() < deadline:
+                state = self._read()
+                if state is None and self._found is not None:
+                    # It was dying when it was found, and its keeper had not seen it yet.
+                    self._start(self._found)
+                    self._found = None
+                    continue
+                if state is None:
+                    raise EngineUnavailable(f"vLLM server {self.index} ended while it started.\n{self._last_words()}")
+                if is_healthy(state["url"]):
+                    return Address(state["url"], state["key"])
+                bar.set_postfix_str(self._last_words(1)[-80:], refresh=False)
+                bar.n = round(timeout_s - (deadline - time.monotonic()))
+                bar.refresh()
+                time.sleep(_POLL_S)
+        self.down()
+        raise EngineUnavailable(
+            f"vLLM server {self.index} was not up after {timeout_s:.0f} s (engine.vllm.start_timeout_s).\n"
+            f"{self._last_words()}"
+        )
+
+    def _last_words(self, lines: int = _SHOWN_LINES) -> str:
+        text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+        return "\n".join([*text.strip().splitlines()[-lines:], *([f"({self.log})"] if lines > 1 else [])])
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what keepers of this machine that were killed left lying, and the logs of pipelines that are gone."""
+    for file in folder.glob(f"{glob.escape(_HOST)}-*-*.*"):
+        pid = file.name.removeprefix(f"{_HOST}-").partition("-")[0]
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+            file.unlink(missing_ok=True)
+
+
+def is_healthy(url: str) -> bool:
+    """Whether a server at `url` answers, and its engine lives."""
+    try:
+        return httpx.get(f"{url}/health", timeout=5, trust_env=False).status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False

@@ -1,0 +1,11 @@
+"""Isolated interpreters for packages that can't share the pipeline's: AppWorld's engine, the vLLM server.
+
+    python = python_executable(ENVIRONMENTS, recipe)
+
+Made by `uv` from a pinned list on first use, kept afterwards under `.loopline/environments`.
+"""
+
+from tasks.core.environments.building import ENVIRONMENTS, EnvironmentUnavailable, python_executable
+from tasks.core.environments.recipe import EnvironmentRecipe
+
+__all__ = ["ENVIRONMENTS", "EnvironmentRecipe", "EnvironmentUnavailable", "python_executable"]

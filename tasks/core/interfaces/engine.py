@@ -1,0 +1,167 @@
+"""The contract between the agent loop and whatever samples tokens.
+
+Why this layer exists: the learner must train on exactly the ids that were sampled. So an engine that trains never sees
+text: it takes the ids of a whole conversation so far and returns the ids of one assistant turn with their log-probs.
+Requests carry the same conversation as messages too, for models behind a chat API, which can only be scored. An engine
+may keep the key-value cache of a sequence between turns; it must then check that the new prompt extends what it has
+cached.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol, TypeGuard, runtime_checkable
+
+from tasks.core.records.documents import ApiUsage
+from tasks.core.interfaces.world import Message
+
+StopReason = Literal["stop", "length", "context"]
+"""A stop id, the longest turn, or a context that only the server knew to be full: then the turn has no ids."""
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """How one assistant turn is sampled."""
+
+    temperature: float
+    """0 means greedy. Log-probs are those of the distribution sampled from (at this temperature); if greedy, at 1."""
+    max_tokens: int
+    """Longest turn, in tokens, the stop token included."""
+    stop_ids: tuple[int, ...]
+    """Sampling ends after one of these; it is part of the returned ids."""
+
+
+@dataclass(frozen=True)
+class GenerationRequest:
+    """One assistant turn to sample."""
+
+    sequence_id: str
+    """Names the conversation; the next turn of the same conversation carries the same id."""
+    prompt_ids: Sequence[int]
+    """All ids so far (not only the new ones)."""
+    sampling: SamplingSettings
+    seed: int
+    """Seeds this turn alone: the same seed, prompt, weights and batch schedule give the same ids."""
+    task_id: str = ""
+    """The task that the conversation is about; only for engines that recite or are paid for."""
+    messages: Sequence[Message] = ()
+    """The conversation as chat messages, cut as `prompt_ids` are; only for engines behind a chat API."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One sampled assistant turn."""
+
+    sequence_id: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    """Natural logarithm, one per id."""
+    stop_reason: StopReason
+
+
+class ContextOverflow(Exception):  # noqa: N818
+    """A prompt leaves no room in the context window. Carries the sequence id."""
+
+    def __init__(self, sequence_id: str, message: str) -> None:
+        super().__init__(message)
+        self.sequence_id = sequence_id
+
+
+def check_request(request: GenerationRequest, vocabulary: int) -> None:
+    """Raises ValueError for an empty prompt, an id outside the model's `vocabulary` ids, or impossible sampling."""
+    name, prompt = request.sequence_id, request.prompt_ids
+    if not len(prompt) or min(prompt) < 0 or max(prompt) >= vocabulary:
+        raise ValueError(f"{name}: a prompt needs at least one id, all of them in 0 .. {vocabulary - 1}")
+    if request.sampling.max_tokens < 1 or request.sampling.temperature < 0:
+        raise ValueError(f"{name}: max_tokens must be at least 1 and temperature at least 0")
+
+
+def check_room(request: GenerationRequest, context_length: int) -> None:
+    """Raises ContextOverflow when the prompt leaves no room for a single token."""
+    name, length = request.sequence_id, len(request.prompt_ids)
+    if length >= context_length:
+        raise ContextOverflow(name, f"{name}: {length} ids leave no room in a context of {context_length}")
+
+
+class Engine(Protocol):
+    """Samples assistant turns for many conversations at once (continuous batching)."""
+
+    @property
+    def name(self) -> str:
+        """Short name, recorded with every rollout."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """Version of the software that sampled, recorded with every rollout."""
+        ...
+
+    @property
+    def context_length(self) -> int:
+        """Longest prompt plus turn, in tokens."""
+        ...
+
+    def load_adapter(self, path: Path | None) -> None:
+        """Use the policy checkpoint at `path` from now on (None: the base model). Drops all cached sequences.
+
+        Raises ValueError, naming the tensor, when the adapter does not fit the base model.
+        """
+        ...
+
+    def submit(self, request: GenerationRequest) -> None:
+        """Queue one turn. Raises ContextOverflow when the prompt leaves no room for a single token."""
+        ...
+
+    def collect(self) -> list[Generation]:
+        """Run until at least one queued turn is done and return all that are; [] when nothing is queued.
+
+        An engine that only waits may return [] sooner, so that the caller can get on with its own work.
+        """
+        ...
+
+    def release(self, sequence_id: str) -> None:
+        """Forget a conversation: drop its cache and, if it is still being sampled, abort it."""
+        ...
+
+    def close(self) -> None:
+        """Free the engine. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class Metered(Protocol):
+    """An engine whose turns are paid for."""
+
+    def take_usage(self) -> ApiUsage:
+        """What was used and paid since the last call."""
+        ...
+
+
+class BackgroundEngine(Engine, Protocol):
+    """An engine that goes on sampling while nobody waits for it, such as a server.
+
+    The agent loop sends it an episode's next turn as soon as the observation is there. In which order turns end is then
+    up to the clock.
+    """
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether it shares its device with the update in turns, and must `rest` after use."""
+        ...
+
+    def ready(self) -> list[Generation]:
+        """What is done by now, without waiting. Raises what `collect` raises."""
+        ...
+
+    def notify(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called, from any thread, whenever a turn is done or has failed."""
+        ...
+
+    def rest(self) -> None:
+        """Nothing will be asked for until the next `load_adapter`."""
+        ...
+
+
+def samples_in_background(engine: Engine) -> TypeGuard[BackgroundEngine]:
+    """Whether `engine` is a BackgroundEngine. Asks its class: properties may have nothing to say yet."""
+    return hasattr(type(engine), "notify")

@@ -1,0 +1,130 @@
+"""Conversations as token ids, by the policy's own chat template.
+
+Token in, token out: a sampled turn is never rendered or tokenised again. So the template is applied only to messages
+that are new: to the opening ones by `prompt_ids`, and to each observation by `continuation_ids`, which is the text that
+the template puts between the content of one assistant turn and that of the next. This holds for every template that is
+additive (a new message only adds text); the others are refused.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+from tasks.core.interfaces.world import Message
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_Role = Literal["system", "user", "assistant"]
+_USER, _TURN, _NEXT_USER, _NEXT_TURN, _LAST_USER = (f"sentinel-{letter}" for letter in "ABCDE")
+
+
+class ChatTemplateError(ValueError):
+    """The tokenizer's chat template cannot be used for an agent loop; the message says why."""
+
+
+_REMEMBERED = 512
+"""Openings and observations whose ids are kept: rollouts of a task share the one, and many turns answer the same."""
+
+
+class ChatFormat:
+    """Renders conversations for one tokenizer. Thread-safe.
+
+    Raises ChatTemplateError when the tokenizer has no chat template, when the template is not additive (it rewrites
+    earlier turns, or needs to see what comes later) or when it does not end assistant turns with a special token.
+    """
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
+        self._tokenizer = tokenizer
+        special = {id: str(token) for id, token in tokenizer.added_tokens_decoder.items() if token.special}
+        self._special_ids = frozenset(special)
+        self._special = re.compile("|".join(map(re.escape, special.values())) or r"(?!)")
+        _require_additive(self)
+        self._end_of_turn = self._find_end_of_turn()
+        self._opening_ids = lru_cache(_REMEMBERED)(self._encode_opening)
+        self._reply_ids = lru_cache(_REMEMBERED)(self._encode_reply)
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """The ids that end an assistant turn: the template's end of turn first, then the tokenizer's end of text."""
+        eos = self._tokenizer.eos_token_id
+        return (self._end_of_turn,) if eos in (None, self._end_of_turn) else (self._end_of_turn, int(eos))
+
+    def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
+        """The ids of the opening messages, ending with the generation prompt.
+
+        A template's default system message (Qwen2.5 has one) is added here, once, if `messages` brings none.
+        """
+        return list(self._opening_ids(tuple((message["role"], message["content"]) for message in messages)))
+
+    def continuation_ids(self, observation: str, *, closed: bool) -> list[int]:
+        """The ids between a sampled turn and the next one: end of turn, observation as user message, generation prompt.
+
+        `closed` says that the sampled turn ended with a stop token, so that the end of turn must not come twice.
+        """
+        ids = self._reply_ids(observation)
+        return list(ids[ids.index(self._end_of_turn) + 1 :] if closed else ids)
+
+    def turn_ids(self, text: str) -> list[int]:
+        """The ids of a written (not sampled) assistant turn with its end: what a demonstration trains on."""
+        return [*self._encode(self._inert(text)), self._end_of_turn]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of sampled ids, without special tokens."""
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """The template's text for `messages` and the generation prompt.
+
+        Special tokens spelt out in a message are made inert by a space, so that no observation can forge a turn.
+        """
+        safe = [{"role": message["role"], "content": self._inert(message["content"])} for message in messages]
+        return str(self._tokenizer.apply_chat_template(safe, tokenize=False, add_generation_prompt=True))
+
+    def _encode_opening(self, messages: tuple[tuple[_Role, str], ...]) -> tuple[int, ...]:
+        return tuple(self._encode(self.render([{"role": role, "content": content} for role, content in messages])))
+
+    def _encode_reply(self, observation: str) -> tuple[int, ...]:
+        return tuple(self._encode(self._continuation(observation)))
+
+    def _continuation(self, observation: str) -> str:
+        return self.render(_conversation(_USER, _TURN, observation)).partition(_TURN)[2]
+
+    def _inert(self, text: str) -> str:
+        return self._special.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+    def _find_end_of_turn(self) -> int:
+        for token in self._encode(self._continuation(_NEXT_USER).partition(_NEXT_USER)[0]):
+            if token in self._special_ids:
+                return token
+        raise ChatTemplateError(
+            f"{self._tokenizer.name_or_path}: the chat template ends assistant turns with no special token"
+        )
+
+
+def _conversation(*contents: str) -> list[Message]:
+    """User and assistant messages in turn, the user first."""
+    return [
+        {"role": "assistant", "content": content} if index % 2 else {"role": "user", "content": content}
+        for index, content in enumerate(contents)
+    ]
+
+
+def _require_additive(chat: ChatFormat) -> None:
+    """Two turns more must leave the text so far as it was, and be separated like the turns before."""
+    name = chat._tokenizer.name_or_path
+    if not chat._tokenizer.chat_template:
+        raise ChatTemplateError(f"{name}: the tokenizer has no chat template; use an instruction-tuned model")
+    opening = chat.render(_conversation(_USER))
+    one = chat.render(_conversation(_USER, _TURN, _NEXT_USER))
+    two = chat.render(_conversation(_USER, _TURN, _NEXT_USER, _NEXT_TURN, _LAST_USER))
+    between = one.removeprefix(opening + _TURN)
+    if between == one or _NEXT_USER not in between:
+        raise ChatTemplateError(f"{name}: the chat template is not additive: an answer changes the text before it")
+    if two != one + _NEXT_TURN + between.replace(_NEXT_USER, _LAST_USER):
+        raise ChatTemplateError(f"{name}: the chat template is not additive: a later turn rewrites earlier ones")

@@ -1,0 +1,77 @@
+"""A base model that is built without weights, and filled after it was sharded: no process ever holds all of it.
+
+What transformers' own loader does to names and shapes of some architectures on the way is not done here: the files must
+hold the tensors under the names that the model has, as those of the Qwen2 and Llama families do.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.policies.loading import freeze_base, is_lora, opened, read_tensor, require, untied_tensors
+from tasks.core.records.files import ArtifactError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+def empty_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
+    """As `load_base_model`, with parameters on the meta device; buffers (rotary frequencies) have their values."""
+    from accelerate import init_empty_weights
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    require(folder / "config.json")
+    sizes = AutoConfig.from_pretrained(folder, local_files_only=True)
+    with init_empty_weights(include_buffers=False):
+        model = AutoModelForCausalLM.from_config(sizes, dtype=getattr(torch, config.dtype))  # type: ignore[no-untyped-call]
+    model.tie_weights()
+    return freeze_base(model, config)
+
+
+def allocate(policy: nn.Module, device: torch.device) -> None:
+    """Give the parameters of an empty policy (sharded: this process's parts) memory on `device`, and no values yet."""
+    held = {name: buffer.clone() for name, buffer in policy.named_buffers()}
+    policy.to_empty(device=device)
+    for name, buffer in policy.named_buffers():
+        buffer.copy_(held[name])
+    model: Any = policy.get_base_model() if is_lora(policy) else policy  # type: ignore[operator]
+    model.tie_weights()
+
+
+def fill_base(policy: nn.Module, folder: Path, *, quiet: bool = False) -> None:
+    """Read the base model's weights, of a sharded policy this process's parts. Raises ArtifactError naming a tensor."""
+    left = _base_tensors(policy)
+    with tqdm(total=len(left), desc="base model", unit="tensor", leave=False, disable=quiet) as bar:
+        for path in sorted(folder.glob("*.safetensors")):
+            bar.update(_fill_from(path, left))
+    if left:
+        raise ArtifactError(
+            f"{folder}: no file holds tensor {min(left)} under this name, so the ranks cannot read their parts of it; "
+            "update.distributed.sharding: replicated loads the model whole, on every rank"
+        )
+
+
+@torch.no_grad()
+def _fill_from(path: Path, left: dict[str, Tensor]) -> int:
+    """Take those of `left` out that the file holds, and fill them; how many these were."""
+    with opened(path) as file:
+        names = sorted(left.keys() & file.keys())
+        for name in names:
+            tensor, shape = left.pop(name), file.get_slice(name).get_shape()
+            if shape != list(tensor.shape):
+                raise ArtifactError(f"{path}: tensor {name} has shape {shape}, not {list(tensor.shape)}")
+            tensor.copy_(read_tensor(file, name, tensor))
+    return len(names)
+
+
+def _base_tensors(policy: nn.Module) -> dict[str, Tensor]:
+    """What the base model's files hold, by the names there: all but the adapter."""
+    return {
+        name.removeprefix("base_model.model.").replace(".base_layer.", "."): tensor
+        for name, tensor in untied_tensors(policy).items()
+        if ".lora_" not in name
+    }

@@ -1,0 +1,244 @@
+"""Loading and saving what the policy is made of: tokenizer, frozen base model, trainable part, checkpoint folder.
+
+A checkpoint folder is a peft adapter (`adapter_config.json`, `adapter_model.safetensors`) or, when all parameters are
+trained, a model (`config.json`, `model.safetensors`): vLLM and transformers read both. It is not the optimizer's state,
+which belongs to policy_update.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from tasks.core.config.policy import LoraSettings, PolicyConfig
+from tasks.core.records.files import ArtifactError, digest, read_json, write_json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
+FULL_WEIGHTS = "model.safetensors"
+_ADAPTER_NAME = "default"
+
+
+def load_tokenizer(folder: Path) -> "PreTrainedTokenizerFast":
+    """The tokenizer with its chat template. Raises ArtifactError when the folder holds none."""
+    from transformers import AutoTokenizer
+
+    require(folder / "tokenizer_config.json")
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True)  # type: ignore[return-value]
+
+
+def load_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
+    """The frozen base model in evaluation mode, in `config.dtype` on `config.device`. Raises ArtifactError.
+
+    Sets the number of torch's threads for the process, so that every stage on a CPU computes alike.
+    """
+    from transformers import AutoModelForCausalLM
+
+    require(folder / "config.json")
+    dtype: torch.dtype = getattr(torch, config.dtype)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
+    except (OSError, SafetensorError) as error:
+        raise ArtifactError(f"{folder}: not a base model ({error}); delete it and run `dvc repro`") from None
+    return freeze_base(model, config).to(device(config))  # type: ignore[arg-type, no-any-return]
+
+
+def freeze_base(model: "PreTrainedModel", config: PolicyConfig) -> "PreTrainedModel":
+    """Neither gradients nor dropout; and the process's number of threads, if `config` computes on a CPU."""
+    if config.cpu_threads is not None and device(config).type == "cpu":
+        torch.set_num_threads(config.cpu_threads)
+    model.requires_grad_(False)
+    model.train(False)
+    return model
+
+
+def device(config: PolicyConfig) -> torch.device:
+    """The torch device that `config.device` names; `auto` is CUDA if there is any, else CPU."""
+    if config.device != "auto":
+        return torch.device(config.device)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def trainable_policy(model: nn.Module, config: PolicyConfig, checkpoint: Path | None, seed: int) -> nn.Module:
+    """`model` with its trainable part added: a peft model with LoRA layers, or all of its own parameters.
+
+    The weights are those of `checkpoint`; None: LoRA as in its paper (A uniform from `seed`, B zero, so the policy
+    equals the base), or the base's own. `model` itself is changed. Passing the returned model again with a checkpoint
+    (a warm process) leaves it exactly as a fresh one would be. The adapter is float32 whatever the base's dtype (LOOP).
+    The model stays in evaluation mode: dropout would make the first importance weights differ from 1.
+    Raises ValueError, naming tensor or setting, when the checkpoint does not fit, and ArtifactError when it is damaged.
+    """
+    policy = with_trained_part(model, config)
+    if is_lora(policy):
+        _initialise_lora(policy, seed)
+    if checkpoint is not None:
+        load_weights(policy, checkpoint)
+    return policy
+
+
+def with_trained_part(model: nn.Module, config: PolicyConfig) -> nn.Module:
+    """`model` with what `config` trains marked as such; LoRA's matrices are added without values, where W lies."""
+    return model.requires_grad_(True) if config.trained == "full" else _with_lora(model, config.lora)
+
+
+def load_weights(policy: nn.Module, checkpoint: Path) -> None:
+    """Copy a checkpoint's weights into `policy`, all or none. Raises ValueError (does not fit) or ArtifactError.
+
+    Of a sharded policy every process reads its own part.
+    """
+    if is_lora(policy):
+        _require_equal_settings(policy, checkpoint / ADAPTER_CONFIG)
+    path, expected = weights_file(checkpoint), trained_tensors(policy)
+    with opened(path) as file, torch.no_grad():
+        _require_fit({name: file.get_slice(name).get_shape() for name in file.keys()}, expected, path)  # noqa: SIM118
+        for name, tensor in expected.items():
+            tensor.copy_(read_tensor(file, name, tensor))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """A safetensors file to read single tensors from. Raises ArtifactError when it is missing or damaged."""
+    try:
+        with safe_open(require(path), framework="pt") as file:
+            yield file
+    except SafetensorError as error:
+        raise ArtifactError(f"{path}: damaged safetensors ({error}); delete it and run `dvc repro`") from None
+
+
+def read_tensor(file: Any, name: str, like: Tensor) -> Tensor:
+    """What `like` holds of a tensor of an `opened` file: all, or this process's part. Typed and laid out alike."""
+    if not hasattr(like, "full_tensor"):
+        return file.get_tensor(name).to(like.device, like.dtype)  # type: ignore[no-any-return]
+    from torch.distributed.tensor import DTensor
+
+    layout: Any = like
+    (chunk,) = layout.__create_chunk_list__()
+    places = zip(chunk.offsets, chunk.sizes, strict=True)
+    part = file.get_slice(name)[tuple(slice(offset, offset + size) for offset, size in places)]
+    part = part.to(like.device, like.dtype)
+    return DTensor.from_local(
+        part, layout.device_mesh, layout.placements, shape=like.shape, stride=like.stride(), run_check=False
+    )
+
+
+def save_policy(policy: nn.Module, folder: Path, weights: dict[str, Tensor] | None = None) -> None:
+    """Write the checkpoint of `policy` into `folder` (made if missing). Same weights, same bytes.
+
+    `weights`: its trained tensors where they lie elsewhere (gathered from several processes).
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    found = trained_tensors(policy) if weights is None else weights
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in found.items()}
+    if is_lora(policy):
+        write_json(folder / ADAPTER_CONFIG, _adapter_settings(policy))
+    else:
+        write_json(folder / "config.json", json.loads(policy.config.to_json_string()))  # type: ignore[operator, union-attr]
+    name = ADAPTER_WEIGHTS if is_lora(policy) else FULL_WEIGHTS
+    save_file(tensors, folder / name, metadata={"format": "pt"})
+
+
+def weights_file(folder: Path) -> Path:
+    """The safetensors file of a checkpoint folder, of either kind."""
+    adapter = folder / ADAPTER_WEIGHTS
+    return adapter if adapter.exists() or (folder / ADAPTER_CONFIG).exists() else folder / FULL_WEIGHTS
+
+
+def policy_digest(folder: Path) -> str:
+    """SHA-256 of the weights file of a checkpoint. Raises ArtifactError when there is none."""
+    return digest(require(weights_file(folder)))
+
+
+def trained_tensors(policy: nn.Module) -> dict[str, Tensor]:
+    """The tensors that a checkpoint holds, by their names in its file (tied ones once); views, not copies."""
+    infix = f".{_ADAPTER_NAME}."
+    if is_lora(policy):
+        return {name.replace(infix, "."): weight for name, weight in policy.named_parameters() if ".lora_" in name}
+    return untied_tensors(policy)
+
+
+def untied_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """All parameters and saved buffers; a tied one under the first of its names only."""
+    seen: set[int] = set()
+    state = model.state_dict(keep_vars=True)
+    return {name: tensor for name, tensor in state.items() if id(tensor) not in seen and not seen.add(id(tensor))}  # type: ignore[func-returns-value]
+
+
+def is_lora(policy: nn.Module) -> bool:
+    """Whether `policy` is a base model with an adapter."""
+    return hasattr(policy, "peft_config")
+
+
+def _with_lora(model: nn.Module, settings: LoraSettings) -> nn.Module:
+    from peft import LoraConfig, get_peft_model
+
+    if is_lora(model):
+        return model
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        target_modules=sorted(settings.targets),
+        lora_dropout=0.0,
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
+    return get_peft_model(model, config, adapter_name=_ADAPTER_NAME, low_cpu_mem_usage=_is_empty(model))  # type: ignore[arg-type]
+
+
+def _is_empty(model: nn.Module) -> bool:
+    return next(model.parameters()).is_meta
+
+
+def _initialise_lora(policy: nn.Module, seed: int) -> None:
+    """Drawn on the CPU from a generator of its own, so that neither device nor call order changes the weights."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in trained_tensors(policy).items():
+            drawn = torch.zeros(weight.shape)
+            if ".lora_A." in name:
+                nn.init.kaiming_uniform_(drawn, a=math.sqrt(5), generator=generator)
+            weight.copy_(drawn)
+
+
+def _adapter_settings(policy: nn.Module) -> dict[str, Any]:
+    """peft's own description of the adapter, without what depends on hash order or on the machine's paths."""
+    settings: dict[str, Any] = policy.peft_config[_ADAPTER_NAME].to_dict()  # type: ignore[index, operator, union-attr]
+    plain = {key: sorted(value) if isinstance(value, set) else value for key, value in settings.items()}
+    plain.update(base_model_name_or_path=None, inference_mode=True)
+    return json.loads(json.dumps(plain))  # type: ignore[no-any-return]
+
+
+def _require_equal_settings(policy: nn.Module, path: Path) -> None:
+    """Rank and targets show in the tensors, alpha does not: a wrong one would silently scale the adapter."""
+    found, expected = read_json(path), _adapter_settings(policy)
+    for key in ("lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "peft_type"):
+        if found.get(key, expected[key]) != expected[key]:
+            raise ValueError(f"{path}: {key} is {found[key]}, but the policy in use has {expected[key]}")
+
+
+def _require_fit(found: dict[str, list[int]], expected: dict[str, Tensor], path: Path) -> None:
+    for name, tensor in expected.items():
+        if name not in found:
+            raise ValueError(f"{path}: does not fit the base model: tensor {name} is missing")
+        if found[name] != list(tensor.shape):
+            shapes = f"{found[name]}, the policy in use needs {list(tensor.shape)}"
+            raise ValueError(f"{path}: does not fit the base model: tensor {name} has shape {shapes}")
+    for name in found:
+        if name not in expected:
+            raise ValueError(f"{path}: does not fit the base model: no place for tensor {name}")
+
+
+def require(path: Path) -> Path:
+    """`path`, if there is such a file. Raises ArtifactError."""
+    if not path.exists():
+        raise ArtifactError(f"{path}: missing; run the stage that writes it (`dvc repro`)")
+    return path

@@ -1,0 +1,158 @@
+"""The recipe of the embedded policy: `python -m tasks.core.policies.recipe FOLDER` trains it from nothing.
+
+It plays the part of the instruct model that a full-size run downloads: it knows the agent's way of working from perfect
+demonstrations, and the habits that reinforcement learning is to break from imperfect ones.
+"""
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+from shutil import copytree
+from typing import TYPE_CHECKING
+
+import torch
+from tqdm import tqdm
+
+from tasks.core.policies.architecture import TinyQwen2, new_model
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.digests import write_digests
+from tasks.core.policies.supervised import Example, Phase, SupervisedSettings, encode_example, train
+from tasks.core.policies.tokenizer import build_tokenizer
+from tasks.core.config.section import Section
+from tasks.core.records.files import replacing
+from tasks.core.interfaces.world import Message
+from tasks.core.worlds.pocketworld.demonstrations import demonstrations
+from tasks.core.worlds.pocketworld.episode import SYSTEM_PROMPT
+from tasks.core.worlds.pocketworld.vocabulary import vocabulary
+
+if TYPE_CHECKING:
+    from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
+
+OPENING = 2
+"""Messages before the first demonstrated turn: system and user."""
+
+PHRASES = (
+    "system\n",
+    "user\n",
+    "assistant\n",
+    SYSTEM_PROMPT,
+    "```python\n",
+    ".\n```python\n",
+    "\n```",
+    ")\n```",
+    '")\n```',
+    "]\n```",
+    '"]\n```',
+    "print(apis.api_docs.show_api_doc(app=",
+    "apis.supervisor.passwords()[",
+    "apis.supervisor.complete_task(",
+    ".login(password=",
+    "login(password)\n",
+    "for x in ",
+    " for x in ",
+    '(id=x["id"]',
+    "lambda x: x[",
+    "x[",
+    "apis.",
+    "answer=",
+    '="',
+    '="dummy"',
+    '")',
+    '")\n',
+    '"]',
+    '"])',
+    '"])\n',
+    "])",
+    '")]',
+    '["',
+    "()",
+    ": id, ",
+    "(id)",
+    "(id)\n",
+    "(id, ",
+    "?)",
+    "?, ",
+    ", ",
+    ": ",
+    " -> [",
+    "]\n",
+    ")\n",
+    "Execution successful.",
+    "Execution failed. ",
+    "Execution failed. ApiError: ",
+    " with ",
+    " and ",
+    " the ",
+    "the ",
+    " every ",
+    " to ",
+    " in ",
+    " a ",
+    " an ",
+    " of ",
+    " takes ",
+    " has no API ",
+)
+"""Code and messages that every episode repeats, as one token each: shorter episodes, and the choices stand out."""
+
+
+class Recipe(Section):
+    """All that the weights depend on, beside the code and the world."""
+
+    seed: int = 0
+    sizes: TinyQwen2 = TinyQwen2()
+    supervised: SupervisedSettings = SupervisedSettings()
+    perfect_demonstrations: int = 10_000
+    perfect_steps: int = 600
+    imperfect_demonstrations: int = 4_000
+    imperfect_steps: int = 200
+    learning_rate: float = 4e-3
+    """Of the perfect phase; the imperfect one begins at half of it."""
+
+
+def make_policy(recipe: Recipe) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
+    """Train the embedded policy. Deterministic on one CPU thread."""
+    tokenizer = build_tokenizer([*vocabulary(), *PHRASES], recipe.sizes.context_length)
+    chat = ChatFormat(tokenizer)
+    model = new_model(recipe.sizes, len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, recipe.seed)
+    perfect = _examples(chat, demonstrations(recipe.seed, recipe.perfect_demonstrations, imperfect=False))
+    imperfect = _examples(chat, demonstrations(recipe.seed, recipe.imperfect_demonstrations, imperfect=True))
+    phases = (
+        Phase("perfect", perfect, recipe.perfect_steps, recipe.learning_rate),
+        Phase("imperfect", imperfect, recipe.imperfect_steps, recipe.learning_rate / 2),
+    )
+    train(model, phases, recipe.supervised, recipe.seed)
+    return model, tokenizer
+
+
+def save(model: "Qwen2ForCausalLM", tokenizer: "Qwen2Tokenizer", folder: Path) -> None:
+    """Write model, tokenizer and digests into `folder`, as transformers and vLLM read them; other files there stay."""
+    with replacing(folder) as temporary:
+        if folder.is_dir():
+            copytree(folder, temporary)
+        model.save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+        write_digests(temporary)
+
+
+def _examples(chat: ChatFormat, conversations: Iterable[list[Message]]) -> list[Example]:
+    examples = []
+    for messages in tqdm(conversations, unit="episode", desc="demonstrations"):
+        texts = [message["content"] for message in messages[OPENING:]] + [""]
+        turns = list(zip(texts[::2], texts[1::2], strict=False))
+        examples.append(encode_example(chat, messages[:OPENING], turns))
+    return examples
+
+
+def main() -> None:
+    """Train and save; see the module's docstring."""
+    parser = argparse.ArgumentParser(description="Train the embedded policy.")
+    parser.add_argument("folder", type=Path, help="where model and tokenizer go")
+    parser.add_argument("--seed", type=int, default=Recipe().seed)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    save(*make_policy(Recipe(seed=arguments.seed)), arguments.folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""Supervised training on demonstrations: cross-entropy on exactly the tokens that the policy would have sampled."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.config.section import Section
+from tasks.core.interfaces.world import Message
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_IGNORED = -100
+
+
+@dataclass(frozen=True)
+class Example:
+    """One demonstrated episode as the agent loop would have recorded it."""
+
+    token_ids: tuple[int, ...]
+    policy_mask: tuple[bool, ...]
+    """True for the tokens of the assistant's turns, stop tokens included."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of training on one kind of examples."""
+
+    name: str
+    examples: Sequence[Example]
+    steps: int
+    learning_rate: float
+    """At the phase's start; it falls linearly to a tenth."""
+
+
+class SupervisedSettings(Section):
+    """AdamW and batching."""
+
+    tokens_per_step: int = 4096
+    tokens_per_forward: int = 4096
+    """Positions of one padded forward pass."""
+    betas: tuple[float, float] = (0.9, 0.98)
+    weight_decay: float = 0.01
+    max_grad_norm: float = 1.0
+    warmup_steps: int = 30
+
+
+def encode_example(chat: ChatFormat, opening: Sequence[Message], turns: Sequence[tuple[str, str]]) -> Example:
+    """The token stream of an episode: `turns` holds each assistant text and the observation that followed it.
+
+    The last observation is left out: the agent loop feeds it to nobody.
+    """
+    token_ids = chat.prompt_ids(opening)
+    mask = [False] * len(token_ids)
+    for index, (text, observation) in enumerate(turns):
+        sampled = chat.turn_ids(text)
+        answer = chat.continuation_ids(observation, closed=True) if index < len(turns) - 1 else []
+        token_ids += sampled + answer
+        mask += [True] * len(sampled) + [False] * len(answer)
+    return Example(tuple(token_ids), tuple(mask))
+
+
+def train(model: "PreTrainedModel", phases: Sequence[Phase], settings: SupervisedSettings, seed: int) -> list[float]:
+    """Train all parameters of `model` in place and return the loss of every step (nats per policy token).
+
+    Deterministic on one CPU thread. Raises ValueError for a phase without examples.
+    """
+    optimizer = torch.optim.AdamW(model.parameters(), betas=settings.betas, weight_decay=settings.weight_decay)
+    losses: list[float] = []
+    model.train()
+    with tqdm(total=sum(phase.steps for phase in phases), unit="step", desc="supervised training") as bar:
+        for phase in phases:
+            batches = step_batches(phase.examples, settings.tokens_per_step, Random(f"{seed} {phase.name}"))
+            for step in range(phase.steps):
+                rate = phase.learning_rate * (1 - 0.9 * step / phase.steps)
+                rate *= min(1.0, (len(losses) + 1) / settings.warmup_steps)
+                losses.append(_step(model, optimizer, next(batches), rate, settings))
+                bar.set_postfix(phase=phase.name, loss=f"{losses[-1]:.3f}", refresh=False)
+                bar.update()
+    model.train(False)
+    return losses
+
+
+def step_batches(examples: Sequence[Example], tokens: int, random: Random) -> Iterator[list[Example]]:
+    """Endless batches of at least `tokens` tokens: every example once, in random order, then again in another."""
+    if not examples:
+        raise ValueError("no examples to train on")
+    batch: list[Example] = []
+    while True:
+        for example in random.sample(examples, len(examples)):
+            batch.append(example)
+            if sum(len(kept.token_ids) for kept in batch) >= tokens:
+                yield batch
+                batch = []
+
+
+def padded(batch: Sequence[Example], tokens_per_forward: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Right-padded (ids, targets), both int64 [B, L], of examples sorted by length, `B * L <= tokens_per_forward`.
+
+    targets[b, t] is the id that the model must predict at position t, or -100 where none was the policy's. No attention
+    mask is needed: attention is causal and padding comes last.
+    """
+    rows: list[Example] = []
+    for example in sorted(batch, key=lambda example: len(example.token_ids)):
+        if rows and (len(rows) + 1) * len(example.token_ids) > tokens_per_forward:
+            yield _stack(rows)
+            rows = []
+        rows.append(example)
+    yield _stack(rows)
+
+
+def _stack(rows: Sequence[Example]) -> tuple[Tensor, Tensor]:
+    shape = (len(rows), max(len(row.token_ids) for row in rows))
+    ids, targets = torch.zeros(shape, dtype=torch.long), torch.full(shape, _IGNORED)
+    for index, row in enumerate(rows):
+        own, mask = torch.tensor(row.token_ids), torch.tensor(row.policy_mask)
+        ids[index, : len(own)] = own
+        targets[index, : len(own) - 1] = torch.where(mask[1:], own[1:], _IGNORED)
+    return ids, targets
+
+
+def _step(
+    model: "PreTrainedModel",
+    optimizer: torch.optim.Optimizer,
+    batch: Sequence[Example],
+    learning_rate: float,
+    settings: SupervisedSettings,
+) -> float:
+    policy_tokens = sum(sum(example.policy_mask) for example in batch)
+    total = 0.0
+    for ids, targets in padded(batch, settings.tokens_per_forward):
+        loss = _summed_loss(model, ids, targets) / policy_tokens
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += loss.item()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return total
+
+
+def _summed_loss(model: "PreTrainedModel", ids: Tensor, targets: Tensor) -> Tensor:
+    """Sum of the cross-entropies in nats; the head sees only the positions that have a target."""
+    hidden: Tensor = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+    chosen = targets != _IGNORED
+    logits: Tensor = model.lm_head(hidden[chosen])
+    return torch.nn.functional.cross_entropy(logits, targets[chosen], reduction="sum")

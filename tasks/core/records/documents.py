@@ -1,0 +1,268 @@
+"""The JSON artifacts: one typed model each, validated when it is written and when it is read.
+
+All shares are in [0, 1] and all TGC and SGC figures (and their standard errors) in percent. A figure that is undefined
+(a standard error from one scenario, the KL of an update that trained on nothing) is null, never NaN.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+
+from tasks.core.records.files import ArtifactError, read_json, write_json
+
+Count = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Percent = Annotated[float, Field(ge=0, le=100)]
+Positive = Annotated[float, Field(ge=0)]
+IterationKey = Annotated[str, Field(pattern=r"^i\d{3}$")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Document(BaseModel):
+    """A JSON artifact. Strict about names and types; a misspelt or missing field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class OpenDocument(Document):
+    """A document whose writer may add figures of its own (any JSON value) to the required ones."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, JsonValue] = Field(init=False)
+
+    @model_validator(mode="after")
+    def _added_figures_are_finite(self) -> "OpenDocument":
+        for name, value in (self.model_extra or {}).items():
+            try:
+                json.dumps(value, allow_nan=False)
+            except ValueError:
+                raise ValueError(f"{name}: NaN and infinity are not JSON") from None
+        return self
+
+
+class EngineMismatch(Document):
+    """|engine log-prob - learner log-prob| over the policy tokens of one iteration."""
+
+    mean: Positive
+    max: Positive
+    share_over_1e2: Share
+    """Share of policy tokens whose difference is over 1e-2."""
+
+
+class Preflight(Document):
+    """preflight.json: what was tried before the first rollout, and fits. Nothing measured: collection waits on it."""
+
+    positions: Count
+    """Of one forward and backward pass; 0 when the run trains nothing."""
+    rollouts: Count
+    ranks: Count
+
+
+class Timings(OpenDocument):
+    """timings.json: the wall-clock figures of one collection."""
+
+    wall_s: Positive
+    generated_tokens: Count
+    tokens_per_s: Positive
+
+
+class AdvantageSummary(OpenDocument):
+    """advantages.json: what one iteration's rollouts looked like, and how many of them train."""
+
+    mean_return: Share
+    group_return_std: Positive
+    """Mean over the tasks of the standard deviation of the returns within one task's rollouts."""
+    rollouts: Count
+    finished_rollouts: Count
+    kept_rollouts: Count
+    end_reasons: dict[str, Count]
+    """Rollouts by `end_reason`."""
+    note: str | None = None
+    """What a person should know, say that every advantage was zero."""
+
+
+class Metrics(OpenDocument):
+    """metrics.json: one policy update. The figures of the update are null when nothing trained (see `note`)."""
+
+    mean_return: Share
+    group_return_std: Positive
+    kept_rollouts: Count
+    entropy: float | None
+    """Mean over the policy tokens, in nats."""
+    kl: float | None
+    """Estimate of KL(policy before || policy after the update) at the last minibatch."""
+    grad_norm: Positive | None
+    """Mean over the optimizer steps, before clipping."""
+    clip_fraction: Share | None
+    engine_mismatch: EngineMismatch | None
+    tokens_per_s: Positive | None
+    """Tokens that the learner passed forward and backward per second of wall clock."""
+    note: str | None = None
+
+
+class DifficultyScore(Document):
+    """TGC on the tasks of one difficulty."""
+
+    tasks: Count
+    tgc: Percent
+    tgc_se: Positive | None
+
+
+class ApiUsage(Document):
+    """What turns behind an API used and cost; each counts once, also one that an earlier, failed attempt paid for."""
+
+    models: tuple[str, ...]
+    """As the server named them."""
+    answers: Count
+    retries: Count
+    """Requests beyond one per answer."""
+    prompt_tokens: Count
+    cached_tokens: Count
+    """Those of the prompt tokens that the server had cached."""
+    answer_tokens: Count
+    """Sampled ones, hidden reasoning included."""
+    cost_usd: Positive
+    """At the prices that params.yaml held when it was played."""
+
+
+def total_usage(parts: Iterable[ApiUsage | None]) -> ApiUsage | None:
+    """The sum of what was paid for; None when nothing was."""
+    paid = [part for part in parts if part is not None]
+    if not paid:
+        return None
+    counts = ("answers", "retries", "prompt_tokens", "cached_tokens", "answer_tokens", "cost_usd")
+    sums = {name: sum(getattr(part, name) for part in paid) for name in counts}
+    return ApiUsage(models=tuple(sorted({model for part in paid for model in part.models})), **sums)
+
+
+class Evaluation(Document):
+    """evaluation.json: the policy after one iteration, on dev."""
+
+    iteration: IterationKey
+    adapter_digest: Digest
+    tgc: Percent
+    sgc: Percent
+    tgc_se: Positive | None
+    sgc_se: Positive | None
+    mean_return: Share
+    tasks: Count
+    scenarios: Count
+    seeds: tuple[int, ...]
+    """One per evaluation run; the same at every iteration."""
+    per_difficulty: dict[str, DifficultyScore]
+    void_rollouts: Count
+    """Rollouts that the world broke; they count as failures."""
+    usage: ApiUsage | None = None
+    """Of an engine that is paid for."""
+
+
+class Candidate(Document):
+    """One evaluated policy, as the selection saw it."""
+
+    iteration: IterationKey
+    dev_tgc: Percent
+    dev_sgc: Percent
+    adapter_digest: Digest
+
+
+class Selection(Candidate):
+    """selection.json: the policy that won on dev, and all that stood for election."""
+
+    candidates: tuple[Candidate, ...] = Field(min_length=1)
+
+
+class Behaviour(Document):
+    """How a policy acts (the behaviour table of the LOOP paper). Null where there is nothing to divide by."""
+
+    rollouts: Count
+    turns_per_rollout: Positive | None
+    multi_cell_turns: Share | None
+    """Turns with more than one code block / turns."""
+    doc_lookups: Positive | None
+    """Calls of show_api_doc per rollout."""
+    assumptions: Positive | None
+    """The words assume, assumed and assuming in the agent's text, per rollout."""
+    dummies: Positive | None
+    """The word dummy in the agent's text, per rollout."""
+    give_up_rate: Share | None
+    """(failed - recovered) / failed endpoints."""
+    execution_errors: Share | None
+    """Turns whose code failed / turns."""
+    diversity: Share | None
+    """Share of distinct API-call sequences among the successes of one task, over the tasks with at least two."""
+
+
+class BehaviourChange(Document):
+    """The base policy beside the selected one."""
+
+    base: Behaviour
+    selected: Behaviour
+
+
+class DifficultyScores(DifficultyScore):
+    """TGC on the tasks of one difficulty, selected policy and base."""
+
+    base_tgc: Percent
+    base_tgc_se: Positive | None
+
+
+class Scores(Document):
+    """scores/<split>.json: the selected policy beside the base, played with the same seeds.
+
+    Every standard error is clustered by scenario; a gain is selected minus base, its standard error that of the paired
+    difference.
+    """
+
+    split: str
+    iteration: IterationKey
+    adapter_digest: Digest
+    tgc: Percent
+    sgc: Percent
+    tgc_se: Positive | None
+    sgc_se: Positive | None
+    base_tgc: Percent
+    base_sgc: Percent
+    base_tgc_se: Positive | None
+    base_sgc_se: Positive | None
+    tgc_gain: float
+    tgc_gain_se: Positive | None
+    sgc_gain: float
+    sgc_gain_se: Positive | None
+    mean_return: Share
+    base_mean_return: Share
+    tasks: Count
+    scenarios: Count
+    seeds: tuple[int, ...]
+    """One per evaluation run, shared by both policies."""
+    per_difficulty: dict[str, DifficultyScores]
+    behaviour: BehaviourChange
+    void_rollouts: Count
+    """Rollouts of either policy that the world broke; they count as failures."""
+    usage: ApiUsage | None = None
+    """Of an engine that is paid for."""
+
+
+D = TypeVar("D", bound=Document)
+
+
+def write_document(path: Path, document: Document) -> None:
+    """Write a document atomically as sorted, indented JSON. Raises ArtifactError naming file and field."""
+    content = document.model_dump(mode="json")
+    _validated(path, type(document), content)
+    write_json(path, content)
+
+
+def read_document(path: Path, kind: type[D]) -> D:
+    """Read and validate. Raises ArtifactError naming file, field and rule, or what to do when the file is missing."""
+    return _validated(path, kind, read_json(path))
+
+
+def _validated(path: Path, kind: type[D], content: dict[str, JsonValue]) -> D:
+    try:
+        return kind.model_validate_json(json.dumps(content))
+    except ValidationError as error:
+        lines = [f"{path}: {'.'.join(map(str, item['loc'])) or '(document)'}: {item['msg']}" for item in error.errors()]
+        raise ArtifactError("\n".join(lines)) from None

@@ -1,0 +1,142 @@
+"""Rules that tie the columns of a row, the tokens of a list or the rows of a table together.
+
+What a column alone must be (type, range, allowed values) is pandera's part: see `schemas.checks`. Every rule here is a
+vectorised function over flattened lists that returns the first row that breaks it, or None.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.core.records.schemas import TOKEN_COLUMNS, key_columns
+
+ROUNDING = 1e-5
+"""A log-prob may exceed 0 by this much: float32 logits minus their float32 log-sum-exp."""
+
+Flat = npt.NDArray[Any]
+
+
+def broken_rules(table: pa.Table) -> Iterator[str]:
+    """Say which rules the table breaks: "row 3, column x: ..."; token rules stop at the first one broken.
+
+    The table's columns have the types of one of `schemas`; that is checked before.
+    """
+    nulls = list(_nulls(table))
+    yield from nulls
+    if nulls:
+        return
+    yield from _infinite_numbers(table)
+    yield from _repeated_rows(table)
+    if "weight" in table.column_names:
+        yield from _weights(table)
+    if "end_reason" in table.column_names:
+        yield from _returns(table)
+    if "token_ids" in table.column_names:
+        yield from _tokens(table)
+
+
+def _nulls(table: pa.Table) -> Iterator[str]:
+    for name in table.column_names:
+        row = _first_null(table[name].combine_chunks())
+        if row is not None:
+            yield f"row {row}, column {name}: null is not allowed"
+
+
+def _first_null(array: pa.Array) -> int | None:
+    """Row of the first null at any depth of lists and structs."""
+    if array.null_count:
+        return int(pc.index(pc.is_null(array), True).as_py())
+    if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+        item = _first_null(array.flatten())
+        return None if item is None else int(pc.list_parent_indices(array)[item].as_py())
+    children = array.flatten() if pa.types.is_struct(array.type) else []
+    rows = [row for row in map(_first_null, children) if row is not None]
+    return min(rows, default=None)
+
+
+def _infinite_numbers(table: pa.Table) -> Iterator[str]:
+    for field in table.schema:
+        if pa.types.is_floating(field.type):
+            values = table[field.name].to_numpy()
+            for row in np.flatnonzero(~np.isfinite(values))[:1]:
+                yield f"row {row}, column {field.name}: {values[row]} is not a finite number"
+
+
+def _repeated_rows(table: pa.Table) -> Iterator[str]:
+    """(task_id, rollout_index, ...) names a row, so it occurs once."""
+    columns = key_columns(table.schema)
+    seen: dict[tuple[object, ...], int] = {}
+    for row, key in enumerate(zip(*(table[name].to_pylist() for name in columns), strict=True)):
+        first = seen.setdefault(key, row)
+        if first != row:
+            yield f"row {row}: repeats ({', '.join(columns)}) = {key} of row {first}"
+            return
+
+
+def _weights(table: pa.Table) -> Iterator[str]:
+    total = float(np.sum(table["weight"].to_numpy()))
+    if table.num_rows and abs(total - 1) > 1e-9:
+        yield f"column weight: the weights sum to {total}, not to 1"
+
+
+def _returns(table: pa.Table) -> Iterator[str]:
+    """Only an episode that ended by itself has a return; a success has no failed test."""
+    completed = pc.equal(table["end_reason"], "completed").to_numpy()
+    unfinished = (table["reward"].to_numpy() != 0) & ~completed
+    tests_failed = pc.list_value_length(table["tests_failed"]).to_numpy() > 0
+    contradiction = table["success"].to_numpy() & (tests_failed | ~completed)
+    for row in np.flatnonzero(unfinished)[:1]:
+        yield f"row {row}, column reward: must be 0, the episode ended by {table['end_reason'][row]}"
+    for row in np.flatnonzero(contradiction)[:1]:
+        yield f"row {row}, column success: true, but the episode did not complete or a test failed"
+
+
+def _tokens(table: pa.Table) -> Iterator[str]:
+    lengths = {name: pc.list_value_length(table[name]).to_numpy() for name in TOKEN_COLUMNS}
+    expected = lengths["token_ids"]
+    for name, length in lengths.items():
+        for row in np.flatnonzero(length != expected)[:1]:
+            yield f"row {row}, column {name}: {length[row]} values for {expected[row]} token_ids"
+            return
+    ends = np.cumsum(expected)
+    for name, rule, position in _broken_tokens(table, ends):
+        row = int(np.searchsorted(ends, position, side="right"))
+        token = position - int(ends[row] - expected[row])
+        yield f"row {row}, column {name}, token {token}: {rule}"
+    if "advantage" in table.column_names:
+        yield from _rollouts_without_policy_tokens(table, ends - expected, ends)
+
+
+def _broken_tokens(table: pa.Table, ends: npt.NDArray[np.int64]) -> Iterator[tuple[str, str, int]]:
+    """(column, rule, flat position of the first token that breaks it)."""
+    ids, mask, turn, logprob = (_flat(table, name) for name in TOKEN_COLUMNS)
+    finite = np.isfinite(logprob)
+    rules = (
+        ("token_ids", "a token id is not negative", ids < 0),
+        ("turn_index", "turn_index is 0 or more exactly where policy_mask is true, else -1", (turn >= 0) != mask),
+        ("turn_index", "turn_index is 0 or more exactly where policy_mask is true, else -1", turn < -1),
+        ("engine_logprobs", "a log-prob is finite and at most 0", ~finite | (logprob > ROUNDING)),
+        ("engine_logprobs", "the log-prob of a token that was not sampled is 0", ~mask & (logprob != 0)),
+    )
+    for name, rule, broken in rules:
+        for position in np.flatnonzero(broken)[:1]:
+            yield name, rule, int(position)
+    policy = np.flatnonzero(mask)
+    rows = np.searchsorted(ends, policy, side="right")
+    falls = (np.diff(turn[policy]) < 0) & (np.diff(rows) == 0)
+    for index in np.flatnonzero(falls)[:1]:
+        yield "turn_index", "turn_index does not fall within a rollout", int(policy[index + 1])
+
+
+def _rollouts_without_policy_tokens(table: pa.Table, starts: Flat, ends: Flat) -> Iterator[str]:
+    before = np.concatenate([[0], np.cumsum(_flat(table, "policy_mask"))])
+    for row in np.flatnonzero(before[ends] == before[starts])[:1]:
+        yield f"row {row}, column policy_mask: a training rollout has at least one policy token"
+
+
+def _flat(table: pa.Table, name: str) -> Flat:
+    return table[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]

@@ -1,0 +1,123 @@
+"""The columns of every parquet artifact, as pyarrow schemas with pandera checks on top."""
+
+import pandera.pyarrow as pandera
+import pyarrow as pa
+
+from tasks.core.interfaces.world import SPLITS
+
+END_REASONS = (
+    "completed",  # the agent ended the episode itself
+    "turn_limit",
+    "context_limit",
+    "execution_timeout",  # the agent's code had to be killed
+    "world_fault",  # the world broke; void, not the policy's fault
+    "cut_by_early_stop",  # collection ended before this rollout did; void
+)
+VOID_REASONS = ("world_fault", "cut_by_early_stop")
+
+TURN = pa.struct(
+    [
+        ("failed", pa.bool_()),
+        ("code_blocks", pa.int32()),
+        ("api_calls", pa.list_(pa.string())),
+        ("failed_api_calls", pa.list_(pa.string())),
+    ]
+)
+"""One played assistant turn, as the world reported it (see `Observation`)."""
+
+TASKS = pa.schema(
+    [
+        ("task_id", pa.string()),
+        ("scenario_id", pa.string()),
+        ("difficulty", pa.int32()),
+        ("weight", pa.float64()),  # probability of being drawn, sums to 1
+    ]
+)
+
+PLAYED_ROLLOUTS = pa.schema(
+    [
+        ("task_id", pa.string()),
+        ("scenario_id", pa.string()),
+        ("split", pa.string()),
+        ("difficulty", pa.int32()),
+        ("rollout_index", pa.int32()),  # 0 .. K-1 within the task
+        ("seed", pa.int64()),
+        ("token_ids", pa.large_list(pa.int32())),  # exactly what the engine saw and sampled
+        ("policy_mask", pa.large_list(pa.bool_())),  # True where the policy sampled the token
+        ("turn_index", pa.large_list(pa.int32())),  # 0-based assistant turn of a policy token, else -1
+        ("engine_logprobs", pa.large_list(pa.float32())),  # 0 where not sampled
+        ("reward", pa.float64()),  # the return R in [0, 1]; 0 unless the episode ended by itself
+        ("success", pa.bool_()),  # completed and every unit test passed
+        ("tests_passed", pa.list_(pa.string())),
+        ("tests_failed", pa.list_(pa.string())),
+        ("end_reason", pa.string()),
+        ("turns", pa.list_(TURN)),
+        ("world_retries", pa.int32()),
+        ("adapter_digest", pa.string()),
+        ("engine", pa.string()),
+        ("engine_version", pa.string()),
+    ]
+)
+"""What the agent loop knows of a rollout, whatever it was played for."""
+
+ROLLOUTS = PLAYED_ROLLOUTS.append(pa.field("staleness", pa.int32()))
+"""Training rollouts; `staleness`: updates between the policy that sampled and the one that learns from it."""
+
+TRAINING_BATCH = pa.schema(
+    [
+        ("task_id", pa.string()),
+        ("rollout_index", pa.int32()),
+        ("token_ids", pa.large_list(pa.int32())),
+        ("policy_mask", pa.large_list(pa.bool_())),
+        ("turn_index", pa.large_list(pa.int32())),
+        ("engine_logprobs", pa.large_list(pa.float32())),
+        ("reward", pa.float64()),
+        ("advantage", pa.float64()),
+    ]
+)
+
+SCORED_ROLLOUTS = PLAYED_ROLLOUTS.append(pa.field("policy", pa.string())).append(pa.field("evaluation_run", pa.int32()))
+"""Evaluation and score rollouts: which policy ("base", "selected" or an iteration key) and which of the runs."""
+
+OUTCOMES = pa.schema(
+    [
+        ("split", pa.string()),
+        ("policy", pa.string()),  # "base" or "selected"
+        ("evaluation_run", pa.int32()),
+        ("task_id", pa.string()),
+        ("scenario_id", pa.string()),
+        ("difficulty", pa.int32()),
+        ("success", pa.bool_()),
+    ]
+)
+"""What a model version keeps of the rollouts that it was scored on: enough for every test between versions."""
+
+_share = pandera.Check.in_range(0, 1)
+_CHECKS: dict[str, pandera.Check] = {
+    "reward": _share,
+    "weight": _share,
+    "difficulty": pandera.Check.in_range(1, 3),
+    "rollout_index": pandera.Check.ge(0),
+    "evaluation_run": pandera.Check.ge(0),
+    "world_retries": pandera.Check.ge(0),
+    "staleness": pandera.Check.ge(0),
+    "split": pandera.Check.isin(SPLITS),
+    "end_reason": pandera.Check.isin(END_REASONS),
+}
+TOKEN_COLUMNS = ("token_ids", "policy_mask", "turn_index", "engine_logprobs")
+"""Lists with one value per token; all of a row's are equally long."""
+_KEY = ("task_id", "rollout_index", "policy", "evaluation_run")
+
+
+def key_columns(schema: pa.Schema) -> list[str]:
+    """The columns that together name a row; no two rows have the same."""
+    return [name for name in _KEY if name in schema.names]
+
+
+def checks(schema: pa.Schema) -> pandera.DataFrameSchema:
+    """The pandera schema of a parquet artifact: exact columns and types, value ranges.
+
+    Nulls are left to `invariants`, which finds their row at any depth of a nested column.
+    """
+    columns = {field.name: pandera.Column(field.type, _CHECKS.get(field.name), nullable=True) for field in schema}
+    return pandera.DataFrameSchema(columns, strict=True)

@@ -1,0 +1,86 @@
+"""Typed parquet: every table is validated when it is written and when it is read."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pandera.errors
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tasks.core.records.files import ArtifactError, replacing
+from tasks.core.records.invariants import broken_rules
+from tasks.core.records.schemas import checks
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Write `rows` as parquet at `path` and return the table. Raises ArtifactError when a row breaks the schema."""
+    try:
+        table = pa.Table.from_pylist(rows, schema=schema)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise ArtifactError(f"{path}: {error}") from None
+    write_table(path, table, schema)
+    return table
+
+
+def write_table(path: Path, table: pa.Table, schema: pa.Schema) -> None:
+    """Validate and write atomically: zstd, same bytes for the same table."""
+    validate(table, schema, path)
+    with replacing(path) as temporary:
+        pq.write_table(
+            table, temporary, compression="zstd", use_dictionary=_dictionary_columns(schema), write_page_checksum=True
+        )
+
+
+def read_table(path: Path, schema: pa.Schema) -> pa.Table:
+    """Read and validate. Raises ArtifactError naming file, row and rule; what to do when it is missing or damaged."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            table = file.read()
+    except FileNotFoundError:
+        raise ArtifactError(f"{path}: missing; run the stage that writes it (`dvc repro`)") from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise ArtifactError(f"{path}: damaged parquet ({error}); delete it and run `dvc repro`") from None
+    validate(table, schema, path)
+    return table.select(schema.names)
+
+
+def validate(table: pa.Table, schema: pa.Schema, path: Path) -> None:
+    """Raise ArtifactError with up to five broken rules, each with its row where it has one."""
+    try:
+        checks(schema).validate(table, lazy=True)
+    except pandera.errors.SchemaErrors as error:
+        _refuse(path, _failures(error.failure_cases.to_pylist(), table))
+    _refuse(path, broken_rules(table))
+
+
+def _refuse(path: Path, broken: Iterable[str]) -> None:
+    lines = [f"{path}: {line}" for line in islice(broken, 5)]
+    if lines:
+        raise ArtifactError("\n".join(lines))
+
+
+def _failures(cases: list[dict[str, Any]], table: pa.Table) -> Iterator[str]:
+    """Pandera's failure cases in words. Their index counts failures, not rows, so a row is found by its value."""
+    rows: dict[tuple[str, ...], Iterator[int]] = {}
+    for case in cases:
+        column, value, rule = case["column"], case["failure_case"], case["check"]
+        if column is None:
+            yield f"{_TABLE_RULES.get(rule, rule)}: {value}"
+        elif case["check_number"] is None:
+            yield f"column {column}: {value} breaks {rule}"
+        else:
+            matches = rows.setdefault((column, rule, value), iter(_rows_with(table[column], value)))
+            yield f"row {next(matches, '?')}, column {column}: {value} breaks {rule}"
+
+
+def _rows_with(column: pa.ChunkedArray, text: str) -> list[int]:
+    return [row for row, found in enumerate(column.to_pylist()) if str(found) == text]
+
+
+def _dictionary_columns(schema: pa.Schema) -> list[str]:
+    return [field.name for field in schema if pa.types.is_string(field.type)]
+
+
+_TABLE_RULES = {"column_in_schema": "unknown column", "column_in_dataframe": "missing column"}

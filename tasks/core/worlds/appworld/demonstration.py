@@ -1,0 +1,31 @@
+"""How an authored task is solved: its oracle, cut into turns. Read by the trusted parent only."""
+
+import ast
+from pathlib import Path
+
+from tasks.core.records.files import ArtifactError
+from tasks.core.worlds.appworld.root import layout
+
+MOST_TURNS = 8
+"""Work turns of a demonstration, as in the paper's usual episode; the turn that completes the task comes on top."""
+
+
+def demonstration(root: Path, task_id: str) -> list[str]:
+    """The oracle's top-level statements as at most MOST_TURNS code blocks, then its completing statement as one more.
+
+    Raises ArtifactError when the task's oracle is missing or is no function `solution`.
+    """
+    path = layout.oracle(root, task_id)
+    try:
+        source = path.read_text(encoding="utf-8")
+        (solution,) = (
+            one for one in ast.parse(source).body if isinstance(one, ast.FunctionDef) and one.name == "solution"
+        )
+    except FileNotFoundError:
+        raise ArtifactError(f"{path}: missing; this root has no oracle for task {task_id}") from None
+    except (SyntaxError, ValueError):
+        raise ArtifactError(f"{path}: expected one function named solution") from None
+    *work, completion = [ast.unparse(statement) for statement in solution.body]
+    size = max(1, -(-len(work) // MOST_TURNS))
+    blocks = ["\n".join(work[begin : begin + size]) for begin in range(0, len(work), size)]
+    return [f"```python\n{block}\n```" for block in [*blocks, completion]]

@@ -1,0 +1,36 @@
+"""What goes into AppWorld's interpreter, and what its processes may know of this one's surroundings."""
+
+import os
+from pathlib import Path
+
+from tasks.core import environments
+from tasks.core.environments import ENVIRONMENTS, EnvironmentRecipe
+
+APPWORLD = EnvironmentRecipe(
+    name="appworld",
+    requirements=Path(__file__).with_name("requirements.txt"),
+    python=">=3.11,<3.13",
+    setup=("appworld.cli", "install"),
+    check="import appworld.environment, appworld.evaluator; appworld.apps.build_main_app()",
+    variables=(("APPWORLD_CACHE", "{folder}/cache"), ("APPWORLD_ROOT", "{folder}/cache")),
+)
+
+
+def python_executable(folder: Path = ENVIRONMENTS) -> Path:
+    """AppWorld's interpreter, made under `folder` on first use. Raises EnvironmentUnavailable."""
+    return environments.python_executable(folder, APPWORLD)
+
+
+def engine_variables(python: Path, root: Path) -> dict[str, str]:
+    """Environment variables for a process of AppWorld's interpreter that works on the data under `root`.
+
+    Without APPWORLD_CACHE the package writes into the home directory. Nothing else of the caller's environment
+    is passed on but what a process needs: agents' code may read it.
+    """
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH", "TMPDIR") if name in os.environ}
+    return kept | {
+        "APPWORLD_ROOT": str(root.resolve()),
+        "APPWORLD_CACHE": str(python.parent.parent / "cache"),
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }

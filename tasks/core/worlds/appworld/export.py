@@ -1,0 +1,124 @@
+"""Recorded episodes as the package's experiment outputs, and the package's own verdict on them.
+
+The outputs folder is an AppWorld root of its own (its data are links), so that the package's tools work on it as they
+are: `appworld evaluate NAME SPLIT --root FOLDER`, and those that pack an experiment for the leaderboard.
+"""
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from tasks.core.records.files import ArtifactError, read_json
+from tasks.core.worlds.appworld.environment import engine_variables
+from tasks.core.worlds.appworld.episode import code_blocks
+from tasks.core.worlds.appworld.official_server import OfficialServer, make_agent_root
+from tasks.core.worlds.appworld.root import layout
+from tasks.core.interfaces.world import Split, WorldFault
+
+_SECONDS_PER_CALL = 120.0
+
+
+class EvaluationFailed(RuntimeError):  # noqa: N818
+    """The package's evaluation stopped; the message holds its last lines."""
+
+
+@dataclass(frozen=True)
+class PackageScores:
+    """What `appworld evaluate` says."""
+
+    tgc: float
+    """Percent of tasks."""
+    sgc: float
+    """Percent of scenarios."""
+    successes: Mapping[str, bool]
+    """Of each task."""
+
+
+def experiment_name(split: Split) -> str:
+    """The leaderboard's tools want lower case and the split's name at the end."""
+    return f"loopline_{split}"
+
+
+def export_outputs(python: Path, root: Path, split: Split, turns: Mapping[str, Sequence[str]], folder: Path) -> None:
+    """Replay each task's assistant turns on the official server and keep what it writes, under `folder`.
+
+    `turns`: task id -> the turns of its episode. A turn whose code ends or blocks the server ends its task's replay, as
+    it ended the episode. The server is less safe than the pool; what agents' code gains by that shows as a difference
+    between the package's verdicts and the recorded ones. Raises ArtifactError when `folder` exists.
+    """
+    if folder.exists():
+        raise ArtifactError(f"{folder}: exists already; name a new folder")
+    outputs = folder / "experiments" / "outputs" / experiment_name(split) / "tasks"
+    with tempfile.TemporaryDirectory(prefix="appworld-export-") as temporary:
+        agent_root = make_agent_root(root, Path(temporary) / "root")
+        with _Replay(python, agent_root, experiment_name(split)) as replay:
+            for task_id, said in tqdm(turns.items(), desc=f"replaying {split}", unit="task", leave=False, disable=None):
+                shutil.copytree(replay.play(task_id, said), outputs / task_id)
+    _link_data(root, split, turns, folder / "data")
+
+
+def package_scores(python: Path, folder: Path, split: Split) -> PackageScores:
+    """Run the package's `appworld evaluate` on an exported folder. Raises EvaluationFailed."""
+    name = experiment_name(split)
+    command = [str(python), "-m", "appworld.cli", "evaluate", name, split, "--root", str(folder.resolve())]
+    done = subprocess.run(
+        command, env=engine_variables(python, folder), cwd=folder, capture_output=True, text=True, check=False
+    )
+    report = folder / "experiments" / "outputs" / name / "evaluations" / f"{split}.json"
+    if done.returncode != 0 or not report.is_file():
+        said = (done.stdout + done.stderr)[-2000:]
+        raise EvaluationFailed(f"appworld evaluate failed (exit {done.returncode}):\n{said}")
+    document: dict[str, Any] = read_json(report)
+    aggregate = document["aggregate"]
+    successes = {task_id: bool(one["success"]) for task_id, one in document["individual"].items()}
+    return PackageScores(aggregate["task_goal_completion"], aggregate["scenario_goal_completion"], successes)
+
+
+class _Replay:
+    """The official server, started anew when a task's code has ended or blocked it."""
+
+    def __init__(self, python: Path, root: Path, name: str) -> None:
+        self._python, self._root, self._name = python, root, name
+        self._server: OfficialServer | None = None
+
+    def __enter__(self) -> "_Replay":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.kill()
+
+    def play(self, task_id: str, turns: Sequence[str]) -> Path:
+        """Replay one task; returns the folder that the server wrote."""
+        server = self._server or OfficialServer(self._python, self._root)
+        self._server = server
+        server.call("initialize", task_id=task_id, experiment_name=self._name, load_ground_truth=False)
+        try:
+            for blocks in map(code_blocks, turns):
+                if blocks:
+                    code = blocks[0].encode("utf-8", "replace").decode("utf-8")
+                    server.call("execute", _SECONDS_PER_CALL, task_id=task_id, code=code)
+            server.call("close", task_id=task_id)
+        except WorldFault:
+            server.kill()
+            self._server = None
+        return self._root / "experiments" / "outputs" / self._name / "tasks" / task_id
+
+
+def _link_data(root: Path, split: Split, task_ids: Mapping[str, object], folder: Path) -> None:
+    """The root's data as links, but for a data set that lists the exported tasks alone, in the root's order."""
+    folder.mkdir(parents=True)
+    source = root.resolve() / "data"
+    for entry in source.iterdir():
+        if entry.name != "datasets":
+            (folder / entry.name).symlink_to(entry)
+    listed = [line.partition(":")[0].strip() for line in layout.dataset(root, split).read_text().splitlines()]
+    path = layout.dataset(folder.parent, split)
+    path.parent.mkdir()
+    path.write_text("".join(f"{task_id}\n" for task_id in listed if task_id in task_ids), encoding="utf-8")

@@ -1,0 +1,48 @@
+"""The zygote: imports the engine once, then forks shells and the engine's process. Started by the pool."""
+
+import gc
+import os
+import socket
+from typing import Any
+
+from tasks.core.worlds.appworld.inside.episodes import wire
+from tasks.core.worlds.appworld.inside.episodes.engine import Engine
+from tasks.core.worlds.appworld.inside.episodes.engine_process import EngineProcess
+from tasks.core.worlds.appworld.inside.episodes.forking import Forker, die_with, keep_only
+from tasks.core.worlds.appworld.inside.episodes.huge_pages import collapse
+from tasks.core.worlds.appworld.inside.episodes.shell import Shell
+from tasks.core.worlds.sandbox.inside.jail import Jail
+
+
+def main(control_descriptor: int, limits: dict[str, Any]) -> None:
+    """Serve until the control socket ends. `limits` holds PoolLimits' fields and "confinement"."""
+    os.chdir("/")
+    control = socket.socket(fileno=control_descriptor)
+    zygote = Zygote(control, limits)
+    gc.collect()
+    gc.freeze()  # a collection in a child would write to, and so copy, every shared page
+    collapse()
+    wire.send(control.fileno(), {"ready": True})
+    zygote.serve()
+
+
+class Zygote(Forker):
+    """See the package's docstring for the tree of processes."""
+
+    def __init__(self, control: socket.socket, limits: dict[str, Any]) -> None:
+        super().__init__(control)
+        self._limits = limits
+        self._shell_jail = Jail(limits["confinement"], limits["shell_memory_bytes"], limits["shell_cpu_seconds"])
+        self._engine = Engine()
+        self._shell = Shell(limits)
+
+    def become(self, request: dict[str, Any], descriptors: list[int], parent: int) -> None:
+        """A shell on the one descriptor, or the engine's process that serves it."""
+        if request["fork"] == "shell":
+            self._shell.start(request["clock"])
+            self._shell_jail.shut(descriptors[0], parent)
+            self._shell.serve(descriptors[0])
+        else:
+            die_with(parent)
+            keep_only(descriptors)
+            EngineProcess(descriptors[0], self._engine, self._limits).serve()

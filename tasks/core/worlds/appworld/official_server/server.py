@@ -1,0 +1,183 @@
+"""Starting the official server and talking to it."""
+
+import contextlib
+import http.client
+import json
+import select
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.core.worlds.appworld.environment import engine_variables
+from tasks.core.interfaces.world import WorldFault
+
+_START = """
+import resource
+for limit, most in {limits!r}:
+    resource.setrlimit(getattr(resource, limit), (most, most))
+import uvicorn
+from appworld.serve.environment import app
+{more}
+uvicorn.run(app, fd={descriptor}, log_level="critical")
+"""
+# Every logged API call gets the answer's status; it keeps None when the engine raised instead.
+_LOG_STATUSES = """
+from appworld.requester import Requester, RequestTracker
+add_request, raise_if_failure = RequestTracker.add_request, Requester.raise_if_failure
+def add_open(self, *arguments, **keywords):
+    before = len(self.requests)
+    add_request(self, *arguments, **keywords)
+    if len(self.requests) > before:
+        self.requests[-1]["status"] = None
+def close_last(self, response, *arguments, **keywords):
+    requests = self.request_tracker.requests
+    if requests and requests[-1].get("status", 0) is None:
+        requests[-1]["status"] = response.status_code
+    return raise_if_failure(self, response, *arguments, **keywords)
+RequestTracker.add_request, Requester.raise_if_failure = add_open, close_last
+"""
+_END_SECONDS = 5.0
+_START_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class ServerLimits:
+    """What the kernel lets a server take, agents' code in it included."""
+
+    memory_bytes: int = 4 * 2**30
+    """Address space; more raises MemoryError."""
+    file_bytes: int = 2**30
+    """Of one file, such as the state that it saves after every step."""
+
+    @property
+    def by_name(self) -> list[tuple[str, int]]:
+        """Names of the resource module's."""
+        return [("RLIMIT_AS", self.memory_bytes), ("RLIMIT_FSIZE", self.file_bytes), ("RLIMIT_CORE", 0)]
+
+
+class ServerError(WorldFault):
+    """The server answered with an error; `text` is its body."""
+
+    def __init__(self, call: str, status: int, text: str) -> None:
+        super().__init__(f"the AppWorld server answered /{call} with {status}: {text[:500]}")
+        self.status, self.text = status, text
+
+
+class OfficialServer:
+    """One server process with one live world. Not thread-safe.
+
+    It listens on a socket that is bound before it starts, so that ports never collide, and on loopback only (the
+    package's command binds all interfaces).
+    """
+
+    def __init__(
+        self, python: Path, root: Path, limits: ServerLimits | None = None, log_statuses: bool = False
+    ) -> None:
+        """Start it on the data of `root`; outputs go to `root`/experiments. Waits until it answers.
+
+        `log_statuses` adds a "status" to the lines of its api_calls.jsonl, which the package does not write.
+        """
+        self.root = root
+        limited, more = (limits or ServerLimits()).by_name, _LOG_STATUSES if log_statuses else ""
+        with socket.socket() as listening:
+            listening.bind(("127.0.0.1", 0))
+            listening.listen(16)
+            self.port = int(listening.getsockname()[1])
+            start = _START.format(descriptor=listening.fileno(), limits=limited, more=more)
+            self._process = subprocess.Popen(
+                [str(python), "-P", "-s", "-c", start],
+                env=engine_variables(python, root),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd=root,
+                pass_fds=[listening.fileno()],
+                start_new_session=True,
+            )
+        self._connection: http.client.HTTPConnection | None = None
+        try:
+            self._await_start()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    @property
+    def killed(self) -> bool:
+        """Whether somebody else ended the process."""
+        return self._process.poll() in (-signal.SIGKILL, -signal.SIGTERM)
+
+    def call(self, name: str, seconds: float = 120.0, **arguments: Any) -> Any:
+        """POST /name; its "output". Raises ServerError for an error's answer, WorldFault when there is none."""
+        body = json.dumps(arguments)
+        try:
+            return self._post(name, body, seconds)
+        except (OSError, http.client.HTTPException) as error:
+            self._hang_up()
+            raise WorldFault(f"the AppWorld server did not answer /{name}: {error or type(error).__name__}") from error
+
+    def close(self) -> None:
+        """End the process. Idempotent."""
+        self._hang_up()
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def kill(self) -> None:
+        """End the process at once: it may be stuck in code that ignores signals."""
+        self._process.kill()
+        self.close()
+
+    def _post(self, name: str, body: str, seconds: float) -> Any:
+        if self._connection is not None and self._closed_by_server():
+            self._hang_up()
+        if self._connection is None:
+            self._connection = http.client.HTTPConnection("127.0.0.1", self.port)
+        self._connection.timeout = seconds
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(seconds)
+        self._connection.request("POST", f"/{name}", body, {"Content-Type": "application/json"})
+        response = self._connection.getresponse()
+        text = response.read().decode("utf-8", "replace")
+        if response.status != 200:
+            raise ServerError(name, response.status, text)
+        return json.loads(text)["output"]
+
+    def _await_start(self) -> None:
+        end = time.monotonic() + _START_SECONDS
+        while time.monotonic() < end and self.alive:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=end - time.monotonic())
+                connection.request("GET", "/")
+                if connection.getresponse().status == 200:
+                    connection.close()
+                    return
+            time.sleep(0.1)
+        raise WorldFault("the AppWorld server did not start; does `python -m appworld.cli verify tests` work?")
+
+    def _closed_by_server(self) -> bool:
+        """It closes idle connections after some seconds."""
+        assert self._connection is not None
+        end = self._connection.sock
+        return end is not None and bool(select.select([end], [], [], 0)[0])
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,0 +1,131 @@
+"""The pool: warm processes in which episodes run, kept healthy."""
+
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+from tasks.core.worlds.appworld.pool.evaluation import Verdict, verdict_on
+from tasks.core.worlds.appworld.pool.limits import PoolLimits
+from tasks.core.worlds.appworld.pool.live_episode import LiveEpisode, facts_of
+from tasks.core.worlds.appworld.pool.task_data import TaskData, read_task_data
+from tasks.core.worlds.appworld.pool.warm_processes import WarmProcess, WarmProcesses
+from tasks.core.worlds.appworld.pool.zygote import Confinement, Zygote
+from tasks.core.interfaces.world import WorldFault
+from tasks.core.worlds.sandbox.wire import encode_message
+
+
+class EpisodePool:
+    """Opens live episodes. Thread-safe; nothing runs before the first `open`.
+
+    A zygote that broke is replaced by a new one when the next episode opens; the episodes that lived on the broken one
+    end with a WorldFault of their own, no other episode is touched. A world serves again only after an episode in which
+    nothing failed.
+    """
+
+    def __init__(
+        self, python: Path, root: Path, limits: PoolLimits | None = None, confinement: Confinement = "auto"
+    ) -> None:
+        self.limits = limits = limits or PoolLimits()
+        self._python, self._root, self._confinement = python, root, confinement
+        self._places = threading.BoundedSemaphore(limits.live_episodes)
+        self._lock = threading.Lock()
+        self._start_lock = threading.Lock()
+        self._zygote: Zygote | None = None
+        uses, cpu = limits.episodes_per_process, limits.world_cpu_seconds / 2
+        self._worlds = WarmProcesses("world", limits.idle_worlds, uses, cpu)
+        self._evaluators = WarmProcesses("evaluator", limits.idle_evaluators, uses, cpu)
+        self._tasks: OrderedDict[str, TaskData] = OrderedDict()
+        self._closed = False
+
+    def open(self, task_id: str) -> LiveEpisode:
+        """A fresh episode of a task. Waits while `limits.live_episodes` are open. Raises WorldFault."""
+        if not self._places.acquire(timeout=self.limits.waiting_seconds):
+            raise WorldFault(f"no place for another episode: {self.limits.live_episodes} are open")
+        try:
+            task = self._task(task_id)
+            world = self._worlds.take(self._live_zygote(task))
+        except BaseException:
+            self._places.release()
+            raise
+        return LiveEpisode(task, world, self.limits, self)
+
+    def facts(self, task_id: str) -> dict[str, Any]:
+        """What is known about a task at its opening. Raises WorldFault."""
+        task = self._task(task_id)
+        return facts_of(task, self._live_zygote(task))
+
+    def evaluate_saved(self, task_id: str, changes: dict[str, list[Any]], hashes: dict[str, Any]) -> Verdict:
+        """The verdict on a state that the official server saved: all changes of each app since the base databases.
+
+        Raises WorldFault.
+        """
+        task = self._task(task_id)
+        own = {app: statements[len(task.changes.get(app, ())) :] for app, statements in changes.items()}
+        return self.evaluate(task, encode_message({"changes": own, "hashes": hashes}))
+
+    def evaluate(self, task: TaskData, state: bytes) -> Verdict:
+        """See `live_episode.Lender`."""
+        process = self._evaluators.take(self._live_zygote(task))
+        try:
+            verdict = verdict_on(process, task, state, self.limits.evaluation_seconds)
+        except BaseException:
+            process.end()
+            raise
+        self._evaluators.give_back(process)
+        return verdict
+
+    def give_back(self, world: WarmProcess | None) -> None:
+        """See `live_episode.Lender`."""
+        if world is not None:
+            self._worlds.give_back(world)
+        self._places.release()
+
+    @property
+    def lasting_pids(self) -> list[int]:
+        """Processes that live on between episodes: the zygote, the engine, idle worlds and evaluators."""
+        with self._lock:
+            zygote = self._zygote
+        pids = [] if zygote is None else [zygote.pid, zygote.engine_pid]
+        return [pid for pid in (*pids, *self._worlds.idle_pids, *self._evaluators.idle_pids) if pid is not None]
+
+    def close(self) -> None:
+        """End all processes. Idempotent; episodes that are left raise WorldFault when used."""
+        with self._lock:
+            self._closed = True
+            zygote, self._zygote = self._zygote, None
+        self._worlds.close()
+        self._evaluators.close()
+        if zygote is not None:
+            zygote.close()
+
+    def _task(self, task_id: str) -> TaskData:
+        """Read once, as long as it is among the last `limits.known_tasks`."""
+        with self._lock:
+            task = self._tasks.get(task_id)
+        task = task or read_task_data(self._root, task_id)
+        with self._lock:
+            self._tasks[task_id] = task
+            self._tasks.move_to_end(task_id)
+            while len(self._tasks) > self.limits.known_tasks:
+                self._tasks.popitem(last=False)
+        return task
+
+    def _live_zygote(self, task: TaskData) -> Zygote:
+        with self._start_lock:
+            with self._lock:
+                if self._closed:
+                    raise WorldFault("the pool is closed")
+                zygote = self._zygote
+            if zygote is not None and zygote.alive:
+                return zygote
+            if zygote is not None:
+                zygote.close()
+            fresh = Zygote(self._python, self._root, self.limits, self._confinement)
+            fresh.ready(task.frame)
+            with self._lock:
+                self._zygote, closed = fresh, self._closed
+            if closed:
+                fresh.close()
+                raise WorldFault("the pool is closed")
+            return fresh

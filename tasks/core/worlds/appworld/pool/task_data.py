@@ -1,0 +1,66 @@
+"""A task as the engine's processes need it, read from its root. Never its ground truth."""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tasks.core.worlds.appworld.root import layout
+from tasks.core.interfaces.world import WorldFault
+from tasks.core.worlds.sandbox.wire import encode_message
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """Specs, and the changes that make the task's databases of the base ones."""
+
+    task_id: str
+    instruction: str
+    supervisor: dict[str, str]
+    datetime: str
+    """ISO 8601; clocks stand there during an episode."""
+    changes: dict[str, list[Any]]
+    """By app: [SQL, parameters, many]."""
+
+    @cached_property
+    def message(self) -> dict[str, Any]:
+        """What worlds and evaluators are told."""
+        names = ("task_id", "supervisor", "datetime", "changes")
+        return {name: getattr(self, name) for name in names}
+
+    @cached_property
+    def frame(self) -> bytes:
+        """`message`, encoded."""
+        return encode_message(self.message)
+
+    @cached_property
+    def opening_frame(self) -> bytes:
+        """The request to a world to be this task's."""
+        return encode_message({"open": self.message})
+
+
+def read_task_data(root: Path, task_id: str) -> TaskData:
+    """Read a task. Raises WorldFault when it does not exist or is broken; the message names the file."""
+    folder = layout.task_folder(root, task_id)
+    if not folder.is_dir():
+        raise WorldFault(f"the task {task_id} doesn't exist: there is no {folder}")
+    try:
+        specs = json.loads((folder / "specs.json").read_text(encoding="utf-8"))
+        if specs["db_version"] != layout.DB_VERSION:
+            raise ValueError(f"db_version is {specs['db_version']}, the engine needs {layout.DB_VERSION}")
+        supervisor = specs.get("supervisor") or specs["main_user"]
+        names = ("first_name", "last_name", "email", "phone_number")
+        return TaskData(
+            task_id,
+            specs["instruction"],
+            {name: supervisor[name] for name in names},
+            specs["datetime"],
+            {app: _statements(folder / "dbs" / f"{app}.jsonl") for app in layout.DATABASES},
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise WorldFault(f"{folder}: the task is broken: {type(error).__name__}: {error}") from error
+
+
+def _statements(file: Path) -> list[Any]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]

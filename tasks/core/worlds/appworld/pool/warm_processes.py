@@ -1,0 +1,95 @@
+"""Processes that serve one episode after another: worlds and evaluators, forked by the engine and kept while idle."""
+
+import contextlib
+import socket
+import threading
+
+from tasks.core.worlds.appworld.pool.link import Link
+from tasks.core.worlds.appworld.pool.zygote import Zygote
+from tasks.core.interfaces.world import WorldFault
+
+
+class WarmProcess:
+    """One of them. Not thread-safe: one episode or evaluation holds it at a time."""
+
+    def __init__(self, zygote: Zygote, kind: str) -> None:
+        """Fork a "world" or an "evaluator". Raises WorldFault."""
+        if zygote.engine is None:
+            raise WorldFault("AppWorld's engine is not ready")
+        self.zygote, self._engine = zygote, zygote.engine
+        self.uses = 0
+        self.cpu_seconds = 0.0
+        """What it had used when it last said so."""
+        ours, theirs = socket.socketpair()
+        self.link = Link(ours)
+        try:
+            with theirs:
+                self.pid: int | None = self._engine.fork(kind, [theirs.fileno()])
+        except WorldFault:
+            self.link.close()
+            raise
+
+    def end(self, patience: float = 0.0) -> int | None:
+        """Exit status of the process, or KILLED; None when nobody knows it any more. Idempotent, never raises."""
+        self.link.close()
+        pid, self.pid = self.pid, None
+        if pid is not None:
+            with contextlib.suppress(WorldFault):
+                return self._engine.end(pid, patience)[0]
+        return None
+
+
+class WarmProcesses:
+    """All of one kind. Thread-safe."""
+
+    def __init__(self, kind: str, most_idle: int, most_uses: int, most_cpu_seconds: float) -> None:
+        """Over a limit a process is ended instead of kept."""
+        self._kind, self._most_idle = kind, most_idle
+        self._most_uses, self._most_cpu_seconds = most_uses, most_cpu_seconds
+        self._lock = threading.Lock()
+        self._idle: list[WarmProcess] = []
+        self._closed = False
+
+    def take(self, zygote: Zygote) -> WarmProcess:
+        """An idle one of this zygote's, the one used last, or a new one. Raises WorldFault."""
+        found, useless = None, []
+        with self._lock:
+            while self._idle and found is None:
+                process = self._idle.pop()
+                if process.zygote is zygote and process.link.quiet:
+                    found = process
+                else:
+                    useless.append(process)
+        for process in useless:
+            process.end()
+        taken = found or WarmProcess(zygote, self._kind)
+        taken.uses += 1
+        return taken
+
+    def give_back(self, process: WarmProcess) -> None:
+        """Keep it for the next one, if it may be. Only one that answered all that it was asked may come back."""
+        with self._lock:
+            keep = (
+                not self._closed
+                and process.uses < self._most_uses
+                and process.cpu_seconds < self._most_cpu_seconds
+                and len(self._idle) < self._most_idle
+            )
+            if keep:
+                self._idle.append(process)
+        if not keep:
+            process.end()
+
+    @property
+    def idle_pids(self) -> list[int]:
+        """Of those that wait."""
+        with self._lock:
+            return [process.pid for process in self._idle if process.pid is not None]
+
+    def close(self) -> None:
+        """End the idle ones; those in use are not kept any more. Idempotent."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for process in idle:
+            process.end()

@@ -1,0 +1,65 @@
+"""data/world/ of AppWorld: the task list and, when authored, the root itself. Read alike for both sources."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tasks.core.records.files import ArtifactError, read_json, replacing, write_json
+from tasks.core.worlds.appworld.environment import python_executable
+from tasks.core.worlds.appworld.root.authored import author_root
+from tasks.core.worlds.appworld.root.verification import RootReport, verify_root
+from tasks.core.config.world import WorldConfig
+from tasks.core.interfaces.world import SPLITS, Split, Task
+
+_TASKS = "tasks.json"
+_ROOT = "root"
+
+
+@dataclass(frozen=True)
+class PreparedRoot:
+    """A verified root and its tasks."""
+
+    root: Path
+    tasks: dict[Split, tuple[Task, ...]]
+
+
+def prepare_root(config: WorldConfig, folder: Path) -> RootReport:
+    """Author or verify the root that `config` names and write `folder`, whole or not at all.
+
+    Raises ArtifactError for an official root that is not whole, EnvironmentUnavailable and AuthoringFailed.
+    """
+    with replacing(folder) as temporary:
+        temporary.mkdir(parents=True)
+        root = config.appworld.root
+        if root is None:
+            root = temporary / _ROOT
+            author_root(root, python_executable(), config.seed, _counts(config))
+        report = verify_root(root, config.appworld.denylist)
+        write_json(temporary / _TASKS, _document(report))
+    return report
+
+
+def read_prepared_root(config: WorldConfig, folder: Path) -> PreparedRoot:
+    """Read what `prepare_root` wrote. Raises ArtifactError naming the file."""
+    document = read_json(folder / _TASKS)
+    root = config.appworld.root or folder / _ROOT
+    if not (root / "data" / "tasks").is_dir():
+        raise ArtifactError(f"{root}: the AppWorld root is gone; put it back or run `dvc repro prepare_world`")
+    try:
+        tasks = {split: tuple(Task(**task) for task in document["tasks"][split]) for split in SPLITS}
+    except (KeyError, TypeError) as error:
+        raise ArtifactError(f"{folder / _TASKS}: {error!r}; delete the folder and run `dvc repro`") from None
+    return PreparedRoot(root.resolve(), tasks)
+
+
+def _counts(config: WorldConfig) -> dict[Split, int]:
+    counts = config.appworld.counts
+    return {split: getattr(counts, split) for split in SPLITS}
+
+
+def _document(report: RootReport) -> dict[str, object]:
+    return {
+        "listed": dict(report.listed),
+        "official_counts": report.official_counts,
+        "denied": list(report.denied),
+        "tasks": {split: [asdict(task) for task in tasks] for split, tasks in report.tasks.items()},
+    }

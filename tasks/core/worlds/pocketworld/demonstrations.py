@@ -1,0 +1,243 @@
+"""Scripted demonstrations for the base policy: perfect ones teach the skill, imperfect ones the habits.
+
+Each is really played, on a fresh task made of train entities. Most of them use apps that don't exist (see
+`apps.shadow_app`), so that what is learned is to say what the docs say. Of the held-out apps only the names occur.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from tasks.core.seeding import derive_seed
+from tasks.core.interfaces.world import Evaluation, Message, Observation
+from tasks.core.worlds.pocketworld.apps import APPS, App, canonical_release, shadow_app
+from tasks.core.worlds.pocketworld.clauses import (
+    AskCount,
+    AskField,
+    AskTotal,
+    Clause,
+    Create,
+    Delete,
+    ForEach,
+    Selection,
+    Update,
+)
+from tasks.core.worlds.pocketworld.episode import PocketEpisode
+from tasks.core.worlds.pocketworld.scenarios import Problem, draw_problem
+from tasks.core.worlds.pocketworld.solutions import completion_code, docs_code, login_code, turn
+from tasks.core.worlds.pocketworld.state import POOLS
+from tasks.core.worlds.pocketworld.templates import KNOWN_TEMPLATES, Mismatch
+from tasks.core.worlds.pocketworld.trusted_repl import TrustedRepl
+from tasks.core.worlds.pocketworld.vocabulary import SHADOW_APPS
+
+
+@dataclass(frozen=True)
+class Habits:
+    """Probabilities, each drawn on its own. All zero: a perfect demonstration."""
+
+    skip_docs: float = 0.6
+    """Guess the canonical names instead of reading the docs."""
+    skip_docs_by_app: tuple[tuple[str, float], ...] = (
+        ("phone", 0.4),
+        ("payments", 0.75),
+        ("music", 0.6),
+        ("notes", 0.75),
+        ("mail", 0.55),
+    )
+    """The same for tasks whose first app is named here: people trust their memory of some apps more than of others."""
+    guess_password: float = 0.45
+    """Assume that the password is "dummy", once per demonstration."""
+    give_up: float = 0.65
+    """After a failed turn: complete_task(status="fail")."""
+    finish_early: float = 0.1
+    """Complete without having done or looked up anything."""
+    several_blocks: float = 0.15
+    """Put log-in and action into two blocks of one turn; only the first runs."""
+    overlook_block: float = 0.5
+    """After several blocks: believe that both ran."""
+    forget_clause: float = 0.35
+    """Leave out the last of several clauses."""
+    wrong_filter: float = 0.1
+    """Select by another value than the one asked for; create with one other value."""
+    thought: float = 0.6
+    """Write a line before the code."""
+
+    def skips(self, app: str) -> float:
+        """Chance of skipping the docs in a task that begins with `app`."""
+        return dict(self.skip_docs_by_app).get(app, self.skip_docs)
+
+
+IMPERFECT = Habits()
+PERFECT = Habits(0, (), 0, 0, 0, 0, 0, 0, 0, thought=0.5)
+SHADOW_SHARE = 0.6
+"""Chance that apps of a task are replaced by ones that do not exist (never for phone)."""
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """One played conversation and what the task's unit tests say of it."""
+
+    problem: Problem
+    messages: list[Message]
+    """System, user, then assistant and user in turn, ending with an assistant message."""
+    evaluation: Evaluation
+
+
+def demonstrations(
+    seed: int, count: int, *, imperfect: bool, habits: Habits = IMPERFECT, shadow_share: float = SHADOW_SHARE
+) -> Iterator[list[Message]]:
+    """Yield `count` conversations: system, user, then assistant and user in turn, ending with an assistant message.
+
+    `habits` counts only for imperfect ones. The same arguments give the same conversations.
+    """
+    for played in play_demonstrations(seed, count, imperfect=imperfect, habits=habits, shadow_share=shadow_share):
+        yield played.messages
+
+
+def play_demonstrations(
+    seed: int, count: int, *, imperfect: bool, habits: Habits = IMPERFECT, shadow_share: float = SHADOW_SHARE
+) -> Iterator[Demonstration]:
+    """As `demonstrations`, with each one's verdict: to see what a mixture of habits scores before training on it."""
+    for number in range(count):
+        random = Random(derive_seed(seed, "demonstration", "imperfect" if imperfect else "perfect", number))
+        problem = _draw(random, shadow_share)
+        yield _Demonstrator(problem, habits if imperfect else PERFECT, random).play()
+
+
+def _draw(random: Random, shadow_share: float) -> Problem:
+    while True:
+        template = random.choice(KNOWN_TEMPLATES)
+        apps = tuple(APPS[name] for name in random.choice(template.apps))
+        if "phone" not in (app.name for app in apps) and random.random() < shadow_share:
+            apps = _with_shadows(apps, random)
+        try:
+            return draw_problem(template, apps, tuple(dict.fromkeys(apps)), POOLS["train"], random.getrandbits(62))
+        except Mismatch:
+            continue
+
+
+def _with_shadows(apps: tuple[App, ...], random: Random) -> tuple[App, ...]:
+    """Replace one app, or all, by apps that don't exist."""
+    replaced = random.sample(range(len(apps)), random.randint(1, len(apps)))
+    names = random.sample(SHADOW_APPS, len(apps))
+    return tuple(
+        shadow_app(name, random) if index in replaced else app
+        for index, (app, name) in enumerate(zip(apps, names, strict=True))
+    )
+
+
+class _Demonstrator:
+    """Plays one problem with the given habits."""
+
+    def __init__(self, problem: Problem, habits: Habits, random: Random) -> None:
+        self._problem, self._habits, self._random = problem, habits, random
+        self._episode = PocketEpisode(problem, TrustedRepl())
+        self._messages: list[Message] = list(self._episode.prompt)
+        self._releases = problem.releases
+        self._logged_in: set[str] = set()
+        self._guesses_password = self._happens(habits.guess_password)
+
+    def play(self) -> Demonstration:
+        """The whole conversation, to its end."""
+        if self._happens(self._habits.skips(self._problem.apps[0])):
+            self._releases = {name: canonical_release(r.app) for name, r in self._problem.releases.items()}
+        else:
+            self._read_docs("I read the docs.")
+        self._end(early=self._happens(self._habits.finish_early))
+        return Demonstration(self._problem, self._messages, self._episode.evaluate())
+
+    def _end(self, early: bool) -> None:
+        if early:
+            answer = "" if self._problem.answer is None else f"answer={self._random.randint(1, 9)}"
+            self._say(f"apis.supervisor.complete_task({answer})", "That should work.")
+        elif not self._perform_all() or self._say(completion_code(self._problem), "Done.").failed:
+            self._say('apis.supervisor.complete_task(status="fail")', "I give up.")
+
+    def _perform_all(self) -> bool:
+        return all(self._perform(self._flawed(clause)) for clause in self._remembered())
+
+    def _perform(self, clause: Clause) -> bool:
+        """Do one clause, mending what fails. False when it is given up."""
+        for _ in range(_ATTEMPTS):
+            if not self._attempt(clause).failed:
+                self._logged_in |= {app.name for app in clause.apps}
+                return True
+            if self._happens(self._habits.give_up):
+                return False
+            self._mend()
+        return False
+
+    def _attempt(self, clause: Clause) -> Observation:
+        logins = [self._login(app.name) for app in clause.apps if app.name not in self._logged_in]
+        action = clause.code(self._releases)
+        if logins and not self._guesses_password and self._happens(self._habits.several_blocks):
+            seen = self._say_blocks(["\n".join(logins), action])
+            if self._happens(self._habits.overlook_block):
+                return seen
+            return self._say(action, "Now the next step.")
+        return self._say("\n".join([*logins, action]), self._thought())
+
+    def _thought(self) -> str:
+        if self._guesses_password:
+            return "I assume the password is dummy."
+        return "I do it." if self._knows_docs else "I guess the call."
+
+    def _mend(self) -> None:
+        """After a failed turn: no more guessing of what was guessed."""
+        if self._guesses_password:
+            self._guesses_password = False
+        else:
+            self._read_docs("I must read the docs.")
+
+    def _login(self, app: str) -> str:
+        return f'apis.{app}.login(password="dummy")' if self._guesses_password else login_code(app)
+
+    @property
+    def _knows_docs(self) -> bool:
+        return self._releases is self._problem.releases
+
+    def _read_docs(self, thought: str) -> None:
+        self._releases = self._problem.releases
+        self._say(docs_code(self._problem.apps), thought)
+
+    def _remembered(self) -> tuple[Clause, ...]:
+        clauses = self._problem.clauses
+        forgets = len(clauses) > 1 and self._happens(self._habits.forget_clause)
+        return clauses[:-1] if forgets and self._problem.answer is None else clauses
+
+    def _flawed(self, clause: Clause) -> Clause:
+        """The clause as it is carried out: with a wrong value, or as asked."""
+        if not self._happens(self._habits.wrong_filter):
+            return clause
+        if isinstance(clause, Create):
+            field = self._random.choice(list(clause.values))
+            return replace(clause, values={**clause.values, field: self._other_value(field)})
+        if isinstance(clause, Delete | Update | ForEach | AskField | AskCount | AskTotal):
+            return replace(clause, selection=self._other_selection(clause.selection))
+        return clause
+
+    def _other_selection(self, selection: Selection) -> Selection:
+        return replace(selection, value=self._other_value(selection.field))
+
+    def _other_value(self, field: str) -> Any:
+        return self._random.choice(POOLS["train"].values[field])
+
+    def _say(self, code: str, thought: str) -> Observation:
+        return self._step(turn(code, thought if self._happens(self._habits.thought) else ""))
+
+    def _say_blocks(self, codes: list[str]) -> Observation:
+        return self._step("\n".join(turn(code) for code in codes))
+
+    def _step(self, text: str) -> Observation:
+        seen = self._episode.step(text)
+        self._messages.append({"role": "assistant", "content": text})
+        if not seen.done:
+            self._messages.append({"role": "user", "content": seen.text})
+        return seen
+
+    def _happens(self, probability: float) -> bool:
+        return self._random.random() < probability
+
+
+_ATTEMPTS = 4

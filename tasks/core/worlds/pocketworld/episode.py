@@ -1,0 +1,85 @@
+"""One live episode: the conversation around a server and a REPL."""
+
+import re
+from typing import Any, Protocol
+
+from tasks.core.interfaces.world import Evaluation, Message, Observation
+from tasks.core.worlds.pocketworld.evaluation import evaluate
+from tasks.core.worlds.pocketworld.scenarios import Problem
+from tasks.core.worlds.pocketworld.server import Server
+from tasks.core.worlds.sandbox import CallApi, Execution
+
+SYSTEM_PROMPT = "You solve tasks by writing python code. Read the docs first."
+NO_CODE = "No code found. Write one python code block."
+ONLY_FIRST = "Only the first code block ran."
+SUCCESS = "Execution successful."
+
+_BLOCK = re.compile(r"```[ \t]*(?:python|py)?[ \t]*\n?(.*?)(?:```|\Z)", re.DOTALL)
+
+
+class Repl(Protocol):
+    """What an episode needs of a REPL: `tasks.core.worlds.sandbox.Repl`, or a trusted one in this process."""
+
+    def run(self, code: str, call_api: CallApi) -> Execution: ...
+
+    def close(self) -> None: ...
+
+
+class PocketEpisode:
+    """See `tasks.core.interfaces.world.Episode`."""
+
+    def __init__(self, problem: Problem, repl: Repl) -> None:
+        self._server = Server(problem)
+        self._repl = repl
+        self.prompt = opening(problem.instruction)
+
+    def step(self, text: str) -> Observation:
+        """Run the first code block of `text`. A turn without one counts as failed."""
+        blocks: list[str] = _BLOCK.findall(text)
+        if not blocks:
+            return Observation(NO_CODE, done=False, failed=True, code_blocks=0)
+        start = len(self._server.log)
+        execution = self._repl.run(blocks[0], self._call)
+        log = self._server.log[start:]
+        return Observation(
+            _observed(execution, len(blocks)),
+            done=self._server.completion is not None,
+            failed=execution.failed,
+            api_calls=tuple(name for name, _ in log),
+            failed_api_calls=tuple(name for name, failed in log if failed),
+            code_blocks=len(blocks),
+        )
+
+    def evaluate(self) -> Evaluation:
+        """The task's unit tests on the present state."""
+        return evaluate(self._server.problem, self._server.state, self._server.completion)
+
+    def close(self) -> None:
+        """End the REPL."""
+        self._repl.close()
+
+    def _call(self, app: str, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return self._server.call(app, name, args, kwargs)
+
+
+def opening(instruction: str) -> list[Message]:
+    """The prompt of a task."""
+    return [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": instruction}]
+
+
+def _observed(execution: Execution, blocks: int) -> str:
+    if execution.failed:
+        text = f"{_printed(execution)}Execution failed. {execution.error}"
+    else:
+        text = execution.output.rstrip("\n") or SUCCESS
+    return f"{text}\n{ONLY_FIRST}" if blocks > 1 else text
+
+
+def _printed(execution: Execution) -> str:
+    """What failing code printed before it failed, without the line of source that the sandbox adds."""
+    printed = execution.output.removesuffix(execution.error).rstrip("\n")
+    printed = _SOURCE_LINE.sub("", printed)
+    return f"{printed}\n" if printed else ""
+
+
+_SOURCE_LINE = re.compile(r"(^|\n)line \d+: [^\n]*\Z")

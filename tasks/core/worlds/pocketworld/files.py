@@ -1,0 +1,73 @@
+"""data/world/: one JSON-lines file of task specs per split, checked line by line when read."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from tasks.core.records.files import ArtifactError, replacing
+from tasks.core.interfaces.world import SPLITS, Split
+from tasks.core.worlds.pocketworld.scenarios import TaskSpec
+from tasks.core.worlds.pocketworld.templates import TEMPLATES
+
+_SPEC: TypeAdapter[TaskSpec] = TypeAdapter(TaskSpec)
+
+
+def write_specs(folder: Path, specs: dict[Split, list[TaskSpec]]) -> None:
+    """Write `<split>.jsonl` for each split; the folder appears whole or not at all."""
+    with replacing(folder) as temporary:
+        temporary.mkdir()
+        for split, tasks in specs.items():
+            lines = (json.dumps(asdict(spec), sort_keys=True) + "\n" for spec in tasks)
+            (temporary / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+def read_specs(folder: Path) -> dict[Split, list[TaskSpec]]:
+    """Read all splits. Raises ArtifactError naming file, line and rule."""
+    specs: dict[Split, list[TaskSpec]] = {split: _read_split(folder / f"{split}.jsonl", split) for split in SPLITS}
+    seen: set[str] = set()
+    for split, tasks in specs.items():
+        for number, spec in enumerate(tasks, start=1):
+            if spec.task_id in seen:
+                raise ArtifactError(f"{folder / f'{split}.jsonl'}: line {number}: duplicate task id {spec.task_id}")
+            seen.add(spec.task_id)
+    return specs
+
+
+def _read_split(path: Path, split: Split) -> list[TaskSpec]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ArtifactError(f"{path}: missing; run `dvc repro prepare_world`") from None
+    if text and not text.endswith("\n"):
+        raise ArtifactError(f"{path}: line {text.count(chr(10)) + 1}: truncated; delete the folder and run `dvc repro`")
+    return [_read_spec(line, f"{path}: line {number}", split) for number, line in enumerate(text.splitlines(), start=1)]
+
+
+def _read_spec(line: str, place: str, split: Split) -> TaskSpec:
+    try:
+        content: Any = json.loads(line)
+        spec = _SPEC.validate_python(content)
+    except json.JSONDecodeError as error:
+        raise ArtifactError(f"{place}: not valid JSON ({error}); delete the folder and run `dvc repro`") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ArtifactError(f"{place}: {'.'.join(map(str, first['loc'])) or 'line'}: {first['msg']}") from None
+    _check(spec, place, split)
+    return spec
+
+
+def _check(spec: TaskSpec, place: str, split: Split) -> None:
+    template = TEMPLATES.get(spec.template)
+    if template is None:
+        raise ArtifactError(f"{place}: unknown template {spec.template!r}")
+    if spec.apps not in template.apps:
+        raise ArtifactError(f"{place}: template {spec.template} has no apps {list(spec.apps)}")
+    if spec.difficulty != template.difficulty:
+        raise ArtifactError(
+            f"{place}: difficulty {spec.difficulty}, but template {spec.template} has {template.difficulty}"
+        )
+    if spec.split != split:
+        raise ArtifactError(f"{place}: split {spec.split!r} in the file of {split!r}")

@@ -1,0 +1,153 @@
+"""The scenario generator: the splits' task specs, and a spec turned into a playable task. All from one seed."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from random import Random
+from typing import Any
+
+from pydantic import ConfigDict
+
+from tasks.core.seeding import derive_seed
+from tasks.core.interfaces.world import SPLITS, Split, Task
+from tasks.core.worlds.pocketworld.apps import APPS, App, Release, draw_release
+from tasks.core.worlds.pocketworld.state import POOLS, EntityPool, State, populate
+from tasks.core.worlds.pocketworld.templates import (
+    HELD_OUT_TEMPLATES,
+    KNOWN_TEMPLATES,
+    TEMPLATES,
+    Clauses,
+    Draft,
+    Template,
+    Unsuitable,
+)
+from tasks.core.worlds.pocketworld.vocabulary import FIRST_NAMES, LAST_NAMES, PASSWORD_WORDS
+
+TASKS_PER_SCENARIO = 3
+SCENARIOS: dict[Split, tuple[int, int, int]] = {
+    "train": (12, 12, 11),
+    "dev": (8, 7, 5),
+    "test_normal": (21, 21, 14),
+    "test_challenge": (56, 56, 27),
+}
+"""Scenarios of difficulty 1, 2 and 3 per split: 35, 20, 56 and 139, the paper's numbers."""
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """One line of data/world/<split>.jsonl: all that is needed to build the task again."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    task_id: str
+    scenario_id: str
+    split: Split
+    difficulty: int
+    template: str
+    apps: tuple[str, ...]
+    seed: int
+    """Draws the initial state, the releases and the entities."""
+    instruction: str
+
+    @property
+    def task(self) -> Task:
+        """What the agent loop sees of it."""
+        return Task(self.task_id, self.scenario_id, self.difficulty, self.split, self.instruction)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A task that can be played: the initial state, the apps' releases, the passwords, and what is asked."""
+
+    clauses: Clauses
+    state: State
+    releases: dict[str, Release]
+    passwords: dict[str, str]
+    profile: dict[str, str]
+
+    @property
+    def instruction(self) -> str:
+        return " ".join(clause.words() for clause in self.clauses)
+
+    @property
+    def apps(self) -> tuple[str, ...]:
+        """Names of the apps that the task needs, in the order of use."""
+        return tuple(dict.fromkeys(app.name for clause in self.clauses for app in clause.apps))
+
+    @cached_property
+    def solved(self) -> State:
+        """The state after everything asked has been done."""
+        state = self.state.copy()
+        for clause in self.clauses:
+            clause.apply(state)
+        return state
+
+    @cached_property
+    def answer(self) -> Any:
+        """The right answer; None when no question is asked."""
+        answers = (clause.answer(self.state) for clause in self.clauses)
+        return next((answer for answer in answers if answer is not None), None)
+
+
+def draw_problem(
+    template: Template, apps: tuple[App, ...], world_apps: tuple[App, ...], pool: EntityPool, seed: int
+) -> Problem:
+    """Draw state, releases and entities of one task; a state that does not suit the template is drawn again.
+
+    Raises Mismatch when these apps can never suit it.
+    """
+    random = Random(seed)
+    while True:
+        state = State({place: rows for app in world_apps for place, rows in populate(app, pool, random).items()})
+        try:
+            clauses = template.draw(Draft(state, pool, random), apps)
+        except Unsuitable:
+            continue
+        releases = {app.name: draw_release(app, random) for app in world_apps}
+        passwords = {app.name: f"{random.choice(PASSWORD_WORDS)}{random.randint(2, 99)}" for app in world_apps}
+        profile = {"first_name": random.choice(FIRST_NAMES), "last_name": random.choice(LAST_NAMES)}
+        return Problem(clauses, state, releases, passwords, profile)
+
+
+def build_problem(spec: TaskSpec) -> Problem:
+    """The task that a spec describes. Every app of the world is there, also those the task does not need."""
+    apps = tuple(APPS[name] for name in spec.apps)
+    return draw_problem(TEMPLATES[spec.template], apps, tuple(APPS.values()), POOLS[spec.split], spec.seed)
+
+
+def generate_specs(seed: int) -> dict[Split, list[TaskSpec]]:
+    """All splits' specs, in task order."""
+    return {split: _generate_split(split, seed) for split in SPLITS}
+
+
+def _generate_split(split: Split, seed: int) -> list[TaskSpec]:
+    templates = HELD_OUT_TEMPLATES if split == "test_challenge" else KNOWN_TEMPLATES
+    random = Random(derive_seed(seed, "scenarios", split))
+    chosen: list[tuple[Template, tuple[str, ...]]] = []
+    for difficulty, count in enumerate(SCENARIOS[split], start=1):
+        chosen += _spread([template for template in templates if template.difficulty == difficulty], count, random)
+    return [
+        spec
+        for number, (template, apps) in enumerate(chosen, start=1)
+        for spec in _scenario(split, template, apps, f"{split}_{number:03d}", seed)
+    ]
+
+
+def _spread(templates: list[Template], count: int, random: Random) -> list[tuple[Template, tuple[str, ...]]]:
+    """`count` templates with apps: every template about equally often, and its app tuples in turn."""
+    orders = {template.name: random.sample(template.apps, len(template.apps)) for template in templates}
+    picked = [templates[number % len(templates)] for number in range(count)]
+    return [(t, orders[t.name][number // len(templates) % len(t.apps)]) for number, t in enumerate(picked)]
+
+
+def _scenario(split: Split, template: Template, apps: tuple[str, ...], scenario_id: str, seed: int) -> list[TaskSpec]:
+    """Tasks of one scenario: other entities, states and releases, no instruction twice."""
+    found: dict[str, TaskSpec] = {}
+    attempt = 0
+    while len(found) < TASKS_PER_SCENARIO:
+        attempt += 1
+        task_seed = derive_seed(seed, "task", scenario_id, attempt)
+        task_id = f"{scenario_id}_{len(found) + 1}"
+        draft = TaskSpec(task_id, scenario_id, split, template.difficulty, template.name, apps, task_seed, "")
+        instruction = build_problem(draft).instruction
+        found.setdefault(instruction, replace(draft, instruction=instruction))
+    return list(found.values())

@@ -1,0 +1,51 @@
+"""The world: opens episodes on the tasks of data/world/, each with a sandboxed REPL of its own."""
+
+from collections.abc import Callable, Sequence
+
+from tasks.core.records.files import ArtifactError
+from tasks.core.interfaces.world import Split, Task
+from tasks.core.worlds.pocketworld.episode import PocketEpisode, Repl
+from tasks.core.worlds.pocketworld.scenarios import TaskSpec, build_problem
+from tasks.core.worlds.pocketworld.solutions import oracle
+
+
+class PocketWorld:
+    """See `tasks.core.interfaces.world.World`. `start_repl(seed)` gives each episode its REPL."""
+
+    def __init__(
+        self,
+        specs: dict[Split, list[TaskSpec]],
+        start_repl: Callable[[int], Repl],
+        close_sandbox: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._specs = {spec.task_id: spec for tasks in specs.values() for spec in tasks}
+        self._tasks = {split: tuple(spec.task for spec in tasks) for split, tasks in specs.items()}
+        self._start_repl, self._close_sandbox = start_repl, close_sandbox
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The tasks of a split. Raises ValueError for an unknown one."""
+        if split not in self._tasks:
+            raise ValueError(f"unknown split {split!r}; there are {', '.join(self._tasks)}")
+        return self._tasks[split]
+
+    def open(self, task_id: str, seed: int) -> PocketEpisode:
+        """Start an episode. Raises KeyError for an unknown task, ArtifactError for a spec that was altered."""
+        if task_id not in self._specs:
+            raise KeyError(f"unknown task {task_id!r}")
+        spec = self._specs[task_id]
+        problem = build_problem(spec)
+        if problem.instruction != spec.instruction:
+            raise ArtifactError(
+                f"task {task_id}: the instruction does not belong to the seed; run `dvc repro prepare_world`"
+            )
+        return PocketEpisode(problem, self._start_repl(seed))
+
+    def demonstration(self, task_id: str) -> list[str]:
+        """See `tasks.core.interfaces.world.Demonstrating`."""
+        if task_id not in self._specs:
+            raise KeyError(f"unknown task {task_id!r}")
+        return oracle(build_problem(self._specs[task_id]))
+
+    def close(self) -> None:
+        """End the sandbox's processes."""
+        self._close_sandbox()

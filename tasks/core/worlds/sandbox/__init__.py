@@ -1,0 +1,11 @@
+"""The process sandbox in which agents' Python code runs.
+
+`Sandbox(limits).start(seed) -> Repl`; `Repl.run(code, call_api) -> Execution`. The state of the world stays with the
+caller: code in the sandbox reaches it only through `call_api`, JSON value by JSON value.
+"""
+
+from tasks.core.worlds.sandbox.interface import ApiError, CallApi, Execution, ProcessDied, SandboxLimits
+from tasks.core.worlds.sandbox.repl import Repl
+from tasks.core.worlds.sandbox.sandbox import Sandbox
+
+__all__ = ["ApiError", "CallApi", "Execution", "ProcessDied", "Repl", "Sandbox", "SandboxLimits"]

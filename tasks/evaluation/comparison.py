@@ -1,0 +1,76 @@
+"""Two policies on the same tasks: the paired difference, clustered by scenario. Pure: outcomes in, tests out.
+
+What is paired is the task (SGC: the scenario), with its mean over the evaluation runs, so that two policies can be
+compared that were scored with different seeds or numbers of runs. The tasks of one scenario share their template, so
+the scenario is the unit of sampling, as everywhere (see `tgc_sgc`).
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from scipy.special import stdtr, stdtrit
+
+from tasks.evaluation.tgc_sgc import Outcome, clustered_estimate
+
+Means = Mapping[tuple[str, ...], float]
+"""Mean success (a share) over the evaluation runs; the scenario comes first in the key."""
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """Second minus first policy, in percentage points; t test with (scenarios - 1) degrees of freedom."""
+
+    difference: float
+    standard_error: float | None
+    """None from one scenario; interval and p-value are then None too."""
+    low: float | None
+    high: float | None
+    p_value: float | None
+    """Two-sided, for the null hypothesis that there is no difference; None where the data show no spread."""
+    pairs: int
+    """Tasks (SGC: scenarios) that both have played."""
+    scenarios: int
+
+
+def task_means(outcomes: Sequence[Outcome]) -> Means:
+    """Mean success of each task."""
+    return _means([((o.scenario_id, o.task_id), o.success) for o in outcomes])
+
+
+def scenario_means(outcomes: Sequence[Outcome]) -> Means:
+    """Share of the evaluation runs in which all tasks of a scenario succeeded."""
+    solved: dict[tuple[str, int], bool] = {}
+    for outcome in outcomes:
+        key = (outcome.scenario_id, outcome.evaluation_run)
+        solved[key] = solved.get(key, True) and outcome.success
+    return _means([((scenario,), success) for (scenario, _), success in solved.items()])
+
+
+METRICS: Mapping[str, Callable[[Sequence[Outcome]], Means]] = {"tgc": task_means, "sgc": scenario_means}
+
+
+def paired_test(first: Means, second: Means, confidence: float) -> PairedTest | None:
+    """Test the mean of second - first over what both have played; None when they share nothing.
+
+    `confidence` of the interval is a share, say 0.95. Without spread (standard error 0) the interval is one point.
+    """
+    shared = sorted(first.keys() & second.keys())
+    if not shared:
+        return None
+    clusters = [key[0] for key in shared]
+    count = len(set(clusters))
+    estimate = clustered_estimate([second[key] - first[key] for key in shared], clusters)
+    difference, error = estimate.value, estimate.standard_error
+    if error is None:
+        return PairedTest(difference, None, None, None, None, len(shared), count)
+    reach = error * float(stdtrit(count - 1, 0.5 + confidence / 2))
+    p_value = float(2 * stdtr(count - 1, -abs(difference) / error)) if error else None
+    return PairedTest(difference, error, difference - reach, difference + reach, p_value, len(shared), count)
+
+
+def _means(values: Sequence[tuple[tuple[str, ...], bool]]) -> Means:
+    groups: dict[tuple[str, ...], list[bool]] = defaultdict(list)
+    for key, success in values:
+        groups[key].append(success)
+    return {key: sum(group) / len(group) for key, group in groups.items()}

@@ -1,0 +1,50 @@
+"""Which of the evaluated policies wins, and whether its checkpoint still is what was evaluated."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tasks.core.records.documents import Candidate, Evaluation, Selection, read_document
+from tasks.core.records.files import ArtifactError
+from tasks.core.records.layout import Layout
+
+
+def candidates(layout: Layout, evaluated: Sequence[str]) -> list[Candidate]:
+    """The policies of the iterations `evaluated`, as they scored on dev; other files in the folder are ignored.
+
+    Raises ArtifactError when an evaluation is missing, damaged or that of another iteration.
+    """
+    return [_candidate(layout.evaluation(key), key) for key in evaluated]
+
+
+def best(standing: Sequence[Candidate]) -> Candidate:
+    """The highest dev TGC; of equals the highest dev SGC; of those the earliest iteration."""
+    return min(standing, key=lambda candidate: (-candidate.dev_tgc, -candidate.dev_sgc, candidate.iteration))
+
+
+def select(standing: Sequence[Candidate]) -> Selection:
+    """The selection document for at least one candidate."""
+    return Selection(**best(standing).model_dump(), candidates=tuple(standing))
+
+
+def require_evaluated_policy(folder: Path, chosen: Candidate) -> None:
+    """Raise ArtifactError when the weights in `folder` are not those that were evaluated as `chosen`."""
+    from tasks.core.policies.loading import policy_digest  # imports torch, which only this check needs
+
+    found = policy_digest(folder)
+    if found != chosen.adapter_digest:
+        raise ArtifactError(
+            f"{folder}: the weights of {chosen.iteration} ({found[:12]}...) are not those that were evaluated on "
+            f"dev ({chosen.adapter_digest[:12]}...); restore them with `dvc checkout` or run `dvc repro`"
+        )
+
+
+def _candidate(path: Path, key: str) -> Candidate:
+    evaluation = read_document(path, Evaluation)
+    if evaluation.iteration != key:
+        raise ArtifactError(f"{path}: iteration: {evaluation.iteration}, expected {key}; delete it and run `dvc repro`")
+    return Candidate(
+        iteration=key,
+        dev_tgc=evaluation.tgc,
+        dev_sgc=evaluation.sgc,
+        adapter_digest=evaluation.adapter_digest,
+    )

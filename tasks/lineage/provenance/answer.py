@@ -1,0 +1,101 @@
+"""The answer to a question of lineage: every stage behind an artifact, and what of it is broken."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from tasks.lineage.provenance.chain import UNKNOWN, broken_joints, chain, data_deps
+from tasks.lineage.provenance.dvc_lock import FOLDERS_OF_MANY, DvcLock, LockedStage
+from tasks.lineage.provenance.integrity import broken_artifact
+from tasks.lineage.provenance.subject import Subject
+from tasks.core.records.files import ArtifactError, digest, read_json
+from tasks.core.records.layout import Layout
+from tasks.core.records.schemas import ROLLOUTS
+from tasks.core.records.tables import read_table
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was found."""
+
+    stages: tuple[LockedStage, ...]
+    """The latest first."""
+    played: tuple[str, ...]
+    """What every collection behind the subject drew: one line per iteration."""
+    sources: dict[str, str]
+    """Artifacts that no stage wrote: path to md5."""
+    broken: tuple[str, ...]
+    """One line for each broken link."""
+
+
+def answer(subject: Subject, lock: DvcLock, layout: Layout, cache: Path) -> Answer:
+    """Follow the subject back to its sources and check every digest on the way.
+
+    `cache` is DVC's folder files/md5.
+    """
+    stages = chain(lock, subject.path)
+    if not stages:
+        return Answer((), (), {}, (f"{subject.path}: {UNKNOWN}",))
+    read = {path: stage.deps[path] for stage in stages for path in data_deps(stage)}
+    sources = {path: md5 for path, md5 in read.items() if path in lock.sources}
+    played, misplayed = _played(stages, layout)
+    broken = [
+        *_broken_artifacts(stages, sources, layout, cache),
+        *broken_joints(lock, stages),
+        *_broken_versions(stages, layout),
+        *misplayed,
+    ]
+    return Answer(tuple(stages), tuple(played), sources, tuple(broken))
+
+
+def _broken_artifacts(
+    stages: Sequence[LockedStage], sources: dict[str, str], layout: Layout, cache: Path
+) -> Iterator[str]:
+    written = {path: md5 for stage in stages for path, md5 in stage.outs.items()}
+    for path, md5 in tqdm(written.items(), desc="checking", unit="artifact", leave=False, disable=len(written) < 50):
+        yield from broken_artifact(layout.root, cache, path, md5)
+    for path, md5 in sources.items():
+        if Path(path).name not in FOLDERS_OF_MANY:
+            yield from broken_artifact(layout.root, None, path, md5)
+
+
+def _broken_versions(stages: Sequence[LockedStage], layout: Layout) -> Iterator[str]:
+    """Where code or parameters are no longer those that made an artifact."""
+    now = read_json(layout.stage_versions) if layout.stage_versions.exists() else {}
+    for stage in stages:
+        recorded = next((str(v) for name, v in stage.params.items() if name.endswith(f":{stage.task}")), None)
+        if recorded is not None and recorded != now.get(stage.task):
+            yield (
+                f"{stage.name} was made by code and parameters {recorded}, stage_versions.json has "
+                f"{now.get(stage.task)}; run `dvc repro` or check out the commit that made it"
+            )
+
+
+def _played(stages: Sequence[LockedStage], layout: Layout) -> tuple[list[str], list[str]]:
+    """What the collections drew, and those that another adapter played than the one their checkpoint holds."""
+    lines, broken = [], []
+    for stage in stages:
+        if stage.task != "collect_rollouts":
+            continue
+        try:
+            table = read_table(layout.rollouts(stage.key), ROLLOUTS).select(["task_id", "seed", "adapter_digest"])
+        except ArtifactError as error:
+            broken.append(str(error))
+            continue
+        tasks, seeds = sorted(set(table["task_id"].to_pylist())), table["seed"].to_pylist()
+        lines.append(f"{stage.key}: {len(table)} rollouts of {len(tasks)} tasks: {', '.join(tasks)}")
+        lines.append(f"{stage.key}: seeds {', '.join(map(str, seeds[:3]))}{', ...' if len(seeds) > 3 else ''}")
+        broken += _misplayed(stage, layout, set(table["adapter_digest"].to_pylist()))
+    return lines, broken
+
+
+def _misplayed(stage: LockedStage, layout: Layout, digests: set[str]) -> Iterator[str]:
+    """The rollouts' own word for who played them, held against the weights in the checkpoint."""
+    for path in data_deps(stage):
+        for name in ("adapter_model.safetensors", "model.safetensors"):
+            weights = layout.root / path / name
+            if path.endswith("/policy") and path.count("/") > 1 and weights.exists() and digests != {digest(weights)}:
+                found = ", ".join(sorted(one[:12] for one in digests))
+                yield f"{stage.name}: its rollouts were played by {found}, but {path} is {digest(weights)[:12]}"

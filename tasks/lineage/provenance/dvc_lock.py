@@ -1,0 +1,136 @@
+"""What dvc.lock says of a pipeline: each stage's code, parameters and artifacts, with the md5 DVC gave them.
+
+Read as the plain YAML it is, so that a stage needs no DVC in its process.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tasks.core.records.files import ArtifactError
+from tasks.core.records.layout import Layout
+
+VOLATILE_NAMES = ("metrics.json", "timings.json")
+"""The artifacts that hold wall-clock figures, so that they differ between equal runs."""
+FOLDERS_OF_MANY = ("iterations", "evaluations")
+"""Folders that stages read whole: they may hold wall-clock files and what a longer run left behind."""
+STAGE_VERSIONS = Layout(Path()).stage_versions.as_posix()
+DATA = "data/"
+SIDE_TASKS = ("version_stages", "tabulate_curves", "report", "record_lineage")
+"""Tasks that look at a run and change neither policy nor scores: a new look of the report makes no new run."""
+
+
+@dataclass(frozen=True)
+class LockedStage:
+    """One stage as DVC recorded it: md5 by path (a folder's ends in ".dir") and parameter values by name."""
+
+    name: str
+    """With its foreach key: "collect_rollouts@i003"."""
+    deps: Mapping[str, str]
+    outs: Mapping[str, str]
+    params: Mapping[str, Any]
+
+    @property
+    def task(self) -> str:
+        return self.name.partition("@")[0]
+
+    @property
+    def key(self) -> str:
+        return self.name.partition("@")[2]
+
+
+@dataclass(frozen=True)
+class DvcLock:
+    """The stages of one pipeline, in the order of dvc.lock."""
+
+    stages: tuple[LockedStage, ...]
+
+    @property
+    def artifacts(self) -> dict[str, str]:
+        """Every artifact a stage wrote: path to md5."""
+        return {path: md5 for stage in self.stages for path, md5 in stage.outs.items()}
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Artifacts that no stage wrote: what the pipeline starts from (a base policy kept in git)."""
+        read = {path: md5 for stage in self.stages for path, md5 in stage.deps.items() if path.startswith(DATA)}
+        return {path: md5 for path, md5 in read.items() if not _written(path, self.artifacts)}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over code, parameters and artifacts of all stages, wall-clock files left out.
+
+        Equal runs have equal digests; it is the name by which a pipeline run is found again.
+        """
+        content = {s.name: [_stable(s.deps), _stable(s.outs), dict(s.params)] for s in self.stages}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def task_versions(self) -> dict[str, str]:
+        """The digest of the code that each task ran and the parameters it read, by task name."""
+        prefix = f"{STAGE_VERSIONS}:"
+        return {
+            name.removeprefix(prefix): str(version)
+            for stage in self.stages
+            for name, version in stage.params.items()
+            if name.startswith(prefix)
+        }
+
+
+def read_lock(path: Path, iterations: Iterable[str], evaluated: Iterable[str]) -> DvcLock:
+    """The stages in dvc.lock that belong to a pipeline of these iteration keys.
+
+    DVC leaves stages in the lock that dvc.yaml no longer defines (a longer run before this one), so keys that are
+    not asked for are passed over; keys that are no iterations (splits) are kept. `SIDE_TASKS` are left out.
+    Raises ArtifactError when the file is missing or no lock file.
+    """
+    trained, scored = set(iterations), set(evaluated)
+    stages = (_stage(name, entry) for name, entry in _entries(path).items())
+    return DvcLock(tuple(stage for stage in stages if _belongs(stage, trained, scored)))
+
+
+def _entries(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
+    except FileNotFoundError:
+        raise ArtifactError(f"{path}: missing; run `dvc repro`") from None
+    except yaml.YAMLError as error:
+        raise ArtifactError(f"{path}: not valid YAML ({error}); restore it from git or run `dvc repro`") from None
+    if not isinstance(content, dict) or not isinstance(content.get("stages"), dict):
+        raise ArtifactError(f"{path}: holds no `stages`; restore it from git or run `dvc repro`")
+    return content["stages"]  # type: ignore[no-any-return]
+
+
+def _stage(name: str, entry: dict[str, Any]) -> LockedStage:
+    files = entry.get("params", {})
+    params = {f"{file}:{key}": value for file, values in files.items() for key, value in values.items()}
+    return LockedStage(name, _md5s(entry.get("deps", [])), _md5s(entry.get("outs", [])), params)
+
+
+def _md5s(entries: list[dict[str, Any]]) -> dict[str, str]:
+    return {entry["path"]: str(entry.get("md5", "")) for entry in entries}
+
+
+def _belongs(stage: LockedStage, trained: set[str], scored: set[str]) -> bool:
+    if stage.task in SIDE_TASKS:
+        return False
+    is_iteration = stage.key[:1] == "i" and stage.key[1:].isdigit()
+    return not is_iteration or stage.key in (scored if stage.task == "evaluate_policy" else trained)
+
+
+def _written(path: str, artifacts: Mapping[str, str]) -> bool:
+    """Whether a stage wrote `path`, a folder above it, or files inside it."""
+    return any(path == out or path.startswith(f"{out}/") or out.startswith(f"{path}/") for out in artifacts)
+
+
+def _stable(files: Mapping[str, str]) -> dict[str, str]:
+    left_out = (*VOLATILE_NAMES, *FOLDERS_OF_MANY)
+    return {path: md5 for path, md5 in files.items() if Path(path).name not in left_out}
+
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

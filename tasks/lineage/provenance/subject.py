@@ -1,0 +1,89 @@
+"""What a question of lineage is about: a checkpoint, a metric, a rollout or any artifact, by the name a user gives."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.lineage.registry.model_registry.evidence import SELECTED, TEST_SPLITS
+from tasks.lineage.tracking.store.facts import flat_numbers
+from tasks.core.records.documents import Selection, read_document
+from tasks.core.records.files import read_json
+from tasks.core.records.layout import Layout
+from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS
+from tasks.core.records.tables import read_table
+
+_ITERATION = re.compile(r"i\d{3}")
+FORMS = "a checkpoint (i012, selected), a metric (test_normal.tgc, dev.tgc, i003.kl), a rollout (i003:TASK:0) or a path"
+
+
+class UnknownSubject(ValueError):  # noqa: N818
+    """The name is none that lineage is known of; the message says what would be."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An artifact, and what of it was asked for."""
+
+    path: str
+    """Of the artifact, relative to the project's root."""
+    facts: tuple[str, ...] = ()
+    """What the question's own object says, one line each."""
+
+
+def find_subject(name: str, layout: Layout) -> Subject:
+    """The subject that `name` means. Raises UnknownSubject, and ArtifactError for an artifact that cannot be read."""
+    if name == SELECTED:
+        return Subject(_relative(layout, layout.policy(read_document(layout.selection, Selection).iteration)))
+    if _ITERATION.fullmatch(name):
+        return Subject(_relative(layout, layout.policy(name)))
+    if name.count(":") == 2:
+        return _rollout(layout, *name.split(":"))
+    if "/" not in name and "." in name:
+        return _metric(layout, *name.split(".", 1))
+    return Subject(Path(name).as_posix().rstrip("/"))
+
+
+def _metric(layout: Layout, place: str, name: str) -> Subject:
+    if place in TEST_SPLITS:
+        path = layout.score(place)
+    elif place == "dev":
+        path = layout.evaluation(read_document(layout.selection, Selection).iteration)
+    elif _ITERATION.fullmatch(place):
+        path = layout.evaluation(place) if name.startswith("dev.") else layout.metrics(place)
+    else:
+        raise UnknownSubject(f"{place}.{name} is no metric; ask for {FORMS}")
+    numbers = flat_numbers(read_json(path))
+    wanted = name.removeprefix("dev.")
+    if wanted not in numbers:
+        raise UnknownSubject(
+            f"{_relative(layout, path)} has no number {wanted!r}; it has: {', '.join(sorted(numbers))}"
+        )
+    return Subject(_relative(layout, path), (f"{place}.{name} = {numbers[wanted]:g}",))
+
+
+def _rollout(layout: Layout, place: str, task: str, index: str) -> Subject:
+    if _ITERATION.fullmatch(place):
+        path, schema, player = layout.rollouts(place), ROLLOUTS, None
+    elif place in TEST_SPLITS:
+        path, schema, player = layout.score_rollouts(place), SCORED_ROLLOUTS, SELECTED
+    else:
+        raise UnknownSubject(f"{place}:{task}:{index} is no rollout; ask for {FORMS}")
+    rows: list[dict[str, Any]] = read_table(path, schema).drop(["token_ids", "policy_mask", "turn_index"]).to_pylist()
+    for row in rows:
+        if (row["task_id"], str(row["rollout_index"])) == (task, index) and row.get("policy") == player:
+            return Subject(_relative(layout, path), _facts(row))
+    tasks = sorted({row["task_id"] for row in rows})
+    raise UnknownSubject(f"{_relative(layout, path)} has no rollout {index} of {task!r}; its tasks: {', '.join(tasks)}")
+
+
+def _facts(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        f"task {row['task_id']}, scenario {row['scenario_id']}, difficulty {row['difficulty']}, seed {row['seed']}",
+        f"return {row['reward']:g}, {'solved' if row['success'] else 'not solved'}, ended by {row['end_reason']}",
+        f"played by the adapter {row['adapter_digest']} in {row['engine']} ({row['engine_version']})",
+    )
+
+
+def _relative(layout: Layout, path: Path) -> str:
+    return path.relative_to(layout.root).as_posix()

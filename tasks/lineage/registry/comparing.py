@@ -1,0 +1,104 @@
+"""A comparison of model versions from what they scored. Pure: knows nothing of MLflow."""
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import combinations, product
+from typing import Any
+
+from tasks.lineage.registry.model_registry.evidence import SELECTED, SPLITS, Evidence
+from tasks.lineage.registry.model_registry.model_registry import Version
+from tasks.core.records.comparison import (
+    ALL_LEVELS,
+    ComparedVersion,
+    Comparison,
+    Difference,
+    LevelScore,
+    SplitScores,
+)
+from tasks.evaluation.comparison import METRICS, paired_test
+from tasks.evaluation.tgc_sgc import Outcome, by_difficulty, sgc, tgc
+
+Scored = Sequence[tuple[Version, Evidence]]
+Levels = dict[str, list[Outcome]]
+
+
+def compare(registered_model: str, scored: Scored, confidence: float, rescored: bool) -> Comparison:
+    """Every version's scores, every pair's differences (later named minus earlier), and the parameters that differ."""
+    return Comparison(
+        registered_model=registered_model,
+        rescored=rescored,
+        confidence=confidence,
+        versions=tuple(_compared(version, evidence) for version, evidence in scored),
+        differences=tuple(
+            difference
+            for first, second in combinations(scored, 2)
+            for difference in differences(first, second, confidence)
+        ),
+        params=params_diff({str(version.number): evidence.params for version, evidence in scored}),
+    )
+
+
+def levels(outcomes: Sequence[Outcome]) -> Levels:
+    """The outcomes in all, and by difficulty."""
+    return {ALL_LEVELS: list(outcomes), **{str(level): part for level, part in by_difficulty(outcomes).items()}}
+
+
+def differences(
+    first: tuple[Version, Evidence], second: tuple[Version, Evidence], confidence: float
+) -> list[Difference]:
+    """Second minus first on every split and difficulty that both have played."""
+    found = []
+    for split in SPLITS:
+        ours, theirs = (levels(evidence.outcomes.get((split, SELECTED), [])) for _, evidence in (first, second))
+        for level, metric in product((level for level in ours if level in theirs), METRICS):
+            test = paired_test(METRICS[metric](ours[level]), METRICS[metric](theirs[level]), confidence)
+            if test is not None:
+                place: dict[str, Any] = {"split": split, "level": level, "metric": metric}
+                found.append(Difference(first=first[0].number, second=second[0].number, **place, **vars(test)))
+    return found
+
+
+def params_diff(params: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, Any]]:
+    """The parameters that differ between versions; a version that lacks one has null."""
+    names = sorted({name for values in params.values() for name in values})
+    found = {name: {version: values.get(name) for version, values in params.items()} for name in names}
+    return {name: values for name, values in found.items() if len({json.dumps(v) for v in values.values()}) > 1}
+
+
+def _compared(version: Version, evidence: Evidence) -> ComparedVersion:
+    tags = version.tags
+    return ComparedVersion(
+        version=version.number,
+        aliases=version.aliases,
+        iteration=tags["iteration"],
+        adapter_digest=tags["adapter_digest"],
+        pipeline_digest=tags["pipeline_digest"],
+        params_digest=tags["params_digest"],
+        git_commit=tags["git_commit"],
+        git_dirty=tags["git_dirty"] == "true",
+        splits={
+            split: _split_scores(evidence.outcomes[split, SELECTED], evidence.behaviour.get(split))
+            for split in SPLITS
+            if (split, SELECTED) in evidence.outcomes
+        },
+    )
+
+
+def _split_scores(outcomes: Sequence[Outcome], behaviour: Any) -> SplitScores:
+    return SplitScores(
+        evaluation_runs=len({outcome.evaluation_run for outcome in outcomes}),
+        levels={level: _level_score(part) for level, part in levels(outcomes).items()},
+        behaviour=behaviour,
+    )
+
+
+def _level_score(outcomes: Sequence[Outcome]) -> LevelScore:
+    tasks, scenarios = tgc(outcomes), sgc(outcomes)
+    return LevelScore(
+        tasks=len({outcome.task_id for outcome in outcomes}),
+        scenarios=len({outcome.scenario_id for outcome in outcomes}),
+        tgc=tasks.value,
+        tgc_se=tasks.standard_error,
+        sgc=scenarios.value,
+        sgc_se=scenarios.standard_error,
+    )

@@ -1,0 +1,117 @@
+"""A comparison as Markdown, for a terminal and for a file. Pure."""
+
+from collections.abc import Iterable, Sequence
+
+from tasks.core.records.comparison import ALL_LEVELS, ComparedVersion, Comparison, Difference
+from tasks.core.records.documents import Behaviour
+
+
+def comparison_page(comparison: Comparison) -> str:
+    """The whole page."""
+    scored = "scored anew" if comparison.rescored else "scores as stored with the versions"
+    sections = [
+        [f"# {comparison.registered_model}: versions {_names(comparison.versions)}", "", f"{scored}."],
+        _versions(comparison.versions),
+        _scores(comparison.versions),
+        _differences(comparison),
+        _behaviour(comparison.versions),
+        _params(comparison),
+    ]
+    return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
+
+
+def _names(versions: Sequence[ComparedVersion]) -> str:
+    return ", ".join(str(version.version) for version in versions)
+
+
+def _versions(versions: Sequence[ComparedVersion]) -> list[str]:
+    rows = [
+        (
+            str(version.version),
+            ", ".join(version.aliases) or "-",
+            version.iteration,
+            version.adapter_digest[:12],
+            version.params_digest[:12],
+            version.git_commit[:12] + (" (changed)" if version.git_dirty else ""),
+        )
+        for version in versions
+    ]
+    return _table(("version", "aliases", "iteration", "adapter", "params", "commit"), rows)
+
+
+def _scores(versions: Sequence[ComparedVersion]) -> list[str]:
+    """One row per split and difficulty, one column per version."""
+    places = dict.fromkeys((split, level) for v in versions for split in v.splits for level in v.splits[split].levels)
+    rows = [(*_place(*place), *(_score(version, *place) for version in versions)) for place in places]
+    head = ("split", "difficulty", *(f"{version.version}: TGC / SGC" for version in versions))
+    return ["## Scores (percent, +- standard error)", "", *_table(head, rows)]
+
+
+def _score(version: ComparedVersion, split: str, level: str) -> str:
+    score = version.splits[split].levels.get(level) if split in version.splits else None
+    if score is None:
+        return "-"
+    return f"{score.tgc:.1f}{_error(score.tgc_se)} / {score.sgc:.1f}{_error(score.sgc_se)}"
+
+
+def _error(value: float | None) -> str:
+    return "" if value is None else f" +-{value:.1f}"
+
+
+def _differences(comparison: Comparison) -> list[str]:
+    if not comparison.differences:
+        return []
+    rows = [
+        (f"{one.second} - {one.first}", *_place(one.split, one.level), one.metric.upper(), *_test(one))
+        for one in comparison.differences
+    ]
+    interval = f"{100 * comparison.confidence:g}% interval"
+    head = ("versions", "split", "difficulty", "metric", "difference", interval, "p", "pairs", "scenarios")
+    return ["## Differences (points; paired by task, clustered by scenario)", "", *_table(head, rows)]
+
+
+def _test(one: Difference) -> tuple[str, ...]:
+    interval = "-" if one.low is None or one.high is None else f"{one.low:+.1f} to {one.high:+.1f}"
+    p_value = "-" if one.p_value is None else f"{one.p_value:.2g}"
+    return f"{one.difference:+.1f}", interval, p_value, str(one.pairs), str(one.scenarios)
+
+
+def _behaviour(versions: Sequence[ComparedVersion]) -> list[str]:
+    measured = [
+        (split, str(version.version), scores.behaviour)
+        for version in versions
+        for split, scores in version.splits.items()
+        if scores.behaviour is not None
+    ]
+    if not measured:
+        return []
+    rows = [
+        (name.replace("_", " "), *(_figure(getattr(behaviour, name)) for _, _, behaviour in measured))
+        for name in Behaviour.model_fields
+    ]
+    head = ("", *(f"{version}: {split}" for split, version, _ in measured))
+    return ["## Behaviour", "", *_table(head, rows)]
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _params(comparison: Comparison) -> list[str]:
+    if not comparison.params:
+        return ["## Parameters", "", "The same in all."]
+    numbers = [str(version.version) for version in comparison.versions]
+    rows = [(name, *(str(values[number]) for number in numbers)) for name, values in comparison.params.items()]
+    return ["## Parameters that differ", "", *_table(("", *numbers), rows)]
+
+
+def _place(split: str, level: str) -> tuple[str, str]:
+    return split, "all" if level == ALL_LEVELS else level
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A Markdown table whose columns line up, so that it reads in a terminal too."""
+    cells = [tuple(head), *(tuple(row) for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(r, widths, strict=True)) + " |" for r in cells]
+    return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]

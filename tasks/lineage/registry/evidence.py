@@ -1,0 +1,76 @@
+"""What a model version keeps of its evaluation: params, scores, and the outcome of every task that was played.
+
+Written into the version's folder `evaluation/`, so that versions can be compared without the pipeline that made them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tasks.lineage.tracking.store.facts import flat_params
+from tasks.core.config.params import Params
+from tasks.core.records.documents import Behaviour, Scores, read_document, write_document
+from tasks.core.records.files import read_json, write_json
+from tasks.core.records.layout import Layout
+from tasks.core.records.schemas import OUTCOMES, SCORED_ROLLOUTS
+from tasks.core.records.tables import read_table, write_table
+from tasks.evaluation.tgc_sgc import Outcome
+
+FOLDER = "evaluation"
+TEST_SPLITS = ("test_normal", "test_challenge")
+SPLITS = ("dev", *TEST_SPLITS)
+BASE, SELECTED = "base", "selected"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The evaluation of one version."""
+
+    params: dict[str, str]
+    """By dotted name, as text: another version's code may have had other parameters."""
+    outcomes: dict[tuple[str, str], list[Outcome]]
+    """By split and policy ("base" or "selected")."""
+    behaviour: dict[str, Behaviour]
+    """Of the selected policy, by test split."""
+
+
+def write_evidence(folder: Path, layout: Layout, params: Params, base: str, selected: str) -> None:
+    """Gather the evaluation of a finished pipeline; `base` and `selected` are iteration keys.
+
+    Raises ArtifactError when an artifact is missing or damaged.
+    """
+    tables = [
+        _dev_outcomes(layout, BASE, base),
+        _dev_outcomes(layout, SELECTED, selected),
+        *(read_table(layout.score_rollouts(split), SCORED_ROLLOUTS) for split in TEST_SPLITS),
+    ]
+    write_table(folder / "outcomes.parquet", pa.concat_tables(t.select(OUTCOMES.names) for t in tables), OUTCOMES)
+    for split in TEST_SPLITS:
+        write_document(folder / f"{split}.json", read_document(layout.score(split), Scores))
+    write_json(folder / "params.json", flat_params(params))
+
+
+def read_evidence(folder: Path) -> Evidence:
+    """Raises ArtifactError when a file is missing or damaged."""
+    behaviour = {split: read_document(folder / f"{split}.json", Scores).behaviour.selected for split in TEST_SPLITS}
+    table = read_table(folder / "outcomes.parquet", OUTCOMES)
+    params: dict[str, str] = read_json(folder / "params.json")
+    return Evidence(params, outcomes_by_policy(table.to_pylist()), behaviour)
+
+
+def outcomes_by_policy(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[Outcome]]:
+    """Rows of OUTCOMES by split and policy."""
+    found: dict[tuple[str, str], list[Outcome]] = {}
+    for row in rows:
+        outcome = Outcome(row["task_id"], row["scenario_id"], row["difficulty"], row["evaluation_run"], row["success"])
+        found.setdefault((row["split"], row["policy"]), []).append(outcome)
+    return found
+
+
+def _dev_outcomes(layout: Layout, policy: str, key: str) -> pa.Table:
+    table = read_table(layout.evaluation_rollouts(key), SCORED_ROLLOUTS)
+    place = table.schema.get_field_index("policy")
+    return table.set_column(place, SCORED_ROLLOUTS.field("policy"), pa.array([policy] * len(table), pa.string()))

@@ -1,0 +1,90 @@
+"""The README.md of a model version: what it is, how good, and the lines that pull and serve it. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tasks.core.records.documents import Scores
+
+
+@dataclass(frozen=True)
+class BaseModel:
+    """What the adapter belongs to."""
+
+    name: str
+    """A Hugging Face hub id, or a folder: inside the version, or the pipeline's own."""
+    inside: bool
+    """Whether the folder is part of the version."""
+    revision: str | None
+
+    def place(self, version: str) -> str:
+        """Where it is found once the version lies in the folder `version`."""
+        return f"{version}/{self.name}" if self.inside else self.name
+
+
+def model_card(
+    name: str, model_id: str, base: BaseModel | None, rank: int, scores: list[Scores], tags: Mapping[str, str]
+) -> str:
+    """Markdown. `base` is None for full weights, which need none; `rank` is the adapter's."""
+    kind = f"LoRA adapter (rank {rank}) for the base model `{base.name}`" if base else "full weights"
+    lines = [
+        f"# {name}, iteration {tags['iteration']}",
+        "",
+        f"A policy trained with LOOP (arXiv 2502.01600): {kind}.",
+        "",
+        "| | base TGC / SGC | this policy TGC / SGC |",
+        "|---|---|---|",
+        *(_score_row(score) for score in scores),
+        "",
+        "Pull it (`MLFLOW_TRACKING_URI` names the server):",
+        "",
+        "```bash",
+        f"mlflow artifacts download -u models:/{model_id} -d policy",
+        "```",
+        "",
+        "Use it with transformers (and peft installed), or serve it with vLLM:",
+        "",
+        "```python",
+        *_transformers_lines(base),
+        "```",
+        "",
+        "```bash",
+        _vllm_line(base, rank),
+        "```",
+        "",
+        *_missing_base(base),
+        "Made from:",
+        "",
+        *(f"- {key}: `{value}`" for key, value in sorted(tags.items()) if value),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _score_row(score: Scores) -> str:
+    before, after = f"{score.base_tgc:.1f} / {score.base_sgc:.1f}", f"{score.tgc:.1f} / {score.sgc:.1f}"
+    return f"| {score.split}, {score.tasks} tasks x {len(score.seeds)} | {before} | {after} |"
+
+
+def _transformers_lines(base: BaseModel | None) -> list[str]:
+    first = "from transformers import AutoModelForCausalLM, AutoTokenizer"
+    place = base.place("policy") if base else "policy"
+    pinned = f', revision="{base.revision}"' if base and base.revision else ""
+    tokenizer = f'tokenizer = AutoTokenizer.from_pretrained("{place}"{pinned})'
+    model = f'model = AutoModelForCausalLM.from_pretrained("{place}"{pinned})'
+    adapter = ['model.load_adapter("policy")'] if base else []
+    return [first, tokenizer, model, *adapter]
+
+
+def _vllm_line(base: BaseModel | None, rank: int) -> str:
+    if base is None:
+        return "vllm serve policy"
+    pinned = f" --revision {base.revision}" if base.revision else ""
+    rooms = next(size for size in (8, 16, 32, 64, 128, 256, 320, 512, rank) if size >= rank)
+    place = base.place("policy")
+    return f"vllm serve {place}{pinned} --enable-lora --max-lora-rank {rooms} --lora-modules policy=policy"
+
+
+def _missing_base(base: BaseModel | None) -> list[str]:
+    if base is None or base.inside or base.revision:
+        return []
+    return [f"The base model is not in this version: `dvc pull {base.name}` in the project fetches it.", ""]

@@ -1,0 +1,53 @@
+"""Whether a version may become champion. Pure: outcomes in, decision with its reasons out."""
+
+from dataclasses import dataclass
+
+from tasks.core.config.lineage import PromotionRule
+from tasks.lineage.registry.model_registry.evidence import BASE, SELECTED, Evidence
+from tasks.evaluation.comparison import METRICS, PairedTest, paired_test
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The rule's verdict."""
+
+    promote: bool
+    reasons: tuple[str, ...]
+    """One sentence for each part of the rule, with its figures."""
+
+
+def decide(candidate: Evidence, champion: Evidence | None, rule: PromotionRule) -> Decision:
+    """Hold the candidate against the champion; None: against the base policy that it was trained from."""
+    better, better_text = _better(_test(candidate, champion, rule.better_on, rule), rule)
+    not_worse, not_worse_text = _not_worse(_test(candidate, champion, rule.not_worse_on, rule), rule)
+    return Decision(better and not_worse, (better_text, not_worse_text))
+
+
+def _test(candidate: Evidence, champion: Evidence | None, split: str, rule: PromotionRule) -> PairedTest | None:
+    theirs = (champion or candidate).outcomes.get((split, SELECTED if champion else BASE), [])
+    means = METRICS[rule.metric]
+    return paired_test(means(theirs), means(candidate.outcomes.get((split, SELECTED), [])), rule.confidence)
+
+
+def _better(test: PairedTest | None, rule: PromotionRule) -> tuple[bool, str]:
+    name = f"{rule.metric.upper()} on {rule.better_on}"
+    if test is None:
+        return False, f"{name}: nothing that both have played"
+    enough = test.difference > rule.min_gain
+    verdict = "better" if enough else "not better"
+    return enough, f"{name}: {verdict} ({_figures(test, rule)}; more than {rule.min_gain:g} is needed)"
+
+
+def _not_worse(test: PairedTest | None, rule: PromotionRule) -> tuple[bool, str]:
+    name = f"{rule.metric.upper()} on {rule.not_worse_on}"
+    if test is None:
+        return False, f"{name}: nothing that both have played"
+    highest = test.difference if test.high is None else test.high
+    worse = highest < 0
+    return not worse, f"{name}: {'worse' if worse else 'not worse'} ({_figures(test, rule)})"
+
+
+def _figures(test: PairedTest, rule: PromotionRule) -> str:
+    if test.low is None or test.high is None:
+        return f"{test.difference:+.1f} points, no interval from one scenario"
+    return f"{test.difference:+.1f} points, {100 * rule.confidence:g}% interval {test.low:+.1f} to {test.high:+.1f}"

@@ -1,0 +1,56 @@
+"""Scoring model versions anew with the world and base policy of this working tree. Loads torch: import this late."""
+
+from pathlib import Path
+from typing import get_args
+
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.loading import load_tokenizer
+from tasks.lineage.provenance.dvc_lock import read_lock
+from tasks.lineage.registry.model_registry.evidence import FOLDER, SPLITS, TEST_SPLITS, Evidence, outcomes_by_policy
+from tasks.lineage.registry.model_registry.model_registry import Registry, Version
+from tasks.core.records.files import ArtifactError, read_json
+from tasks.core.records.schemas import SCORED_ROLLOUTS
+from tasks.core.records.tables import write_rows
+from tasks.evaluation.behaviour import behaviour
+from tasks.evaluation.evaluating import Row, acted_rollouts
+from tasks.evaluation.rescoring import rescore
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.interfaces.world import Split
+
+BASE_TAG = "dataset.data/policy"
+
+
+def rescored_evidence(registry: Registry, version: Version, context: StageContext, folder: Path) -> Evidence:
+    """Play all splits with a version's weights; the rollouts are written into `folder`.
+
+    Raises ArtifactError when the version was trained from another base policy than the one in data/policy.
+    """
+    require_same_base(version, context)
+    splits: tuple[Split, ...] = tuple(split for split in get_args(Split) if split in SPLITS)
+    with registry.files(version) as files:
+        played = rescore(context, splits, files, f"version {version.number}")
+        stored = files / FOLDER / "params.json"
+        params: dict[str, str] = read_json(stored) if stored.exists() else {}
+    for split, rows in played.items():
+        write_rows(folder / f"{version.number}_{split}_rollouts.parquet", rows, SCORED_ROLLOUTS)
+    chat = ChatFormat(load_tokenizer(context.layout.base_policy))
+    return evidence_of(params, played, chat)
+
+
+def evidence_of(params: dict[str, str], played: dict[str, list[Row]], chat: ChatFormat) -> Evidence:
+    """What a version's rollouts say, in the form in which versions store it."""
+    measured = {split: behaviour(list(acted_rollouts(played[split], chat))) for split in TEST_SPLITS}
+    return Evidence(params, outcomes_by_policy([row for rows in played.values() for row in rows]), measured)
+
+
+def require_same_base(version: Version, context: StageContext) -> None:
+    """Raises ArtifactError: an adapter on another base model would still load, and mean nothing."""
+    params, layout = context.params, context.layout
+    name = layout.base_policy.relative_to(layout.root).as_posix()
+    ours = read_lock(layout.root / "dvc.lock", params.previous, params.evaluated).artifacts.get(name)
+    theirs = version.tags.get(BASE_TAG)
+    if ours != theirs:
+        raise ArtifactError(
+            f"version {version.number} was trained from the base policy {theirs}, but {name} is {ours}; "
+            f"check out commit {version.tags.get('git_commit', '?')[:12]} and run `dvc checkout`, or `dvc pull`"
+        )

@@ -1,0 +1,86 @@
+"""What there is to say about a pipeline run, gathered from params and artifacts. Pure: knows nothing of MLflow."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tasks.lineage.provenance.dvc_lock import SIDE_TASKS
+from tasks.core.config.params import Params
+from tasks.core.records.documents import AdvantageSummary, Document, Evaluation, Metrics, Scores, read_document
+from tasks.core.records.files import read_json
+from tasks.core.records.layout import Layout
+
+DERIVED_PARAMS = ("previous", "evaluated")
+"""Maps that follow from other parameters."""
+
+
+def flat_params(params: Params) -> dict[str, str]:
+    """Every parameter by its dotted name; lists as JSON."""
+    content = params.model_dump(mode="json", exclude=set(DERIVED_PARAMS))
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in _flat(content).items()}
+
+
+def flat_numbers(content: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a (nested) JSON document by their dotted names; truth values and everything else left out."""
+    found = _flat(content)
+    return {
+        name: float(value)
+        for name, value in found.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+def params_digest(params: Params) -> str:
+    """SHA-256 of the parameters (canonical JSON), in hexadecimal."""
+    return hashlib.sha256(json.dumps(params.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+
+
+def start_digest(params: Params, layout: Layout) -> str:
+    """SHA-256 of the parameters and the stage versions: what a run in progress is found by.
+
+    An unfinished run has no complete dvc.lock yet, so no digest of its results.
+    """
+    versions = {task: version for task, version in read_json(layout.stage_versions).items() if task not in SIDE_TASKS}
+    return hashlib.sha256(json.dumps([params_digest(params), versions], sort_keys=True).encode()).hexdigest()
+
+
+def registered_model(params: Params) -> str:
+    """The name of the registered model that versions of this world and base model belong to."""
+    base = params.policy.source.rstrip("/").rpartition("/")[2]
+    return params.lineage.registered_model or f"loopline-{params.world.name}-{base}"
+
+
+def step_of(key: str) -> int:
+    """MLflow's step of an iteration key: 7 for "i007"."""
+    return int(key[1:])
+
+
+def iteration_numbers(layout: Layout, key: str) -> dict[str, float]:
+    """What one iteration's artifacts say in numbers: update, advantages, and dev scores as `dev.*` where they exist."""
+    return {
+        **_numbers(layout.advantage_summary(key), AdvantageSummary),
+        **_numbers(layout.metrics(key), Metrics),
+        **{f"dev.{name}": value for name, value in _numbers(layout.evaluation(key), Evaluation).items()},
+    }
+
+
+def score_numbers(layout: Layout, split: str) -> dict[str, float]:
+    """The final scores of one split as `<split>.*`."""
+    return {f"{split}.{name}": value for name, value in _numbers(layout.score(split), Scores).items()}
+
+
+def _numbers(path: Path, kind: type[Document]) -> dict[str, float]:
+    """Nothing where the stage has not run (yet): i000 has no update, not every policy is evaluated."""
+    return flat_numbers(read_document(path, kind).model_dump(mode="json")) if path.exists() else {}
+
+
+def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            flat.update(_flat(value, f"{prefix}{name}."))
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat

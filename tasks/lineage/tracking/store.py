@@ -1,0 +1,178 @@
+"""The MLflow store: opening it, finding a run again, and adding only what it does not hold yet.
+
+Imports MLflow inside functions: the import costs 1.6 s, which stages that record nothing must not pay.
+"""
+
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tasks.core.config.lineage import LineageConfig
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+METRICS_PER_BATCH = 1000
+"""MLflow's limit of one log_batch call."""
+
+
+class LineageError(RuntimeError):
+    """MLflow could not be reached or refused a record. Nothing is lost: dvc.lock and data/ hold it all."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """One MLflow experiment."""
+
+    client: "MlflowClient"
+    experiment_id: str
+    config: LineageConfig
+
+    def find_run(self, tags: Mapping[str, str], finished: bool) -> "Run | None":
+        """The oldest run with these tags that is finished, or is not."""
+        conditions = [f"tags.`{name}` = '{value}'" for name, value in tags.items()]
+        conditions.append(f"attributes.status {'=' if finished else '!='} 'FINISHED'")
+        found = self.client.search_runs(
+            [self.experiment_id], " and ".join(conditions), order_by=["attributes.start_time ASC"], max_results=1
+        )
+        return found[0] if found else None
+
+    def log_numbers(self, run_id: str, steps: Mapping[int, Mapping[str, float]]) -> None:
+        """Log metrics by step, passing over values that the run already holds."""
+        from mlflow.entities import Metric
+
+        held = self._held(run_id)
+        now = int(time.time() * 1000)
+        missing = [
+            Metric(name, value, now, step)
+            for step, numbers in steps.items()
+            for name, value in numbers.items()
+            if (step, value) not in held.get(name, ())
+        ]
+        for start in range(0, len(missing), METRICS_PER_BATCH):
+            self.client.log_batch(run_id, metrics=missing[start : start + METRICS_PER_BATCH])
+
+    def log_model_numbers(
+        self, run_id: str, model_id: str, step: int, numbers: Mapping[str, float], dataset: str, md5: str
+    ) -> None:
+        """Log metrics that belong to a model and were measured on a dataset (its name and digest)."""
+        from mlflow.entities import Metric
+
+        held, now = self._held(run_id), int(time.time() * 1000)
+        metrics = [
+            Metric(name, value, now, step, model_id, dataset, md5, run_id)
+            for name, value in numbers.items()
+            if (step, value) not in held.get(name, ())
+        ]
+        self.client.log_batch(run_id, metrics=metrics)
+
+    def _held(self, run_id: str) -> dict[str, set[tuple[int, float]]]:
+        names = self.client.get_run(run_id).data.metrics
+        history = {name: self.client.get_metric_history(run_id, name) for name in names}
+        return {name: {(metric.step, metric.value) for metric in metrics} for name, metrics in history.items()}
+
+
+def open_store(config: LineageConfig, root: Path) -> Store:
+    """The experiment in the store of MLFLOW_TRACKING_URI, else of `mlflow.db` in the project's root.
+
+    Raises LineageError when the store cannot be reached.
+    """
+    _quieten()
+    from mlflow import MlflowClient
+
+    uri = tracking_uri(root)
+    with explained(uri):
+        if uri == _default_uri(root):
+            _make_database(_database(root))
+        client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+        experiment = client.get_experiment_by_name(config.experiment)
+        if experiment is not None:
+            return Store(client, experiment.experiment_id, config)
+        location = _artifact_location(uri, root)
+        return Store(client, client.create_experiment(config.experiment, artifact_location=location), config)
+
+
+def tracking_uri(root: Path) -> str:
+    """MLFLOW_TRACKING_URI, else the SQLite file `mlflow.db` of the project at `root`."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or _default_uri(root)
+
+
+@contextmanager
+def explained(uri: str) -> Iterator[None]:
+    """Turn what MLflow raises into one LineageError that says what to do."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (MlflowException, SQLAlchemyError, OSError) as error:
+        reason = without_credentials(str(error).strip().splitlines()[0][:300])
+        raise LineageError(
+            f"MLflow at {without_credentials(uri)}: {reason}\nNothing is lost: dvc.lock and data/ hold the whole run. "
+            "Record it with `python -m tasks.lineage.tracking.store.recording` once the store can be reached."
+        ) from error
+
+
+def without_credentials(text: str) -> str:
+    """`text` with the user information taken out of every address in it."""
+    return re.sub(r"(?<=://)[^/@\s]+@", "", text)
+
+
+def _default_uri(root: Path) -> str:
+    return f"sqlite:///{_database(root)}"
+
+
+def _database(root: Path) -> Path:
+    return _project_root(root) / "mlflow.db"
+
+
+def _make_database(path: Path) -> None:
+    """Make MLflow's tables, unless the file is there. Elsewhere first: MLflow cannot use a file half made."""
+    from mlflow import MlflowClient
+
+    if path.exists():
+        return
+    beside = path.parent / ".loopline"
+    beside.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="mlflow-", dir=beside) as folder:
+        made = Path(folder) / path.name
+        MlflowClient(tracking_uri=f"sqlite:///{made}").search_experiments(max_results=1)
+        with suppress(FileExistsError):  # another process was faster
+            os.link(made, path)
+
+
+def _artifact_location(uri: str, root: Path) -> str | None:
+    """Model files beside the local database; a server knows its own place (None)."""
+    return (_project_root(root) / "mlartifacts").as_uri() if uri.startswith("sqlite:") else None
+
+
+def _project_root(root: Path) -> Path:
+    """`root`, or the project around it for a copy that `dvc exp run --temp` made in <project>/.dvc/ and will delete."""
+    resolved = root.resolve()
+    outside = [parent.parent for parent in resolved.parents if parent.name == ".dvc"]
+    return outside[0] if outside else resolved
+
+
+def _quieten() -> None:
+    """No telemetry, no migration log, and a server that is down is noticed in seconds instead of minutes."""
+    import logging
+
+    settings: dict[str, Any] = {
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "true",
+        "MLFLOW_LOGGING_LEVEL": "ERROR",
+        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+        "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    }
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.ERROR)

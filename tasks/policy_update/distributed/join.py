@@ -1,0 +1,54 @@
+"""What every machine but the pipeline's own runs when update.distributed.nodes > 1:
+
+    python -m tasks.policy_update.distributed.join [PROJECT FOLDER]
+
+It waits for updates (preflight's as well) in the project's folder, which all machines share at the same path, takes
+part in each with this machine's ranks, and goes on until it is stopped.
+"""
+
+import logging
+import sys
+import time
+from pathlib import Path
+
+from tasks.policy_update.distributed.launching import RankFailed, job_files, start_ranks
+from tasks.policy_update.training import UpdateJob
+from tasks.core.records.layout import Layout
+
+_log = logging.getLogger("join")
+
+
+def main(arguments: list[str]) -> int:
+    """Take part in every update of a project. A failed one is logged: the pipeline's own machine decides what next."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    project = Layout(Path(arguments[0] if arguments else ".").resolve())
+    done: set[tuple[Path, int]] = set()
+    _log.info("waiting for updates in %s", project.root)
+    try:
+        while True:
+            for place in (project, Layout(project.preflight_project)):
+                for file in sorted(job_files(place)):
+                    _take_part(file, done)
+            time.sleep(0.5)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _take_part(file: Path, done: set[tuple[Path, int]]) -> None:
+    try:
+        mark = (file, file.stat().st_mtime_ns)
+        job = UpdateJob.model_validate_json(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return
+    if mark in done:
+        return
+    done.add(mark)
+    _log.info("update_policy@%s: joining with %d ranks", job.key, job.update.distributed.ranks)
+    try:
+        start_ranks(job, file.parent)
+    except RankFailed as error:
+        _log.error("%s", error)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

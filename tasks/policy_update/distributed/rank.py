@@ -1,0 +1,68 @@
+"""One rank of an update: what torchrun starts, on every machine, as often as it has ranks.
+
+    torchrun ... -m tasks.policy_update.distributed.rank JOB      (or accelerate launch --multi_gpu ..., which calls it)
+
+JOB is the update as JSON (launching.py wrote it). The first rank puts policy and metrics beside it.
+"""
+
+import os
+import signal
+import sys
+import warnings
+from pathlib import Path
+
+from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+from tasks.core.policies.loading import device
+from tasks.core.processes.parent_death import parent_death_signal
+from tasks.policy_update.model.checkpoint import save_learner
+from tasks.policy_update.metrics import trained_metrics
+from tasks.policy_update.distributed.process_group import Ranks, joined_ranks
+from tasks.policy_update.training import UpdateJob, read_batch, train
+from tasks.core.records.documents import AdvantageSummary, read_document, write_document
+from tasks.core.interfaces.stage import Warm
+
+POLICY, METRICS = "policy", "metrics.json"
+EXPECTED = 3
+"""Exit code of a rank whose error message says all that there is to say."""
+
+
+def main(arguments: list[str]) -> int:
+    """Join the other ranks, train, write. What went wrong is left in torchrun's error file for the stage to tell."""
+    _die_with_the_launcher()
+    file = Path(arguments[0])
+    errors = get_error_handler()
+    errors.initialize()
+    try:
+        job = UpdateJob.model_validate_json(file.read_text(encoding="utf-8"))
+        with joined_ranks(job.update.distributed, device(job.policy)) as ranks:
+            run_rank(job, ranks, file.parent)
+    except Exception as error:
+        errors.record_exception(error)
+        return EXPECTED if isinstance(error, ValueError) else 1
+    return 0
+
+
+def run_rank(job: UpdateJob, ranks: Ranks, output: Path) -> None:
+    """Train with the other ranks; the first writes `output`/policy and `output`/metrics.json."""
+    if not ranks.writes:
+        warnings.simplefilter("ignore")
+    summary = read_document(job.layout.advantage_summary(job.key), AdvantageSummary)
+    rollouts = read_batch(job)
+    learner, figures = train(job, rollouts, Warm(), ranks)
+    save_learner(learner, output / POLICY)
+    if ranks.writes:
+        metrics = trained_metrics(rollouts, figures, learner, summary, job.update.loss, job.previous.staleness)
+        write_document(output / METRICS, metrics)
+
+
+def _die_with_the_launcher() -> None:
+    """Linux: no rank outlives the process that started it, however that one ends. Elsewhere its signals must do."""
+    if sys.platform == "linux":
+        parent_death_signal(signal.SIGKILL)()
+        if os.getppid() == 1:
+            os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

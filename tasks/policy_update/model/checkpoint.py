@@ -1,0 +1,81 @@
+"""A learner on disk: the policy's weights beside the optimizer's state.
+
+The learning-rate schedule is a function of the number of updates and every random stream is derived from the run's seed
+and the iteration's key, so this number is all of the scheduler's and generators' state there is.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from tasks.core.policies.loading import opened, read_tensor, save_policy, trained_tensors
+from tasks.policy_update.learner import Learner
+from tasks.policy_update.distributed.process_group import Ranks
+from tasks.policy_update.distributed.sharding import whole
+from tasks.core.records.files import read_json, replacing, write_json
+
+OPTIMIZER = "optimizer.safetensors"
+PROGRESS = "learner.json"
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def save_learner(learner: Learner, folder: Path) -> None:
+    """Write policy and optimizer atomically. Same state, same bytes, whatever the number of ranks.
+
+    All ranks call it (collective): they hold the parts; one of them writes.
+    """
+    weights = _gathered(trained_tensors(learner.policy).items(), learner.ranks)
+    moments = _gathered(_moments(learner), learner.ranks)
+    if not learner.ranks.writes:
+        return
+    with replacing(folder) as temporary:
+        save_policy(learner.policy, temporary, weights)
+        save_file(moments, temporary / OPTIMIZER, metadata={"format": "pt"})
+        write_json(temporary / PROGRESS, {"updates": learner.updates})
+
+
+def restore_optimizer(learner: Learner, folder: Path) -> None:
+    """Give `learner` (its policy already loaded) the optimizer state of `folder`; a folder that has none is untrained.
+
+    Raises ArtifactError when the state is damaged and ValueError, naming the tensor, when it does not fit the policy.
+    """
+    if not (folder / PROGRESS).exists():
+        return
+    path = folder / OPTIMIZER
+    updates: int = read_json(folder / PROGRESS)["updates"]
+    with opened(path) as file:
+        found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+        for name, weight in _trained(learner).items():
+            state = {"step": torch.tensor(float(updates), device=weight.device)}
+            for moment in _MOMENTS:
+                place = f"{name}.{moment}"
+                if found.get(place) != list(weight.shape):
+                    raise ValueError(f"{path}: does not fit the policy: tensor {place}")
+                state[moment] = read_tensor(file, place, weight)
+            learner.optimizer.state[weight] = state
+    learner.updates = updates
+
+
+def _moments(learner: Learner) -> Iterator[tuple[str, Tensor]]:
+    """Zeros for a weight that was never stepped: what AdamW itself would start from."""
+    for name, weight in _trained(learner).items():
+        state = learner.optimizer.state[weight]
+        for moment in _MOMENTS:
+            yield f"{name}.{moment}", state.get(moment, torch.zeros_like(weight))
+
+
+def _gathered(tensors: Iterable[tuple[str, Tensor]], ranks: Ranks) -> dict[str, Tensor]:
+    """Each whole, in the memory of the writing rank's machine; the others keep none (collective)."""
+    found = {}
+    for name, tensor in tensors:
+        entire = whole(tensor)
+        if ranks.writes:
+            found[name] = entire.cpu().contiguous()
+    return found
+
+
+def _trained(learner: Learner) -> dict[str, torch.nn.Parameter]:
+    return {name: weight for name, weight in learner.policy.named_parameters() if weight.requires_grad}

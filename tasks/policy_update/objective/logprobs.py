@@ -1,0 +1,81 @@
+"""Log-probs and entropies of the policy tokens of a pack. The head is applied to these tokens only, chunk by chunk.
+
+So a [tokens, vocabulary] tensor never exists, in the backward pass neither: a chunk's logits are made again there.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+
+from tasks.policy_update.objective.fused_head import can_fuse, fused_logprobs
+from tasks.policy_update.packing import Pack
+
+SHARDED_FORWARD = "sharded_forward_pass"
+
+
+class TokenFigures(NamedTuple):
+    """Of P policy tokens."""
+
+    logprobs: Tensor
+    """[P] float32, of the distribution at the sampling temperature."""
+    entropies: Tensor | None
+    """[P] float32, in nats, of the same distribution."""
+
+
+def token_figures(policy: nn.Module, pack: Pack, temperature: float, chunk: int, *, entropy: bool) -> TokenFigures:
+    """One forward pass. Differentiable in the log-probs and, if asked for, in the entropies."""
+    run = getattr(policy, SHARDED_FORWARD, None) or partial(forward_pass, policy)
+    figures: TokenFigures = run(pack, temperature, chunk, entropy)
+    return figures
+
+
+def forward_pass(policy: nn.Module, pack: Pack, temperature: float, chunk: int, entropy: bool) -> TokenFigures:
+    """The pass itself; on a sharded policy it must run as its method SHARDED_FORWARD, which gathers the weights."""
+    model: Any = policy.get_base_model() if hasattr(policy, "get_base_model") else policy  # type: ignore[operator]
+    states = model.base_model(
+        input_ids=pack.input_ids, position_ids=pack.position_ids, use_cache=False, rollout_lengths=pack.lengths
+    ).last_hidden_state[0]
+    return head_figures(
+        states[pack.predictors], pack.targets, model.get_output_embeddings(), temperature, chunk, entropy=entropy
+    )
+
+
+def head_figures(
+    states: Tensor, targets: Tensor, head: nn.Module, temperature: float, chunk: int, *, entropy: bool
+) -> TokenFigures:
+    """states [P, d] and targets [P] through `head` (d -> vocabulary), at most `chunk` tokens' logits at a time.
+
+    Liger's kernel takes over where it can (fused_head.py), in chunks of its own.
+    """
+    if can_fuse(states, head, temperature, entropy=entropy):
+        return TokenFigures(fused_logprobs(states, targets, cast(nn.Linear, head)), None)
+    single = len(targets) <= chunk or not torch.is_grad_enabled()
+    parts = [
+        _chunk(state, target, head, temperature, entropy)
+        if single
+        else checkpoint(
+            _chunk, state, target, head, temperature, entropy, use_reentrant=False, preserve_rng_state=False
+        )
+        for state, target in zip(torch.split(states, chunk), torch.split(targets, chunk), strict=True)
+    ]
+    logprobs = torch.cat([part[0] for part in parts])
+    return TokenFigures(logprobs, torch.cat([part[1] for part in parts]) if entropy else None)
+
+
+def _chunk(
+    states: Tensor, targets: Tensor, head: nn.Module, temperature: float, entropy: bool
+) -> tuple[Tensor, Tensor]:
+    logits = head(states).float()
+    if temperature != 1:
+        logits = logits / temperature
+    logprobs = -cross_entropy(logits, targets, reduction="none")
+    return logprobs, _entropies(logits) if entropy else logprobs.new_empty(0)
+
+
+def _entropies(logits: Tensor) -> Tensor:
+    """[P, V] -> [P]: log Z - sum p logit, which needs one [P, V] temporary less than - sum p log p."""
+    return torch.logsumexp(logits, -1) - torch.einsum("pv,pv->p", torch.softmax(logits, -1), logits)

@@ -1,0 +1,130 @@
+"""The clipped policy-gradient objective of LOOP and its terms: pure functions on flat tensors of policy tokens.
+
+Shapes: P policy tokens of R rollouts; `owners` [P] names each token's rollout and rises. An importance unit is what one
+importance weight belongs to: a token, an assistant turn, or a whole rollout (LOOP, eq. 6, 7 and 8).
+
+Rollouts that an older policy sampled (asynchronous collection) take the decoupled objective of Hilton, Cobbe and
+Schulman (arXiv 2110.00641; for LLMs: AReaL, arXiv 2505.24298): the clip stays around the policy before the update, so
+that it bounds the step whatever the staleness, and each unit is weighted by pi_before / pi_behaviour, capped (as in
+IMPALA, arXiv 1802.01561, section 4.1) so that no single unit outweighs the batch: a bias in exchange for variance.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tasks.core.config.update import LossConfig
+
+# A product over a whole rollout overflows float32 at e^88, and then 0 * inf in the backward pass of the clip is NaN.
+_MAX_LOG_WEIGHT = 20.0
+
+
+def token_units(owners: Tensor, turns: Tensor) -> Tensor:
+    """[P] every token by itself."""
+    return torch.arange(len(owners), device=owners.device)
+
+
+def turn_units(owners: Tensor, turns: Tensor) -> Tensor:
+    """[P] one unit per assistant turn of a rollout."""
+    return _runs(_changes(owners) | _changes(turns))
+
+
+def rollout_units(owners: Tensor, turns: Tensor) -> Tensor:
+    """[P] one unit per rollout."""
+    return _runs(_changes(owners))
+
+
+UNITS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "token": token_units,
+    "turn": turn_units,
+    "trajectory": rollout_units,
+}
+LOWER_BOUNDS: dict[str, Callable[[float], float]] = {
+    "reciprocal": lambda epsilon: 1 / (1 + epsilon),
+    "symmetric": lambda epsilon: 1 - epsilon,
+}
+
+
+def clip_range(config: LossConfig) -> tuple[float, float]:
+    """Bounds of the importance weight; the upper one may be looser (clip-higher, DAPO and StarPO-S)."""
+    high = config.clip_epsilon if config.clip_epsilon_high is None else config.clip_epsilon_high
+    return LOWER_BOUNDS[config.lower_bound](config.clip_epsilon), 1 + high
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The clipped objective of R rollouts, to be maximised."""
+
+    values: Tensor
+    """[R] mean over the rollout's units of min(w A, clip(w) A)."""
+    units: int
+    """Importance units in all."""
+    clipped: Tensor
+    """[] how many units gave no gradient because their weight left the clip range."""
+
+
+def clipped_objective(
+    log_ratios: Tensor,
+    owners: Tensor,
+    turns: Tensor,
+    advantages: Tensor,
+    config: LossConfig,
+    to_behaviour: Tensor | None = None,
+) -> Objective:
+    """log_ratios [P] = log pi - log pi_old, advantages [R]; to_behaviour [P] = log pi_old - log pi_behaviour.
+
+    With one unit per token this is LOOP's per-token objective: the mean over a rollout's LLM tokens. Turns and rollouts
+    are averaged alike: mean over the units of a rollout; the caller then sums over rollouts. `to_behaviour` is for
+    rollouts that were sampled by another policy than pi_old; None is the same as zeros.
+    """
+    units = UNITS[config.importance](owners, turns)
+    count = int(units[-1]) + 1
+    unit_owners = owners.new_zeros(count).scatter(0, units, owners)
+    weights, unit_advantages = _unit_weights(log_ratios, units, count), advantages[unit_owners]
+    plain = weights * unit_advantages
+    bounded = weights.clamp(*clip_range(config)) * unit_advantages
+    values = torch.minimum(plain, bounded)
+    if to_behaviour is not None:
+        values = values * behaviour_weights(to_behaviour, owners, turns, config)
+    values = mean_by_rollout(values, unit_owners, len(advantages))
+    return Objective(values, count, (bounded < plain).sum())
+
+
+def behaviour_weights(log_ratios: Tensor, owners: Tensor, turns: Tensor, config: LossConfig) -> Tensor:
+    """log_ratios [P] = log pi_old - log pi_behaviour -> [U] min(pi_old / pi_behaviour, cap) of each unit."""
+    units = UNITS[config.importance](owners, turns)
+    return _unit_weights(log_ratios, units, int(units[-1]) + 1).clamp(max=config.max_behaviour_weight)
+
+
+def mean_by_rollout(values: Tensor, owners: Tensor, rollouts: int) -> Tensor:
+    """[N] values of tokens or units -> [R] mean over those of each rollout."""
+    return sum_by_rollout(values, owners, rollouts) / torch.bincount(owners, minlength=rollouts)
+
+
+def sum_by_rollout(values: Tensor, owners: Tensor, rollouts: int) -> Tensor:
+    """[N] values of tokens or units -> [R] sum over those of each rollout."""
+    return values.new_zeros(rollouts).index_add(0, owners, values)
+
+
+def k3(log_ratios: Tensor) -> Tensor:
+    """[P] e^x - 1 - x: an unbiased, never negative estimate of KL(p || q) for x = log q - log p at samples of p.
+
+    Source: Schulman, "Approximating KL divergence"; with p the policy and q the base it is GRPO's KL term (eq. 4).
+    """
+    return torch.expm1(log_ratios.clamp(max=_MAX_LOG_WEIGHT)) - log_ratios
+
+
+def _unit_weights(log_ratios: Tensor, units: Tensor, count: int) -> Tensor:
+    """[P] log-ratios of tokens -> [U] the product of the ratios of each unit's tokens."""
+    return log_ratios.new_zeros(count).index_add(0, units, log_ratios).clamp(max=_MAX_LOG_WEIGHT).exp()
+
+
+def _changes(values: Tensor) -> Tensor:
+    """[P] True where a value differs from the one before it."""
+    return torch.cat([values.new_zeros(1, dtype=torch.bool), values[1:] != values[:-1]])
+
+
+def _runs(starts: Tensor) -> Tensor:
+    return starts.long().cumsum(0)

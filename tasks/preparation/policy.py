@@ -1,0 +1,81 @@
+"""prepare_policy: pin the base model -> data/policy/; its initial checkpoint -> data/iterations/i000/policy/."""
+
+import re
+from pathlib import Path
+from shutil import copyfile, rmtree
+
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.policies.digests import DIGESTS, verify_digests
+from tasks.core.policies.loading import load_base_model, load_tokenizer, save_policy, trainable_policy
+from tasks.core.config.params import ParamsError, iteration_key
+from tasks.core.records.files import ArtifactError, replacing
+from tasks.core.seeding import derive_seed
+from tasks.core.interfaces.stage import StageContext
+
+RECIPE = "recipe"
+HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja", "*.model", "LICENSE*", "README.md")
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def prepare_policy(context: StageContext) -> None:
+    """Write the base policy that `params.policy.source` names, and the untrained checkpoint drawn from `params.seed`.
+
+    Raises ArtifactError for a source that is missing, damaged or no causal language model with a usable chat template,
+    ParamsError for a hub id without a pinned commit; then nothing is written.
+    """
+    config, layout = context.params.policy, context.layout
+    with replacing(layout.base_policy) as folder:
+        folder.mkdir()
+        _fetch(config, layout.root, folder)
+        ChatFormat(load_tokenizer(folder))
+        model = load_base_model(folder, config)
+        seed = derive_seed(context.params.seed, "initial policy")
+        with replacing(layout.policy(iteration_key(0))) as checkpoint:
+            save_policy(trainable_policy(model, config, None, seed), checkpoint)
+
+
+def _fetch(config: PolicyConfig, root: Path, folder: Path) -> None:
+    source = root / config.source
+    if config.source == RECIPE:
+        _train(folder)
+    elif source.is_dir():
+        _copy(source, folder)
+    elif _HUB_ID.fullmatch(config.source) and not config.source.startswith("data/"):
+        _download(config, folder)
+    else:
+        raise ArtifactError(f"policy.source: {config.source} is neither a folder, `recipe` nor a Hugging Face hub id")
+
+
+def _train(folder: Path) -> None:
+    from tasks.core.policies.recipe import Recipe, make_policy
+
+    model, tokenizer = make_policy(Recipe())
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _copy(source: Path, folder: Path) -> None:
+    """Copy the files of a base policy, checked against its digests where it brings any."""
+    for file in sorted(file for file in source.iterdir() if file.is_file()):
+        copyfile(file, folder / file.name)
+    if (source / DIGESTS).exists():
+        verify_digests(source)
+
+
+def _download(config: PolicyConfig, folder: Path) -> None:
+    """A snapshot of the hub repository at the pinned commit; taken from the local cache when it is there."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    if config.revision is None or not _COMMIT.fullmatch(config.revision):
+        raise ParamsError(
+            f"policy.revision: the hub id {config.source} needs the commit (40 hex digits) to be pinned at"
+        )
+    try:
+        snapshot_download(config.source, revision=config.revision, local_dir=folder, allow_patterns=list(HUB_FILES))
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        place = f"{config.source}@{config.revision}"
+        raise ArtifactError(f"policy.source: {place} could not be fetched: {str(error).splitlines()[0]}") from None
+    rmtree(folder / ".cache", ignore_errors=True)  # times of download, which would change the artifact's digest

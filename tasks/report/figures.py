@@ -1,0 +1,45 @@
+"""The figures of every iteration, read from the artifacts that params.yaml says exist."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tasks.core.config.params import Params
+from tasks.core.records.documents import AdvantageSummary, Evaluation, Metrics, read_document
+from tasks.core.records.layout import Layout
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A run in numbers. Lists hold one value per iteration, iteration 1 first; None where there is none.
+
+    Wall-clock figures are left out: equal runs have equal reports.
+    """
+
+    curves: Mapping[str, list[float | None]]
+    end_reasons: list[Mapping[str, int]]
+    notes: list[tuple[int, str]]
+    """(iteration, what its update said)."""
+    evaluations: Mapping[int, Evaluation]
+    """Dev scores by iteration, 0 (the base) included."""
+
+
+def read_figures(layout: Layout, params: Params) -> Figures:
+    """Raises ArtifactError naming the file that is missing or broken."""
+    metrics = [read_document(layout.metrics(key), Metrics) for key in params.previous]
+    summaries = [read_document(layout.advantage_summary(key), AdvantageSummary) for key in params.previous]
+    evaluations = {int(key[1:]): read_document(layout.evaluation(key), Evaluation) for key in params.evaluated}
+    dev = [evaluations.get(iteration) for iteration in range(1, len(metrics) + 1)]
+    return Figures(
+        curves=_curves(metrics) | {"dev_tgc": [None if scores is None else scores.tgc for scores in dev]},
+        end_reasons=[summary.end_reasons for summary in summaries],
+        notes=[(i, item.note) for i, item in enumerate(metrics, 1) if item.note],
+        evaluations=evaluations,
+    )
+
+
+def _curves(metrics: list[Metrics]) -> dict[str, list[float | None]]:
+    names = ("mean_return", "group_return_std", "entropy", "kl", "grad_norm", "clip_fraction", "kept_rollouts")
+    curves = {name: [getattr(item, name) for item in metrics] for name in names}
+    for name, field in (("mean", "mean"), ("max", "max"), ("share", "share_over_1e2")):
+        curves[f"mismatch_{name}"] = [m.engine_mismatch and getattr(m.engine_mismatch, field) for m in metrics]
+    return curves

@@ -1,0 +1,61 @@
+"""The stage tabulate_curves: one row per iteration, from what the iteration's own artifacts say."""
+
+import csv
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tasks.core.records.documents import Evaluation, Metrics, read_document
+from tasks.core.records.files import replacing
+from tasks.core.records.layout import Layout
+from tasks.core.interfaces.stage import StageContext
+
+UPDATE_FIGURES = (
+    "mean_return",
+    "group_return_std",
+    "entropy",
+    "kl",
+    "grad_norm",
+    "clip_fraction",
+    "kept_rollouts",
+)
+"""Taken from metrics.json; none of them is a wall-clock figure, so equal runs have equal tables."""
+DEV_FIGURES = {"dev_tgc": "tgc", "dev_sgc": "sgc"}
+
+Row = Mapping[str, float | int | None]
+
+
+def tabulate_curves(context: StageContext) -> None:
+    """Write data/learning_curves.csv: iteration (0: the base), the update's figures, TGC and SGC on dev in percent.
+
+    A figure that an iteration does not have (no update at 0, no evaluation, nothing to train on) is left empty.
+    """
+    iterations = range(context.params.iterations + 1)
+    keys = dict(zip(["i000", *context.params.previous], iterations, strict=True))
+    evaluated = set(context.params.evaluated)
+    rows = [
+        {"iteration": number, **_update(context.layout, key), **_dev(context.layout, key, key in evaluated)}
+        for key, number in keys.items()
+    ]
+    write_curves(context.layout.learning_curves, rows)
+
+
+def write_curves(path: Path, rows: Iterable[Row]) -> None:
+    """Write the table as CSV, atomically."""
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, ["iteration", *UPDATE_FIGURES, *DEV_FIGURES], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _update(layout: Layout, key: str) -> Row:
+    if key == "i000":
+        return dict.fromkeys(UPDATE_FIGURES)
+    metrics = read_document(layout.metrics(key), Metrics)
+    return {name: getattr(metrics, name) for name in UPDATE_FIGURES}
+
+
+def _dev(layout: Layout, key: str, evaluated: bool) -> Row:
+    if not evaluated:
+        return dict.fromkeys(DEV_FIGURES)
+    evaluation = read_document(layout.evaluation(key), Evaluation)
+    return {name: getattr(evaluation, field) for name, field in DEV_FIGURES.items()}

@@ -1,0 +1,97 @@
+"""index.html: the parts of the report put together. Its scripts are in viewer/, its style stands beside this file."""
+
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+
+from tasks.core.config.params import Params
+from tasks.core.records.documents import Scores, Selection
+from tasks.report.charts import Points, line_chart
+from tasks.report.collapse import CollapseSign, Series
+from tasks.report.figures import Figures
+from tasks.report.heat_map import TaskProgress, heat_map
+from tasks.report.tables import behaviour_table, score_table, usage_table, warning_list
+
+SCRIPTS = ("rollout_index", "transcript", "rollout_list", "heat_map", "alignment", "comparison", "opening")
+"""The parts of viewer/ in the order in which the page runs them; they share the object that the first one makes."""
+
+
+def render_page(
+    params: Params,
+    figures: Figures,
+    selection: Selection,
+    scores: Sequence[Scores],
+    warnings: Sequence[CollapseSign],
+    progress: TaskProgress,
+) -> str:
+    """The whole page as HTML that loads nothing but `rollouts/*.js` beside it."""
+    marks = sorted({warning.iteration for warning in warnings})
+    drawn = charts(figures, params.iterations, marks, int(selection.iteration[1:]))
+    sections = {
+        "Scores": score_table(scores) + usage_table([*figures.evaluations.values(), *scores]),
+        "Behaviour": behaviour_table(scores),
+        "Warnings": warning_list(warnings, figures.notes),
+        "Learning curves": f'<div class="charts">{drawn}</div><p class="hint">{_LINES}</p>',
+        "Tasks": heat_map(progress, params.iterations),
+        "Rollouts": _asset("rollouts.html"),
+        "Compare": _asset("comparison.html"),
+    }
+    body = "".join(f'<section id="{t.lower().split()[-1]}"><h2>{t}</h2>{c}</section>' for t, c in sections.items())
+    links = "".join(f'<a href="#{title.lower().split()[-1]}">{title}</a>' for title in sections)
+    scripts = "".join(_asset(f"viewer/{name}.js") for name in SCRIPTS)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(params.world.name)}: loopline report</title><style>{_asset('page.css')}</style></head>"
+        f"<body><header>{_header(params, selection)}<nav>{links}</nav></header><main>{body}</main>"
+        f'<script src="rollouts/index.js"></script><script>"use strict";\n{scripts}</script></body></html>\n'
+    )
+
+
+def charts(figures: Figures, last: int, marks: Sequence[int], chosen: int) -> str:
+    """The learning curves; a dashed line stands at each iteration with a warning, a full one at the selected one."""
+    curve = {name: _points(series) for name, series in figures.curves.items()}
+    dev = sorted(figures.evaluations.items())
+    tgc_sgc: dict[str, Points] = {"TGC": [(i, e.tgc) for i, e in dev], "SGC": [(i, e.sgc) for i, e in dev]}
+    mismatch = {"mean": curve["mismatch_mean"], "max": curve["mismatch_max"]}
+    drawn: tuple[tuple[str, str, dict[str, Points]], ...] = (
+        ("TGC and SGC on dev", "percent", tgc_sgc),
+        ("mean return of the rollouts", "share of tests", {"return": curve["mean_return"]}),
+        ("std of returns within groups", "", {"std": curve["group_return_std"]}),
+        ("entropy", "nats per token", {"entropy": curve["entropy"]}),
+        ("KL, before to after an update", "nats", {"KL": curve["kl"]}),
+        ("gradient norm before clipping", "", {"norm": curve["grad_norm"]}),
+        ("clipped importance weights", "share", {"clipped": curve["clip_fraction"]}),
+        ("rollouts that trained", "count", {"kept": curve["kept_rollouts"]}),
+        ("engine against learner", "difference of log-probs, nats", mismatch),
+    )
+    return "".join(line_chart(*chart, last, marks, chosen) for chart in drawn)
+
+
+def _points(series: Series) -> Points:
+    return [(iteration, value) for iteration, value in enumerate(series, 1) if value is not None]
+
+
+def _header(params: Params, selection: Selection) -> str:
+    facts = {
+        "world": params.world.name,
+        "iterations": str(params.iterations),
+        "seed": str(params.seed),
+        "collection": _collection(params.collection.staleness),
+        "selected": f"iteration {int(selection.iteration[1:])}",
+        "dev TGC / SGC": f"{selection.dev_tgc:.1f} / {selection.dev_sgc:.1f}",
+        "adapter": selection.adapter_digest[:12],
+    }
+    items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
+    return f"<h1>loopline</h1><dl>{items}</dl>"
+
+
+def _collection(staleness: int) -> str:
+    return f"asynchronous, staleness {staleness}" if staleness else "on-policy"
+
+
+def _asset(name: str) -> str:
+    return (files("tasks.report") / name).read_text(encoding="utf-8")
+
+
+_LINES = "Grey line: the selected iteration. Dashed red: a warning."

@@ -1,0 +1,121 @@
+"""The viewer's data: one script per set of rollouts, loaded when it is asked for, and one index of them all.
+
+A page opened from a file may not fetch JSON, but it may add a script; so each file assigns to a global.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.core.config.params import Params
+from tasks.core.records.layout import Layout
+from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS, TRAINING_BATCH
+from tasks.core.records.tables import read_table
+
+RolloutKey = tuple[str, int]
+"""(task id, index within the task)."""
+
+
+class Decoder(Protocol):
+    """What is needed of `tokenizers.Tokenizer`."""
+
+    def decode_batch(self, sequences: list[list[int]], skip_special_tokens: bool) -> list[str]: ...
+
+
+@dataclass(frozen=True)
+class Source:
+    """One set of rollouts that can be looked at."""
+
+    name: str
+    """File name of its script, and its key in the page: "i003", "dev_i004", "test_normal"."""
+    label: str
+    rollouts: Path
+    schema: pa.Schema
+    batch: Path | None = None
+    """The training batch made from it: which rollouts were kept, and their advantages."""
+
+
+def sources(layout: Layout, params: Params, splits: Sequence[str]) -> Iterator[Source]:
+    """Training rollouts of each iteration, then the dev evaluations, then the final scores."""
+    for key in params.previous:
+        yield Source(key, f"iteration {int(key[1:])}", layout.rollouts(key), ROLLOUTS, layout.training_batch(key))
+    for key in params.evaluated:
+        label = f"dev, iteration {int(key[1:])}"
+        yield Source(f"dev_{key}", label, layout.evaluation_rollouts(key), SCORED_ROLLOUTS)
+    for split in splits:
+        yield Source(split, split, layout.score_rollouts(split), SCORED_ROLLOUTS)
+
+
+def read_source(source: Source) -> tuple[pa.Table, dict[RolloutKey, float]]:
+    """The rollouts (of evaluations: the first run only, the others differ by their seed) and the kept advantages."""
+    table = read_table(source.rollouts, source.schema)
+    if "evaluation_run" in table.column_names:
+        table = table.filter(pc.equal(table["evaluation_run"], pc.min(table["evaluation_run"])))
+    if source.batch is None:
+        return table, {}
+    batch = read_table(source.batch, TRAINING_BATCH)
+    columns = (batch[name].to_pylist() for name in ("task_id", "rollout_index", "advantage"))
+    return table, {(task, index): advantage for task, index, advantage in zip(*columns, strict=True)}
+
+
+def index_rows(table: pa.Table, advantages: Mapping[RolloutKey, float], has_batch: bool) -> dict[str, list[Any]]:
+    """Columns of the list of rollouts. `advantage` is null for a rollout that did not train; `policy` names players."""
+    names = ("task_id", "difficulty", "rollout_index", "reward", "success", "end_reason")
+    columns = {name: table[name].to_pylist() for name in names}
+    columns["reward"] = [round(reward, 4) for reward in columns["reward"]]
+    columns["turns"] = pc.list_value_length(table["turns"]).to_pylist()
+    if has_batch:
+        keys = zip(columns["task_id"], columns["rollout_index"], strict=True)
+        found = [advantages.get(key) for key in keys]
+        columns["advantage"] = [None if value is None else round(value, 4) for value in found]
+    if "policy" in table.column_names:
+        columns["policy"] = table["policy"].to_pylist()
+    return columns
+
+
+def transcripts(table: pa.Table, decoder: Decoder) -> dict[str, Any]:
+    """Every rollout as segments [turn, number of tokens, text], with its tests.
+
+    `turn` is the agent's turn, or -1 for what the world said. Texts that occur again (a task's prompt) are stored once:
+    a segment holds the text's place in `texts`.
+    """
+    places: dict[bytes, int] = {}
+    pieces: list[list[int]] = []
+    rollouts = []
+    for row in range(table.num_rows):
+        segments = []
+        for turn, ids in _segments(table, row):
+            place = places.setdefault(ids.tobytes(), len(pieces))
+            if place == len(pieces):
+                pieces.append(ids.tolist())
+            segments.append([turn, len(ids), place])
+        tests = {name: table[f"tests_{name}"][row].as_py() for name in ("passed", "failed")}
+        rollouts.append({"segments": segments, **tests, "failed_turns": _failed_turns(table, row)})
+    return {"texts": decoder.decode_batch(pieces, skip_special_tokens=False), "rollouts": rollouts}
+
+
+def script(variable: str, key: str, content: Any) -> str:
+    """JavaScript that stores `content` under window.<variable>[key]. Pure ASCII: no text can end the script."""
+    data = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    safe = data.replace("<", "\\u003c").replace(">", "\\u003e")
+    return f"(window.{variable}=window.{variable}||{{}})[{json.dumps(key)}]={safe};\n"
+
+
+def _segments(table: pa.Table, row: int) -> Iterator[tuple[int, "np.typing.NDArray[np.int32]"]]:
+    ids = table["token_ids"][row].values.to_numpy()
+    turns = table["turn_index"][row].values.to_numpy()
+    bounds = [0, *(np.flatnonzero(np.diff(turns)) + 1).tolist(), len(ids)]
+    for start, end in pairwise(bounds):
+        if end > start:
+            yield int(turns[start]), ids[start:end]
+
+
+def _failed_turns(table: pa.Table, row: int) -> list[int]:
+    return [number for number, turn in enumerate(table["turns"][row].as_py()) if turn["failed"]]

@@ -1,0 +1,85 @@
+"""The stage report: every artifact of a run -> data/report/, an HTML page that is read offline."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from statistics import fmean
+
+import pyarrow as pa
+from tokenizers import Tokenizer
+
+from tasks.core.records.documents import Scores, Selection, read_document
+from tasks.core.records.files import ArtifactError, replacing
+from tasks.core.records.schemas import VOID_REASONS
+from tasks.report.collapse import CollapseThresholds, collapse_warnings
+from tasks.report.figures import read_figures
+from tasks.report.heat_map import Cell, TaskProgress
+from tasks.report.page import render_page
+from tasks.report.rollout_data import Source, index_rows, read_source, script, sources, transcripts
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.config.world import WorldConfig
+from tasks.core.interfaces.world import SPLITS as TASK_SPLITS
+from tasks.core.worlds.registry import open_world
+
+SPLITS = ("test_normal", "test_challenge")
+
+
+def report(context: StageContext) -> None:
+    """Write data/report/: index.html and rollouts/*.js, which it loads when they are asked for.
+
+    Equal artifacts give equal bytes; wall-clock figures are left out. Raises ArtifactError naming a file that is
+    missing or broken; an older report then stays.
+    """
+    layout, params = context.layout, context.params
+    figures = read_figures(layout, params)
+    selection = read_document(layout.selection, Selection)
+    scores = [read_document(layout.score(split), Scores) for split in SPLITS]
+    warnings = collapse_warnings(figures.curves, CollapseThresholds())
+    tokenizer = _tokenizer(layout.base_policy / "tokenizer.json")
+    instructions = _instructions(params.world, layout.world)
+    with replacing(layout.report) as folder:
+        (folder / "rollouts").mkdir(parents=True)
+        index, progress = _write_rollouts(folder / "rollouts", sources(layout, params, SPLITS), tokenizer)
+        page = render_page(params, figures, selection, scores, warnings, progress)
+        (folder / "rollouts" / "index.js").write_text(instructions + index, encoding="utf-8")
+        (folder / "index.html").write_text(page, encoding="utf-8")
+
+
+def _write_rollouts(folder: Path, found: Iterable[Source], tokenizer: Tokenizer) -> tuple[str, TaskProgress]:
+    """One script per source. Returns the index over them all, and how each training task fared."""
+    index, progress = "", dict[str, dict[int, Cell]]()
+    for source in found:
+        table, advantages = read_source(source)
+        content = script("loopline_rollouts", source.name, transcripts(table, tokenizer))
+        (folder / f"{source.name}.js").write_text(content, encoding="utf-8")
+        columns = index_rows(table, advantages, source.batch is not None)
+        index += script("loopline_index", source.name, {"label": source.label, "columns": columns})
+        if source.batch is not None:
+            for task, cell in _cells(table).items():
+                progress.setdefault(task, {})[int(source.name[1:])] = cell
+    return index, sorted(progress.items())
+
+
+def _cells(table: pa.Table) -> Mapping[str, Cell]:
+    """By task, over the rollouts that are not void."""
+    groups: dict[str, list[tuple[float, bool]]] = {}
+    columns = (table[name].to_pylist() for name in ("task_id", "reward", "success", "end_reason"))
+    for task, reward, success, reason in zip(*columns, strict=True):
+        if reason not in VOID_REASONS:
+            groups.setdefault(task, []).append((reward, success))
+    return {task: Cell(*(fmean(column) for column in zip(*rows, strict=True))) for task, rows in groups.items()}
+
+
+def _instructions(config: WorldConfig, folder: Path) -> str:
+    """Scripts with the instruction of every task, by split."""
+    world = open_world(config, folder)
+    try:
+        texts = {split: {task.task_id: task.instruction for task in world.tasks(split)} for split in TASK_SPLITS}
+    finally:
+        world.close()
+    return "".join(script("loopline_tasks", split, by_task) for split, by_task in texts.items())
+
+
+def _tokenizer(path: Path) -> Tokenizer:
+    if not path.is_file():
+        raise ArtifactError(f"{path}: missing; run the stage that writes it (`dvc repro prepare_policy`)")
+    return Tokenizer.from_file(str(path))

@@ -1,0 +1,97 @@
+"""The tables of the report as HTML: scores, behaviour, warnings. Every text is escaped."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from tasks.core.records.documents import Behaviour, Evaluation, Scores
+from tasks.report.collapse import CollapseSign
+
+SPLIT_NAMES = {"test_normal": "Test-N", "test_challenge": "Test-C"}
+BEHAVIOUR_NAMES = {
+    "turns_per_rollout": ("turns per rollout", ""),
+    "multi_cell_turns": ("turns with several code blocks", "%"),
+    "doc_lookups": ("doc look-ups per rollout", ""),
+    "assumptions": ("“assume” per rollout", ""),
+    "dummies": ("“dummy” per rollout", ""),
+    "give_up_rate": ("give-up rate after errors", "%"),
+    "execution_errors": ("turns whose code failed", "%"),
+    "diversity": ("distinct solutions among successes", "%"),
+}
+
+
+def score_table(scores: Sequence[Scores]) -> str:
+    """Base beside selected: TGC and SGC of each split with clustered standard errors, then TGC by difficulty."""
+    rows: list[Sequence[str]] = []
+    for s in scores:
+        name = SPLIT_NAMES.get(s.split, s.split)
+        tgc = percent(s.base_tgc, s.base_tgc_se), percent(s.tgc, s.tgc_se), gain(s.tgc_gain, s.tgc_gain_se)
+        sgc = percent(s.base_sgc, s.base_sgc_se), percent(s.sgc, s.sgc_se), gain(s.sgc_gain, s.sgc_gain_se)
+        rows += [(f"{name} TGC, {s.tasks} tasks", *tgc), (f"{name} SGC, {s.scenarios} scenarios", *sgc)]
+        for difficulty, d in sorted(s.per_difficulty.items()):
+            figures = percent(d.base_tgc, d.base_tgc_se), percent(d.tgc, d.tgc_se), gain(d.tgc - d.base_tgc, None)
+            rows.append((f"{name} TGC, difficulty {difficulty}, {d.tasks} tasks", *figures))
+    return table(["percent ± standard error", "base", "selected", "difference"], rows)
+
+
+def usage_table(documents: Sequence[Evaluation | Scores]) -> str:
+    """What a model behind an API used and cost, dev and test splits; "" for an engine that costs nothing."""
+    used = [("dev" if isinstance(d, Evaluation) else SPLIT_NAMES.get(d.split, d.split), d.usage) for d in documents]
+    rows = [
+        (
+            f"{name}: {', '.join(usage.models)}",
+            f"{usage.answers:,}",
+            f"{usage.retries:,}",
+            f"{usage.prompt_tokens:,}",
+            f"{usage.cached_tokens:,}",
+            f"{usage.answer_tokens:,}",
+            f"{usage.cost_usd:,.2f}",
+        )
+        for name, usage in used
+        if usage is not None
+    ]
+    heads = ["API use", "answers", "retries", "prompt tokens", "of these cached", "answer tokens", "cost, USD"]
+    return table(heads, rows) if rows else ""
+
+
+def behaviour_table(scores: Sequence[Scores]) -> str:
+    """The behaviour metrics of the LOOP paper before and after training."""
+    heads = [f"{SPLIT_NAMES.get(s.split, s.split)} {who}" for s in scores for who in ("base", "selected")]
+    rows = []
+    for field, (label, unit) in BEHAVIOUR_NAMES.items():
+        sides = [side for s in scores for side in (s.behaviour.base, s.behaviour.selected)]
+        rows.append([label, *(_behaviour(side, field, unit) for side in sides)])
+    return table(["per policy", *heads], rows)
+
+
+def warning_list(warnings: Iterable[CollapseSign], notes: Iterable[tuple[int, str]]) -> str:
+    """What a person should know, each with its iteration."""
+    lines = [("sign", w.iteration, w.message) for w in warnings] + [("note", i, note) for i, note in notes]
+    if not lines:
+        return '<p class="fine">No sign of collapse in any iteration.</p>'
+    items = (f'<li class="{kind}"><b>iteration {i}</b> {escape(text)}</li>' for kind, i, text in lines)
+    return f'<ul class="warnings">{"".join(items)}</ul>'
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first column names the rows."""
+    top = "".join(f"<th>{escape(head)}</th>" for head in heads)
+    body = "".join(f"<tr><th>{escape(r[0])}</th>{''.join(f'<td>{escape(c)}</td>' for c in r[1:])}</tr>" for r in rows)
+    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def percent(value: float, error: float | None) -> str:
+    return f"{value:.1f}" + ("" if error is None else f" ± {error:.1f}")
+
+
+def gain(value: float, error: float | None) -> str:
+    """With its sign; a difference that rounds to zero has none."""
+    rounded = round(value, 1)
+    sign = "+" if rounded > 0 else "−" if rounded < 0 else ""  # noqa: RUF001 - a minus sign
+    return f"{sign}{percent(abs(rounded), error)}"
+
+
+def _behaviour(side: Behaviour, field: str, unit: str) -> str:
+    value = getattr(side, field)
+    if value is None:
+        return "–"  # noqa: RUF001
+    return f"{100 * value:.1f} %" if unit == "%" else f"{value:.2f}"

@@ -1,0 +1,55 @@
+"""Figures of a collection: tokens, seconds, how rollouts ended."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tasks.core.records.documents import Timings
+
+
+@dataclass
+class Tally:
+    """Figures of one `play_rollouts`, filled while it runs. All times are wall-clock seconds."""
+
+    began: float = field(default_factory=time.time)
+    """Seconds since the epoch, by the clock of the machine that plays."""
+    wall_s: float = 0.0
+    engine_s: float = 0.0
+    """In the engine."""
+    waiting_s: float = 0.0
+    """Blocked on the world."""
+    world_s: float = 0.0
+    """In the world, summed over its threads."""
+    generated_tokens: int = 0
+    """All sampled ones, those of void rollouts too."""
+    world_retries: int = 0
+    """Rollouts that were played again because of a world fault."""
+    end_reasons: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def tokens_per_s(self) -> float:
+        seconds = self.wall_s or self.engine_s + self.waiting_s
+        return self.generated_tokens / seconds if seconds else 0.0
+
+    def timings(self) -> Timings:
+        """What timings.json holds."""
+        figures: dict[str, Any] = {**vars(self), "end_reasons": dict(sorted(self.end_reasons.items()))}
+        del figures["began"]
+        return Timings(tokens_per_s=self.tokens_per_s, rollouts=self.end_reasons.total(), **figures)
+
+
+def total(tallies: Sequence[Tally]) -> Tally:
+    """The sum of parts that were played one after another, or at once: then wall time is shorter than its sum."""
+    span = max(tally.began + tally.wall_s for tally in tallies) - min(tally.began for tally in tallies)
+    return Tally(
+        began=min(tally.began for tally in tallies),
+        wall_s=max(span, *(tally.wall_s for tally in tallies)),
+        engine_s=sum(tally.engine_s for tally in tallies),
+        waiting_s=sum(tally.waiting_s for tally in tallies),
+        world_s=sum(tally.world_s for tally in tallies),
+        generated_tokens=sum(tally.generated_tokens for tally in tallies),
+        world_retries=sum(tally.world_retries for tally in tallies),
+        end_reasons=sum((tally.end_reasons for tally in tallies), Counter()),
+    )

@@ -1,0 +1,40 @@
+"""World, engine and chat format of a run: loaded once in a warm process, until their files change."""
+
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.loading import load_tokenizer
+from tasks.core.interfaces.engine import Engine, samples_in_background
+from tasks.core.engines.registry import open_engine
+from tasks.core.records.files import fingerprint
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.interfaces.world import World
+from tasks.core.worlds.registry import open_world
+
+Playground = tuple[World, Engine, ChatFormat]
+
+
+def warm_world(context: StageContext) -> World:
+    """The world whose tasks are played."""
+    params, folder = context.params, context.layout.world
+    return context.warm.get("world", (params.world, fingerprint(folder)), lambda: open_world(params.world, folder))
+
+
+def warm_chat_format(context: StageContext) -> ChatFormat:
+    """The chat format of the base policy."""
+    folder = context.layout.base_policy
+    key = (context.params.policy, fingerprint(folder))
+    return context.warm.get("chat_format", key, lambda: ChatFormat(load_tokenizer(folder)))
+
+
+def open_playground(context: StageContext) -> Playground:
+    """All that a process needs to play rollouts. An engine that shares its device makes the learner give it up."""
+    params, layout, warm = context.params, context.layout, context.warm
+    world, chat = warm_world(context), warm_chat_format(context)
+    played_with = (params.collection.engine, params.collection.chat_api, params.engine, params.policy, params.world)
+    engine = warm.get(
+        "engine",
+        (*played_with, fingerprint(layout.base_policy), fingerprint(layout.world)),
+        lambda: open_engine(params.collection, params.policy, layout.base_policy, world, chat, params.engine),
+    )
+    if samples_in_background(engine) and engine.takes_turns:
+        warm.drop("learner_policy")
+    return world, engine, chat

@@ -1,9 +1,0 @@
-"""The stage prepare_world: the tasks of all splits, written to data/world/."""
-
-from tasks.stage_context import StageContext
-from tasks.worlds.registry import prepare_world_folder
-
-
-def prepare_world(context: StageContext) -> None:
-    """Generate every split from the world's seed. Same seed, same bytes."""
-    prepare_world_folder(context.params.world, context.layout.world)

@@ -1,0 +1,89 @@
+"""The counts against a real model's: its parameters, and the FLOPs that torch's dispatcher sees."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from tasks.core.config.policy import LoraSettings, PolicyConfig
+from tasks.core.policies.loading import trainable_policy
+from tasks.core.capacity.flops import (
+    ModelShape,
+    adapter_parameters,
+    forward_flops,
+    generation_flops,
+    parameters,
+    training_flops,
+    update_flops,
+)
+
+LORA = LoraSettings(rank=4, alpha=8)
+TOKENS, LAYERS = 40, 24
+
+
+def make_config(tied: bool = True) -> Qwen2Config:
+    return Qwen2Config(
+        vocab_size=200,
+        hidden_size=32,
+        intermediate_size=80,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        tie_word_embeddings=tied,
+        attn_implementation="eager",
+    )
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_parameters_are_those_of_the_model(tied: bool) -> None:
+    config = make_config(tied)
+    shape = ModelShape.of_config(config.to_dict())
+    model = Qwen2ForCausalLM(config)
+    assert parameters(shape) == sum(weight.numel() for weight in model.parameters())
+    policy = trainable_policy(model.requires_grad_(False), PolicyConfig(lora=LORA), None, seed=0)
+    trained = [weight.numel() for weight in policy.parameters() if weight.requires_grad]
+    assert adapter_parameters(shape, LORA) == sum(trained)
+
+
+def test_published_sizes() -> None:
+    config = {"hidden_size": 5120, "num_attention_heads": 40, "num_key_value_heads": 8, "num_hidden_layers": 64}
+    more = {"intermediate_size": 27648, "vocab_size": 152064, "tie_word_embeddings": False, "model_type": "qwen2"}
+    shape = ModelShape.of_config({**config, **more})
+    assert parameters(shape) == 32_763_876_352  # Qwen2.5-32B-Instruct, by its safetensors index
+    with pytest.raises(ValueError, match="'vocab_size' is missing"):
+        ModelShape.of_config({**config, "intermediate_size": 27648})
+
+
+@pytest.mark.parametrize("lora", [LORA, None])
+def test_flops_are_what_the_dispatcher_counts(lora: LoraSettings | None) -> None:
+    config = make_config()
+    shape = ModelShape.of_config(config.to_dict())
+    model = Qwen2ForCausalLM(config).requires_grad_(lora is None).eval()
+    policy = trainable_policy(model, PolicyConfig(lora=lora), None, seed=0) if lora else model
+    ids = torch.zeros(1, TOKENS, dtype=torch.long)
+    # Eager attention multiplies whole squares, of which a causal kernel does T (T + 1) / 2 of T * T.
+    masked_pairs = TOKENS * TOKENS - TOKENS * (TOKENS + 1) / 2
+    masked = 4 * LAYERS * 32 * masked_pairs
+    with FlopCounterMode(display=False) as counter:
+        logits = policy(input_ids=ids, use_cache=False).logits
+    assert counter.get_total_flops() == forward_flops(shape, [TOKENS], TOKENS, lora) + masked
+    with FlopCounterMode(display=False) as backward:
+        logits.sum().backward()
+    expected = training_flops(shape, [TOKENS], TOKENS, lora) - forward_flops(shape, [TOKENS], TOKENS, lora)
+    # The first layer's frozen q, k and v need no gradient of their input: nothing before them is trained.
+    unneeded = 2 * TOKENS * sum(a * b for a, b in list(shape.projections.values())[:3]) if lora else 0
+    unneeded += 2 * TOKENS * sum(4 * shape.projections[name][0] for name in ("q_proj", "k_proj", "v_proj")) * bool(lora)
+    assert backward.get_total_flops() == expected + 2 * masked - unneeded
+    assert unneeded < 0.02 * expected
+
+
+def test_an_update_is_its_passes() -> None:
+    shape = ModelShape.of_config(make_config().to_dict())
+    lengths, sampled = [10, 30], 15
+    old, base = forward_flops(shape, lengths, sampled, LORA), forward_flops(shape, lengths, sampled)
+    step = training_flops(shape, lengths, sampled, LORA)
+    assert update_flops(shape, lengths, sampled, LORA, epochs=2, reference=True) == old + base + 2 * step
+    assert training_flops(shape, lengths, sampled, LORA, recompute=True) == step + old
+    assert generation_flops(shape, lengths, sampled, LORA) == old
+    apart = forward_flops(shape, [10], 5, LORA) + forward_flops(shape, [30], 10, LORA)
+    assert old == apart < forward_flops(shape, [40], sampled, LORA)

@@ -1,0 +1,79 @@
+"""The learner's memory against torch's own record of allocations, on a CPU."""
+
+import numpy as np
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from tasks.core.config.policy import LoraSettings, PolicyConfig
+from tasks.core.policies.loading import trainable_policy
+from tasks.core.capacity.known_models import KNOWN_MODELS
+from tasks.core.capacity.memory import engine_memory, learner_memory
+from tasks.core.config.update import UpdateConfig
+from tasks.core.capacity.flops import ModelShape, parameters
+from tasks.policy_update.learner import make_learner, update
+from tasks.policy_update.rollouts import Rollout
+
+TOLERANCE = 0.1
+POSITIONS, POLICY_TOKENS, CHUNK = 512, 256, 64
+SMALL = {"hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 3, "vocab_size": 3000}
+LARGE = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 5, "vocab_size": 12000}
+
+
+def most_allocated(config: Qwen2Config, policy: PolicyConfig, settings: UpdateConfig) -> int:
+    """Bytes that torch allocates at most during two optimizer steps, beyond what it held before."""
+    torch.manual_seed(0)
+    model = Qwen2ForCausalLM(config).to(getattr(torch, policy.dtype)).eval().requires_grad_(False)
+    learner = make_learner(trainable_policy(model, policy, None, 0), settings)
+    ids = np.random.default_rng(0).integers(0, config.vocab_size, POSITIONS + 1)
+    sampled = np.arange(POSITIONS + 1 - POLICY_TOKENS, POSITIONS + 1)
+    nothing = np.zeros(POLICY_TOKENS)
+    rollout = Rollout(ids, sampled, nothing.astype(np.int64), nothing.astype(np.float32), 1.0)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        update(learner, [rollout, rollout], settings, temperature=1.0, seed=0)
+    held = most = 0
+    for event in record.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            most = max(most, held)
+    return most
+
+
+@pytest.mark.parametrize(
+    ("sizes", "checkpointing", "dtype"),
+    [(SMALL, False, "float32"), (SMALL, True, "bfloat16"), (LARGE, True, "float32"), (LARGE, False, "bfloat16")],
+    ids=["small", "small, checkpointing, bfloat16", "large, checkpointing", "large, bfloat16"],
+)
+def test_the_peak_of_an_update_is_as_predicted(sizes: dict[str, int], checkpointing: bool, dtype: str) -> None:
+    config = Qwen2Config(**sizes, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
+    policy = PolicyConfig.model_validate({"dtype": dtype, "lora": LoraSettings(rank=8), "device": "cpu"})
+    settings = UpdateConfig(
+        epochs=1,
+        minibatch=1,
+        tokens_per_pack=POSITIONS,
+        logprob_chunk=CHUNK,
+        activation_checkpointing=checkpointing,
+    )
+    shape = ModelShape.of_config(config.to_dict())
+    predicted = learner_memory(shape, policy, settings, POSITIONS, POLICY_TOKENS, ranks=1)
+    held_before = predicted.weights + predicted.adapter
+    measured = most_allocated(config, policy, settings)
+    assert predicted.total - held_before == pytest.approx(measured, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", KNOWN_MODELS)
+def test_known_models_have_as_many_parameters_as_the_hub_says(name: str) -> None:
+    assert parameters(ModelShape.of_config(KNOWN_MODELS[name].config)) == KNOWN_MODELS[name].parameters
+
+
+def test_sharding_and_tensor_parallelism_divide_what_they_divide() -> None:
+    shape = ModelShape.of_config(KNOWN_MODELS["Qwen/Qwen2.5-32B-Instruct"].config)
+    policy = PolicyConfig(dtype="bfloat16", lora=LoraSettings(rank=16, alpha=32))
+    settings = UpdateConfig(activation_checkpointing=True)
+    alone, sharded = (learner_memory(shape, policy, settings, 32768, 8192, ranks) for ranks in (1, 8))
+    assert sharded.optimizer * 8 == alone.optimizer == 2 * 4 * 134_217_728
+    assert sharded.activations == alone.activations
+    assert alone.weights / 8 < sharded.weights < alone.weights / 4
+    assert engine_memory(shape, policy, 1).cache_per_token == 2 * 64 * 8 * 128 * 2
+    assert engine_memory(shape, policy, 4).cache_per_token == 2 * 64 * 2 * 128 * 2

@@ -1,0 +1,100 @@
+"""Plans against runs: the embedded default (measured here) and the paper's cost line."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.configure import params_of
+from tasks.core.capacity.api_cost import api_cost
+from tasks.core.capacity.duration import updating
+from tasks.core.capacity.hardware import HARDWARE
+from tasks.core.capacity.known_models import KNOWN_MODELS, model_config
+from tasks.core.capacity.plan import Plan, make_plan
+from tasks.core.capacity.workload import EPISODES, Episodes
+from tasks.core.config.chat_api import Traffic
+from tasks.core.capacity.flops import ModelShape
+from tasks.core.records.files import ArtifactError
+
+ROOT = Path(__file__).parents[4]
+MEASURED: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / "embedded_run.json").read_text())
+TIMES = 2.5
+"""A prediction on a shared CPU may be wrong by this factor."""
+QWEN_32B = KNOWN_MODELS["Qwen/Qwen2.5-32B-Instruct"].config
+PAPER_HOURS = 42
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Plan:
+    """The run whose figures are in golden/, planned with the episodes that it had."""
+    seen = MEASURED["mean_of_every_sixth"]
+    turns, sampled = seen["turns_per_rollout"], seen["sampled_per_rollout"]
+    observed = seen["tokens_per_rollout"] - sampled - seen["prompt_tokens"]
+    turn_s = EPISODES["pocketworld"].turn_s
+    episodes = Episodes(seen["prompt_tokens"], turns, sampled / turns, observed / turns, turn_s, "measured")
+    params = params_of("default", ["iterations=90"])
+    return make_plan(params, model_config(params.policy.source, ROOT), HARDWARE["cpu"], 1, episodes)
+
+
+def test_the_time_of_the_embedded_run(embedded: Plan) -> None:
+    seen = MEASURED["mean_of_iterations"]
+    assert seen["collect_wall_s"] / TIMES < embedded.collecting.total < seen["collect_wall_s"] * TIMES
+    longer = MEASURED["mean_of_every_sixth"]["tokens_per_kept_rollout"] / embedded.load.episodes.tokens
+    load = dataclasses.replace(embedded.load, kept=seen["kept_rollouts"] * longer)
+    params = params_of("default", ["iterations=90"])
+    shape = ModelShape.of_config(model_config(params.policy.source, ROOT))
+    seconds, _ = updating(load, params, shape, 1, HARDWARE["cpu"])
+    assert seen["update_s"] / TIMES < seconds < seen["update_s"] * TIMES
+
+
+def test_the_disk_of_the_embedded_run(embedded: Plan) -> None:
+    seen, disk = MEASURED["bytes"], embedded.disk
+    assert disk["base model"] == pytest.approx(seen["policy"], rel=0.1)
+    assert disk["report"] == pytest.approx(seen["report"], rel=0.3)
+    assert disk["checkpoints"] + disk["rollouts"] == pytest.approx(
+        seen["iterations"] + seen["evaluations"] + seen["scores"], rel=0.3
+    )
+
+
+def test_the_papers_two_nodes_are_enough_and_its_hours_are_not_undercut_by_more_than_hardware_allows() -> None:
+    """42 h on 16 H100 (which of 90 and 200 iterations that was is not said). What we predict must lie below that, since
+    the authors' code left GPUs waiting, and above what the same FLOPs take at the data sheet's full rate."""
+    plan = make_plan(params_of("paper"), QWEN_32B, HARDWARE["h100"], 16)
+    assert plan.warnings() == []
+    least = plan.flops / (16 * HARDWARE["h100"].flops) / 3600
+    assert 2 * least < plan.seconds / 3600 < PAPER_HOURS
+    assert plan.seconds / 3600 > 0.1 * PAPER_HOURS
+
+
+def test_what_does_not_fit_says_which_knob_to_turn() -> None:
+    whole = make_plan(params_of("paper", ["update.activation_checkpointing=false"]), QWEN_32B, HARDWARE["h100"], 16)
+    assert "most of it is activations" in whole.warnings()[0]
+    assert "update.activation_checkpointing: true" in whole.warnings()[0]
+    alone = make_plan(params_of("paper", ["policy.dtype=float32"]), QWEN_32B, HARDWARE["h100"], 1)
+    assert any("more ranks" in warning for warning in alone.warnings())
+    assert any("leave no room for an episode" in warning for warning in alone.warnings())
+
+
+def test_twice_the_devices_take_less_time_and_more_tokens_take_more() -> None:
+    one, two = (make_plan(params_of("gpu_80gb"), QWEN_32B, HARDWARE["h200"], gpus) for gpus in (4, 8))
+    assert two.updating_s == pytest.approx(one.updating_s / 2)
+    assert two.seconds < one.seconds
+    more = make_plan(params_of("gpu_80gb", ["iterations=120"]), QWEN_32B, HARDWARE["h200"], 4)
+    assert more.seconds > one.seconds and more.disk["checkpoints"] > one.disk["checkpoints"]
+
+
+def test_an_unknown_model_is_one_error() -> None:
+    with pytest.raises(ArtifactError, match="the sizes of some/model are not known here"):
+        model_config("some/model", ROOT)
+
+
+def test_the_cost_of_an_api_by_hand(embedded: Plan) -> None:
+    """Two episodes of 2 turns: prompts of 10 and 10 + 5 + 3, answers of 5."""
+    load = dataclasses.replace(
+        embedded.load, episodes=Episodes(10, 2, 5, 3, 0, ""), iterations=0, evaluations=0, scored=2
+    )
+    found = api_cost(load, Traffic(prompt_price=1e6, answer_price=2e6, requests_per_minute=2))
+    assert (found.requests, found.prompt_tokens, found.answer_tokens) == (4, 2 * (10 + 18), 20)
+    assert (found.usd, found.minutes) == (56 + 40, 2)

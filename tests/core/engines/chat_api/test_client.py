@@ -1,0 +1,157 @@
+"""The client against a real server on a local socket."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tasks.core.engines.chat_api.answers import ChatApiError, PromptTooLong
+from tasks.core.engines.chat_api.client import Abandoned, ChatClient
+from tasks.core.interfaces.engine import SamplingSettings
+from tasks.core.interfaces.world import Message
+
+SAMPLING = SamplingSettings(temperature=0.5, max_tokens=20, stop_ids=())
+MESSAGES: list[Message] = [{"role": "user", "content": "Hello."}]
+Ask = Callable[..., tuple[Any, int]]
+
+
+@pytest.fixture
+def ask(server: Any, configured: Callable[..., Any]) -> Iterator[Ask]:
+    """Ask the server of the test once, with a client that is closed afterwards."""
+
+    def once(abandoned: threading.Event | None = None, **changes: Any) -> tuple[Any, int]:
+        client = ChatClient(configured(server, **changes))
+        try:
+            return client.answer(MESSAGES, SAMPLING, 7, abandoned or threading.Event())
+        finally:
+            client.close()
+
+    yield once
+
+
+def test_a_turn_is_asked_for_and_read(server: Any, ask: Ask) -> None:
+    answer, attempts = ask()
+    assert (answer.text, answer.complete, answer.model, attempts) == ("1 messages", True, "tiny-dated", 1)
+    assert (answer.prompt_tokens, answer.cached_tokens, answer.answer_tokens) == (100, 40, 10)
+    asked = {"model": "tiny", "messages": MESSAGES, "max_completion_tokens": 20, "temperature": 0.5, "seed": 7}
+    assert server.requests == [asked]
+
+
+def test_what_a_server_refuses_is_not_sent(server: Any, ask: Ask) -> None:
+    ask(send_seed=False)
+    assert "seed" not in server.requests[0]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"status": 500},
+        {"status": 503, "body": b"<html>busy</html>"},
+        {"body": b'{"choices": [', "cut": True},
+        {"body": b'{"choices": [{"mess'},
+        {"body": b"{}"},
+        {"status": 200, "cut": True},
+    ],
+    ids=["500", "503", "hung up", "malformed", "empty", "nothing"],
+)
+def test_a_fault_that_may_pass_is_asked_again(
+    fault: dict[str, Any], server: Any, ask: Ask, no_backoff: Sequence[int]
+) -> None:
+    server.fail(times=2, **fault)
+    answer, attempts = ask()
+    assert (answer.text, attempts, len(server.requests), no_backoff) == ("1 messages", 3, 3, [0, 1])
+
+
+def test_silence_ends_after_the_timeout(server: Any, ask: Ask, no_backoff: Sequence[int]) -> None:
+    server.fail(silent=True)
+    answer, attempts = ask(timeout_s=0.3)
+    assert (answer.text, attempts) == ("1 messages", 2)
+
+
+def test_too_many_requests_wait_as_long_as_the_server_asks(server: Any, ask: Ask, no_backoff: Sequence[int]) -> None:
+    server.refuse(429, "slow down", "rate_limit_exceeded", retry_after="0.2")
+    answer, attempts = ask()
+    assert (answer.text, attempts, no_backoff) == ("1 messages", 2, [])
+
+
+def test_a_pause_that_is_asked_for_holds_all_threads(server: Any, configured: Callable[..., Any]) -> None:
+    """While one request was told to wait, none begins: the one after the refusal comes when the pause is over."""
+    client = ChatClient(configured(server))
+    paused: list[float] = []
+    pause = client._pace.pause
+    client._pace.pause = lambda until: (paused.append(until), pause(until))[1]  # type: ignore[method-assign]
+    server.refuse(429, retry_after="0.3")
+    try:
+        client.answer(MESSAGES, SAMPLING, 7, threading.Event())
+        begun = [ticket.begun for ticket in client._pace._window]
+    finally:
+        client.close()
+    assert len(begun) == 2 and begun[1] >= paused[0] > begun[0]
+
+
+def test_a_pause_over_the_limit_is_an_error(server: Any, ask: Ask) -> None:
+    server.refuse(429, "slow down", retry_after="3600")
+    with pytest.raises(ChatApiError, match=r"gave up after 1 attempts.*slow down, which asks to wait 3600 s"):
+        ask()
+
+
+def test_faults_that_do_not_pass_end_in_one_error(server: Any, ask: Ask, no_backoff: Sequence[int]) -> None:
+    server.fail(times=9, status=502)
+    with pytest.raises(ChatApiError, match="gave up after 3 attempts; the last one: status 502"):
+        ask(attempts=3)
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message"),
+    [
+        (404, "model_not_found", "the server refused the request .status 404: no"),
+        (400, "", "the server refused the request .status 400: no"),
+        (429, "insufficient_quota", "the account's quota is used up"),
+    ],
+)
+def test_a_refusal_is_not_asked_again(status: int, code: str, message: str, server: Any, ask: Ask) -> None:
+    server.refuse(status, code=code, times=2)
+    with pytest.raises(ChatApiError, match=message):
+        ask()
+    assert len(server.requests) == 1
+
+
+def test_a_wrong_key_is_one_error_that_does_not_show_it(server: Any, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOOPLINE_TEST_KEY", "sk-wrong-but-still-secret")
+    with pytest.raises(ChatApiError, match=r"refused the key.*provided: \(key\).*check LOOPLINE_TEST_KEY") as caught:
+        ask()
+    assert "sk-wrong" not in str(caught.value)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("key", ["", "  ", "line\nbreak", "naïve"])
+def test_a_missing_or_broken_key_is_one_error(key: str, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOOPLINE_TEST_KEY", key)
+    with pytest.raises(ChatApiError, match="the environment variable LOOPLINE_TEST_KEY holds no key"):
+        ask()
+
+
+def test_a_server_that_is_not_there_is_one_error(server: Any, ask: Ask, no_backoff: Sequence[int]) -> None:
+    with pytest.raises(ChatApiError, match=r"tiny at http://127.0.0.1:1/v1: gave up after 2 .*connection failed"):
+        ask(base_url="http://127.0.0.1:1/v1", attempts=2)
+
+
+def test_a_full_context_is_told_apart(server: Any, ask: Ask) -> None:
+    server.refuse(400, "too long", "context_length_exceeded")
+    with pytest.raises(PromptTooLong):
+        ask()
+
+
+def test_who_waits_no_longer_is_let_go(server: Any, ask: Ask) -> None:
+    """A thread that waits a minute for its next attempt ends at once."""
+    abandoned = threading.Event()
+    server.refuse(429, retry_after="60")
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask, abandoned)
+        while not server.requests:
+            asked.exception(timeout=0.05) if asked.done() else abandoned.wait(0.01)
+        abandoned.set()
+        assert isinstance(asked.exception(timeout=30), Abandoned)

@@ -1,0 +1,72 @@
+"""Two real servers on the embedded policy, started once for all tests of this folder."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.config.policy import LoraSettings, PolicyConfig
+from tasks.core.policies.loading import load_base_model, load_tokenizer, save_policy, trainable_policy
+from tasks.core.config.engine import VllmConfig
+from tasks.core.engines.vllm_server.engine import VllmEngine
+from tasks.core.engines.vllm_server.opening import open_vllm
+
+SHIPPED = Path(__file__).parents[5] / "data" / "base_policies" / "pocket"
+POLICY = PolicyConfig(device="cpu")
+Processes = Callable[[], list[psutil.Process]]
+
+
+@pytest.fixture(scope="session")
+def chat() -> ChatFormat:
+    return ChatFormat(load_tokenizer(SHIPPED))
+
+
+@pytest.fixture(scope="session")
+def engine(chat: ChatFormat, servers: Processes) -> Iterator[VllmEngine]:
+    engine = open_vllm(VllmConfig(servers=2, sharing="alternate"), POLICY, SHIPPED, chat)
+    engine.load_adapter(None)
+    yield engine
+    engine.rest()
+    assert not servers(), "resting servers leave the device"
+    engine.close()
+
+
+@pytest.fixture(scope="session")
+def adapters(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Writes an adapter with B not zero, drawn from `seed`."""
+
+    def write(seed: int, rank: int = 8) -> Path:
+        folder = tmp_path_factory.mktemp(f"adapter{seed}_{rank}")
+        config = PolicyConfig(device="cpu", lora=LoraSettings(rank=rank, alpha=2 * rank))
+        policy = trainable_policy(load_base_model(SHIPPED, config), config, None, seed)
+        generator = torch.Generator().manual_seed(seed)
+        for name, weight in policy.named_parameters():
+            if "lora_B" in name:
+                weight.data.normal_(0, 0.05, generator=generator)
+        save_policy(policy, folder)
+        return folder
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def servers() -> Processes:
+    """API server processes below the keepers of this process."""
+
+    def found() -> list[psutil.Process]:
+        keepers = [child for child in psutil.Process().children() if "vllm_server.keeper" in " ".join(child.cmdline())]
+        return [server for keeper in keepers for server in keeper.children()]
+
+    return found
+
+
+@pytest.fixture
+def urls(engine: VllmEngine, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """One of the servers, as a stranger finds it."""
+    engine.load_adapter(None)
+    address = engine._stations._fleet.up(None)[0]
+    monkeypatch.setenv("VLLM_API_KEY", address.key)
+    return (address.url,)

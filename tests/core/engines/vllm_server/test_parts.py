@@ -1,0 +1,253 @@
+"""What of the vLLM engine needs no server: keepers, launching, proof of delivery, sharing."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import psutil
+import pytest
+from pydantic import ValidationError
+
+from flows.configure import params_of
+from tasks.core.capacity.hardware import HARDWARE
+from tasks.core.capacity.known_models import KNOWN_MODELS
+from tasks.core.capacity.plan import make_plan
+from tasks.core.config.engine import VllmConfig
+from tasks.core.engines.vllm_server.client import ServerClient
+from tasks.core.engines.vllm_server.delivery import PRECISIONS, check_delivery
+from tasks.core.engines.vllm_server.errors import EngineUnavailable, WrongPolicy
+from tasks.core.engines.vllm_server.fleet import FoundFleet
+from tasks.core.engines.vllm_server.launching import Address, LaunchSpec, allowed_rank
+from tasks.core.engines.vllm_server.processes import has_started, lives, pipeline_process
+from tasks.core.capacity.sharing import GIB, Sharing, choose_sharing, needed_bytes
+
+CODE = Path(__file__).parents[6]
+SPEC = LaunchSpec(Path("python"), Path("/model"), "cpu", "float32", 8, 64, None, 0.0, 2, 1)
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+FAMILY = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {STUBBORN!r}]); time.sleep(600)"
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def owner() -> Iterator["subprocess.Popen[bytes]"]:
+    """A process that stands for the pipeline."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def kept(tmp_path: Path, owner: "subprocess.Popen[bytes]") -> Iterator[tuple[psutil.Process, list[psutil.Process]]]:
+    """A real keeper, and the two processes that it keeps; the child of the two ignores SIGTERM, as workers may."""
+    state = tmp_path / "state.json"
+    order = {
+        "about": {},
+        "state": str(state),
+        "log": str(tmp_path / "log"),
+        "command": [sys.executable, "-c", FAMILY],
+        "variables": dict(os.environ),
+        "owner": owner.pid,
+        "owner_started": has_started(owner.pid),
+    }
+    keeper = subprocess.Popen(
+        [sys.executable, "-m", "tasks.core.engines.vllm_server.keeper"], cwd=CODE, stdin=subprocess.PIPE
+    )
+    assert keeper.stdin is not None
+    with keeper.stdin as stdin:
+        stdin.write(json.dumps(order).encode())
+    process = psutil.Process(keeper.pid)
+    until(lambda: state.exists() and len(process.children(recursive=True)) == 2)
+    assert state.stat().st_mode & 0o077 == 0, "the key in it is nobody else's business"
+    yield process, process.children(recursive=True)
+    keeper.kill()
+    keeper.wait()
+
+
+def running(processes: list[psutil.Process]) -> bool:
+    return any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
+
+
+def test_servers_end_with_a_killed_pipeline(
+    kept: tuple[psutil.Process, list[psutil.Process]], owner: "subprocess.Popen[bytes]"
+) -> None:
+    keeper, servers = kept
+    owner.kill()
+    owner.wait()
+    until(lambda: not running([keeper, *servers]))
+
+
+def test_a_servers_children_end_with_a_killed_server(kept: tuple[psutil.Process, list[psutil.Process]]) -> None:
+    keeper, servers = kept
+    servers[0].kill()
+    until(lambda: not running([keeper, *servers]))
+
+
+def test_a_keeper_that_is_asked_to_end_leaves_nothing(kept: tuple[psutil.Process, list[psutil.Process]]) -> None:
+    keeper, servers = kept
+    keeper.terminate()
+    until(lambda: not running([keeper, *servers]))
+
+
+def test_a_server_is_told_when_its_keeper_is_killed(kept: tuple[psutil.Process, list[psutil.Process]]) -> None:
+    keeper, servers = kept
+    try:
+        keeper.kill()
+        until(lambda: not running(servers[:1]))
+    finally:
+        for one in servers[1:]:
+            one.send_signal(signal.SIGKILL)
+
+
+def test_the_pipeline_is_the_process_that_started_the_stage() -> None:
+    code = "from tasks.core.engines.vllm_server.processes import pipeline_process; print(pipeline_process()[0])"
+    found = {
+        stage: subprocess.run(
+            [sys.executable, "-c", f"import os; print(os.getpid()); {code}"],
+            cwd=CODE,
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+        ).stdout.split()
+        for stage, variables in {"": {}, "score": {"DVC_STAGE": "score"}}.items()
+    }
+    assert found[""][0] == found[""][1]
+    assert found["score"][1] == str(pipeline_process()[0])
+
+
+def test_a_reused_process_number_is_another_process() -> None:
+    assert lives(os.getpid(), has_started(os.getpid()))
+    assert not lives(os.getpid(), has_started(os.getpid()) - 60)
+
+
+def test_any_difference_makes_another_server() -> None:
+    assert replace(SPEC).digest == SPEC.digest
+    assert len({replace(SPEC, weights="a").digest, replace(SPEC, dtype="bfloat16").digest, SPEC.digest}) == 3
+
+
+def test_a_server_listens_on_loopback_alone_and_caches_prefixes() -> None:
+    command = SPEC.command(1234)
+    assert command[command.index("--host") + 1] == "127.0.0.1"
+    assert {"--enable-prefix-caching", "--enable-lora", "--tokens-only"} <= set(command)
+    assert "--enable-lora" not in replace(SPEC, lora_rank=None).command(1234)
+
+
+def test_gpu_servers_get_their_own_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    spec = replace(SPEC, device="cuda", gpus=(2, 3), memory_share=0.5)
+    assert spec.variables(tmp_path)["CUDA_VISIBLE_DEVICES"] == "2,3"
+    command = spec.command(1)
+    assert command[command.index("--tensor-parallel-size") + 1] == "2"
+    assert "--enforce-eager" not in command
+
+
+def test_gpu_servers_stay_on_the_gpus_that_the_process_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-5")
+    assert replace(SPEC, device="cuda", gpus=(1,)).variables(tmp_path)["CUDA_VISIBLE_DEVICES"] == "GPU-5"
+    with pytest.raises(ValueError, match="the servers need 3 GPUs, but CUDA_VISIBLE_DEVICES is '4,GPU-5'"):
+        replace(SPEC, device="cuda", gpus=(2,)).variables(tmp_path)
+
+
+def test_ranks_are_rounded_up_to_what_vllm_takes() -> None:
+    assert [allowed_rank(rank) for rank in (1, 4, 8, 9, 512)] == [1, 8, 8, 16, 512]
+    with pytest.raises(ValueError, match="512"):
+        allowed_rank(513)
+
+
+NEW, OLD = [-1.0, -2.0, -0.5], [-1.2, -1.7, -0.6]
+
+
+def test_delivery_is_proven_by_the_new_policys_logprobs() -> None:
+    precision = PRECISIONS["float32"]
+    answer = [value + 1e-6 for value in NEW]
+    assert check_delivery(answer, NEW, {"the old one": OLD}, precision, "server") == pytest.approx(1e-6)
+    with pytest.raises(WrongPolicy, match="not delivered"):
+        check_delivery(OLD, NEW, {"the old one": OLD}, precision, "server")
+    with pytest.raises(WrongPolicy, match="another model"):
+        check_delivery([-3.0, -3.0, -3.0], NEW, {}, precision, "server")
+
+
+def test_a_small_step_that_was_not_delivered_shows_within_the_tolerance() -> None:
+    old = [value + 2e-4 for value in NEW]
+    with pytest.raises(WrongPolicy, match="not delivered"):
+        check_delivery(old, NEW, {"the old one": old}, PRECISIONS["float32"], "server")
+    assert check_delivery(NEW, NEW, {"the old one": NEW}, PRECISIONS["float32"], "server") == 0
+
+
+def test_memory_decides_whether_rollouts_and_update_take_turns() -> None:
+    def choose(setting: str, memory: int) -> Sharing:
+        config = VllmConfig.model_validate({"sharing": setting, "kv_cache_gib": 8})
+        return choose_sharing(config, weights=14 * GIB, learner=28 * GIB, memory=memory * GIB, servers=1)
+
+    roomy, tight = choose("auto", 80), choose("auto", 48)
+    assert not roomy.takes_turns and roomy.memory_share == pytest.approx(0.31, abs=0.01)
+    assert tight.takes_turns and tight.memory_share == 0.9
+    assert "take turns" in tight.reason and "48.0 GiB" in tight.reason
+    assert choose("alternate", 80).takes_turns
+    assert not choose("side_by_side", 48).takes_turns
+
+
+@pytest.mark.parametrize(("profile", "turns"), [("gpu_80gb", False), ("gpu_small", False), ("paper", True)])
+def test_the_choice_is_the_plans(profile: str, turns: bool) -> None:
+    params = params_of(profile, [])
+    vllm, config = params.engine.vllm, KNOWN_MODELS[params.policy.source].config
+    plan = make_plan(params, config, HARDWARE["h100"], params.update.distributed.size)
+    weights, learner = needed_bytes(config, params.policy, vllm.context_length, vllm.gpus_per_server)
+    if params.update.distributed.size == 1:
+        assert learner == pytest.approx(plan.learner.total, rel=0.01)
+    memory = int(HARDWARE["h100"].memory)
+    chosen = choose_sharing(vllm, weights=weights, learner=learner, memory=memory, servers=1)
+    assert chosen.takes_turns == plan.takes_turns == turns
+
+
+def test_found_servers_cannot_take_turns() -> None:
+    with pytest.raises(ValidationError, match="not ours to stop"):
+        VllmConfig(urls=("http://x",), sharing="alternate")
+
+
+def test_found_servers_cannot_be_given_full_weights() -> None:
+    with pytest.raises(ValueError, match=r"checkpoint: a fully trained policy can't be given to servers at engine"):
+        FoundFleet(["http://127.0.0.1:9"], 1).up(Path("checkpoint"))
+
+
+def test_a_url_of_something_else_is_one_error(tmp_path: Path) -> None:
+    """Python's own file server answers every path with a page or with 404."""
+    (tmp_path / "v1").mkdir()
+    (tmp_path / "v1" / "models").write_text("{}")
+    (tmp_path / "version").write_text("{}")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=tmp_path))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+
+    async def served() -> None:
+        client = ServerClient(Address(f"http://127.0.0.1:{server.server_address[1]}", ""), 1, 5)
+        try:
+            await client.served()
+        finally:
+            await client.close()
+
+    try:
+        with pytest.raises(EngineUnavailable, match="not a vLLM server"):
+            asyncio.run(served())
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,68 @@
+"""A base model that is built empty and filled: the one that transformers loads. (In parts: tests/policy_update.)"""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.policies.empty import allocate, empty_base_model, fill_base
+from tasks.core.policies.loading import load_base_model, with_trained_part
+from tasks.core.records.files import ArtifactError
+
+SIZES = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+def make_base(folder: Path, tied: bool) -> Path:
+    """In several files, as a large model is."""
+    torch.manual_seed(0)
+    model = Qwen2ForCausalLM(Qwen2Config(**SIZES, num_key_value_heads=2, tie_word_embeddings=tied))
+    model.save_pretrained(folder, max_shard_size="6KB")
+    assert len(list(folder.glob("*.safetensors"))) > 1
+    return folder
+
+
+def filled(folder: Path, config: PolicyConfig) -> torch.nn.Module:
+    policy = with_trained_part(empty_base_model(folder, config), config)
+    assert all(weight.is_meta for weight in policy.parameters())
+    allocate(policy, torch.device("cpu"))
+    fill_base(policy, folder)
+    return policy
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_it_is_the_model_that_transformers_loads(tmp_path: Path, tied: bool, dtype: str) -> None:
+    config = PolicyConfig.model_validate({"trained": "full", "dtype": dtype, "device": "cpu"})
+    found, expected = filled(make_base(tmp_path, tied), config), load_base_model(tmp_path, config)
+    assert found.state_dict().keys() == expected.state_dict().keys()
+    ids = torch.arange(8)[None]
+    assert torch.equal(found(input_ids=ids).logits, expected(input_ids=ids).logits)
+    assert found.config.to_json_string() == expected.config.to_json_string()  # type: ignore[operator, union-attr]
+    assert len(list(found.parameters())) == len(list(expected.parameters()))
+
+
+def test_an_adapter_is_added_in_float32_and_alone_trained(tmp_path: Path) -> None:
+    config = PolicyConfig(dtype="bfloat16", device="cpu")
+    policy = filled(make_base(tmp_path, True), config)
+    kinds = {(".lora_" in name, weight.dtype, weight.requires_grad) for name, weight in policy.named_parameters()}
+    assert kinds == {(True, torch.float32, True), (False, torch.bfloat16, False)}
+
+
+def test_tensors_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    config = PolicyConfig(device="cpu")
+    file = next(
+        path for path in make_base(tmp_path, False).glob("*.safetensors") if "lm_head.weight" in load_file(path)
+    )
+    tensors = load_file(file)
+    save_file({**tensors, "lm_head.weight": torch.zeros(3, 3)}, file)
+    with pytest.raises(ArtifactError, match=r"lm_head\.weight has shape \[3, 3\], not \[32, 16\]"):
+        filled(tmp_path, config)
+    save_file({f"other.{name}": tensor for name, tensor in tensors.items()}, file)
+    with pytest.raises(ArtifactError, match=r"no file holds tensor lm_head\.weight .*sharding: replicated"):
+        filled(tmp_path, config)
+    file.write_bytes(file.read_bytes()[:50])
+    with pytest.raises(ArtifactError, match="damaged safetensors"):
+        filled(tmp_path, config)

@@ -1,0 +1,160 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from tasks.core.config.policy import LoraSettings, PolicyConfig
+from tasks.core.policies.loading import (
+    load_base_model,
+    policy_digest,
+    save_policy,
+    trainable_policy,
+    trained_tensors,
+)
+from tasks.core.records.files import ArtifactError
+
+LORA = PolicyConfig(lora=LoraSettings(rank=4, alpha=8), device="cpu")
+FULL = PolicyConfig(trained="full", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_base(tmp_path_factory.mktemp("base"), hidden_size=16)
+
+
+def make_base(folder: Path, hidden_size: int) -> Path:
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=32,
+        hidden_size=hidden_size,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        tie_word_embeddings=True,
+    )
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def shake(policy: torch.nn.Module) -> None:
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for tensor in trained_tensors(policy).values():
+            tensor.add_(torch.randn(tensor.shape, generator=generator))
+
+
+def logits(policy: torch.nn.Module) -> torch.Tensor:
+    with torch.no_grad():
+        return policy(input_ids=torch.arange(8)[None]).logits  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("config", [LORA, FULL], ids=["lora", "full"])
+def test_a_new_policy_equals_the_base(base: Path, config: PolicyConfig) -> None:
+    untouched = logits(load_base_model(base, config))
+    policy = trainable_policy(load_base_model(base, config), config, None, seed=3)
+    assert torch.equal(logits(policy), untouched)
+
+
+@pytest.mark.parametrize("config", [LORA, FULL], ids=["lora", "full"])
+def test_a_saved_policy_comes_back_and_has_the_same_bytes(base: Path, config: PolicyConfig, tmp_path: Path) -> None:
+    policy = trainable_policy(load_base_model(base, config), config, None, seed=3)
+    shake(policy)
+    save_policy(policy, tmp_path / "a")
+    again = trainable_policy(load_base_model(base, config), config, tmp_path / "a", seed=4)
+    assert torch.equal(logits(again), logits(policy))
+    save_policy(again, tmp_path / "b")
+    assert {p.name: p.read_bytes() for p in (tmp_path / "a").iterdir()} == {
+        p.name: p.read_bytes() for p in (tmp_path / "b").iterdir()
+    }
+    assert policy_digest(tmp_path / "a") == policy_digest(tmp_path / "b")
+
+
+def test_only_the_adapter_is_trained_and_in_float32(base: Path) -> None:
+    config = LORA.model_copy(update={"dtype": "bfloat16"})
+    policy = trainable_policy(load_base_model(base, config), config, None, seed=3)
+    trained = {name: weight for name, weight in policy.named_parameters() if weight.requires_grad}
+    assert all("lora_" in name and weight.dtype == torch.float32 for name, weight in trained.items())
+    assert len(trained) == 2 * 7 * 2
+
+
+def test_a_used_model_can_be_reset_as_if_fresh(base: Path) -> None:
+    policy = trainable_policy(load_base_model(base, LORA), LORA, None, seed=3)
+    start = {name: tensor.detach().clone() for name, tensor in trained_tensors(policy).items()}
+    shake(policy)
+    reset = trainable_policy(policy, LORA, None, seed=3)
+    assert all(torch.equal(start[name], tensor) for name, tensor in trained_tensors(reset).items())
+
+
+def test_the_seed_decides_the_initial_adapter(base: Path) -> None:
+    first, same, other = (
+        trained_tensors(trainable_policy(load_base_model(base, LORA), LORA, None, seed)) for seed in (3, 3, 4)
+    )
+    assert all(torch.equal(first[name], same[name]) for name in first)
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+
+
+def test_peft_and_transformers_read_the_checkpoints(base: Path, tmp_path: Path) -> None:
+    from peft import PeftModel
+
+    for config in (LORA, FULL):
+        policy = trainable_policy(load_base_model(base, config), config, None, seed=3)
+        shake(policy)
+        save_policy(policy, tmp_path / config.trained)
+        expected = logits(policy)
+        if config is LORA:
+            read: torch.nn.Module = PeftModel.from_pretrained(load_base_model(base, config), tmp_path / "lora")
+        else:
+            read = Qwen2ForCausalLM.from_pretrained(tmp_path / "full")
+        torch.testing.assert_close(logits(read), expected)
+
+
+def test_an_adapter_of_another_base_is_refused_by_the_tensors_name(base: Path, tmp_path: Path) -> None:
+    other = make_base(tmp_path / "other", hidden_size=32)
+    save_policy(trainable_policy(load_base_model(other, LORA), LORA, None, seed=3), tmp_path / "adapter")
+    with pytest.raises(ValueError, match=r"adapter_model\.safetensors.*q_proj\.lora_A\.weight has shape \[4, 32\]"):
+        trainable_policy(load_base_model(base, LORA), LORA, tmp_path / "adapter", seed=3)
+
+
+@pytest.mark.parametrize("config", [LORA, FULL], ids=["lora", "full"])
+def test_missing_and_surplus_tensors_are_named(base: Path, config: PolicyConfig, tmp_path: Path) -> None:
+    save_policy(trainable_policy(load_base_model(base, config), config, None, seed=3), tmp_path)
+    file = next(tmp_path.glob("*.safetensors"))
+    tensors = load_file(file)
+    gone = sorted(tensors)[0]
+    kept = {name: tensor for name, tensor in tensors.items() if name != gone}
+    save_file(kept, file)
+    with pytest.raises(ValueError, match=f"tensor {gone} is missing"):
+        trainable_policy(load_base_model(base, config), config, tmp_path, seed=3)
+    save_file({**tensors, "stranger": torch.zeros(1)}, file)
+    with pytest.raises(ValueError, match="no place for tensor stranger"):
+        trainable_policy(load_base_model(base, config), config, tmp_path, seed=3)
+
+
+def test_another_alpha_is_refused(base: Path, tmp_path: Path) -> None:
+    save_policy(trainable_policy(load_base_model(base, LORA), LORA, None, seed=3), tmp_path)
+    other = PolicyConfig(lora=LoraSettings(rank=4, alpha=16), device="cpu")
+    with pytest.raises(ValueError, match="lora_alpha is 8, but the policy in use has 16"):
+        trainable_policy(load_base_model(base, other), other, tmp_path, seed=3)
+
+
+def test_damaged_and_missing_files_say_what_to_do(base: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"config\.json: missing; run the stage"):
+        load_base_model(tmp_path / "nowhere", LORA)
+    save_policy(trainable_policy(load_base_model(base, LORA), LORA, None, seed=3), tmp_path)
+    file = tmp_path / "adapter_model.safetensors"
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(ArtifactError, match=r"adapter_model\.safetensors: damaged safetensors"):
+        trainable_policy(load_base_model(base, LORA), LORA, tmp_path, seed=3)
+    with pytest.raises(ArtifactError, match="missing"):
+        policy_digest(tmp_path / "nowhere")
+
+
+def test_importing_the_module_loads_neither_peft_nor_transformers() -> None:
+    code = "import sys, tasks.core.policies.loading; print(sorted({'peft', 'transformers'} & set(sys.modules)))"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "[]"

@@ -1,0 +1,73 @@
+"""The isolated interpreter and one authored root, both made once per machine and kept under .loopline/."""
+
+import fcntl
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tasks.core.worlds.appworld.environment import ENVIRONMENTS, python_executable
+from tasks.core.worlds.appworld.pool import EpisodePool, PoolLimits
+from tasks.core.worlds.appworld.root import author_root
+from tasks.core.interfaces.world import Split
+
+LIMITS = PoolLimits(
+    wall_seconds_per_run=60.0, cpu_seconds_per_run=1.0, live_episodes=4, waiting_seconds=0.5, idle_worlds=2
+)
+PROJECT = Path(__file__).parents[5]
+SEED = 2502
+COUNTS: dict[Split, int] = {"train": 39, "dev": 6, "test_normal": 9, "test_challenge": 18}
+
+
+@pytest.fixture(scope="session")
+def appworld_python() -> Path:
+    return python_executable(PROJECT / ENVIRONMENTS)
+
+
+@pytest.fixture(scope="session")
+def appworld_root(appworld_python: Path) -> Path:
+    """A root of every template, for reading only; made anew when the generator's code changes."""
+    package = PROJECT / "tasks" / "worlds" / "appworld" / "inside" / "authoring"
+    code = hashlib.sha256(repr((SEED, COUNTS)).encode())
+    for file in sorted(package.rglob("*.py")):
+        code.update(file.read_bytes())
+    folder = PROJECT / ".loopline" / "roots"
+    folder.mkdir(parents=True, exist_ok=True)
+    root = folder / f"appworld-{code.hexdigest()[:12]}"
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not root.exists():
+            author_root(root, appworld_python, SEED, COUNTS)
+    return root
+
+
+@pytest.fixture(scope="session")
+def task_ids(appworld_root: Path) -> list[str]:
+    """All training tasks of the authored root."""
+    return (appworld_root / "data" / "datasets" / "train.txt").read_text().split()
+
+
+@pytest.fixture(scope="session")
+def task_id(appworld_root: Path, task_ids: list[str]) -> str:
+    """A task that asks no question."""
+    return next(one for one in task_ids if _answer(appworld_root, one) is None)
+
+
+@pytest.fixture(scope="session")
+def question_id(appworld_root: Path, task_ids: list[str]) -> str:
+    """A task that asks a question."""
+    return next(one for one in task_ids if _answer(appworld_root, one) is not None)
+
+
+@pytest.fixture(scope="session")
+def pool(appworld_python: Path, appworld_root: Path) -> Iterator[EpisodePool]:
+    """One pool for all tests that leave it whole: to start one takes some 15 s."""
+    pool = EpisodePool(appworld_python, appworld_root, LIMITS)
+    yield pool
+    pool.close()
+
+
+def _answer(root: Path, task_id: str) -> object:
+    return json.loads((root / "data" / "tasks" / task_id / "ground_truth" / "answer.json").read_text())

@@ -1,0 +1,110 @@
+"""Our own root on the real engine: every oracle solves its task, nothing else does; same seed, same bytes."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.core.records.files import digest
+from tasks.core.worlds.appworld.environment import engine_variables
+from tasks.core.worlds.appworld.root import AuthoringFailed, author_root, verify_root
+from tasks.core.interfaces.world import SPLITS
+
+pytestmark = pytest.mark.appworld
+SEED = 2502  # of the shared root
+UNSEEN_APPS = {"amazon", "gmail", "splitwise"}
+SMALL = dict.fromkeys(SPLITS, 3)
+
+
+def _task_ids(root: Path) -> list[str]:
+    return [task.task_id for tasks in verify_root(root).tasks.values() for task in tasks]
+
+
+def _ground_truth(root: Path, task_id: str, name: str) -> Any:
+    return json.loads((root / "data" / "tasks" / task_id / "ground_truth" / name).read_text())
+
+
+def _one_task_per_template(root: Path) -> list[str]:
+    found: dict[str, str] = {}
+    for task_id in _task_ids(root):
+        found.setdefault(_ground_truth(root, task_id, "metadata.json")["template"], task_id)
+    return list(found.values())
+
+
+def test_oracles_solve_their_tasks_in_the_whole_engine_and_nothing_less_does(
+    appworld_python: Path, appworld_root: Path, tmp_path: Path
+) -> None:
+    task_ids = _one_task_per_template(appworld_root)  # the generator itself checks every task, without the shell
+    (tmp_path / "data").symlink_to(appworld_root / "data")  # outputs go to tmp_path
+    script = Path(__file__).with_name("whole_engine.py")
+    done = subprocess.run(
+        [appworld_python, script, *task_ids],
+        env=engine_variables(appworld_python, tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    results = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [result["task_id"] for result in results] == task_ids
+    for result in results:
+        assert result["tests"] >= 2, result
+        assert result["labels_hold"] and result["idle"], result
+        assert result["oracle"] == [], result
+        assert result["surplus"], result
+
+
+def test_root_has_what_the_pipeline_needs(appworld_root: Path) -> None:
+    report = verify_root(appworld_root)
+    every = [task for tasks in report.tasks.values() for task in tasks]
+    templates = {_ground_truth(appworld_root, task.task_id, "metadata.json")["template"] for task in every}
+    apps = {app for task in every for app in _ground_truth(appworld_root, task.task_id, "required_apps.json")}
+    assert len(templates) >= 12 and len(apps) >= 6
+    for split in ("train", "test_normal", "test_challenge"):
+        assert {task.difficulty for task in report.tasks[split]} == {1, 2, 3}
+    for split, tasks in report.tasks.items():
+        scenarios = [task.scenario_id for task in tasks]
+        assert all(scenarios.count(scenario) == 3 for scenario in scenarios)
+        for task in tasks:
+            unseen = UNSEEN_APPS & set(_ground_truth(appworld_root, task.task_id, "required_apps.json"))
+            assert bool(unseen) == (split == "test_challenge")
+
+
+def test_tasks_of_a_scenario_differ(appworld_root: Path) -> None:
+    tasks = [task for tasks in verify_root(appworld_root).tasks.values() for task in tasks]
+    people = {
+        task.task_id: json.loads((appworld_root / "data" / "tasks" / task.task_id / "specs.json").read_text())[
+            "supervisor"
+        ]["email"]
+        for task in tasks
+    }
+    assert len({(task.scenario_id, people[task.task_id]) for task in tasks}) == len(tasks)
+
+
+def test_same_seed_same_bytes_whatever_other_tasks_a_root_has(
+    appworld_python: Path, appworld_root: Path, tmp_path: Path
+) -> None:
+    author_root(tmp_path / "small", appworld_python, SEED, SMALL)
+    for folder in ("base_dbs", "api_docs"):
+        assert digest(tmp_path / "small" / "data" / folder) == digest(appworld_root / "data" / folder)
+    ids = _task_ids(tmp_path / "small")
+    assert set(ids) < set(_task_ids(appworld_root))
+    for task_id in ids:
+        assert digest(tmp_path / "small" / "data" / "tasks" / task_id) == digest(
+            appworld_root / "data" / "tasks" / task_id
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["small"]
+
+
+def test_failed_generation_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(AuthoringFailed, match="exit 1"):
+        author_root(tmp_path / "root", Path("/usr/bin/false"), 1, SMALL)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_counts_are_whole_scenarios(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"train: 4 tasks.*3"):
+        author_root(tmp_path / "root", Path("/usr/bin/false"), 1, SMALL | {"train": 4})

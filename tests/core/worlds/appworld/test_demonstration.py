@@ -1,0 +1,74 @@
+"""Demonstrations: oracles as turns, played through the agent loop on the real engine with the shipped tokenizer."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.loading import load_tokenizer
+from tasks.core.engines.scripted import ScriptedEngine, flawed_engine, oracle_engine
+from tasks.core.records.files import ArtifactError
+from tasks.rollout_collection.agent_loop import PlaySettings
+from tasks.core.config.collection import AgentLimits
+from tasks.rollout_collection.planning import plan_rollouts
+from tasks.rollout_collection.playing import play_rollouts
+from tasks.core.worlds.appworld.demonstration import MOST_TURNS, demonstration
+from tasks.core.worlds.appworld.pool import EpisodePool
+from tasks.core.worlds.appworld.root import verify_root
+from tasks.core.worlds.appworld.world import AppWorldTasks
+
+SHIPPED = Path(__file__).parents[5] / "data" / "base_policies" / "pocket"
+SETTINGS = PlaySettings(1.0, AgentLimits(max_tokens_per_turn=8192), live_episodes=8, world_retries=0)
+
+
+def write_oracle(root: Path, source: str) -> None:
+    path = root / "data" / "tasks" / "a_1" / "ground_truth" / "compiled_solution.py"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(source)
+
+
+@pytest.mark.parametrize("statements", [0, 1, MOST_TURNS, MOST_TURNS + 1, 5 * MOST_TURNS - 1])
+def test_statements_become_few_turns_and_the_last_completes(statements: int, tmp_path: Path) -> None:
+    body = [f"x{number} = {number}" for number in range(statements)] + ["apis.supervisor.complete_task()"]
+    write_oracle(tmp_path, "def solution(apis, requester):\n    " + "\n    ".join(body))
+    turns = demonstration(tmp_path, "a_1")
+    assert len(turns) <= MOST_TURNS + 1 and turns[-1] == "```python\napis.supervisor.complete_task()\n```"
+    code = [line for turn in turns for line in turn.splitlines()[1:-1]]
+    assert code == body
+
+
+@pytest.mark.parametrize("source", ["def solution(:", "x = 1", "def solution(a):\n    1\ndef solution(b):\n    2"])
+def test_a_broken_oracle_is_named(source: str, tmp_path: Path) -> None:
+    write_oracle(tmp_path, source)
+    with pytest.raises(ArtifactError, match=r"compiled_solution\.py: expected one function named solution"):
+        demonstration(tmp_path, "a_1")
+    with pytest.raises(ArtifactError, match=r"missing; this root has no oracle for task b_1"):
+        demonstration(tmp_path, "b_1")
+
+
+def test_official_solutions_are_not_shown() -> None:
+    world = AppWorldTasks({"train": ()}, lambda task_id: pytest.fail("opened"), lambda: None)
+    with pytest.raises(ValueError, match="need an authored AppWorld root"):
+        world.demonstration("a_1")
+
+
+@pytest.mark.appworld
+def test_recited_oracles_solve_authored_tasks_and_flaws_do_not(appworld_python: Path, appworld_root: Path) -> None:
+    chat = ChatFormat(load_tokenizer(SHIPPED))
+    pool = EpisodePool(appworld_python, appworld_root)
+    tasks = verify_root(appworld_root).tasks
+    world = AppWorldTasks(tasks, pool.open, pool.close, demonstrate=lambda task: demonstration(appworld_root, task))
+    chosen = random.Random(0).sample(tasks["train"], 6)
+    planned = plan_rollouts(chosen, 3, seed=1)
+
+    def play(engine: ScriptedEngine) -> list[dict[str, object]]:
+        return play_rollouts(world, engine, chat, planned, SETTINGS, policy=None)
+
+    try:
+        solved, mixed = play(oracle_engine(world, chat)), play(flawed_engine(world, chat))
+    finally:
+        world.close()
+    assert all(row["success"] for row in solved), [row["tests_failed"] for row in solved]
+    assert 0 < sum(bool(row["success"]) for row in mixed) < len(mixed)
+    assert {row["end_reason"] for row in mixed} == {"completed"}

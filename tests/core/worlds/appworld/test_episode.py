@@ -1,0 +1,107 @@
+"""The conversation: code blocks, observations, the verdict's own rule; against a session whose answers are given."""
+
+from typing import Any
+
+import pytest
+
+from tasks.core.worlds.appworld.episode import GAVE_UP, AppWorldEpisode
+from tasks.core.worlds.appworld.pool import ShellRun, Verdict
+from tasks.core.worlds.appworld.prompt import NO_CODE, REMINDER, opening
+from tasks.core.worlds.appworld.world import AppWorldTasks
+from tasks.core.interfaces.world import Task
+
+FACTS: dict[str, Any] = {
+    "instruction": "Do it.",
+    "supervisor": {"first_name": "A", "last_name": "B", "email": "a@b.com", "phone_number": "1"},
+    "app_descriptions": {"venmo": "Pay people.", "phone": "Call people."},
+}
+
+
+class Recorded:
+    """A session that answers every block alike and remembers the code."""
+
+    facts = FACTS
+
+    def __init__(self, run: ShellRun, verdict: Verdict) -> None:
+        self._run, self._verdict, self.codes, self.closed = run, verdict, list[str](), 0
+
+    def run(self, code: str) -> ShellRun:
+        self.codes.append(code)
+        return self._run
+
+    def evaluate(self) -> Verdict:
+        return self._verdict
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+RUN = ShellRun("7\n", False, False, (("venmo.login", True), ("venmo.show_profile", False)))
+VERDICT = Verdict(("one",), (), "fail", question=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "blocks"),
+    [
+        ("I think.\n```python\nx = 1\n```", "x = 1\n", 1),
+        ("```py\na\n```\n```python\nb\n```", "a\n", 2),
+        ("```\na\n```", "a\n", 1),
+        ("```Python\r\na\r\n```", "a\r\n", 1),
+        ("```python\nnever closed", "never closed", 1),
+        ("```python\nx = '''\n`inline`\n'''\n```", "x = '''\n`inline`\n'''\n", 1),
+    ],
+)
+def test_the_first_block_runs(text: str, code: str, blocks: int) -> None:
+    session = Recorded(RUN, VERDICT)
+    seen = AppWorldEpisode(session, official_rule=False).step(text)
+    assert session.codes == [code] and seen.code_blocks == blocks
+    assert seen.text == "Output:\n```\n7" and seen.ending.startswith("\n```\n") and seen.ending.endswith(REMINDER)
+    assert ("Only the first" in seen.ending) == (blocks > 1)
+    assert seen.api_calls == ("venmo.login", "venmo.show_profile") and seen.failed_api_calls == ("venmo.login",)
+
+
+@pytest.mark.parametrize("text", ["", "no code", "`x = 1`", "\ud800"])
+def test_a_turn_without_code_is_answered(text: str) -> None:
+    session = Recorded(RUN, VERDICT)
+    seen = AppWorldEpisode(session, official_rule=False).step(text)
+    assert seen.text == NO_CODE and seen.failed and not seen.done and seen.code_blocks == 0 and not session.codes
+
+
+@pytest.mark.parametrize(
+    ("status", "question", "official", "success"),
+    [
+        ("fail", False, False, False),
+        ("fail", False, True, True),
+        ("fail", True, False, True),
+        ("success", False, False, True),
+        (None, False, False, True),
+    ],
+)
+def test_giving_up_is_no_success(status: str | None, question: bool, official: bool, success: bool) -> None:
+    session = Recorded(RUN, Verdict(("one",), (), status, question))
+    verdict = AppWorldEpisode(session, official).evaluate()
+    assert verdict.success is success
+    assert (GAVE_UP in verdict.failed) is not success
+
+
+def test_the_prompt_names_apps_supervisor_and_task_and_alternates() -> None:
+    messages = opening(FACTS["instruction"], FACTS["supervisor"], FACTS["app_descriptions"])
+    assert "- venmo: Pay people.\n- phone: Call people." in messages[0]["content"]
+    assert messages[-1]["content"].endswith("Task: Do it.") and "a@b.com" in messages[-1]["content"]
+    roles = [message["role"] for message in messages]
+    assert roles == ["system", *["user", "assistant"] * (len(roles) // 2 - 1), "user"]
+
+
+def test_a_world_knows_its_tasks_and_closes_what_it_could_not_open() -> None:
+    task = Task("a_1", "a", 1, "train", "Do it.")
+    session = Recorded(RUN, VERDICT)
+    world = AppWorldTasks({"train": [task], "dev": []}, lambda _: session, lambda: None)
+    assert world.tasks("train") == (task,)
+    with pytest.raises(ValueError, match="unknown split"):
+        world.tasks("test_normal")
+    with pytest.raises(KeyError, match="unknown task"):
+        world.open("b_1", 0)
+    session.facts = {}
+    with pytest.raises(KeyError):
+        world.open("a_1", 0)
+    assert session.closed == 1

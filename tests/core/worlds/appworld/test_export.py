@@ -1,0 +1,35 @@
+"""Experiment outputs: recorded turns replayed, and the package's own evaluation of them."""
+
+from pathlib import Path
+
+import pytest
+
+from tasks.core.records.files import ArtifactError
+from tasks.core.worlds.appworld.demonstration import demonstration
+from tasks.core.worlds.appworld.export import experiment_name, export_outputs, package_scores
+
+FAIL = '```python\napis.supervisor.complete_task(status="fail")\n```'
+
+
+@pytest.mark.appworld
+def test_the_package_judges_exported_episodes_as_played(
+    appworld_python: Path, appworld_root: Path, tmp_path: Path
+) -> None:
+    """One scenario solved; of another, one task solved, one left half way, one whose code ends the server."""
+    ids = (appworld_root / "data" / "datasets" / "test_normal.txt").read_text().split()[:6]
+    turns = {task_id: demonstration(appworld_root, task_id) for task_id in ids}
+    turns[ids[4]] = ["no code", *turns[ids[4]][:1], FAIL]
+    turns[ids[5]] = ["```python\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n```", "```python\nx\n```"]
+    folder = tmp_path / "export"
+    export_outputs(appworld_python, appworld_root, "test_normal", turns, folder)
+    scores = package_scores(appworld_python, folder, "test_normal")
+    assert {task_id: scores.successes[task_id] for task_id in ids[:4]} == dict.fromkeys(ids[:4], True)
+    solved = sum(scores.successes.values())
+    assert set(scores.successes) == set(ids) and solved in (4, 5, 6)
+    assert scores.tgc == round(100 * solved / 6, 1)
+    for task_id in ids:
+        task = folder / "experiments" / "outputs" / experiment_name("test_normal") / "tasks" / task_id
+        assert (task / "dbs" / "model_hashes.json").is_file() and (task / "logs" / "api_calls.jsonl").is_file()
+        assert (task / "evaluation" / "report.md").is_file()
+    with pytest.raises(ArtifactError, match="exists already"):
+        export_outputs(appworld_python, appworld_root, "test_normal", turns, folder)

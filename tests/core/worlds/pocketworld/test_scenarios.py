@@ -1,0 +1,91 @@
+from collections import Counter
+
+from tasks.core.worlds.pocketworld.apps import HELD_OUT_APPS
+from tasks.core.worlds.pocketworld.scenarios import build_problem, generate_specs
+from tasks.core.worlds.pocketworld.solutions import completion_code, oracle, turn
+from tasks.core.worlds.pocketworld.state import POOLS
+
+HELD_OUT = {app.name for app in HELD_OUT_APPS}
+EXPECTED = {"train": (12, 12, 11), "dev": (8, 7, 5), "test_normal": (21, 21, 14), "test_challenge": (56, 56, 27)}
+
+
+def test_the_oracle_passes_every_test_of_every_task(all_specs, play):
+    for spec in all_specs:
+        problem = build_problem(spec)
+        verdict = play(problem, oracle(problem)).evaluate()
+        assert verdict.success, (spec.task_id, verdict.failed)
+        assert 3 <= len(verdict.passed) <= 8
+
+
+def test_doing_nothing_fails_every_task(all_specs, play):
+    for spec in all_specs:
+        verdict = play(build_problem(spec), [turn("apis.supervisor.complete_task()")]).evaluate()
+        assert not verdict.success, spec.task_id
+        assert 0 < verdict.pass_share < 1
+
+
+def test_a_side_effect_fails_every_task(all_specs, play):
+    """A right solution that also writes to another app, or adds to an app that it uses, is no solution."""
+    for spec in all_specs:
+        problem = build_problem(spec)
+        release = problem.releases["mail"]
+        operation = release.app.operation("create")
+        values = ", ".join(f'{label}="side effect"' for label in release.parameters(operation))
+        login = 'apis.mail.login(password=apis.supervisor.passwords()["mail"])'
+        *work, end = oracle(problem)
+        extra = turn(f"{login}\napis.mail.{release.call('create')}({values})")
+        assert play(problem, [*work, extra, end]).evaluate().failed == ("nothing else changed",), spec.task_id
+
+
+def test_giving_up_at_the_end_is_no_success(all_specs, play):
+    for spec in all_specs[::7]:
+        problem = build_problem(spec)
+        turns = [
+            *oracle(problem)[:-1],
+            turn(completion_code(problem).replace(")", ', status="fail")').replace("(,", "(")),
+        ]
+        assert play(problem, turns).evaluate().failed == ("the task was completed, not given up",)
+
+
+def test_the_splits_have_the_papers_proportions(specs):
+    for split, tasks in specs.items():
+        scenarios = {spec.scenario_id: spec.difficulty for spec in tasks}
+        counts = Counter(scenarios.values())
+        assert (counts[1], counts[2], counts[3]) == EXPECTED[split]
+        assert len(tasks) == 3 * len(scenarios)
+    assert {split: len(tasks) for split, tasks in specs.items()} == {
+        "train": 105,
+        "dev": 60,
+        "test_normal": 168,
+        "test_challenge": 417,
+    }
+
+
+def test_ids_are_unique_and_instructions_of_a_scenario_differ(all_specs):
+    assert len({spec.task_id for spec in all_specs}) == len(all_specs)
+    assert all(spec.task_id.startswith(f"{spec.scenario_id}_") for spec in all_specs)
+    assert max(Counter((spec.scenario_id, spec.instruction) for spec in all_specs).values()) == 1
+
+
+def test_only_and_every_challenge_task_needs_a_held_out_app(all_specs):
+    for spec in all_specs:
+        needs = bool(HELD_OUT & set(build_problem(spec).apps))
+        assert needs == (spec.split == "test_challenge"), spec.task_id
+
+
+def test_two_word_entities_of_the_splits_are_disjoint(all_specs):
+    pools = [set(pool.values["title"]) | set(pool.values["name"]) for pool in POOLS.values()]
+    assert all(not a & b for i, a in enumerate(pools) for b in pools[:i])
+    assert all(len(pool) > 200 for pool in pools)
+
+
+def test_the_seed_decides_everything(specs):
+    assert generate_specs(2502) == specs
+    other = generate_specs(2503)
+    assert all(a.instruction != b.instruction for a, b in zip(other["train"][:9], specs["train"][:9], strict=True))
+
+
+def test_releases_differ_between_tasks_of_a_scenario(specs):
+    """So that docs must be read: knowing one task's names does not help with the next."""
+    names = [build_problem(spec).releases["notes"].calls for spec in specs["train"]]
+    assert len(set(names)) > 80

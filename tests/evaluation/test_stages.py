@@ -1,0 +1,190 @@
+"""From dev evaluation over selection to scores, on the real world, sandbox and agent loop.
+
+The policies are recited: an engine that plays the oracle's turns on the tasks that a checkpoint is said to solve, and
+completes the others at once. So every figure is known beforehand.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tasks.core.policies.architecture import TinyQwen2, new_model
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.loading import load_tokenizer, policy_digest, save_policy, trainable_policy
+from tasks.core.policies.tokenizer import build_tokenizer
+from tasks.core.config.evaluation import EvaluationConfig
+from tasks.evaluation.dev import evaluate_policy, select_checkpoint
+from tasks.core.engines.scripted import ScriptedEngine
+from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.records.documents import Evaluation, Scores, Selection, read_document
+from tasks.core.records.files import ArtifactError
+from tasks.core.records.layout import Layout
+from tasks.core.records.schemas import SCORED_ROLLOUTS
+from tasks.core.records.tables import read_table
+from tasks.core.config.collection import AgentLimits
+from tasks.core.config.scoring import ScoringConfig
+from tasks.evaluation.scoring import score
+from tasks.core.interfaces.stage import StageContext, Warm
+from tasks.core.config.task_filter import TaskFilterConfig
+from tasks.core.interfaces.world import SPLITS
+from tasks.core.worlds.pocketworld.files import read_specs
+from tasks.core.worlds.pocketworld.scenarios import build_problem
+from tasks.core.worlds.pocketworld.solutions import oracle, turn
+from tasks.core.worlds.registry import prepare_world_folder
+
+SCENARIOS = 3
+GIVE_UP = [turn("apis.supervisor.complete_task()", "I assume that this dummy does it.")]
+Solves = Callable[[str], bool]
+SKILLS: dict[str, Solves] = {
+    "i000": lambda task: task.endswith("1"),
+    "i001": lambda task: not task.endswith("3"),
+    "i002": lambda task: True,
+    "i003": lambda task: True,
+}
+"""Which tasks (by the ending of their id, 1 to 3 within a scenario) the policy of an iteration solves."""
+
+
+class Reciter(ScriptedEngine):
+    """Recites the oracle's turns on the tasks that the loaded checkpoint is said to solve, and gives up on others."""
+
+    def __init__(self, layout: Layout) -> None:
+        specs = read_specs(layout.world)
+        turns = {s.task_id: oracle(build_problem(s)) for split in SPLITS for s in specs[split]}
+        chat = ChatFormat(load_tokenizer(layout.base_policy))
+        super().__init__("reciter", chat, lambda task, seed: turns[task] if self._solves(task) else GIVE_UP)
+        self._solves: Solves = SKILLS["i000"]
+
+    def load_adapter(self, path: Path | None) -> None:
+        super().load_adapter(path)
+        assert path is not None
+        self._solves = SKILLS[path.parent.name]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    """A working tree with the world, a base policy (an untrained tiny model) and four checkpoints."""
+    layout = Layout(tmp_path_factory.mktemp("tree"))
+    params = parameters()
+    prepare_world_folder(params.world, layout.world)
+    tokenizer = build_tokenizer(["apis", "print", "user\n", "assistant\n"], 4096)
+    model = new_model(TinyQwen2(width=32, feed_forward=32), len(tokenizer), 0, 1, seed=0)
+    model.save_pretrained(layout.base_policy)
+    tokenizer.save_pretrained(layout.base_policy)
+    policy = trainable_policy(model, params.policy, None, seed=0)
+    for key in SKILLS:
+        save_policy(policy, layout.policy(key))
+        with torch.no_grad():
+            next(parameter for parameter in policy.parameters() if parameter.requires_grad).add_(1)
+    return layout
+
+
+@pytest.fixture
+def warm() -> Iterator[Warm]:
+    warm = Warm()
+    yield warm
+    warm.close()
+
+
+@pytest.fixture
+def reciting(monkeypatch: pytest.MonkeyPatch, prepared: Layout) -> None:
+    monkeypatch.setattr("tasks.rollout_collection.rollout_resources.open_engine", lambda *_: Reciter(prepared))
+
+
+def parameters(denylist: Sequence[str] = (), limits: AgentLimits | None = None) -> Params:
+    limits = limits or AgentLimits(max_turns=10)
+    return Params(
+        iterations=3,
+        previous=previous_map(3),
+        evaluated=evaluated_keys(3, 1),
+        tasks=TaskFilterConfig(denylist=tuple(denylist)),
+        evaluation=EvaluationConfig(every=1, scenarios=SCENARIOS, limits=limits),
+        scoring=ScoringConfig(evaluation_runs=2, scenarios=SCENARIOS, limits=limits),
+    )
+
+
+def evaluate(layout: Layout, key: str, warm: Warm, params: Params | None = None) -> Evaluation:
+    evaluate_policy(StageContext(layout, params or parameters(), key, warm))
+    return read_document(layout.evaluation(key), Evaluation)
+
+
+@pytest.mark.usefixtures("reciting")
+def test_the_pipeline_from_evaluation_to_scores(prepared: Layout, warm: Warm) -> None:
+    evaluations = {key: evaluate(prepared, key, warm) for key in SKILLS}
+    assert [round(found.tgc) for found in evaluations.values()] == [33, 67, 100, 100]
+    assert [found.sgc for found in evaluations.values()] == [0, 0, 100, 100]
+    assert len({found.seeds for found in evaluations.values()}) == 1
+    first = evaluations["i000"]
+    assert (first.tasks, first.scenarios, first.void_rollouts) == (3 * SCENARIOS, SCENARIOS, 0)
+    assert first.adapter_digest == policy_digest(prepared.policy("i000"))
+
+    select_checkpoint(StageContext(prepared, parameters(), "", warm))
+    selection = read_document(prepared.selection, Selection)
+    assert (selection.iteration, selection.dev_tgc, len(selection.candidates)) == ("i002", 100, 4)
+
+    score(StageContext(prepared, parameters(), "test_normal", warm))
+    scores = read_document(prepared.score("test_normal"), Scores)
+    assert (scores.tgc, scores.sgc, scores.base_sgc, len(scores.seeds)) == (100, 100, 0, 2)
+    assert scores.base_tgc == pytest.approx(100 / 3)
+    assert (scores.tgc_gain, scores.sgc_gain) == (pytest.approx(200 / 3), 100)
+    assert (scores.tgc_gain_se, scores.tasks) == (pytest.approx(0, abs=1e-9), 3 * SCENARIOS)
+    assert sum(part.tasks for part in scores.per_difficulty.values()) == scores.tasks
+    base, selected = scores.behaviour.base, scores.behaviour.selected
+    assert (base.assumptions, base.dummies) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
+    assert (selected.assumptions, selected.execution_errors, selected.give_up_rate) == (0, 0, None)
+    assert selected.doc_lookups is not None
+    assert selected.doc_lookups >= 1
+    rows = read_table(prepared.score_rollouts("test_normal"), SCORED_ROLLOUTS).to_pylist()
+    assert len(rows) == 2 * 2 * 3 * SCENARIOS
+    assert {(row["policy"], row["adapter_digest"]) for row in rows} == {
+        ("base", policy_digest(prepared.policy("i000"))),
+        ("selected", selection.adapter_digest),
+    }
+
+
+@pytest.mark.usefixtures("reciting")
+def test_denylisted_dev_tasks_are_left_out(prepared: Layout, warm: Warm) -> None:
+    specs = read_specs(prepared.world)["dev"]
+    denied = [spec.task_id for spec in specs[:1]]
+    found = evaluate(prepared, "i002", warm, parameters(denylist=denied))
+    assert (found.tasks, found.scenarios) == (3 * SCENARIOS - 1, SCENARIOS)
+
+
+@pytest.mark.usefixtures("reciting")
+def test_an_altered_selected_policy_is_not_scored(prepared: Layout, warm: Warm) -> None:
+    for key in SKILLS:
+        evaluate(prepared, key, warm)
+    select_checkpoint(StageContext(prepared, parameters(), "", warm))
+    weights = prepared.policy("i002") / "adapter_model.safetensors"
+    whole = weights.read_bytes()
+    save_file({"a": torch.zeros(2)}, weights)
+    try:
+        for stage, key in ((select_checkpoint, ""), (score, "test_normal")):
+            with pytest.raises(ArtifactError, match=r"the weights of i002 .* are not those that were evaluated"):
+                stage(StageContext(prepared, parameters(), key, warm))
+    finally:
+        weights.write_bytes(whole)
+
+
+@pytest.mark.parametrize("key", ["test_hard", ""])
+def test_an_unknown_split_is_named(key: str, prepared: Layout) -> None:
+    with pytest.raises(ValueError, match=rf"score: unknown split '{key}'; one of train, dev, test_normal"):
+        score(StageContext(prepared, parameters(), key))
+
+
+def test_a_real_engine_gives_the_same_bytes_twice(prepared: Layout) -> None:
+    """An untrained model in the transformers engine solves nothing, but in the same way each time."""
+    params = parameters(limits=AgentLimits(max_turns=2, max_tokens_per_turn=16))
+    written = []
+    for _ in range(2):
+        warm = Warm()
+        found = evaluate(prepared, "i001", warm, params)
+        warm.close()
+        path = prepared.evaluation("i001"), prepared.evaluation_rollouts("i001")
+        written.append([file.read_bytes() for file in path])
+    assert (found.tgc, found.tgc_se, found.mean_return) == (0, 0, 0)
+    assert written[0] == written[1]
+    assert json.loads(written[0][0])["iteration"] == "i001"

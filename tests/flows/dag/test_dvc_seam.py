@@ -1,0 +1,173 @@
+"""The contract with DVC's private seams: run these before DVC is upgraded."""
+
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import dvc.dvcfile
+import dvc.repo.reproduce
+import dvc.stage.run
+import pytest
+from dvc.utils.serialize import dumps_yaml, loads_yaml
+
+from flows.dag.dvc_seam import Attempt, PipelineFailed, modify_lock, reproduce
+
+ALL = ["prepare_world", *(f"filter_advantages@i00{i}" for i in (1, 2, 3)), "strangers_stage"]
+
+
+def body(name: str, key: str) -> None:
+    """Writes what the two stages of the little project declare; depends on nothing but its arguments."""
+    path = Path("data/world/a") if name == "prepare_world" else Path(f"data/iterations/{key}/training_batch.parquet")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{name} {key}")
+
+
+def once(name: str, key: str, attempt: Attempt) -> None:
+    attempt()
+
+
+@pytest.fixture
+def inside(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(project)
+    return project
+
+
+def test_the_seams_exist() -> None:
+    assert list(inspect.signature(dvc.stage.run.cmd_run).parameters) == ["stage", "dry", "run_env"]
+    assert "cmd_run" in inspect.getsource(dvc.stage.run.run_stage)
+    assert "repro_fn" in inspect.signature(dvc.repo.reproduce._reproduce).parameters
+    assert "modify_yaml(self.path, fs=self.repo.fs)" in inspect.getsource(dvc.dvcfile.Lockfile.dump_stages)
+    assert dvc.dvcfile.LOCK_FILE == "dvc.lock"
+
+
+def test_outcomes_and_recording(inside: Path, python: Callable[..., CompletedProcess[str]]) -> None:
+    assert set(reproduce(inside, [], body, once)) == set(ALL)
+    assert reproduce(inside, [], body, once) == dict.fromkeys(ALL, "up to date")
+    assert (inside / "data/hello").read_text() == "hello\n"
+    assert "up to date" in python("-m", "dvc", "status").stdout
+    (inside / "data/iterations/i002/training_batch.parquet").unlink()
+    outcomes = reproduce(inside, [], body, once)
+    assert outcomes["filter_advantages@i002"] == "from cache"
+    assert (inside / "data/iterations/i002/training_batch.parquet").read_text() == "filter_advantages i002"
+
+
+def test_targets(inside: Path) -> None:
+    assert reproduce(inside, ["filter_advantages@i002"], body, once) == dict.fromkeys(
+        ["prepare_world", "filter_advantages@i002"], "run"
+    )
+
+
+def test_a_failure_keeps_what_was_done_and_the_next_run_goes_on(inside: Path) -> None:
+    def breaks(name: str, key: str) -> None:
+        if key == "i002":
+            raise ValueError("broken")
+        body(name, key)
+
+    with pytest.raises(PipelineFailed, match="filter_advantages@i002") as failure:
+        reproduce(inside, [], breaks, once)
+    assert isinstance(failure.value.__cause__, ValueError)
+    outcomes = reproduce(inside, [], body, once)
+    assert outcomes["filter_advantages@i001"] == "up to date"
+    assert outcomes["filter_advantages@i002"] == "run"
+
+
+def test_a_lock_file_that_a_kill_cut_off_stops_nobody(inside: Path) -> None:
+    reproduce(inside, ["prepare_world"], body, once)
+    rwlock = inside / ".dvc/tmp/rwlock"
+    assert rwlock.exists()
+    for left in ("", '{"write": {"data'):
+        rwlock.write_text(left)
+        assert reproduce(inside, ["prepare_world"], body, once) == {"prepare_world": "up to date"}
+
+
+def test_an_attempt_may_be_repeated(inside: Path) -> None:
+    failures = iter([True])
+
+    def breaks_once(name: str, key: str) -> None:
+        if key == "i001" and next(failures, False):
+            raise OSError("for a moment")
+        body(name, key)
+
+    def twice(name: str, key: str, attempt: Attempt) -> None:
+        try:
+            attempt()
+        except OSError:
+            attempt()
+
+    assert reproduce(inside, [], breaks_once, twice)["filter_advantages@i001"] == "run"
+
+
+def test_with_work_beside_an_iteration_ends_before_the_next_begins(inside: Path) -> None:
+    text = (inside / "dvc.yaml").read_text()
+    second = text[text.index("  filter_advantages:") : text.index("  strangers_stage:")]
+    second = second.replace("filter_advantages", "collect_rollouts").replace("training_batch", "rollouts")
+    (inside / "dvc.yaml").write_text(text.replace("  strangers_stage:", f"{second}  strangers_stage:"))
+    due: dict[str, list[bool]] = {}
+
+    def write(name: str, key: str) -> None:
+        body(name, key)
+        if name == "collect_rollouts":
+            Path(f"data/iterations/{key}/training_batch.parquet").rename(f"data/iterations/{key}/rollouts.parquet")
+            body("filter_advantages", key)
+
+    def look(name: str, key: str, is_due: Callable[[str], bool]) -> None:
+        asked = ("prepare_world", "collect_rollouts@i003", "collect_rollouts@i009")
+        due[f"{name}@{key}"] = [is_due(other) for other in asked]
+
+    reproduce(inside, ["filter_advantages", "collect_rollouts"], write, once, look)
+    stages = [f"{name}@i00{i}" for i in (1, 2, 3) for name in ("filter_advantages", "collect_rollouts")]
+    assert list(due) == ["prepare_world@", *stages]
+    assert due["filter_advantages@i002"] == [False, True, False]
+    assert reproduce(inside, [], write, once)["collect_rollouts@i003"] == "up to date"
+
+
+def test_bodies_see_dvcs_variables_for_their_time_only(inside: Path) -> None:
+    seen: list[str] = []
+
+    def look(name: str, key: str) -> None:
+        seen.append(os.environ["DVC_STAGE"])
+        body(name, key)
+
+    reproduce(inside, ["filter_advantages@i001"], look, once)
+    assert seen == ["prepare_world", "filter_advantages@i001"]
+    assert "DVC_STAGE" not in os.environ
+
+
+def test_the_lock_has_the_bytes_that_dvc_writes(inside: Path) -> None:
+    reproduce(inside, [], body, once)
+    written = (inside / "dvc.lock").read_text()
+    assert dumps_yaml(loads_yaml(written, typ="rt")) == written
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "1" * 32,
+        "123e4567890123456789012345678901",
+        "0x12",
+        "null",
+        "yes",
+        "",
+        "it's: # odd",
+        "two\nlines",
+        "a/long/path" * 10,
+        "long words " * 10,
+        "9183cd0447d9b7eb7c28b88241275f3f.dir",
+        None,
+        True,
+        0.003,
+        1e-5,
+        [],
+        {},
+    ],
+)
+def test_every_value_comes_through_as_dvc_writes_it(value: object, tmp_path: Path) -> None:
+    path = tmp_path / "dvc.lock"
+    content = {"schema": "2.0", "stages": {"a@i001": {"cmd": "python -m x", "outs": [{"path": "däta", "md5": value}]}}}
+    with modify_lock(path) as lock:
+        lock.update(content)
+    assert path.read_text() == dumps_yaml(content)
+    with modify_lock(path) as lock:
+        assert lock == content

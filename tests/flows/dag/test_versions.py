@@ -1,0 +1,144 @@
+"""The code version must move with every file that a stage runs, and with no other one."""
+
+import ast
+import gc
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from flows.dag.stages import STAGES, Stage
+from flows.dag.versions import SHELL, _parsed, code_version, stage_files, stage_version
+from tasks.core.config.params import Params, evaluated_keys, load_params, previous_map
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    files = {
+        "tasks/__init__.py": "",
+        "tasks/room/__init__.py": "",
+        "tasks/room/stage.py": "import json\nfrom tasks.room import core\n\ndef body(context): from .late import x\n",
+        "tasks/room/core.py": 'WORLDS = {"a": "tasks.core.worlds.first:World"}\n',
+        "tasks/room/late.py": "x = 1\n",
+        "tasks/room/unused.py": "x = 1\n",
+        "tasks/room/pages/page.html": "<p>",
+        "tasks/core/worlds/__init__.py": "",
+        "tasks/core/worlds/first.py": "",
+        "tasks/core/worlds/second.py": "",
+        "tasks/core/config/params.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+STAGE = Stage("s", "tasks.room.stage:body")
+
+
+def test_closure_follows_imports_strings_and_data_files(project: Path) -> None:
+    found = {file.relative_to(project).as_posix() for file in stage_files(STAGE, project)}
+    assert found == {
+        "tasks/__init__.py",
+        "tasks/room/__init__.py",
+        "tasks/room/stage.py",
+        "tasks/room/core.py",
+        "tasks/room/late.py",
+        "tasks/room/pages/page.html",
+        "tasks/core/worlds/__init__.py",
+        "tasks/core/worlds/first.py",
+    }
+
+
+@pytest.mark.parametrize("name", ["room/late.py", "room/pages/page.html", "worlds/first.py", "room/__init__.py"])
+def test_version_moves_with_what_it_runs(project: Path, name: str) -> None:
+    before = code_version(STAGE, project)
+    (project / "tasks" / name).write_text("changed = True\n")
+    assert code_version(STAGE, project) != before
+
+
+@pytest.mark.parametrize("name", ["room/unused.py", "worlds/second.py", "params.py"])
+def test_version_stays_for_what_it_does_not_run(project: Path, name: str) -> None:
+    before = code_version(STAGE, project)
+    (project / "tasks" / name).write_text("changed = True\n")
+    assert code_version(STAGE, project) == before
+
+
+def test_a_body_that_does_not_exist_is_an_error(project: Path) -> None:
+    with pytest.raises(ValueError, match=r"stage s: no module tasks\.room\.gone"):
+        code_version(Stage("s", "tasks.room.gone:body"), project)
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+def test_closure_covers_what_python_really_imports(stage: Stage) -> None:
+    """An independent witness: import the body in a fresh process and list the project's modules that it loaded."""
+    code = f"import sys, {stage.module}\nprint(*(m.__file__ for n, m in sys.modules.items() if n.startswith('tasks')))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    printed = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    ).stdout.split()
+    missing = {Path(name) for name in printed} - stage_files(stage, ROOT)
+    assert {file.relative_to(ROOT / "tasks").as_posix() for file in missing} <= shell_files()
+
+
+def shell_files() -> set[str]:
+    """What tasks.core.config.params brings in: parsing and defaults, whose result is in the version as values."""
+    shell = {name.removeprefix("tasks.").replace(".", "/") + ".py" for name in SHELL} | {"configuration.py"}
+    configs = [file.relative_to(ROOT / "tasks") for file in (ROOT / "tasks").rglob("config.py")]
+    packages = {folder / "__init__.py" for config in configs for folder in config.parents}
+    return shell | {file.as_posix() for file in {*configs, *packages}}
+
+
+def test_version_moves_with_the_params_that_it_reads_alone(project: Path) -> None:
+    stage = Stage("s", "tasks.room.stage:body", ("seed", "collection.temperature"))
+    params = Params(previous=previous_map(20), evaluated=evaluated_keys(20, 2))
+    hotter = params.collection.model_copy(update={"temperature": 2.0})
+    more = params.collection.model_copy(update={"rollouts_per_task": 8})
+    version = stage_version(stage, params, project)
+    assert stage_version(stage, params.model_copy(update={"collection": more}), project) == version
+    assert stage_version(stage, params.model_copy(update={"collection": hotter}), project) != version
+    assert stage_version(stage, params.model_copy(update={"seed": 1}), project) != version
+
+
+def test_every_stage_has_a_version_under_the_default_parameters() -> None:
+    params = load_params(ROOT / "params.yaml")
+    versions = {stage.name: stage_version(stage, params, ROOT) for stage in STAGES}
+    assert len(set(versions.values())) == len(STAGES)
+
+
+@pytest.fixture
+def waiting_collector() -> Iterator[None]:
+    """Garbage collection that gives way to other threads, and comes often."""
+    before = gc.get_threshold()
+    gc.set_threshold(500)
+    gc.callbacks.append(give_way)
+    yield
+    gc.callbacks.remove(give_way)
+    gc.set_threshold(*before)
+
+
+def give_way(phase: str, info: dict[str, int]) -> None:
+    time.sleep(0)
+
+
+def test_another_thread_may_parse_at_the_same_time(waiting_collector: None) -> None:
+    """Python up to 3.12 then fails with a SystemError."""
+    file = ROOT / "tasks" / "engines" / "vllm_server" / "engine.py"
+
+    def parse(times: int) -> None:
+        for _ in range(times):
+            with suppress(SystemError):
+                ast.parse(file.read_bytes())
+
+    with ThreadPoolExecutor(1) as other:
+        parsing = other.submit(parse, 200)
+        while not parsing.done():
+            _parsed(file)

@@ -1,0 +1,176 @@
+"""Asynchronous collection: rollouts that are played during an update, and the same bytes as without it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flows.dag.execution import StageFailed
+from flows.workers.async_collector import Player, can_overlap
+from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.records.layout import Layout
+
+ROOT = Path(__file__).resolve().parents[4]
+SETTINGS = ("iterations=2", "collection.staleness=1", "collection.tasks_per_iteration=2", "update.epochs=1")
+TOLD = """
+import sys
+from flows import pipeline, player
+claim = player.Player.claim
+def told(self, key):
+    found = claim(self, key)
+    print("claimed", key, found)
+    return found
+player.Player.claim = told
+if __name__ == "__main__":
+    sys.exit(pipeline.main(sys.argv[1:]))
+"""
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs signals of POSIX")]
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project in which the warm flow has updated both policies, the second rollouts beside the first update."""
+    root = tmp_path_factory.mktemp("asynchronous")
+    for name in ("tasks", "flows"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "data").mkdir()
+    shutil.copytree(ROOT / "data" / "base_policies", root / "data" / "base_policies")
+    for name in ("dvc.yaml", ".dvcignore", "pyproject.toml"):
+        shutil.copy(ROOT / name, root / name)
+    (root / "told.py").write_text(TOLD)
+    python(root, "-m", "flows.configure", "smoke", *(f"--set={setting}" for setting in SETTINGS))
+    python(root, "-m", "dvc", "init", "--no-scm", "--quiet")
+    assert "claimed i002 True" in python(root, "told.py", "--until", "update_policy").stdout
+    return root
+
+
+def python(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = {**os.environ, "PYTHONPATH": str(root), "PATH": path, "PREFECT_API_URL": ""}
+    done = subprocess.run([sys.executable, *arguments], cwd=root, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def recorded(root: Path) -> dict[str, Any]:
+    """What DVC recorded, without the files that hold wall-clock figures."""
+    stages: dict[str, Any] = yaml.safe_load((root / "dvc.lock").read_text())["stages"]
+    for stage in stages.values():
+        stage["outs"] = [out for out in stage["outs"] if not out["path"].endswith(("timings.json", "metrics.json"))]
+    return stages
+
+
+def test_one_stage_at_a_time_gives_the_same_bytes(played: Path) -> None:
+    assert "up to date" in python(played, "-m", "dvc", "status", "update_policy@i002").stdout
+    assert json.loads((Layout(played).metrics("i002")).read_text())["staleness"] == 1
+    assert not (played / ".loopline" / "early").exists()
+    beside = recorded(played)
+    for folder in (played / "data" / "iterations", played / ".dvc" / "cache"):
+        shutil.rmtree(folder)
+    (played / "dvc.lock").unlink()
+    assert "claimed" not in python(played, "told.py", "--until", "update_policy", "--sequential").stdout
+    assert recorded(played) == beside
+
+
+@pytest.fixture(scope="module")
+def player(played: Path) -> Iterator[Player]:
+    player = Player(played)
+    yield player
+    player.close()
+
+
+def always(stage: str) -> bool:
+    return True
+
+
+def forget(root: Path, key: str) -> bytes:
+    """Remove an iteration's rollouts; returns what they were."""
+    content = Layout(root).rollouts(key).read_bytes()
+    Layout(root).rollouts(key).unlink()
+    return content
+
+
+def test_rollouts_take_their_place_only_when_they_are_claimed(played: Path, player: Player) -> None:
+    before = forget(played, "i002")
+    player.begin("i001", always)
+    assert not Layout(played).rollouts("i002").exists()
+    assert player.claim("i002")
+    assert Layout(played).rollouts("i002").read_bytes() == before
+    assert not player.claim("i002")
+
+
+def test_what_nobody_will_ask_for_is_not_played(played: Path, player: Player) -> None:
+    asked: list[str] = []
+
+    def never(stage: str) -> bool:
+        asked.append(stage)
+        return False
+
+    player.begin("i001", never)
+    player.begin("i002", always)  # there is no third iteration
+    assert asked == ["collect_rollouts@i002"]
+    assert not player.claim("i002")
+
+
+@pytest.mark.parametrize("change", ["params.yaml", "data/iterations/i000/policy/adapter_model.safetensors"])
+def test_rollouts_of_other_inputs_are_not_taken(played: Path, player: Player, change: str) -> None:
+    forgotten, content = forget(played, "i002"), (played / change).read_bytes()
+    player.begin("i001", always)
+    (played / change).write_bytes(content + (b"# changed\n" if change == "params.yaml" else b""))
+    assert not player.claim("i002")
+    assert not Layout(played).rollouts("i002").exists()
+    (played / change).write_bytes(content)
+    player.run("collect_rollouts", "i002")
+    assert Layout(played).rollouts("i002").read_bytes() == forgotten
+
+
+def test_an_engine_that_may_make_room_for_the_update_is_not_used_beside_it(caplog: pytest.LogCaptureFixture) -> None:
+    def settled(staleness: int, engine: str, **vllm: Any) -> bool:
+        content = {"iterations": 1, "previous": previous_map(1, staleness), "evaluated": evaluated_keys(1, 2)}
+        content["collection"] = {"staleness": staleness, "engine": engine}
+        return can_overlap(Params.model_validate({**content, "engine": {"vllm": vllm}}))
+
+    assert not settled(0, "transformers") and settled(1, "transformers")
+    assert settled(1, "vllm", urls=["http://node1:8000"]) and settled(1, "vllm", sharing="side_by_side")
+    assert not caplog.text
+    assert not settled(1, "vllm")
+    assert "set engine.vllm.sharing to side_by_side" in caplog.text
+
+
+def test_an_error_there_is_told_here(played: Path, player: Player, caplog: pytest.LogCaptureFixture) -> None:
+    tasks = Layout(played).tasks
+    content = tasks.read_bytes()
+    tasks.write_bytes(content[:100])
+    try:
+        player.begin("i001", always)
+        assert not player.claim("i002")
+        with pytest.raises(StageFailed, match=r"train\.parquet: damaged parquet"):
+            player.run("collect_rollouts", "i002")
+    finally:
+        tasks.write_bytes(content)
+    assert "collect_rollouts@i002, ahead of its turn: " in caplog.text
+
+
+def test_closing_while_it_plays_leaves_neither_files_nor_a_process(played: Path) -> None:
+    player = Player(played)
+    player.begin("i001", always)
+    pid = player._pid.result()
+    player.close()
+    wait_until(lambda: not Path(f"/proc/{pid}").exists() or not Path("/proc").exists())
+    assert not (played / ".loopline" / "early").exists()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

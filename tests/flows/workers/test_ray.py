@@ -1,0 +1,299 @@
+"""Rollouts on a real Ray cluster of two workers on this machine: the bytes of one process, whatever happens to them."""
+
+import hashlib
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import chdir
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+from prefect.settings import get_current_settings
+from ray import cloudpickle
+from ray.cluster_utils import Cluster
+
+from flows import ray_cluster, versions
+from flows.dag.execution import DeclaredParams, StageFailed, UndeclaredParams
+from flows.orchestration.prefect_server import prefect_api
+from flows.workers.ray_cluster import ClusterUnavailable, WorkerDied
+from flows.workers.ray_workers import RayWorkers
+from flows.dag.stages import find_stage
+from tasks.core.config.machines import RayConfig
+from tasks.core.config.params import Params, ParamsError, evaluated_keys, parse_params, previous_map
+from tasks.core.records.layout import Layout
+from tasks.core.interfaces.stage import StageContext, Warm
+
+Start = Callable[..., "subprocess.Popen[str]"]
+ROOT = Path(__file__).resolve().parents[4]
+COLLECT = find_stage("collect_rollouts")
+
+pytestmark = [pytest.mark.services, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A cluster of two machines with one CPU each, which are this one."""
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+    node = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 80_000_000, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=node)
+    cluster.add_node(**node)
+    yield cluster.address
+    cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def api(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Variables of a Prefect server for all of these tests, on this machine's own address."""
+    with chdir(tmp_path_factory.mktemp("server")), prefect_api(RayConfig(address=address)):
+        yield get_current_settings().to_environment_variables(exclude_unset=True, include_secrets=True)
+
+
+@pytest.fixture(scope="module")
+def start(api: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Start:
+    """Start Python in a project's folder."""
+
+    def run(root: Path, *arguments: str) -> "subprocess.Popen[str]":
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        variables = {**os.environ, **api, "PYTHONPATH": str(root), "PATH": path}
+        pipe = subprocess.PIPE
+        command = [sys.executable, *arguments]
+        return subprocess.Popen(command, cwd=root, env=variables, stdout=pipe, stderr=pipe, text=True)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def played(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose rollouts were played in two shards, one after the other in one process."""
+    root = tmp_path_factory.mktemp("ray") / "project"
+    for name in ("tasks", "flows", "data/base_policies"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("dvc.yaml", ".dvcignore", "pyproject.toml"):
+        shutil.copy(ROOT / name, root / name)
+    settings = ("--set", "iterations=1", "--set", "collection.shards=2")
+    ended(start(root, "-m", "flows.configure", "smoke", *settings))
+    ended(start(root, "-m", "dvc", "init", "--no-scm", "--quiet"))
+    ended(start(root, "-m", "flows.pipeline", "--until", "score"))
+    return root
+
+
+def ended(process: "subprocess.Popen[str]") -> str:
+    """What a command said that ended well."""
+    stdout, stderr = process.communicate(timeout=300)
+    assert process.returncode == 0, stderr
+    return stdout
+
+
+@pytest.fixture(scope="module")
+def on_ray(played: Path, address: str) -> Path:
+    """The same project, whose next rollouts are played on Ray."""
+    content = yaml.safe_load((played / "params.yaml").read_text())
+    content["machines"]["ray"]["address"] = address
+    (played / "params.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    return played
+
+
+def rollouts(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in root.glob("data/*/**/*rollouts.parquet")}
+
+
+def forget(root: Path, files: dict[Path, bytes]) -> None:
+    """Remove rollouts, from DVC's cache too: their stages have to run again, and no others."""
+    shutil.rmtree(root / ".dvc" / "cache" / "runs")
+    for path, content in files.items():
+        name = hashlib.md5(content).hexdigest()
+        path.unlink()
+        (root / ".dvc" / "cache" / "files" / "md5" / name[:2] / name[2:]).unlink()
+
+
+def recorded(root: Path) -> dict[str, Any]:
+    """What DVC recorded of the stages, but for times, and for versions, which know of all of params.yaml."""
+    stages: dict[str, Any] = yaml.safe_load((root / "dvc.lock").read_text())["stages"]
+    del stages["version_stages"]
+    for stage in stages.values():
+        stage["outs"] = [out for out in stage["outs"] if not out["path"].endswith(("timings.json", "metrics.json"))]
+    return stages
+
+
+def left_running(root: Path) -> list[str]:
+    """Processes that run the project's code: its commands, its workers on Ray, and what these started."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(root) in f"{process.environ().get('PYTHONPATH')} {process.cmdline()} {process.cwd()}":
+                found.append(" ".join(process.cmdline())[:100])
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def wait_until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 280
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def at_work_in(run: "subprocess.Popen[str]") -> psutil.Process:
+    """A worker in the midst of a shard of a run, as soon as there is one."""
+    found = wait_until(lambda: at_work() or run.poll() is not None)
+    assert isinstance(found, list), run.communicate()[1]
+    return found[0]
+
+
+def at_work() -> list[psutil.Process]:
+    """Workers in the midst of a shard: they have agents' processes under them."""
+    workers = []
+    for process in psutil.process_iter():
+        try:
+            if process.cmdline()[:1] == ["ray::play_shard"] and len(process.children(recursive=True)) > 1:
+                workers.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return workers
+
+
+def test_two_workers_give_the_bytes_of_one_process_though_one_is_killed(
+    played: Path, start: Start, request: pytest.FixtureRequest
+) -> None:
+    before, bytes_before = recorded(played), rollouts(played)
+    assert len(bytes_before) == 5
+    forget(played, bytes_before)
+    root = request.getfixturevalue("on_ray")  # only now
+    run = start(root, "-m", "flows.pipeline", "--until", "score")
+    at_work_in(run).kill()
+    assert ended(run).splitlines()[-1] == "6 run, 0 from cache, 7 up to date"
+    assert rollouts(root) == bytes_before
+    assert recorded(root) == before
+    wait_until(lambda: not left_running(root))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_ended_leaves_no_process_and_no_file(on_ray: Path, start: Start, number: int) -> None:
+    path, settings = Layout(on_ray).rollouts("i001"), on_ray / "params.yaml"
+    content, params = path.read_bytes(), settings.read_text()
+    path.unlink()
+    settings.write_text(params.replace("rollouts_per_task: 4", "rollouts_per_task: 200"))  # so that it takes a while
+    run = start(on_ray, "-m", "flows.stage", "collect_rollouts", "i001")
+    at_work_in(run)
+    run.send_signal(number)
+    run.communicate(timeout=60)
+    assert run.returncode != 0
+    wait_until(lambda: not left_running(on_ray))
+    assert not path.exists()
+    path.write_bytes(content)
+    settings.write_text(params)
+
+
+def test_a_shard_that_fails_is_one_message(on_ray: Path, start: Start) -> None:
+    adapter = Layout(on_ray).policy("i000") / "adapter_model.safetensors"
+    content = adapter.read_bytes()
+    adapter.write_bytes(content[:100])
+    run = start(on_ray, "-m", "flows.stage", "collect_rollouts", "i001")
+    _, stderr = run.communicate(timeout=300)
+    adapter.write_bytes(content)
+    assert run.returncode == 1
+    told = [line for line in stderr.splitlines() if line.startswith("collect_rollouts@i001: ")]
+    assert len(told) == 1 and "adapter_model.safetensors" in told[0]
+    assert "Traceback" not in stderr
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Something to do."""
+
+    number: int
+    description: str = "piece"
+
+    def __len__(self) -> int:
+        return 1
+
+
+def doubled(context: StageContext, piece: Piece) -> tuple[int, str]:
+    return 2 * piece.number, context.key
+
+
+def failing(context: StageContext, piece: Piece) -> int:
+    if piece.number == 0:
+        raise ZeroDivisionError("a bug")
+    for _ in range(6000):
+        time.sleep(0.1)
+    return 0
+
+
+def deadly(context: StageContext, piece: Piece) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0
+
+
+def parameters(**changes: Any) -> Params:
+    maps = {"iterations": 1, "previous": previous_map(1), "evaluated": evaluated_keys(1, 2)}
+    return parse_params({**maps, **changes}, "test")
+
+
+@pytest.fixture(scope="module")
+def context(tmp_path_factory: pytest.TempPathFactory, address: str, api: dict[str, str]) -> Iterator[StageContext]:
+    """Of a stage in this process, connected to the cluster."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    warm, config = Warm(), RayConfig(address=address)
+    layout, params = Layout(tmp_path_factory.mktemp("context")), DeclaredParams.of(parameters(), COLLECT)
+    yield StageContext(layout, params, "i001", warm, RayWorkers(COLLECT, config))
+    warm.close()
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def test_results_come_in_the_order_of_the_jobs(context: StageContext) -> None:
+    pieces = [Piece(number) for number in range(5)]
+    assert context.workers.map(doubled, context, pieces) == [(2 * number, "i001") for number in range(5)]
+
+
+def test_a_bug_comes_with_its_traceback_and_ends_the_other_shards(context: StageContext) -> None:
+    with pytest.raises(RuntimeError, match=r"in a worker on (?s:.*), in failing\n(?s:.*)ZeroDivisionError: a bug"):
+        context.workers.map(failing, context, [Piece(0), Piece(1), Piece(2)])
+
+
+def test_a_shard_that_no_worker_survives_is_named(context: StageContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "DEATHS", 0)
+    with pytest.raises(WorkerDied, match="piece: its worker died 1 times"):
+        context.workers.map(deadly, context, [Piece(0)])
+
+
+def test_other_code_than_the_pipelines_is_refused(context: StageContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "code_version", lambda *_: "another")
+    with pytest.raises(StageFailed, match=r"collect_rollouts: the code in .* is not the pipeline's"):
+        context.workers.map(doubled, context, [Piece(1)])
+
+
+@pytest.mark.parametrize("changes", [{"address": "127.0.0.1:1"}, {"gpus_per_worker": 8}])
+def test_a_cluster_that_cannot_do_it_is_refused(address: str, changes: dict[str, Any]) -> None:
+    with pytest.raises(ClusterUnavailable, match=r"machines\.ray"):
+        ray_cluster.Cluster(RayConfig(**{"address": address, **changes}))
+
+
+def test_what_a_worker_is_sent_can_be_pickled() -> None:
+    declared = DeclaredParams.of(parameters(), COLLECT)
+    sent = pickle.loads(pickle.dumps(declared))
+    assert sent.collection == declared.collection
+    with pytest.raises(UndeclaredParams, match="reads `lineage`"):
+        _ = sent.lineage
+
+
+def test_an_api_is_asked_by_one_process() -> None:
+    with pytest.raises(ParamsError, match="rate limits"):
+        parameters(
+            iterations=0,
+            previous={},
+            evaluated=["i000"],
+            collection={"engine": "chat_api"},
+            machines={"ray": {"address": "auto"}},
+        )

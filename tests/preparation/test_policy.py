@@ -1,0 +1,97 @@
+from pathlib import Path
+
+import pytest
+
+from tasks.core.policies.architecture import TinyQwen2, new_model
+from tasks.core.policies.digests import write_digests
+from tasks.core.policies.loading import policy_digest
+from tasks.preparation.policy import prepare_policy
+from tasks.core.policies.tokenizer import build_tokenizer
+from tasks.core.config.params import ParamsError, evaluated_keys, parse_params, previous_map
+from tasks.core.records.files import ArtifactError, digest
+from tasks.core.records.layout import Layout
+from tasks.core.interfaces.stage import StageContext
+
+SIZES = TinyQwen2(width=32, heads=1, feed_forward=32, context_length=64)
+SOURCE = "bases/tiny"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A project root with a base policy in it."""
+    tokenizer = build_tokenizer(["pay", "Anna"], SIZES.context_length)
+    model = new_model(SIZES, len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, seed=0)
+    model.save_pretrained(tmp_path / SOURCE)
+    tokenizer.save_pretrained(tmp_path / SOURCE)
+    write_digests(tmp_path / SOURCE)
+    return tmp_path
+
+
+def context(root: Path, seed: int = 0, **policy: object) -> StageContext:
+    settings = {"source": SOURCE, "device": "cpu", **policy}
+    content = {"seed": seed, "previous": previous_map(1), "evaluated": evaluated_keys(1, 1), "policy": settings}
+    return StageContext(Layout(root), parse_params({**content, "iterations": 1}, "test"))
+
+
+def artifacts(root: Path) -> list[Path]:
+    return sorted((root / "data").rglob("*")) if (root / "data").exists() else []
+
+
+@pytest.mark.parametrize("trained", ["lora", "full"])
+def test_a_folder_is_copied_and_gets_an_initial_checkpoint(root: Path, trained: str) -> None:
+    prepare_policy(context(root, trained=trained))
+    assert digest(root / "data/policy") == digest(root / SOURCE)
+    assert policy_digest(root / "data/iterations/i000/policy")
+
+
+def test_the_initial_checkpoint_depends_on_the_seed_alone(root: Path) -> None:
+    digests = []
+    for seed in (0, 0, 1):
+        prepare_policy(context(root, seed))
+        digests.append(digest(root / "data/iterations/i000/policy"))
+    assert digests[0] == digests[1] != digests[2]
+
+
+def damage(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
+def test_an_altered_file_is_named_and_nothing_is_written(root: Path, name: str) -> None:
+    damage(root / SOURCE / name)
+    with pytest.raises(ArtifactError, match=rf"{name}: altered"):
+        prepare_policy(context(root))
+    assert not [path for path in artifacts(root) if path.is_file()]
+
+
+def test_a_truncated_base_without_digests_is_refused(root: Path) -> None:
+    (root / SOURCE / "digests.json").unlink()
+    damage(root / SOURCE / "model.safetensors")
+    with pytest.raises(ArtifactError, match="not a base model"):
+        prepare_policy(context(root))
+
+
+def test_a_failure_leaves_the_earlier_policy_whole(root: Path) -> None:
+    prepare_policy(context(root))
+    before = digest(root / "data")
+    (root / SOURCE / "tokenizer.json").unlink()
+    with pytest.raises(ArtifactError, match=r"tokenizer.json: missing"):
+        prepare_policy(context(root))
+    assert digest(root / "data") == before
+
+
+def test_an_unknown_source_is_refused(root: Path) -> None:
+    with pytest.raises(ArtifactError, match="neither a folder, `recipe` nor a Hugging Face hub id"):
+        prepare_policy(context(root, source="data/base_policies/none"))
+
+
+def test_a_hub_id_must_be_pinned(root: Path) -> None:
+    with pytest.raises(ParamsError, match="needs the commit"):
+        prepare_policy(context(root, source="Qwen/Qwen2.5-32B-Instruct", revision="main"))
+
+
+def test_an_unreachable_hub_is_one_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ArtifactError, match=r"Qwen/Qwen2.5-32B-Instruct@0123.* could not be fetched"):
+        prepare_policy(context(root, source="Qwen/Qwen2.5-32B-Instruct", revision="0123456789" * 4))
+    assert not [path for path in artifacts(root) if path.is_file()]

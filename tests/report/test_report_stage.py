@@ -1,0 +1,141 @@
+"""The whole report of a small run: data, page, bytes, and what is refused."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.core.records.documents import Metrics, write_document
+from tasks.core.records.files import ArtifactError, digest
+from tasks.report.tables import gain
+from tasks.report.stage import report
+from tasks.core.interfaces.stage import StageContext
+
+
+def data(context: StageContext, name: str, variable: str = "loopline_rollouts") -> dict[str, Any]:
+    """The JSON that a script assigns to a variable, by key."""
+    lines = (context.layout.report / "rollouts" / f"{name}.js").read_text().splitlines()
+    found = [re.fullmatch(r"\(window\.(\w+)=window\.\w+\|\|\{\}\)\[(\".*?\")\]=(.*);", line) for line in lines]
+    assert all(found)
+    return {json.loads(match[2]): json.loads(match[3]) for match in found if match and match[1] == variable}
+
+
+def text_of(content: dict[str, Any], row: int) -> list[tuple[int, str]]:
+    return [(turn, content["texts"][place]) for turn, _, place in content["rollouts"][row]["segments"]]
+
+
+def test_a_rollout_is_cut_into_turns_and_observations(finished_run: StageContext) -> None:
+    report(finished_run)
+    content = data(finished_run, "i001")["i001"]
+    segments = text_of(content, 1)
+    assert [turn for turn, _ in segments] == [-1, 0, -1, 1]
+    assert segments[0][1] == "<|im_start|>user\nPay back what task 0 says.<|im_end|>\n<|im_start|>assistant\n"
+    assert segments[1][1].startswith("I pay my friend")
+    assert segments[1][1].endswith("<|im_end|>")
+    assert segments[3][1] == "```python\napis.supervisor.complete_task()\n```<|im_end|>"
+    assert content["texts"].count(segments[0][1]) == 1, "a prompt is stored once for all rollouts of its task"
+
+
+def test_the_index_tells_who_trained_with_which_advantage(finished_run: StageContext) -> None:
+    report(finished_run)
+    index = data(finished_run, "index", "loopline_index")
+    assert list(index) == [f"i00{i}" for i in range(1, 9)] + [f"dev_i00{i}" for i in range(0, 9, 2)] + [
+        "test_normal",
+        "test_challenge",
+    ]
+    columns = index["i003"]["columns"]
+    pairs = set(zip(columns["reward"], columns["advantage"], strict=True))
+    assert pairs == {(1.0, 0.5), (0.5, None), (0.0, -0.5)}
+    assert columns["end_reason"][-1] == "turn_limit"
+    scored = index["test_normal"]["columns"]
+    assert "advantage" not in scored
+    assert sorted(set(scored["policy"])) == ["base", "selected"]
+    assert len(scored["policy"]) == 12, "of two evaluation runs the first is shown"
+    assert {name: len(values) for name, values in scored.items()} == dict.fromkeys(scored, 12)
+
+
+def test_the_index_holds_the_instruction_of_every_task(finished_run: StageContext) -> None:
+    report(finished_run)
+    by_split = data(finished_run, "index", "loopline_tasks")
+    assert {split: len(texts) for split, texts in by_split.items()} == {
+        "train": 105,
+        "dev": 60,
+        "test_normal": 168,
+        "test_challenge": 417,
+    }
+    assert by_split["train"]["train_001_1"].startswith("Add a payment with name")
+
+
+def test_equal_artifacts_give_equal_bytes_and_wall_clock_figures_change_none(finished_run: StageContext) -> None:
+    report(finished_run)
+    first = digest(finished_run.layout.report)
+    path = finished_run.layout.metrics("i003")
+    write_document(path, Metrics.model_validate_json(json.dumps({**json.loads(path.read_text()), "tokens_per_s": 1.0})))
+    report(finished_run)
+    assert digest(finished_run.layout.report) == first
+
+
+class Loads(HTMLParser):
+    """What a page asks a browser to fetch, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data: str) -> None:
+        self.text += f"{data} "
+
+
+def test_the_page_shows_scores_and_signs_and_loads_nothing_from_outside(finished_run: StageContext) -> None:
+    report(finished_run)
+    page = Loads()
+    page.feed((finished_run.layout.report / "index.html").read_text())
+    assert [address for address in page.addresses if not address.startswith("#")] == ["rollouts/index.js"]
+    assert "http" not in page.text.replace("http://www.w3.org", "")
+    for shown in ("30.0 ± 2.5", "70.0 ± 2.0", "+40.0 ± 3.1", "−10.0", "25.0 %", "12.5 %"):  # noqa: RUF001
+        assert shown in page.text
+    assert "the gradient norm jumped to 5" in page.text
+    assert "every advantage is zero <b>" in page.text, "escaped, so that the parser sees it as text"
+
+
+def test_no_text_of_an_agent_can_end_a_script(finished_run: StageContext) -> None:
+    report(finished_run)
+    for file in sorted(finished_run.layout.report.rglob("*.js")):
+        content = file.read_text()
+        assert content.isascii()
+        assert "<" not in content
+    assert "owned" in (finished_run.layout.report / "rollouts" / "i001.js").read_text()
+
+
+def test_a_broken_artifact_is_named_and_the_older_report_stays(finished_run: StageContext) -> None:
+    report(finished_run)
+    first = digest(finished_run.layout.report)
+    finished_run.layout.rollouts("i004").write_bytes(b"PAR1 half")
+    with pytest.raises(ArtifactError, match=r"i004/rollouts\.parquet: damaged"):
+        report(finished_run)
+    assert digest(finished_run.layout.report) == first
+    assert [path.name for path in finished_run.layout.data.iterdir() if "tmp" in path.name] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["policy/tokenizer.json", "world/train.jsonl", "selection.json", "iterations/i002/metrics.json"]
+)
+def test_a_missing_artifact_is_named(finished_run: StageContext, name: str) -> None:
+    (finished_run.layout.data / name).unlink()
+    with pytest.raises(ArtifactError, match=rf"{Path(name).name}: missing"):
+        report(finished_run)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [(0.04, None, "0.0"), (-0.04, 1.0, "0.0 ± 1.0"), (3.25, None, "+3.2"), (-3.0, 0.5, "−3.0 ± 0.5")],  # noqa: RUF001
+)
+def test_a_difference_carries_its_sign(value: float, error: float | None, text: str) -> None:
+    assert gain(value, error) == text
