@@ -12,20 +12,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tasks.core.config.params import Params, ParamsError, load_params
+from tasks.core.interfaces.world import Split
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer
-from tasks.core.config.params import Params, ParamsError, load_params
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table
-from tasks.evaluation.evaluating import Row, outcomes, turn_texts
-from tasks.evaluation.tgc_sgc import Outcome, sgc, tgc
 from tasks.core.worlds.appworld.environment import EnvironmentUnavailable, python_executable
 from tasks.core.worlds.appworld.episode import GAVE_UP
 from tasks.core.worlds.appworld.export import EvaluationFailed, PackageScores, export_outputs, package_scores
 from tasks.core.worlds.appworld.root import read_prepared_root
-from tasks.core.interfaces.world import Split
+from tasks.evaluation.evaluating import Row, outcomes, turn_texts
+from tasks.evaluation.tgc_sgc import Outcome, sgc, tgc
 
 
 def main(arguments: list[str] | None = None) -> int:

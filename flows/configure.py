@@ -15,10 +15,10 @@ from typing import Any
 
 import yaml
 
+from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.evaluation import EvaluationConfig
 from tasks.core.config.params import Params, ParamsError, evaluated_keys, parse_params, previous_map, read_yaml
 from tasks.core.records.files import replacing
-from tasks.core.config.collection import CollectionConfig
 
 PROFILES = Path(__file__).parent / "profiles"
 DEFAULT = "default"

@@ -22,16 +22,16 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed, Running
 
+from flows.configure import write_params
 from flows.dag.checkout_lock import CheckoutBusy, checkout_lock
 from flows.dag.dvc_seam import PipelineFailed
 from flows.dag.execution import is_expected, stop_cleanly_on_signals
 from flows.orchestration.prefect_server import ServerError
-from flows.configure import write_params
 from flows.orchestration.warm_run import bring_up_to_date, final_state
-from tasks.lineage.provenance.dvc_lock import read_lock
 from tasks.core.config.params import iteration_key, load_params
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.files import ArtifactError
+from tasks.lineage.provenance.dvc_lock import read_lock
 
 
 def run_name() -> str:

@@ -17,13 +17,13 @@ from pathlib import Path
 from flows.dag.execution import is_expected
 from flows.dag.stages import find_stage
 from flows.dag.versions import stage_version
-from tasks.lineage.provenance.answer import Answer, answer
-from tasks.lineage.provenance.dvc_lock import LockedStage, read_lock
-from tasks.lineage.tracking.facts import flat_params, params_digest
-from tasks.lineage.provenance.source_code import git_state
-from tasks.lineage.provenance.subject import Subject, UnknownSubject, find_subject
 from tasks.core.config.params import Params, load_params
 from tasks.core.records.layout import Layout
+from tasks.lineage.provenance.answer import Answer, answer
+from tasks.lineage.provenance.dvc_lock import LockedStage, read_lock
+from tasks.lineage.provenance.source_code import git_state
+from tasks.lineage.provenance.subject import Subject, UnknownSubject, find_subject
+from tasks.lineage.tracking.facts import flat_params, params_digest
 
 
 def main(arguments: list[str] | None = None) -> int:

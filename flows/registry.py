@@ -17,20 +17,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from flows.dag.execution import is_expected
-from tasks.lineage.registry.comparing import compare
-from tasks.lineage.registry.comparison_page import comparison_page
-from tasks.lineage.registry.evidence import Evidence
-from tasks.lineage.tracking.facts import registered_model
-from tasks.lineage.registry.model_version import CHALLENGER, CHAMPION
-from tasks.lineage.registry.promotion import Decision, decide
-from tasks.lineage.registry.model_registry import Registry, UnknownVersion, Version
-from tasks.lineage.tracking.store import explained, open_store, tracking_uri
 from tasks.core.config.params import Params, load_params
+from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.comparison import Comparison
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
-from tasks.core.interfaces.stage import StageContext
+from tasks.lineage.registry.comparing import compare
+from tasks.lineage.registry.comparison_page import comparison_page
+from tasks.lineage.registry.evidence import Evidence
+from tasks.lineage.registry.model_registry import Registry, UnknownVersion, Version
+from tasks.lineage.registry.model_version import CHALLENGER, CHAMPION
+from tasks.lineage.registry.promotion import Decision, decide
+from tasks.lineage.tracking.facts import registered_model
+from tasks.lineage.tracking.store import explained, open_store, tracking_uri
 
 
 def main(arguments: list[str] | None = None) -> int:

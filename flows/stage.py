@@ -13,8 +13,8 @@ from pathlib import Path
 
 from flows.dag.checkout_lock import checkout_lock
 from flows.dag.execution import is_expected, run_body, stop_cleanly_on_signals
-from flows.orchestration.prefect_server import prefect_api
 from flows.dag.stages import Stage, UnknownStage, check_key, find_stage, stage_label
+from flows.orchestration.prefect_server import prefect_api
 from tasks.core.config.machines import RayConfig
 from tasks.core.config.params import ParamsError, load_params
 from tasks.core.interfaces.stage import Warm

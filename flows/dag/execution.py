@@ -11,9 +11,9 @@ from typing import Any
 
 from flows.dag.stages import Stage, check_key
 from tasks.core.config.params import Params, load_params
+from tasks.core.interfaces.stage import StageContext, ThisProcess, Warm, Workers
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.layout import Layout
-from tasks.core.interfaces.stage import StageContext, ThisProcess, Warm, Workers
 from tasks.core.transient import Transient
 
 DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)

@@ -20,10 +20,17 @@ from pydantic_core import to_jsonable_python
 
 from flows.dag.stages import STAGES, Stage
 from tasks.core.config.params import Params
-from tasks.core.records.files import write_json
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.records.files import write_json
 
-SHELL = frozenset({"tasks.core.config.machines", "tasks.core.config.params", "tasks.core.interfaces.stage", "tasks.core.records.layout"})
+SHELL = frozenset(
+    {
+        "tasks.core.config.machines",
+        "tasks.core.config.params",
+        "tasks.core.interfaces.stage",
+        "tasks.core.records.layout",
+    }
+)
 """How a stage is handed its parameters and paths: the values are in the digest, and the paths are DVC's outputs."""
 
 _MODULE_NAME = re.compile(r"(?:tasks|flows)(?:\.\w+)+")

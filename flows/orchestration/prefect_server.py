@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flows.dag.execution import stop_cleanly_on_signals
-from tasks.core.processes.free_port import free_port
 from tasks.core.config.machines import RayConfig
+from tasks.core.processes.free_port import free_port
 
 LOG = Path(".prefect/server.log")
 HERE = "127.0.0.1"

@@ -13,13 +13,13 @@ from prefect.states import Completed
 
 from flows.dag.dvc_seam import Attempt, Outcome, reproduce, summary
 from flows.dag.execution import run_body
-from flows.workers.async_collector import IsDue, Player, can_overlap
+from flows.dag.stages import STAGES, find_stage, stage_label
 from flows.orchestration.prefect_tasks import stage_task
 from flows.orchestration.run_artifacts import RunPage
-from flows.dag.stages import STAGES, find_stage, stage_label
+from flows.workers.async_collector import IsDue, Player, can_overlap
 from tasks.core.config.params import load_params
-from tasks.core.records.layout import Layout
 from tasks.core.interfaces.stage import StageContext, Warm
+from tasks.core.records.layout import Layout
 
 
 def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False) -> dict[str, Outcome]:

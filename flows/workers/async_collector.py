@@ -22,9 +22,9 @@ from types import MappingProxyType
 from flows.dag.execution import is_expected, run_body, stop_cleanly_on_signals, told
 from flows.dag.stages import find_stage, stage_label
 from tasks.core.config.params import Params, load_params
+from tasks.core.interfaces.stage import Warm
 from tasks.core.records.files import Fingerprint, fingerprint
 from tasks.core.records.layout import Layout
-from tasks.core.interfaces.stage import Warm
 
 IsDue = Callable[[str], bool]
 """Whether DVC would run a stage (by its name in DVC) as things stand."""

@@ -19,9 +19,9 @@ class RayWorkers:
 
     def map(self, work: Callable[[StageContext, Job], T], context: StageContext, jobs: Sequence[Job]) -> list[T]:
         """Raises ClusterUnavailable, WorkerDied, StageFailed (a shard failed with an error that says all)."""
+        from flows.dag.versions import code_version
         from flows.workers.ray_cluster import Cluster
         from flows.workers.remote_task import CODE, Order
-        from flows.dag.versions import code_version
 
         code = code_version(self._stage, CODE)
         orders = [

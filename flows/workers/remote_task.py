@@ -13,8 +13,8 @@ from flows.dag.execution import is_expected, told
 from flows.dag.stages import find_stage
 from flows.dag.versions import code_version
 from tasks.core.config.params import Params
-from tasks.core.records.layout import Layout
 from tasks.core.interfaces.stage import Part, StageContext, Warm
+from tasks.core.records.layout import Layout
 
 CODE = Path(__file__).resolve().parents[1]
 """The folder of the code that this process runs."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.core.config.advantages import AdvantageConfig
 from tasks.advantage_filtering.estimators import ESTIMATORS, Flags, Floats, divided_by_std, return_std
 from tasks.advantage_filtering.filters import large_enough, most_varied
+from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.records.documents import AdvantageSummary
 from tasks.core.records.schemas import VOID_REASONS
 

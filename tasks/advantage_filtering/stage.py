@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.advantage_filtering.groups import Judged, Outcomes, judge
+from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table, write_table
-from tasks.core.interfaces.stage import StageContext
 
 _log = logging.getLogger(__name__)
 

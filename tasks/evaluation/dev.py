@@ -1,11 +1,10 @@
 """evaluate_policy@i: a policy plays dev -> data/evaluations/; select_checkpoint: the best -> data/selection.json."""
 
-from tasks.evaluation.selecting import candidates, require_evaluated_policy, select
 from tasks.core.engines.registry import settle
+from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import ApiUsage, Evaluation, write_document
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import write_rows
-from tasks.rollout_collection.rollout_resources import warm_world
 from tasks.evaluation.evaluating import (
     Row,
     difficulty_scores,
@@ -17,8 +16,9 @@ from tasks.evaluation.evaluating import (
     tasks_to_play,
     void_rollouts,
 )
+from tasks.evaluation.selecting import candidates, require_evaluated_policy, select
 from tasks.evaluation.tgc_sgc import sgc, tgc
-from tasks.core.interfaces.stage import StageContext
+from tasks.rollout_collection.rollout_resources import warm_world
 
 
 def evaluate_policy(context: StageContext) -> None:

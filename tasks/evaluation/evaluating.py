@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.config.evaluation import EvaluationConfig
 from tasks.core.config.params import Params
+from tasks.core.config.scoring import ScoringConfig
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.interfaces.world import Task
+from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.documents import DifficultyScore
 from tasks.core.records.schemas import VOID_REASONS
+from tasks.core.seeding import derive_seed
+from tasks.evaluation.behaviour import ActedRollout
+from tasks.evaluation.tgc_sgc import Outcome, by_difficulty, require_complete, tgc
 from tasks.rollout_collection.agent_loop import PlaySettings
 from tasks.rollout_collection.planning import PlannedRollout
 from tasks.rollout_collection.shards import Played, play_in_shards
-from tasks.evaluation.behaviour import ActedRollout
-from tasks.core.config.scoring import ScoringConfig
-from tasks.evaluation.tgc_sgc import Outcome, by_difficulty, require_complete, tgc
-from tasks.core.seeding import derive_seed
-from tasks.core.interfaces.stage import StageContext
-from tasks.core.interfaces.world import Task
 
 Row = dict[str, Any]
 """A row of `records.schemas.SCORED_ROLLOUTS`."""

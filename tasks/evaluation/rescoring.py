@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from tasks.core.config.params import Params
-from tasks.rollout_collection.rollout_resources import warm_world
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.interfaces.world import Split, Task
 from tasks.evaluation.evaluating import (
     Row,
     evaluation_seeds,
@@ -11,8 +12,7 @@ from tasks.evaluation.evaluating import (
     play_settings,
     tasks_to_play,
 )
-from tasks.core.interfaces.stage import StageContext
-from tasks.core.interfaces.world import Split, Task
+from tasks.rollout_collection.rollout_resources import warm_world
 
 
 def rescore(context: StageContext, splits: tuple[Split, ...], checkpoint: Path, name: str) -> dict[str, list[Row]]:

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import get_args
 
-from tasks.core.policies.chat_format import ChatFormat
-from tasks.evaluation.selecting import require_evaluated_policy
-from tasks.core.engines.registry import settle
 from tasks.core.config.params import iteration_key
+from tasks.core.engines.registry import settle
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.interfaces.world import Split
+from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.documents import (
     Behaviour,
     BehaviourChange,
@@ -19,7 +20,6 @@ from tasks.core.records.documents import (
 )
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import write_rows
-from tasks.rollout_collection.rollout_resources import warm_chat_format, warm_world
 from tasks.evaluation.behaviour import behaviour
 from tasks.evaluation.evaluating import (
     Row,
@@ -33,9 +33,9 @@ from tasks.evaluation.evaluating import (
     tasks_to_play,
     void_rollouts,
 )
+from tasks.evaluation.selecting import require_evaluated_policy
 from tasks.evaluation.tgc_sgc import Outcome, sgc, sgc_gain, tgc, tgc_gain
-from tasks.core.interfaces.stage import StageContext
-from tasks.core.interfaces.world import Split
+from tasks.rollout_collection.rollout_resources import warm_chat_format, warm_world
 
 BASE = iteration_key(0)
 

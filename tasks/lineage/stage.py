@@ -2,11 +2,11 @@
 
 import warnings
 
-from tasks.lineage.tracking.store.facts import registered_model
-from tasks.lineage.tracking.store.recording import Pipeline, record_iteration, record_pipeline
-from tasks.lineage.tracking.store.store import LineageError
-from tasks.core.records.files import write_json
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.records.files import write_json
+from tasks.lineage.tracking.facts import registered_model
+from tasks.lineage.tracking.recording import Pipeline, record_iteration, record_pipeline
+from tasks.lineage.tracking.store import LineageError
 
 LIVE_STAGES = ("update_policy", "evaluate_policy")
 """The stages whose end has figures for the run in progress."""

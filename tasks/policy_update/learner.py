@@ -14,18 +14,18 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 from tqdm import tqdm
 
+from tasks.core.config.update import UpdateConfig
+from tasks.core.seeding import derive_seed
+from tasks.policy_update.distributed.process_group import ALONE, Ranks
+from tasks.policy_update.distributed.sharding import is_sharded, shard, whole
 from tasks.policy_update.model.activation_checkpointing import checkpoint_activations
 from tasks.policy_update.model.attention import use_packed_attention
-from tasks.core.config.update import UpdateConfig
+from tasks.policy_update.model.lora_forward import fold_adapter
 from tasks.policy_update.objective.fixed_logprobs import BaseView, BehaviourView, Frozen, freeze
 from tasks.policy_update.objective.gradients import StepFigures, accumulate_gradients, without_finite_gradient
 from tasks.policy_update.objective.logprobs import SHARDED_FORWARD, forward_pass
-from tasks.policy_update.model.lora_forward import fold_adapter
 from tasks.policy_update.packing import pack_rollouts
-from tasks.policy_update.distributed.process_group import ALONE, Ranks
 from tasks.policy_update.rollouts import Rollout
-from tasks.policy_update.distributed.sharding import is_sharded, shard, whole
-from tasks.core.seeding import derive_seed
 
 
 class UpdateDiverged(ValueError):  # noqa: N818 - says what happened to the update

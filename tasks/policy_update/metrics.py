@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from tasks.core.config.update import LossConfig
+from tasks.core.records.documents import AdvantageSummary, EngineMismatch, Metrics
 from tasks.policy_update.learner import Learner, UpdateFigures
 from tasks.policy_update.objective.losses import behaviour_weights, k3
 from tasks.policy_update.rollouts import Rollout
-from tasks.core.records.documents import AdvantageSummary, EngineMismatch, Metrics
 
 
 def trained_metrics(

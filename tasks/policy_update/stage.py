@@ -4,14 +4,14 @@ import logging
 import shutil
 from pathlib import Path
 
+from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.loading import policy_digest
-from tasks.policy_update.model.checkpoint import save_learner
-from tasks.policy_update.distributed.launching import train_on_ranks
-from tasks.policy_update.metrics import trained_metrics, unchanged_metrics
-from tasks.policy_update.training import UpdateJob, read_batch, train
 from tasks.core.records.documents import AdvantageSummary, Metrics, read_document, write_document
 from tasks.core.records.files import replacing
-from tasks.core.interfaces.stage import StageContext
+from tasks.policy_update.distributed.launching import train_on_ranks
+from tasks.policy_update.metrics import trained_metrics, unchanged_metrics
+from tasks.policy_update.model.checkpoint import save_learner
+from tasks.policy_update.training import UpdateJob, read_batch, train
 
 _log = logging.getLogger(__name__)
 

@@ -7,14 +7,20 @@ from typing import Any
 
 from torch import nn
 
+from tasks.core.config.params import Predecessors
 from tasks.core.config.policy import PolicyConfig
+from tasks.core.config.section import Section
+from tasks.core.config.update import UpdateConfig
+from tasks.core.interfaces.stage import Warm
 from tasks.core.policies.empty import allocate, empty_base_model, fill_base
 from tasks.core.policies.loading import load_base_model, load_weights, with_trained_part
-from tasks.core.config.section import Section
-from tasks.core.config.params import Predecessors
-from tasks.policy_update.model.checkpoint import restore_optimizer
-from tasks.core.config.update import UpdateConfig
-from tasks.policy_update.objective.fixed_logprobs import BaseView, BehaviourView
+from tasks.core.records.files import ArtifactError, fingerprint
+from tasks.core.records.layout import Layout
+from tasks.core.records.schemas import TRAINING_BATCH
+from tasks.core.records.tables import read_table
+from tasks.core.seeding import derive_seed
+from tasks.policy_update.distributed.process_group import ALONE, Ranks
+from tasks.policy_update.distributed.sharding import is_sharded
 from tasks.policy_update.learner import (
     Learner,
     UpdateDiverged,
@@ -24,15 +30,9 @@ from tasks.policy_update.learner import (
     shards,
     update,
 )
-from tasks.policy_update.distributed.process_group import ALONE, Ranks
+from tasks.policy_update.model.checkpoint import restore_optimizer
+from tasks.policy_update.objective.fixed_logprobs import BaseView, BehaviourView
 from tasks.policy_update.rollouts import Rollout, read_rollouts
-from tasks.policy_update.distributed.sharding import is_sharded
-from tasks.core.records.files import ArtifactError, fingerprint
-from tasks.core.records.layout import Layout
-from tasks.core.records.schemas import TRAINING_BATCH
-from tasks.core.records.tables import read_table
-from tasks.core.seeding import derive_seed
-from tasks.core.interfaces.stage import Warm
 
 
 class UpdateJob(Section):

@@ -11,22 +11,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tasks.core.capacity.flops import ModelShape
 from tasks.core.capacity.memory import LearnerMemory, learner_memory
 from tasks.core.capacity.plan import advice
 from tasks.core.capacity.workload import longest_rollout
 from tasks.core.config.params import Params, Predecessors, iteration_key
 from tasks.core.config.update import UpdateConfig
-from tasks.core.capacity.flops import ModelShape
-from tasks.policy_update.distributed.launching import RankFailed, train_on_ranks
-from tasks.policy_update.training import UpdateJob, read_batch, train
-from tasks.preflight.longest_batch import longest_batch
+from tasks.core.interfaces.stage import StageContext, Warm
 from tasks.core.records.documents import AdvantageSummary, Preflight, write_document
 from tasks.core.records.files import read_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import TRAINING_BATCH
 from tasks.core.records.tables import write_rows
 from tasks.core.seeding import derive_seed
-from tasks.core.interfaces.stage import StageContext, Warm
+from tasks.policy_update.distributed.launching import RankFailed, train_on_ranks
+from tasks.policy_update.training import UpdateJob, read_batch, train
+from tasks.preflight.longest_batch import longest_batch
 
 GIB = 2**30
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "memory runs out")

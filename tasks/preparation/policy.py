@@ -4,14 +4,14 @@ import re
 from pathlib import Path
 from shutil import copyfile, rmtree
 
-from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.config.params import ParamsError, iteration_key
 from tasks.core.config.policy import PolicyConfig
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.digests import DIGESTS, verify_digests
 from tasks.core.policies.loading import load_base_model, load_tokenizer, save_policy, trainable_policy
-from tasks.core.config.params import ParamsError, iteration_key
 from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.seeding import derive_seed
-from tasks.core.interfaces.stage import StageContext
 
 RECIPE = "recipe"
 HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja", "*.model", "LICENSE*", "README.md")

@@ -4,10 +4,10 @@ import csv
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import Evaluation, Metrics, read_document
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
-from tasks.core.interfaces.stage import StageContext
 
 UPDATE_FIGURES = (
     "mean_return",

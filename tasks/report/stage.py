@@ -7,18 +7,18 @@ from statistics import fmean
 import pyarrow as pa
 from tokenizers import Tokenizer
 
+from tasks.core.config.world import WorldConfig
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.interfaces.world import SPLITS as TASK_SPLITS
 from tasks.core.records.documents import Scores, Selection, read_document
 from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.records.schemas import VOID_REASONS
+from tasks.core.worlds.registry import open_world
 from tasks.report.collapse import CollapseThresholds, collapse_warnings
 from tasks.report.figures import read_figures
 from tasks.report.heat_map import Cell, TaskProgress
 from tasks.report.page import render_page
 from tasks.report.rollout_data import Source, index_rows, read_source, script, sources, transcripts
-from tasks.core.interfaces.stage import StageContext
-from tasks.core.config.world import WorldConfig
-from tasks.core.interfaces.world import SPLITS as TASK_SPLITS
-from tasks.core.worlds.registry import open_world
 
 SPLITS = ("test_normal", "test_challenge")
 

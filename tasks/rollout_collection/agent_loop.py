@@ -16,7 +16,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.config.collection import AgentLimits, EarlyStop
 from tasks.core.interfaces.engine import (
     ContextOverflow,
     Engine,
@@ -25,13 +25,13 @@ from tasks.core.interfaces.engine import (
     SamplingSettings,
     samples_in_background,
 )
+from tasks.core.interfaces.world import Evaluation, Observation, World
+from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.schemas import VOID_REASONS
-from tasks.core.config.collection import AgentLimits, EarlyStop
+from tasks.rollout_collection.collection_stats import Tally
 from tasks.rollout_collection.live_rollout import Answer, Job, LiveRollout, opening, out_of_context, stepping, work
 from tasks.rollout_collection.observation import shown_observation
 from tasks.rollout_collection.planning import PlannedRollout
-from tasks.rollout_collection.collection_stats import Tally
-from tasks.core.interfaces.world import Evaluation, Observation, World
 
 Asked = tuple[LiveRollout, Future[Answer]]
 """A rollout and the job that its world does for it."""

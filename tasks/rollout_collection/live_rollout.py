@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tasks.core.interfaces.world import Episode, Evaluation, ExecutionTimeout, Message, Observation, World, WorldFault
+from tasks.core.seeding import derive_seed
 from tasks.rollout_collection.planning import PlannedRollout
 from tasks.rollout_collection.transcript import Transcript
-from tasks.core.seeding import derive_seed
-from tasks.core.interfaces.world import Episode, Evaluation, ExecutionTimeout, Message, Observation, World, WorldFault
 
 
 @dataclass

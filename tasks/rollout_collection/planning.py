@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.core.seeding import derive_seed
 from tasks.core.interfaces.world import Task
+from tasks.core.seeding import derive_seed
 
 
 @dataclass(frozen=True)

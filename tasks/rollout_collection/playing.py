@@ -8,13 +8,13 @@ from typing import Any
 
 from tqdm import tqdm
 
+from tasks.core.interfaces.engine import Engine, samples_in_background
+from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import policy_digest
-from tasks.core.interfaces.engine import Engine, samples_in_background
 from tasks.rollout_collection.agent_loop import AgentLoop, PlaySettings
-from tasks.rollout_collection.planning import PlannedRollout
 from tasks.rollout_collection.collection_stats import Tally
-from tasks.core.interfaces.world import World
+from tasks.rollout_collection.planning import PlannedRollout
 
 BASE_DIGEST = "base"
 """`adapter_digest` of rollouts of the base policy."""

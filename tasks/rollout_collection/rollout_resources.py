@@ -1,12 +1,12 @@
 """World, engine and chat format of a run: loaded once in a warm process, until their files change."""
 
-from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.policies.loading import load_tokenizer
-from tasks.core.interfaces.engine import Engine, samples_in_background
 from tasks.core.engines.registry import open_engine
-from tasks.core.records.files import fingerprint
+from tasks.core.interfaces.engine import Engine, samples_in_background
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import World
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.loading import load_tokenizer
+from tasks.core.records.files import fingerprint
 from tasks.core.worlds.registry import open_world
 
 Playground = tuple[World, Engine, ChatFormat]

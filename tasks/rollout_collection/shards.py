@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from tasks.core.interfaces.engine import Engine, Metered
+from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import ApiUsage, total_usage
 from tasks.rollout_collection.agent_loop import PlaySettings
-from tasks.rollout_collection.planning import PlannedRollout
-from tasks.rollout_collection.rollout_resources import open_playground
-from tasks.rollout_collection.playing import play_rollouts
 from tasks.rollout_collection.collection_stats import Tally, total
-from tasks.core.interfaces.stage import StageContext
+from tasks.rollout_collection.planning import PlannedRollout
+from tasks.rollout_collection.playing import play_rollouts
+from tasks.rollout_collection.rollout_resources import open_playground
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,18 @@
 """Stage collect_rollouts@i: play the iteration's tasks with the policy of the iteration before, or an older one."""
 
+from tasks.core.config.collection import CollectionConfig
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.interfaces.world import Task, World
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, TASKS
 from tasks.core.records.tables import read_table, write_rows
+from tasks.core.seeding import derive_seed
 from tasks.rollout_collection.agent_loop import PlaySettings
-from tasks.core.config.collection import CollectionConfig
 from tasks.rollout_collection.planning import PlannedRollout, draw_tasks, plan_rollouts
 from tasks.rollout_collection.rollout_resources import warm_world
 from tasks.rollout_collection.shards import play_in_shards
-from tasks.core.seeding import derive_seed
-from tasks.core.interfaces.stage import StageContext
-from tasks.core.interfaces.world import Task, World
 
 
 def collect_rollouts(context: StageContext) -> None:

@@ -1,11 +1,11 @@
 """filter_tasks: the world's train split -> data/tasks/train.parquet."""
 
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.interfaces.world import SPLITS
 from tasks.core.records.schemas import TASKS
 from tasks.core.records.tables import write_rows
-from tasks.core.interfaces.stage import StageContext
-from tasks.task_filtering.filtering import keep_tasks, refuse_unknown_ids, sampling_weights, summary, task_rows
-from tasks.core.interfaces.world import SPLITS
 from tasks.core.worlds.registry import open_world
+from tasks.task_filtering.filtering import keep_tasks, refuse_unknown_ids, sampling_weights, summary, task_rows
 
 
 def filter_tasks(context: StageContext) -> None:

@@ -3,15 +3,15 @@ from typing import Any
 
 import pytest
 
-from tasks.core.config.advantages import AdvantageConfig
 from tasks.advantage_filtering.stage import filter_advantages
+from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import AdvantageSummary, read_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table, write_rows
-from tasks.core.interfaces.stage import StageContext
 
 GROUPS = {
     "mixed": [(1.0, "completed"), (0.5, "completed"), (0.0, "turn_limit"), (0.5, "completed")],

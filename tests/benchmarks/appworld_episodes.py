@@ -19,11 +19,11 @@ from typing import Any
 from result_file import write_result
 from tqdm import tqdm
 
+from tasks.core.interfaces.world import Split
 from tasks.core.worlds.appworld.environment import python_executable
 from tasks.core.worlds.appworld.official_server import OfficialServer
 from tasks.core.worlds.appworld.pool import EpisodePool, PoolLimits
 from tasks.core.worlds.appworld.root import author_root
-from tasks.core.interfaces.world import Split
 
 WORKERS = 2
 STEPS = 8

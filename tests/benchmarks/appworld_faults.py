@@ -23,9 +23,9 @@ from pathlib import Path
 from result_file import write_result
 from tqdm import tqdm
 
+from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 from tasks.core.worlds.appworld.environment import python_executable
 from tasks.core.worlds.appworld.pool import EpisodePool, LiveEpisode, PoolLimits
-from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 
 WORKERS = 4
 LIMITS = PoolLimits(wall_seconds_per_run=20.0, cpu_seconds_per_run=0.5, hung_seconds=5.0, live_episodes=WORKERS)

@@ -33,8 +33,8 @@ import yaml
 from result_file import write_result
 
 from flows import pipeline
-from flows.orchestration.prefect_server import local_server
 from flows.dag.stages import STAGES, Stage
+from flows.orchestration.prefect_server import local_server
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.files import digest, read_json
 

@@ -22,12 +22,12 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.utils import logging
 
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.policies.loading import trainable_policy
-from tasks.policy_update.model.attention import use_packed_attention
 from tasks.core.config.update import UpdateConfig
+from tasks.core.policies.loading import trainable_policy
+from tasks.policy_update.learner import make_learner, update
+from tasks.policy_update.model.attention import use_packed_attention
 from tasks.policy_update.objective.fixed_logprobs import freeze
 from tasks.policy_update.objective.gradients import accumulate_gradients
-from tasks.policy_update.learner import make_learner, update
 from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout
 

@@ -27,12 +27,12 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.utils import logging
 
-from tasks.core.config.policy import PolicyConfig
-from tasks.core.policies.loading import load_base_model, with_trained_part
-from tasks.core.config.update import UpdateConfig
 from tasks.core.capacity.flops import ModelShape, parameters
-from tasks.policy_update.learner import prepare_forward
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.config.update import UpdateConfig
+from tasks.core.policies.loading import load_base_model, with_trained_part
 from tasks.policy_update.distributed.process_group import Ranks, joined_ranks
+from tasks.policy_update.learner import prepare_forward
 from tasks.policy_update.training import load_prepared
 
 RANKS = 2

@@ -25,13 +25,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.utils import logging
 
-from tasks.core.config.policy import LoraSettings, PolicyConfig
-from tasks.core.policies.loading import trainable_policy
-from tasks.core.config.update import UpdateConfig
 from tasks.core.capacity.flops import ModelShape, training_flops
+from tasks.core.config.policy import LoraSettings, PolicyConfig
+from tasks.core.config.update import UpdateConfig
+from tasks.core.policies.loading import trainable_policy
+from tasks.policy_update.learner import make_learner
 from tasks.policy_update.objective.fixed_logprobs import freeze
 from tasks.policy_update.objective.gradients import accumulate_gradients
-from tasks.policy_update.learner import make_learner
 from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout
 

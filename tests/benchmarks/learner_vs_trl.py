@@ -37,9 +37,9 @@ from torch import Tensor, nn
 from transformers.utils import logging
 
 from tasks.core.config.update import UpdateConfig
+from tasks.policy_update.learner import make_learner
 from tasks.policy_update.objective.fixed_logprobs import Frozen, freeze
 from tasks.policy_update.objective.gradients import accumulate_gradients
-from tasks.policy_update.learner import make_learner
 from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout
 

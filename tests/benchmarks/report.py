@@ -22,11 +22,11 @@ import pyarrow.compute as pc
 from result_file import write_result
 
 from tasks.core.config.params import Params, evaluated_keys, load_params, previous_map
+from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table, write_table
 from tasks.report.stage import report
-from tasks.core.interfaces.stage import StageContext
 
 sys.path.append(str(Path(__file__).parents[1] / "scoring" / "report"))
 from browser import EXECUTABLE, Browser

@@ -12,29 +12,29 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from tasks.core.config.collection import AgentLimits
+from tasks.core.config.evaluation import EvaluationConfig
+from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.config.scoring import ScoringConfig
+from tasks.core.config.task_filter import TaskFilterConfig
+from tasks.core.engines.scripted import ScriptedEngine
+from tasks.core.interfaces.stage import StageContext, Warm
+from tasks.core.interfaces.world import SPLITS
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer, policy_digest, save_policy, trainable_policy
 from tasks.core.policies.tokenizer import build_tokenizer
-from tasks.core.config.evaluation import EvaluationConfig
-from tasks.evaluation.dev import evaluate_policy, select_checkpoint
-from tasks.core.engines.scripted import ScriptedEngine
-from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.records.documents import Evaluation, Scores, Selection, read_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table
-from tasks.core.config.collection import AgentLimits
-from tasks.core.config.scoring import ScoringConfig
-from tasks.evaluation.scoring import score
-from tasks.core.interfaces.stage import StageContext, Warm
-from tasks.core.config.task_filter import TaskFilterConfig
-from tasks.core.interfaces.world import SPLITS
 from tasks.core.worlds.pocketworld.files import read_specs
 from tasks.core.worlds.pocketworld.scenarios import build_problem
 from tasks.core.worlds.pocketworld.solutions import oracle, turn
 from tasks.core.worlds.registry import prepare_world_folder
+from tasks.evaluation.dev import evaluate_policy, select_checkpoint
+from tasks.evaluation.scoring import score
 
 SCENARIOS = 3
 GIVE_UP = [turn("apis.supervisor.complete_task()", "I assume that this dummy does it.")]

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from flows import deployments
-from flows.orchestration.local_services import POOL
 from flows.configure import profile_content, write_params
+from flows.orchestration.local_services import POOL
 
 ROOT = Path(__file__).resolve().parents[2]
 DECLARED: list[dict[str, Any]] = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.plan import main
 from flows.configure import main as write_profile
 from flows.configure import profile_names
+from flows.plan import main
 
 ROOT = Path(__file__).resolve().parents[2]
 

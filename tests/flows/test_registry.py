@@ -9,8 +9,8 @@ import pytest
 import yaml
 from dvc.repo import Repo
 
-from flows.dag.dvc_seam import stage_of_command
 from flows.configure import write_params
+from flows.dag.dvc_seam import stage_of_command
 from flows.dag.stages import SCORED_SPLITS, STAGES, Stage, UnknownStage, check_key, find_stage
 from flows.dag.versions import code_version, stage_files
 from tasks.core.config.params import Params, evaluated_keys, load_params, previous_map

@@ -14,8 +14,8 @@ import pytest
 
 from flows.dag.execution import DeclaredParams, UndeclaredParams, is_expected, may_pass
 from flows.dag.stages import STAGES, Stage, find_stage
-from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerLost
 from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerLost
 from tasks.core.records.files import ArtifactError
 
 Python = Callable[..., CompletedProcess[str]]

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
+from tasks.lineage.tracking.recording import Pipeline
+from tasks.lineage.tracking.store import open_store
 
 from tasks.core.config.lineage import LineageConfig
-from tasks.lineage.tracking.store.recording import Pipeline
-from tasks.lineage.tracking.store.store import open_store
 from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import write_json

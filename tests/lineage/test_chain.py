@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tasks.core.records.layout import Layout
 from tasks.lineage.provenance.chain import broken_joints, chain
 from tasks.lineage.provenance.dvc_lock import DvcLock, LockedStage
 from tasks.lineage.provenance.integrity import broken_artifact, dvc_md5
 from tasks.lineage.provenance.subject import UnknownSubject, find_subject
-from tasks.core.records.layout import Layout
 
 
 def stage(name: str, deps: dict[str, str], outs: dict[str, str]) -> LockedStage:

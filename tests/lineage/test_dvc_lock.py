@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tasks.lineage.provenance.dvc_lock import DvcLock, read_lock
 from tasks.core.records.files import ArtifactError
+from tasks.lineage.provenance.dvc_lock import DvcLock, read_lock
 
 
 def write(root: Path, stages: dict[str, Any]) -> Path:

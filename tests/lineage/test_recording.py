@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tasks.lineage.tracking.recording import Pipeline, record_iteration, record_pipeline
+from tasks.lineage.tracking.store import LineageError, open_store, tracking_uri
 
-from tasks.core.processes.free_port import free_port
 from tasks.core.config.lineage import LineageConfig
-from tasks.lineage.tracking.store.recording import Pipeline, record_iteration, record_pipeline
-from tasks.lineage.stage import record_lineage, record_stage
-from tasks.lineage.tracking.store.store import LineageError, open_store, tracking_uri
 from tasks.core.config.params import Params
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.processes.free_port import free_port
 from tasks.core.records.documents import Metrics, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.core.interfaces.stage import StageContext
+from tasks.lineage.stage import record_lineage, record_stage
 
 
 def runs(pipeline: Pipeline) -> list[Any]:
@@ -117,7 +117,7 @@ def test_a_run_watched_live_is_completed_and_not_doubled(pipeline: Pipeline) -> 
 
 def test_a_recording_cut_off_in_the_middle_is_completed(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("tasks.lineage.tracking.store.recording._log_datasets", _crash)
+        patch.setattr("tasks.lineage.tracking.recording._log_datasets", _crash)
         with pytest.raises(KeyboardInterrupt):
             record_pipeline(pipeline)
     assert record_pipeline(again(pipeline)).model_version == "1"
@@ -199,7 +199,10 @@ def test_stages_without_figures_open_no_store(layout: Layout, params: Params) ->
 
 def test_one_command_records_a_finished_pipeline(layout: Layout) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tasks.lineage.tracking.store.recording"], cwd=layout.root, capture_output=True, text=True
+        [sys.executable, "-m", "tasks.lineage.tracking.recording"],
+        cwd=layout.root,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert "model version loopline-pocketworld-pocket/1" in done.stdout
@@ -215,7 +218,7 @@ def test_a_temporary_experiment_records_in_the_project_around_it(tmp_path: Path)
 def test_a_database_whose_making_was_killed_is_made_by_the_next_run(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys; from pathlib import Path; import alembic.op as op\n"
-        "from tasks.core.config.lineage import LineageConfig; from tasks.lineage.tracking.store.store import open_store\n"
+        "from tasks.core.config.lineage import LineageConfig; from tasks.lineage.tracking.store import open_store\n"
         "op.batch_alter_table = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\n"
         "open_store(LineageConfig(), Path(sys.argv[1]))"
     )

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tasks.lineage.tracking.recording import Pipeline, record_pipeline
 
 from flows.registry import compare_versions, main, open_registry
-from tasks.lineage.tracking.store.recording import Pipeline, record_pipeline
 from tasks.core.config.params import Params
 from tasks.core.records.comparison import Comparison
 from tasks.core.records.documents import Candidate, Selection, read_document, write_document

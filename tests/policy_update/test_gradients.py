@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tasks.policy_update.model.attention import use_packed_attention
 from tasks.core.config.update import UpdateConfig
+from tasks.policy_update.learner import make_learner
+from tasks.policy_update.model.attention import use_packed_attention
 from tasks.policy_update.objective.fixed_logprobs import freeze
 from tasks.policy_update.objective.gradients import accumulate_gradients
-from tasks.policy_update.learner import make_learner
 from tasks.policy_update.objective.logprobs import head_figures
 from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout

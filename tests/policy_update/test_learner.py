@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from tasks.core.policies.loading import load_weights, trained_tensors
-from tasks.policy_update.model.checkpoint import restore_optimizer, save_learner
 from tasks.core.config.update import UpdateConfig
-from tasks.policy_update.learner import Learner, UpdateDiverged, learning_rate, make_learner, update
-from tasks.policy_update.rollouts import Rollout
+from tasks.core.policies.loading import load_weights, trained_tensors
 from tasks.core.records.files import ArtifactError, digest
+from tasks.policy_update.learner import Learner, UpdateDiverged, learning_rate, make_learner, update
+from tasks.policy_update.model.checkpoint import restore_optimizer, save_learner
+from tasks.policy_update.rollouts import Rollout
 
 MakePolicy = Callable[..., nn.Module]
 MakeRollouts = Callable[..., list[Rollout]]

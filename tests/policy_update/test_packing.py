@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.policy_update.packing import first_fit_decreasing, pack_rollouts, spread, waste
-from tasks.policy_update.distributed.process_group import Ranks
-from tasks.policy_update.rollouts import Rollout, read_rollouts
 from tasks.core.records.schemas import TRAINING_BATCH
+from tasks.policy_update.distributed.process_group import Ranks
+from tasks.policy_update.packing import first_fit_decreasing, pack_rollouts, spread, waste
+from tasks.policy_update.rollouts import Rollout, read_rollouts
 
 CPU = torch.device("cpu")
 

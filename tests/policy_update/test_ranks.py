@@ -18,15 +18,15 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from tasks.core.config.params import Params
-from tasks.policy_update.model.checkpoint import save_learner
 from tasks.core.config.update import DistributedConfig, UpdateConfig
-from tasks.policy_update.distributed.launching import _reason
-from tasks.policy_update.learner import make_learner
-from tasks.policy_update.distributed.process_group import ALONE
-from tasks.policy_update.rollouts import Rollout
-from tasks.policy_update.training import UpdateJob
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
+from tasks.policy_update.distributed.launching import _reason
+from tasks.policy_update.distributed.process_group import ALONE
+from tasks.policy_update.learner import make_learner
+from tasks.policy_update.model.checkpoint import save_learner
+from tasks.policy_update.rollouts import Rollout
+from tasks.policy_update.training import UpdateJob
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -269,7 +269,15 @@ def test_ranks_that_accelerate_launched_write_the_same_bytes(project: Layout, to
     file = tmp_path / "job.json"
     file.write_text(make_job(project, job_params()).model_dump_json())
     settings = ("--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no")
-    place = ("--dynamo_backend", "no", "--main_process_port", "0", "-m", "tasks.policy_update.distributed.rank", str(file))
+    place = (
+        "--dynamo_backend",
+        "no",
+        "--main_process_port",
+        "0",
+        "-m",
+        "tasks.policy_update.distributed.rank",
+        str(file),
+    )
     launcher = [sys.executable, "-m", "accelerate.commands.launch", *settings, *place]
     done = subprocess.run(launcher, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -11,20 +11,20 @@ import pytest
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from tasks.core.config.policy import LoraSettings, PolicyConfig
-from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
+from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.config.update import UpdateConfig
-from tasks.policy_update.learner import UpdateDiverged, make_learner, update
-from tasks.policy_update.rollouts import Rollout
-from tasks.policy_update.stage import update_policy
+from tasks.core.interfaces.stage import StageContext, Warm
+from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
 from tasks.core.records.documents import AdvantageSummary, Metrics, read_document, write_document
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import TRAINING_BATCH
 from tasks.core.records.tables import write_rows
-from tasks.core.config.collection import CollectionConfig
-from tasks.core.interfaces.stage import StageContext, Warm
+from tasks.policy_update.learner import UpdateDiverged, make_learner, update
+from tasks.policy_update.rollouts import Rollout
+from tasks.policy_update.stage import update_policy
 
 MakeRollouts = Callable[..., list[Rollout]]
 

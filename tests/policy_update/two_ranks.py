@@ -16,17 +16,17 @@ from conftest import _rollouts as make_rollouts
 from conftest import policy_config
 from torch import nn
 
-from tasks.core.policies.loading import load_weights, save_policy, trained_tensors
-from tasks.policy_update.model.checkpoint import restore_optimizer, save_learner
 from tasks.core.config.update import UpdateConfig
+from tasks.core.policies.loading import load_weights, save_policy, trained_tensors
+from tasks.policy_update.distributed.process_group import ALONE, Ranks, joined_ranks
+from tasks.policy_update.distributed.rank import run_rank
+from tasks.policy_update.distributed.sharding import whole
+from tasks.policy_update.learner import Learner, UpdateDiverged, make_learner, update
+from tasks.policy_update.model.checkpoint import restore_optimizer, save_learner
 from tasks.policy_update.objective.fixed_logprobs import BehaviourView, freeze
 from tasks.policy_update.objective.gradients import accumulate_gradients
-from tasks.policy_update.learner import Learner, UpdateDiverged, make_learner, update
 from tasks.policy_update.packing import pack_rollouts
-from tasks.policy_update.distributed.rank import run_rank
-from tasks.policy_update.distributed.process_group import ALONE, Ranks, joined_ranks
 from tasks.policy_update.rollouts import Rollout
-from tasks.policy_update.distributed.sharding import whole
 from tasks.policy_update.training import UpdateJob, as_checkpoint, load_prepared
 
 CASES: dict[str, dict[str, Any]] = {

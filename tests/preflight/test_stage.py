@@ -12,15 +12,15 @@ import pytest
 import torch
 
 from flows.configure import params_of
+from tasks.core.config.params import Params
+from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.loading import save_policy, trainable_policy
-from tasks.core.config.params import Params
-from tasks.preflight.longest_batch import longest_batch
-from tasks.preflight.stage import preflight
 from tasks.core.records.documents import Preflight, read_document
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
-from tasks.core.interfaces.stage import StageContext
+from tasks.preflight.longest_batch import longest_batch
+from tasks.preflight.stage import preflight
 
 SIZES = TinyQwen2(width=32, heads=1, feed_forward=32, context_length=256)
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,9 @@ preflight(StageContext(Layout(Path({str(layout.root)!r})), params_of("smoke", se
 def test_ranks_of_two_machines_try_it_together(layout: Layout) -> None:
     with socket.create_server(("localhost", 0)) as free:
         place = f"localhost:{free.getsockname()[1]}"
-    joiner = subprocess.Popen([sys.executable, "-m", "tasks.policy_update.distributed.join", str(layout.root)], cwd=ROOT)
+    joiner = subprocess.Popen(
+        [sys.executable, "-m", "tasks.policy_update.distributed.join", str(layout.root)], cwd=ROOT
+    )
     try:
         preflight(StageContext(layout, params("update.distributed.nodes=2", f"update.distributed.rendezvous={place}")))
     finally:

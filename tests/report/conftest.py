@@ -8,12 +8,12 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.config.world import WorldConfig
+from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import BehaviourChange, DifficultyScores, EngineMismatch, write_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import write_rows
-from tasks.core.interfaces.stage import StageContext
-from tasks.core.config.world import WorldConfig
 from tasks.core.worlds.registry import prepare_world_folder
 from tests.finished_run import (
     SPLITS,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import Metrics, write_document
 from tasks.core.records.files import ArtifactError, digest
-from tasks.report.tables import gain
 from tasks.report.stage import report
-from tasks.core.interfaces.stage import StageContext
+from tasks.report.tables import gain
 
 
 def data(context: StageContext, name: str, variable: str = "loopline_rollouts") -> dict[str, Any]:

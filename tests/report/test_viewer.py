@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tasks.report.stage import report
 from tasks.core.interfaces.stage import StageContext
+from tasks.report.stage import report
 from tests.report.browser import EXECUTABLE, Browser
 
 pytestmark = pytest.mark.skipif(not EXECUTABLE, reason="no chromium is installed")

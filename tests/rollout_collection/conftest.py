@@ -7,11 +7,11 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.engines.in_process.engine import TransformersEngine
-from tasks.rollout_collection.agent_loop import PlaySettings
 from tasks.core.config.collection import AgentLimits
+from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.world import Evaluation, ExecutionTimeout, Message, Observation, Split, Task, WorldFault
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.rollout_collection.agent_loop import PlaySettings
 
 TEMPLATE = (
     "{%- for message in messages %}{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}"

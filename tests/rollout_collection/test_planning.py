@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.rollout_collection.planning import draw_tasks, plan_rollouts
-from tasks.core.seeding import derive_seed
 from tasks.core.interfaces.world import Task
+from tasks.core.seeding import derive_seed
+from tasks.rollout_collection.planning import draw_tasks, plan_rollouts
 
 TASKS = [Task(f"t{index}", f"s{index // 3}", 1 + (index >= 9), "train", "") for index in range(12)]
 WEIGHTS = [0.5 / 9] * 9 + [0.5 / 3] * 3

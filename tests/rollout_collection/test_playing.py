@@ -10,16 +10,16 @@ import pytest
 import torch
 from transformers import Qwen2ForCausalLM
 
-from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.config.collection import AgentLimits, EarlyStop
 from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.interfaces.world import World
+from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.schemas import PLAYED_ROLLOUTS
 from tasks.core.records.tables import validate
 from tasks.rollout_collection.agent_loop import PlaySettings
-from tasks.core.config.collection import AgentLimits, EarlyStop
+from tasks.rollout_collection.collection_stats import Tally
 from tasks.rollout_collection.planning import PlannedRollout, plan_rollouts
 from tasks.rollout_collection.playing import BASE_DIGEST, play_rollouts
-from tasks.rollout_collection.collection_stats import Tally
-from tasks.core.interfaces.world import World
 
 Row = dict[str, Any]
 Game = Callable[..., Any]

@@ -4,12 +4,12 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.rollout_collection.agent_loop import PlaySettings
 from tasks.core.config.collection import AgentLimits
+from tasks.core.interfaces.world import Task
+from tasks.rollout_collection.agent_loop import PlaySettings
+from tasks.rollout_collection.collection_stats import Tally, total
 from tasks.rollout_collection.planning import plan_rollouts
 from tasks.rollout_collection.shards import Shard, divided
-from tasks.rollout_collection.collection_stats import Tally, total
-from tasks.core.interfaces.world import Task
 
 
 def whole(tasks: int, rollouts: int, live: int) -> Shard:

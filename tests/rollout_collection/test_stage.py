@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-from tasks.core.config.policy import PolicyConfig
-from tasks.core.policies.loading import load_base_model, policy_digest, save_policy, trainable_policy
-from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.config.collection import EarlyStop
 from tasks.core.config.params import Params, evaluated_keys, parse_params, previous_map
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.interfaces.stage import StageContext, Warm
+from tasks.core.policies.loading import load_base_model, policy_digest, save_policy, trainable_policy
 from tasks.core.records.documents import Timings, read_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, TASKS
 from tasks.core.records.tables import read_table, write_rows
-from tasks.core.config.collection import EarlyStop
+from tasks.core.worlds.registry import prepare_world_folder
 from tasks.rollout_collection.rollout_resources import open_playground
 from tasks.rollout_collection.stage import collect_rollouts
-from tasks.core.interfaces.stage import StageContext, Warm
 from tasks.task_filtering.stage import filter_tasks
-from tasks.core.worlds.registry import prepare_world_folder
 
 
 @pytest.fixture

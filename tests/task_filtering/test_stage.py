@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.config.task_filter import TaskFilterConfig
+from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import TASKS
 from tasks.core.records.tables import read_table
-from tasks.core.interfaces.stage import StageContext
-from tasks.core.config.task_filter import TaskFilterConfig
+from tasks.core.worlds.registry import prepare_world_folder
 from tasks.task_filtering.filtering import FilterError
 from tasks.task_filtering.stage import filter_tasks
-from tasks.core.worlds.registry import prepare_world_folder
 
 
 @pytest.fixture(scope="module")

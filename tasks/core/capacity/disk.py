@@ -1,9 +1,9 @@
 """Bytes on disk that a run leaves. The figures per token were measured on the embedded run of 90 iterations."""
 
-from tasks.core.config.policy import PolicyConfig
+from tasks.core.capacity.flops import ModelShape, adapter_parameters, parameters
 from tasks.core.capacity.memory import DTYPE_BYTES
 from tasks.core.capacity.workload import Workload
-from tasks.core.capacity.flops import ModelShape, adapter_parameters, parameters
+from tasks.core.config.policy import PolicyConfig
 
 ROLLOUT_BYTES = 3.0
 """Per token of a rollouts table: compressed ids, masks and float32 log-probs of the sampled ones."""

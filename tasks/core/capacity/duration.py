@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from tasks.core.config.policy import LoraSettings
+from tasks.core.capacity.flops import ModelShape, forward_flops, update_flops
 from tasks.core.capacity.hardware import Hardware
 from tasks.core.capacity.memory import EngineMemory
 from tasks.core.capacity.workload import SPREAD, Workload
 from tasks.core.config.params import Params
-from tasks.core.capacity.flops import ModelShape, forward_flops, update_flops
+from tasks.core.config.policy import LoraSettings
 
 WORLD_WORKERS = 2
 """Cores that worlds have beside one device (16 of a GPU node's many; both of a laptop's)."""

@@ -8,9 +8,9 @@ Loading needs no more than training: ranks that share a model read their parts (
 
 from dataclasses import dataclass
 
+from tasks.core.capacity.flops import ModelShape, adapter_parameters, parameters
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
-from tasks.core.capacity.flops import ModelShape, adapter_parameters, parameters
 
 ADAPTER_BYTES = 4
 """LoRA's matrices, their gradients and AdamW's two moments are float32."""

@@ -6,12 +6,12 @@ from typing import Any
 
 from tasks.core.capacity.disk import disk_bytes
 from tasks.core.capacity.duration import Engines, Playing, playing, updating
+from tasks.core.capacity.flops import ModelShape, generation_flops, parameters
 from tasks.core.capacity.hardware import GB, Hardware
 from tasks.core.capacity.memory import EngineMemory, LearnerMemory, engine_memory, learner_memory
-from tasks.core.capacity.workload import Episodes, Workload, longest_pack, longest_rollout, workload
 from tasks.core.capacity.sharing import choose_sharing
+from tasks.core.capacity.workload import Episodes, Workload, longest_pack, longest_rollout, workload
 from tasks.core.config.params import Params
-from tasks.core.capacity.flops import ModelShape, generation_flops, parameters
 
 WEIGHTS_SHARE = 0.6
 """An engine's weights should leave the rest of a device's memory to the caches."""

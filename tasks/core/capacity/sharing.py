@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.core.config.policy import PolicyConfig
+from tasks.core.capacity.flops import ModelShape
 from tasks.core.capacity.memory import engine_memory, learner_memory
 from tasks.core.config.engine import VllmConfig
+from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
-from tasks.core.capacity.flops import ModelShape
 
 GIB = 2**30
 _SERVER_OVERHEAD = 1.2

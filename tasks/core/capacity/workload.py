@@ -74,7 +74,9 @@ def workload(params: Params, episodes: Episodes | None = None) -> Workload:
     """`episodes` None: the world's own of `EPISODES`. Raises ValueError for a world that has none."""
     mean = episodes or EPISODES.get(params.world.name)
     if mean is None:
-        raise ValueError(f"world.name: no mean episode of {params.world.name} is known (tasks/core/capacity/workload.py)")
+        raise ValueError(
+            f"world.name: no mean episode of {params.world.name} is known (tasks/core/capacity/workload.py)"
+        )
     collected = params.collection.tasks_per_iteration * params.collection.rollouts_per_task
     policies = 2 if params.iterations else 1
     splits = sum(_tasks(params, split, params.scoring.scenarios) for split in ("test_normal", "test_challenge"))

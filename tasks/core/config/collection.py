@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from tasks.core.config.section import Section
 from tasks.core.config.chat_api import ChatApiConfig
+from tasks.core.config.section import Section
 
 
 class AgentLimits(Section):

@@ -7,16 +7,16 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from tasks.core.config.advantages import AdvantageConfig
-from tasks.core.config.policy import PolicyConfig
-from tasks.core.config.evaluation import EvaluationConfig
-from tasks.core.config.section import Section
+from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.engine import EngineConfig
+from tasks.core.config.evaluation import EvaluationConfig
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.machines import MachinesConfig
-from tasks.core.config.update import UpdateConfig
-from tasks.core.config.collection import CollectionConfig
+from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.scoring import ScoringConfig
+from tasks.core.config.section import Section
 from tasks.core.config.task_filter import TaskFilterConfig
+from tasks.core.config.update import UpdateConfig
 from tasks.core.config.world import WorldConfig
 
 

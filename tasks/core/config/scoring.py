@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
-from tasks.core.config.section import Section
 from tasks.core.config.collection import AgentLimits
+from tasks.core.config.section import Section
 
 
 class ScoringConfig(Section):

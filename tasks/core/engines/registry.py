@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
-from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.config.policy import PolicyConfig
-from tasks.core.config.engine import EngineConfig
-from tasks.core.interfaces.engine import Engine
-from tasks.core.engines.scripted import flawed_engine, oracle_engine
 from tasks.core.config.collection import CollectionConfig
+from tasks.core.config.engine import EngineConfig
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.engines.scripted import flawed_engine, oracle_engine
+from tasks.core.interfaces.engine import Engine
 from tasks.core.interfaces.world import World
+from tasks.core.policies.chat_format import ChatFormat
 
 
 def open_engine(
@@ -50,8 +50,8 @@ def settle(collection: CollectionConfig, task_ids: Iterable[str]) -> None:
 
 
 def _transformers(policy: PolicyConfig, base_policy: Path) -> Engine:
-    from tasks.core.policies.loading import load_base_model
     from tasks.core.engines.in_process.engine import TransformersEngine
+    from tasks.core.policies.loading import load_base_model
 
     return TransformersEngine(load_base_model(base_policy, policy))
 

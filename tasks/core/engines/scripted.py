@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest
 from tasks.core.interfaces.world import Demonstrating, World
+from tasks.core.policies.chat_format import ChatFormat
 
 Script = Callable[[str, int], Sequence[str]]
 """From a task's id and a seed to the assistant turns of one rollout."""

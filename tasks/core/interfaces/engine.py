@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeGuard, runtime_checkable
 
-from tasks.core.records.documents import ApiUsage
 from tasks.core.interfaces.world import Message
+from tasks.core.records.documents import ApiUsage
 
 StopReason = Literal["stop", "length", "context"]
 """A stop id, the longest turn, or a context that only the server knew to be full: then the turn has no ids."""

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import torch
 from tqdm import tqdm
 
+from tasks.core.config.section import Section
+from tasks.core.interfaces.world import Message
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.digests import write_digests
 from tasks.core.policies.supervised import Example, Phase, SupervisedSettings, encode_example, train
 from tasks.core.policies.tokenizer import build_tokenizer
-from tasks.core.config.section import Section
 from tasks.core.records.files import replacing
-from tasks.core.interfaces.world import Message
 from tasks.core.worlds.pocketworld.demonstrations import demonstrations
 from tasks.core.worlds.pocketworld.episode import SYSTEM_PROMPT
 from tasks.core.worlds.pocketworld.vocabulary import vocabulary

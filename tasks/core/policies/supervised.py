@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.config.section import Section
 from tasks.core.interfaces.world import Message
+from tasks.core.policies.chat_format import ChatFormat
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

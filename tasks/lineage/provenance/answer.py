@@ -6,14 +6,14 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from tasks.lineage.provenance.chain import UNKNOWN, broken_joints, chain, data_deps
-from tasks.lineage.provenance.dvc_lock import FOLDERS_OF_MANY, DvcLock, LockedStage
-from tasks.lineage.provenance.integrity import broken_artifact
-from tasks.lineage.provenance.subject import Subject
 from tasks.core.records.files import ArtifactError, digest, read_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS
 from tasks.core.records.tables import read_table
+from tasks.lineage.provenance.chain import UNKNOWN, broken_joints, chain, data_deps
+from tasks.lineage.provenance.dvc_lock import FOLDERS_OF_MANY, DvcLock, LockedStage
+from tasks.lineage.provenance.integrity import broken_artifact
+from tasks.lineage.provenance.subject import Subject
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations, product
 from typing import Any
 
-from tasks.lineage.registry.model_registry.evidence import SELECTED, SPLITS, Evidence
-from tasks.lineage.registry.model_registry.model_registry import Version
 from tasks.core.records.comparison import (
     ALL_LEVELS,
     ComparedVersion,
@@ -17,6 +15,8 @@ from tasks.core.records.comparison import (
 )
 from tasks.evaluation.comparison import METRICS, paired_test
 from tasks.evaluation.tgc_sgc import Outcome, by_difficulty, sgc, tgc
+from tasks.lineage.registry.evidence import SELECTED, SPLITS, Evidence
+from tasks.lineage.registry.model_registry import Version
 
 Scored = Sequence[tuple[Version, Evidence]]
 Levels = dict[str, list[Outcome]]

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from tasks.lineage.tracking.store.facts import flat_params
 from tasks.core.config.params import Params
 from tasks.core.records.documents import Behaviour, Scores, read_document, write_document
 from tasks.core.records.files import read_json, write_json
@@ -18,6 +17,7 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import OUTCOMES, SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table, write_table
 from tasks.evaluation.tgc_sgc import Outcome
+from tasks.lineage.tracking.facts import flat_params
 
 FOLDER = "evaluation"
 TEST_SPLITS = ("test_normal", "test_challenge")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tasks.lineage.registry.model_registry.evidence import FOLDER, Evidence, read_evidence
-from tasks.lineage.tracking.store.store import Store
 from tasks.core.records.files import ArtifactError
+from tasks.lineage.registry.evidence import FOLDER, Evidence, read_evidence
+from tasks.lineage.tracking.store import Store
 
 
 class UnknownVersion(ValueError):  # noqa: N818

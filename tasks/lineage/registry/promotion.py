@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from tasks.core.config.lineage import PromotionRule
-from tasks.lineage.registry.model_registry.evidence import BASE, SELECTED, Evidence
 from tasks.evaluation.comparison import METRICS, PairedTest, paired_test
+from tasks.lineage.registry.evidence import BASE, SELECTED, Evidence
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,19 @@
 from pathlib import Path
 from typing import get_args
 
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.interfaces.world import Split
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer
-from tasks.lineage.provenance.dvc_lock import read_lock
-from tasks.lineage.registry.model_registry.evidence import FOLDER, SPLITS, TEST_SPLITS, Evidence, outcomes_by_policy
-from tasks.lineage.registry.model_registry.model_registry import Registry, Version
 from tasks.core.records.files import ArtifactError, read_json
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import write_rows
 from tasks.evaluation.behaviour import behaviour
 from tasks.evaluation.evaluating import Row, acted_rollouts
 from tasks.evaluation.rescoring import rescore
-from tasks.core.interfaces.stage import StageContext
-from tasks.core.interfaces.world import Split
+from tasks.lineage.provenance.dvc_lock import read_lock
+from tasks.lineage.registry.evidence import FOLDER, SPLITS, TEST_SPLITS, Evidence, outcomes_by_policy
+from tasks.lineage.registry.model_registry import Registry, Version
 
 BASE_TAG = "dataset.data/policy"
 

@@ -17,16 +17,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tasks.lineage.registry.model_registry.model_registry import served_policy
-from tasks.lineage.registry.model_registry.evidence import FOLDER, TEST_SPLITS, write_evidence
-from tasks.lineage.tracking.store.facts import registered_model
-from tasks.lineage.registry.model_registry.model_card import BaseModel, model_card
 from tasks.core.config.params import Params, iteration_key
 from tasks.core.records.documents import Scores, read_document
 from tasks.core.records.files import read_json, write_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table
+from tasks.lineage.registry.evidence import FOLDER, TEST_SPLITS, write_evidence
+from tasks.lineage.registry.model_card import BaseModel, model_card
+from tasks.lineage.registry import served_policy
+from tasks.lineage.tracking.facts import registered_model
 
 WEIGHT_FILES = ("adapter_config.json", "adapter_model.safetensors", "model.safetensors", "config.json")
 """What makes a checkpoint folder a policy; its optimizer and RNG state stay with DVC."""

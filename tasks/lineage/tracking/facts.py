@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks.lineage.provenance.dvc_lock import SIDE_TASKS
 from tasks.core.config.params import Params
 from tasks.core.records.documents import AdvantageSummary, Document, Evaluation, Metrics, Scores, read_document
 from tasks.core.records.files import read_json
 from tasks.core.records.layout import Layout
+from tasks.lineage.provenance.dvc_lock import SIDE_TASKS
 
 DERIVED_PARAMS = ("previous", "evaluated")
 """Maps that follow from other parameters."""

@@ -1,6 +1,6 @@
 """Writing a pipeline run to MLflow: while it goes on, and once as a whole. Recording the same run again adds nothing.
 
-`python -m tasks.lineage.tracking.store.recording` records the finished pipeline in the current folder (say, after a server was down).
+`python -m tasks.lineage.tracking.recording` records the finished pipeline in the current folder (say, after a server was down).
 """
 
 import os
@@ -10,9 +10,15 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tasks.core.config.params import Params, iteration_key, load_params
+from tasks.core.records.documents import Selection, read_document
+from tasks.core.records.layout import Layout
 from tasks.lineage.provenance.dvc_lock import DvcLock, read_lock
-from tasks.lineage.registry.model_registry.evidence import TEST_SPLITS
-from tasks.lineage.tracking.store.facts import (
+from tasks.lineage.provenance.source_code import GitState, git_state
+from tasks.lineage.registry.evidence import TEST_SPLITS
+from tasks.lineage.registry.model_version import log_policy, register
+from tasks.lineage.registry.version_files import write_version
+from tasks.lineage.tracking.facts import (
     flat_params,
     iteration_numbers,
     params_digest,
@@ -21,13 +27,7 @@ from tasks.lineage.tracking.store.facts import (
     start_digest,
     step_of,
 )
-from tasks.lineage.registry.model_registry.model_version import log_policy, register
-from tasks.lineage.provenance.source_code import GitState, git_state
-from tasks.lineage.tracking.store.store import Store, explained, open_store, tracking_uri
-from tasks.lineage.registry.model_registry.version_files import write_version
-from tasks.core.config.params import Params, iteration_key, load_params
-from tasks.core.records.documents import Selection, read_document
-from tasks.core.records.layout import Layout
+from tasks.lineage.tracking.store import Store, explained, open_store, tracking_uri
 
 if TYPE_CHECKING:
     from mlflow.entities import LoggedModel
@@ -198,7 +198,7 @@ def _log_scores(store: Store, pipeline: Pipeline, run_id: str, model: "LoggedMod
 
 
 def _log_datasets(store: Store, pipeline: Pipeline, run_id: str) -> None:
-    from tasks.lineage.tracking.store.dvc_source import dvc_inputs
+    from tasks.lineage.tracking.dvc_source import dvc_inputs
 
     sources = {**pipeline.lock.sources, **pipeline.lock.artifacts}
     read = [path.relative_to(pipeline.layout.root).as_posix() for path in _inputs(pipeline.layout)]

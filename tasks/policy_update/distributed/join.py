@@ -11,9 +11,9 @@ import sys
 import time
 from pathlib import Path
 
+from tasks.core.records.layout import Layout
 from tasks.policy_update.distributed.launching import RankFailed, job_files, start_ranks
 from tasks.policy_update.training import UpdateJob
-from tasks.core.records.layout import Layout
 
 _log = logging.getLogger("join")
 

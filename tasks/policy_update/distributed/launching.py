@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasks.policy_update.distributed.rank import EXPECTED, METRICS, POLICY
-from tasks.policy_update.training import UpdateJob
 from tasks.core.records.documents import Metrics, read_document
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
+from tasks.policy_update.distributed.rank import EXPECTED, METRICS, POLICY
+from tasks.policy_update.training import UpdateJob
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure

@@ -13,14 +13,14 @@ from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
+from tasks.core.interfaces.stage import Warm
 from tasks.core.policies.loading import device
 from tasks.core.processes.parent_death import parent_death_signal
-from tasks.policy_update.model.checkpoint import save_learner
-from tasks.policy_update.metrics import trained_metrics
-from tasks.policy_update.distributed.process_group import Ranks, joined_ranks
-from tasks.policy_update.training import UpdateJob, read_batch, train
 from tasks.core.records.documents import AdvantageSummary, read_document, write_document
-from tasks.core.interfaces.stage import Warm
+from tasks.policy_update.distributed.process_group import Ranks, joined_ranks
+from tasks.policy_update.metrics import trained_metrics
+from tasks.policy_update.model.checkpoint import save_learner
+from tasks.policy_update.training import UpdateJob, read_batch, train
 
 POLICY, METRICS = "policy", "metrics.json"
 EXPECTED = 3

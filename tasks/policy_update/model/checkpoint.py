@@ -12,10 +12,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tasks.core.policies.loading import opened, read_tensor, save_policy, trained_tensors
-from tasks.policy_update.learner import Learner
+from tasks.core.records.files import read_json, replacing, write_json
 from tasks.policy_update.distributed.process_group import Ranks
 from tasks.policy_update.distributed.sharding import whole
-from tasks.core.records.files import read_json, replacing, write_json
+from tasks.policy_update.learner import Learner
 
 OPTIMIZER = "optimizer.safetensors"
 PROGRESS = "learner.json"

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from tasks.core.config.update import UpdateConfig
-from tasks.policy_update.objective.logprobs import TokenFigures, token_figures
-from tasks.policy_update.packing import Pack
 from tasks.policy_update.distributed.process_group import ALONE, Ranks
-from tasks.policy_update.rollouts import Rollout
 from tasks.policy_update.distributed.sharding import is_sharded
 from tasks.policy_update.distributed.side_by_side import side_by_side
+from tasks.policy_update.objective.logprobs import TokenFigures, token_figures
+from tasks.policy_update.packing import Pack
+from tasks.policy_update.rollouts import Rollout
 
 BaseView = Callable[[], AbstractContextManager[nn.Module]]
 """Opens a view of the policy as its base model is (LoRA: the adapter switched off)."""

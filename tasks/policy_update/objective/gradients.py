@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from tasks.core.config.update import UpdateConfig
+from tasks.policy_update.distributed.process_group import ALONE, Ranks
+from tasks.policy_update.distributed.sharding import backward_in_step, is_sharded, whole
+from tasks.policy_update.distributed.side_by_side import side_by_side
 from tasks.policy_update.objective.fixed_logprobs import Frozen
 from tasks.policy_update.objective.logprobs import token_figures
 from tasks.policy_update.objective.losses import clipped_objective, k3, mean_by_rollout, sum_by_rollout
 from tasks.policy_update.packing import Pack, pack_rollouts
-from tasks.policy_update.distributed.process_group import ALONE, Ranks
 from tasks.policy_update.rollouts import Rollout
-from tasks.policy_update.distributed.sharding import backward_in_step, is_sharded, whole
-from tasks.policy_update.distributed.side_by_side import side_by_side
 
 
 @dataclass

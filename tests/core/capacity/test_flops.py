@@ -5,8 +5,6 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from tasks.core.config.policy import LoraSettings, PolicyConfig
-from tasks.core.policies.loading import trainable_policy
 from tasks.core.capacity.flops import (
     ModelShape,
     adapter_parameters,
@@ -16,6 +14,8 @@ from tasks.core.capacity.flops import (
     training_flops,
     update_flops,
 )
+from tasks.core.config.policy import LoraSettings, PolicyConfig
+from tasks.core.policies.loading import trainable_policy
 
 LORA = LoraSettings(rank=4, alpha=8)
 TOKENS, LAYERS = 40, 24

@@ -6,12 +6,12 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from tasks.core.config.policy import LoraSettings, PolicyConfig
-from tasks.core.policies.loading import trainable_policy
+from tasks.core.capacity.flops import ModelShape, parameters
 from tasks.core.capacity.known_models import KNOWN_MODELS
 from tasks.core.capacity.memory import engine_memory, learner_memory
+from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.config.update import UpdateConfig
-from tasks.core.capacity.flops import ModelShape, parameters
+from tasks.core.policies.loading import trainable_policy
 from tasks.policy_update.learner import make_learner, update
 from tasks.policy_update.rollouts import Rollout
 

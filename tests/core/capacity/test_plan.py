@@ -10,12 +10,12 @@ import pytest
 from flows.configure import params_of
 from tasks.core.capacity.api_cost import api_cost
 from tasks.core.capacity.duration import updating
+from tasks.core.capacity.flops import ModelShape
 from tasks.core.capacity.hardware import HARDWARE
 from tasks.core.capacity.known_models import KNOWN_MODELS, model_config
 from tasks.core.capacity.plan import Plan, make_plan
 from tasks.core.capacity.workload import EPISODES, Episodes
 from tasks.core.config.chat_api import Traffic
-from tasks.core.capacity.flops import ModelShape
 from tasks.core.records.files import ArtifactError
 
 ROOT = Path(__file__).parents[4]

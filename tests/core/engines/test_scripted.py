@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.config.collection import AgentLimits, CollectionConfig
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.policies.loading import load_tokenizer
-from tasks.core.interfaces.engine import ContextOverflow, GenerationRequest, SamplingSettings
 from tasks.core.engines.registry import open_engine
 from tasks.core.engines.scripted import CONTEXT_LENGTH, GIVE_UP, WRONG_ANSWER, ScriptedEngine, with_flaw
+from tasks.core.interfaces.engine import ContextOverflow, GenerationRequest, SamplingSettings
+from tasks.core.interfaces.world import Demonstrating, World
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.loading import load_tokenizer
 from tasks.rollout_collection.agent_loop import PlaySettings
-from tasks.core.config.collection import AgentLimits, CollectionConfig
 from tasks.rollout_collection.planning import plan_rollouts
 from tasks.rollout_collection.playing import play_rollouts
-from tasks.core.interfaces.world import Demonstrating, World
 
 SHIPPED = Path(__file__).parents[4] / "data" / "base_policies" / "pocket"
 SETTINGS = PlaySettings(1.0, AgentLimits(max_tokens_per_turn=4096), live_episodes=16, world_retries=0)

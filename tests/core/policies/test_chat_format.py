@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from tasks.core.policies.chat_format import ChatFormat, ChatTemplateError
 from tasks.core.interfaces.world import Message
+from tasks.core.policies.chat_format import ChatFormat, ChatTemplateError
 
 QWEN = """{%- if messages[0]['role'] == 'system' %}
     {{- '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}

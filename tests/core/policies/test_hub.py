@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tasks.core.policies.architecture import TinyQwen2, new_model
-from tasks.preparation.policy import prepare_policy
-from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.config.params import evaluated_keys, parse_params, previous_map
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.policies.architecture import TinyQwen2, new_model
+from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.records.files import ArtifactError, digest
 from tasks.core.records.layout import Layout
-from tasks.core.interfaces.stage import StageContext
+from tasks.preparation.policy import prepare_policy
 
 REPOSITORY, COMMIT = "maker/tiny-instruct", "0123456789" * 4
 SIZES = TinyQwen2(width=32, heads=1, feed_forward=32, context_length=64)

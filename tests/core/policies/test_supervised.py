@@ -6,6 +6,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import Qwen2ForCausalLM
 
+from tasks.core.interfaces.world import Message
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.supervised import (
@@ -19,7 +20,6 @@ from tasks.core.policies.supervised import (
     train,
 )
 from tasks.core.policies.tokenizer import build_tokenizer
-from tasks.core.interfaces.world import Message
 
 SIZES = TinyQwen2(width=32, heads=1, feed_forward=32, context_length=64)
 

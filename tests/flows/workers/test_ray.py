@@ -23,14 +23,14 @@ from ray.cluster_utils import Cluster
 
 from flows import ray_cluster, versions
 from flows.dag.execution import DeclaredParams, StageFailed, UndeclaredParams
+from flows.dag.stages import find_stage
 from flows.orchestration.prefect_server import prefect_api
 from flows.workers.ray_cluster import ClusterUnavailable, WorkerDied
 from flows.workers.ray_workers import RayWorkers
-from flows.dag.stages import find_stage
 from tasks.core.config.machines import RayConfig
 from tasks.core.config.params import Params, ParamsError, evaluated_keys, parse_params, previous_map
-from tasks.core.records.layout import Layout
 from tasks.core.interfaces.stage import StageContext, Warm
+from tasks.core.records.layout import Layout
 
 Start = Callable[..., "subprocess.Popen[str]"]
 ROOT = Path(__file__).resolve().parents[4]

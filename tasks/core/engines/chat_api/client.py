@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx
 
-from tasks.core.engines.chat_api.answers import ChatAnswer, ChatApiError, PassingFault, fault, read_answer
 from tasks.core.config.chat_api import ChatApiConfig
+from tasks.core.engines.chat_api.answers import ChatAnswer, ChatApiError, PassingFault, fault, read_answer
 from tasks.core.engines.chat_api.pace import Pace, Ticket, backoff
 from tasks.core.interfaces.engine import SamplingSettings
 from tasks.core.interfaces.world import Message

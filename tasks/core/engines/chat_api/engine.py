@@ -11,13 +11,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.config.chat_api import ChatApiConfig
 from tasks.core.engines.chat_api.answers import PromptTooLong
 from tasks.core.engines.chat_api.client import ChatClient
-from tasks.core.config.chat_api import ChatApiConfig
 from tasks.core.engines.chat_api.paid_answers import PaidAnswer, PaidAnswers, request_key
 from tasks.core.engines.chat_api.spending import Spending
 from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest
+from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.documents import ApiUsage
 
 CONTEXT_LENGTH = 2**20

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.core.interfaces.engine import Generation, GenerationRequest
 from tasks.core.engines.in_process.sampling import uniforms
+from tasks.core.interfaces.engine import Generation, GenerationRequest
 
 Rows = NDArray[np.int64]
 _PER_POSITION = {"ids": np.int64, "logprobs": np.float32, "draws": np.float64}

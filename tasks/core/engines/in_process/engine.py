@@ -21,10 +21,10 @@ from torch import Tensor
 
 from tasks.core.engines.in_process.conversations import IDLE, QUEUED, SAMPLING, Conversations, Rows
 from tasks.core.engines.in_process.decode_attention import Reading, plan_reading, use_decode_attention
-from tasks.core.interfaces.engine import Generation, GenerationRequest, check_request, check_room
 from tasks.core.engines.in_process.policy_weights import PolicyWeights
 from tasks.core.engines.in_process.row_cache import RowCache, Window
 from tasks.core.engines.in_process.sampling import draw
+from tasks.core.interfaces.engine import Generation, GenerationRequest, check_request, check_room
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -47,8 +47,8 @@ class Reference:
         """
         import torch
 
-        from tasks.core.policies.loading import load_base_model
         from tasks.core.engines.in_process.policy_weights import PolicyWeights
+        from tasks.core.policies.loading import load_base_model
 
         model = load_base_model(self._folder, self._config)
         weights = PolicyWeights(model)

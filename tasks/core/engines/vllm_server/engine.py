@@ -13,10 +13,10 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
-from tasks.core.interfaces.engine import Generation, GenerationRequest, check_request, check_room
 from tasks.core.engines.vllm_server.client import Sampled
 from tasks.core.engines.vllm_server.errors import ServerGone
 from tasks.core.engines.vllm_server.stations import Station, Stations
+from tasks.core.interfaces.engine import Generation, GenerationRequest, check_request, check_room
 
 T = TypeVar("T")
 _LEAST_TEMPERATURE = 0.01

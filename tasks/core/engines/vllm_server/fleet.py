@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from tasks.core.policies.loading import policy_digest
 from tasks.core.engines.vllm_server.errors import ServerLost
 from tasks.core.engines.vllm_server.launching import Address, LaunchSpec
 from tasks.core.engines.vllm_server.own_servers import OwnServer, is_healthy
+from tasks.core.policies.loading import policy_digest
 
 KEY_VARIABLE = "VLLM_API_KEY"
 """Names the bearer token of found servers."""

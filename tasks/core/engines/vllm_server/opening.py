@@ -7,17 +7,17 @@ from typing import Any
 
 import psutil
 
-from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.config.policy import PolicyConfig
+from tasks.core.capacity.sharing import Sharing, choose_sharing, needed_bytes
 from tasks.core.config.engine import VllmConfig
+from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.vllm_server.delivery import Reference
 from tasks.core.engines.vllm_server.engine import VllmEngine
 from tasks.core.engines.vllm_server.environment import vllm_recipe
 from tasks.core.engines.vllm_server.fleet import Fleet, FoundFleet, OwnFleet
 from tasks.core.engines.vllm_server.launching import LaunchSpec
-from tasks.core.capacity.sharing import Sharing, choose_sharing, needed_bytes
 from tasks.core.engines.vllm_server.stations import Stations
 from tasks.core.environments import ENVIRONMENTS, python_executable
+from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.files import read_json
 
 _PROBE = "Name every letter of the alphabet, then count from one to twenty."

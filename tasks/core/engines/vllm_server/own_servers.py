@@ -29,7 +29,7 @@ STATE_FOLDER = Path(".loopline") / "vllm"
 _POLL_S = 0.25
 _END_S = 30.0
 _SHOWN_LINES = 12
-_CODE = Path(__file__).parents[3]
+_CODE = Path(__file__).parents[4]
 _HOST = socket.gethostname()
 
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tasks.core.policies.loading import ADAPTER_WEIGHTS, policy_digest, weights_file
 from tasks.core.config.engine import VllmConfig
 from tasks.core.engines.vllm_server.client import Served, ServerClient
 from tasks.core.engines.vllm_server.delivery import Reference, check_delivery
 from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerGone, ServerLost
 from tasks.core.engines.vllm_server.fleet import Fleet
 from tasks.core.engines.vllm_server.launching import Address
+from tasks.core.policies.loading import ADAPTER_WEIGHTS, policy_digest, weights_file
 
 _PREFIX = "policy-"
 """Adapters that we loaded are called this and 16 digits of their digest."""

@@ -3,9 +3,9 @@
 import re
 from typing import Protocol
 
+from tasks.core.interfaces.world import Evaluation, Observation
 from tasks.core.worlds.appworld.pool import ShellRun, Verdict
 from tasks.core.worlds.appworld.prompt import NO_CODE, observed, opening
-from tasks.core.interfaces.world import Evaluation, Observation
 
 GAVE_UP = "the task was not ended with status fail"
 """The one requirement that is not the engine's: see `AppWorldEpisode.evaluate`."""

@@ -14,12 +14,12 @@ from typing import Any
 
 from tqdm import tqdm
 
+from tasks.core.interfaces.world import Split, WorldFault
 from tasks.core.records.files import ArtifactError, read_json
 from tasks.core.worlds.appworld.environment import engine_variables
 from tasks.core.worlds.appworld.episode import code_blocks
 from tasks.core.worlds.appworld.official_server import OfficialServer, make_agent_root
 from tasks.core.worlds.appworld.root import layout
-from tasks.core.interfaces.world import Split, WorldFault
 
 _SECONDS_PER_CALL = 120.0
 

@@ -3,13 +3,13 @@
 from functools import partial
 from pathlib import Path
 
+from tasks.core.config.world import WorldConfig
 from tasks.core.worlds.appworld.demonstration import demonstration
 from tasks.core.worlds.appworld.environment import python_executable
 from tasks.core.worlds.appworld.official_server import OfficialServers
 from tasks.core.worlds.appworld.pool import EpisodePool
 from tasks.core.worlds.appworld.root import read_prepared_root
 from tasks.core.worlds.appworld.world import AppWorldTasks
-from tasks.core.config.world import WorldConfig
 
 
 def open_appworld(config: WorldConfig, folder: Path) -> AppWorldTasks:

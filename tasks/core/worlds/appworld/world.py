@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tasks.core.worlds.appworld.episode import AppWorldEpisode, Session
 from tasks.core.interfaces.world import Split, Task
+from tasks.core.worlds.appworld.episode import AppWorldEpisode, Session
 
 
 class AppWorldTasks:

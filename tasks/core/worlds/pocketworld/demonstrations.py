@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from tasks.core.seeding import derive_seed
 from tasks.core.interfaces.world import Evaluation, Message, Observation
+from tasks.core.seeding import derive_seed
 from tasks.core.worlds.pocketworld.apps import APPS, App, canonical_release, shadow_app
 from tasks.core.worlds.pocketworld.clauses import (
     AskCount,

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import ConfigDict
 
-from tasks.core.seeding import derive_seed
 from tasks.core.interfaces.world import SPLITS, Split, Task
+from tasks.core.seeding import derive_seed
 from tasks.core.worlds.pocketworld.apps import APPS, App, Release, draw_release
 from tasks.core.worlds.pocketworld.state import POOLS, EntityPool, State, populate
 from tasks.core.worlds.pocketworld.templates import (

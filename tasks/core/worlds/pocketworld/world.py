@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from tasks.core.records.files import ArtifactError
 from tasks.core.interfaces.world import Split, Task
+from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.pocketworld.episode import PocketEpisode, Repl
 from tasks.core.worlds.pocketworld.scenarios import TaskSpec, build_problem
 from tasks.core.worlds.pocketworld.solutions import oracle

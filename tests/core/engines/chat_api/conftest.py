@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from tasks.core.config.chat_api import ChatApiConfig
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer
-from tasks.core.config.chat_api import ChatApiConfig
 
 SHIPPED = Path(__file__).parents[5] / "data" / "base_policies" / "pocket"
 KEY = "sk-a-secret-of-this-test"

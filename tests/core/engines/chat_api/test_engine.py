@@ -8,21 +8,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.config.collection import AgentLimits, CollectionConfig
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.policies.loading import load_base_model
 from tasks.core.engines.chat_api.answers import ChatApiError
 from tasks.core.engines.chat_api.engine import ChatApiEngine
-from tasks.core.interfaces.engine import GenerationRequest, Metered, SamplingSettings
-from tasks.core.engines.registry import settle
 from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.engines.registry import settle
+from tasks.core.interfaces.engine import GenerationRequest, Metered, SamplingSettings
+from tasks.core.interfaces.world import Demonstrating, World
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.loading import load_base_model
 from tasks.core.records.schemas import PLAYED_ROLLOUTS
 from tasks.core.records.tables import validate
 from tasks.rollout_collection.agent_loop import PlaySettings
-from tasks.core.config.collection import AgentLimits, CollectionConfig
 from tasks.rollout_collection.planning import plan_rollouts
 from tasks.rollout_collection.playing import play_rollouts
-from tasks.core.interfaces.world import Demonstrating, World
 
 SHIPPED = Path(__file__).parents[5] / "data" / "base_policies" / "pocket"
 COLLECTION = CollectionConfig(engine="chat_api")

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from tasks.core.engines.chat_api.answers import ChatAnswer, ChatApiError
-from tasks.core.engines.chat_api.paid_answers import DAY_S, LONGEST_DAYS, PAID_ANSWERS, PaidAnswer, PaidAnswers, request_key
+from tasks.core.engines.chat_api.paid_answers import (
+    DAY_S,
+    LONGEST_DAYS,
+    PAID_ANSWERS,
+    PaidAnswer,
+    PaidAnswers,
+    request_key,
+)
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 
 ROOT = Path(__file__).parents[5]

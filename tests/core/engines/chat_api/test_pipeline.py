@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from flows.dag.execution import run_body
 from flows.configure import main as write_profile
+from flows.dag.execution import run_body
 from flows.dag.stages import STAGES
-from tasks.core.engines.chat_api.paid_answers import PAID_ANSWERS
 from tasks.core.config.params import ParamsError, load_params
+from tasks.core.config.world import WorldConfig
+from tasks.core.engines.chat_api.paid_answers import PAID_ANSWERS
+from tasks.core.interfaces.stage import Warm
 from tasks.core.records.documents import Evaluation, Scores, Selection, read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table
-from tasks.core.interfaces.stage import Warm
-from tasks.core.config.world import WorldConfig
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 
 ROOT = Path(__file__).parents[5]

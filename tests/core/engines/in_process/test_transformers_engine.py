@@ -9,9 +9,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest, SamplingSettings
-from tasks.core.engines.in_process.policy_weights import PolicyWeights
 from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.engines.in_process.policy_weights import PolicyWeights
+from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest, SamplingSettings
 from tasks.core.records.files import ArtifactError
 
 STOP = 7

@@ -7,12 +7,12 @@ import psutil
 import pytest
 import torch
 
-from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.config.policy import LoraSettings, PolicyConfig
-from tasks.core.policies.loading import load_base_model, load_tokenizer, save_policy, trainable_policy
 from tasks.core.config.engine import VllmConfig
+from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.engines.vllm_server.engine import VllmEngine
 from tasks.core.engines.vllm_server.opening import open_vllm
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.loading import load_base_model, load_tokenizer, save_policy, trainable_policy
 
 SHIPPED = Path(__file__).parents[5] / "data" / "base_policies" / "pocket"
 POLICY = PolicyConfig(device="cpu")

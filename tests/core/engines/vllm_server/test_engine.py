@@ -9,21 +9,21 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.config.policy import PolicyConfig
-from tasks.core.policies.loading import load_base_model
+from tasks.core.config.collection import AgentLimits, EarlyStop
 from tasks.core.config.engine import VllmConfig
-from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest, SamplingSettings
+from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.vllm_server.delivery import Reference, mean_difference
 from tasks.core.engines.vllm_server.engine import VllmEngine
 from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerLost, WrongPolicy
 from tasks.core.engines.vllm_server.opening import open_vllm
+from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest, SamplingSettings
+from tasks.core.interfaces.world import World
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.loading import load_base_model
 from tasks.core.records.files import read_json, write_json
 from tasks.rollout_collection.agent_loop import PlaySettings
-from tasks.core.config.collection import AgentLimits, EarlyStop
 from tasks.rollout_collection.planning import plan_rollouts
 from tasks.rollout_collection.playing import play_rollouts
-from tasks.core.interfaces.world import World
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.engine import VllmConfig
-from tasks.core.interfaces.engine import Generation, GenerationRequest, SamplingSettings
+from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.vllm_server.delivery import Reference, mean_difference
 from tasks.core.engines.vllm_server.engine import VllmEngine
 from tasks.core.engines.vllm_server.errors import ServerLost
 from tasks.core.engines.vllm_server.opening import open_vllm
+from tasks.core.interfaces.engine import Generation, GenerationRequest, SamplingSettings
+from tasks.core.policies.chat_format import ChatFormat
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(1800)]
 

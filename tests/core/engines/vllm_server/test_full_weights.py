@@ -8,18 +8,18 @@ import psutil
 import pytest
 import torch
 
-from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.config.policy import PolicyConfig
-from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
+from tasks.core.config.collection import AgentLimits
 from tasks.core.config.engine import VllmConfig
+from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.vllm_server.delivery import Reference, mean_difference
 from tasks.core.engines.vllm_server.engine import VllmEngine
 from tasks.core.engines.vllm_server.opening import open_vllm
+from tasks.core.interfaces.world import World
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
 from tasks.rollout_collection.agent_loop import PlaySettings
-from tasks.core.config.collection import AgentLimits
 from tasks.rollout_collection.planning import plan_rollouts
 from tasks.rollout_collection.playing import play_rollouts
-from tasks.core.interfaces.world import World
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -22,6 +22,7 @@ from flows.configure import params_of
 from tasks.core.capacity.hardware import HARDWARE
 from tasks.core.capacity.known_models import KNOWN_MODELS
 from tasks.core.capacity.plan import make_plan
+from tasks.core.capacity.sharing import GIB, Sharing, choose_sharing, needed_bytes
 from tasks.core.config.engine import VllmConfig
 from tasks.core.engines.vllm_server.client import ServerClient
 from tasks.core.engines.vllm_server.delivery import PRECISIONS, check_delivery
@@ -29,7 +30,6 @@ from tasks.core.engines.vllm_server.errors import EngineUnavailable, WrongPolicy
 from tasks.core.engines.vllm_server.fleet import FoundFleet
 from tasks.core.engines.vllm_server.launching import Address, LaunchSpec, allowed_rank
 from tasks.core.engines.vllm_server.processes import has_started, lives, pipeline_process
-from tasks.core.capacity.sharing import GIB, Sharing, choose_sharing, needed_bytes
 
 CODE = Path(__file__).parents[6]
 SPEC = LaunchSpec(Path("python"), Path("/model"), "cpu", "float32", 8, 64, None, 0.0, 2, 1)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tasks.core.interfaces.world import Split
 from tasks.core.worlds.appworld.environment import ENVIRONMENTS, python_executable
 from tasks.core.worlds.appworld.pool import EpisodePool, PoolLimits
 from tasks.core.worlds.appworld.root import author_root
-from tasks.core.interfaces.world import Split
 
 LIMITS = PoolLimits(
     wall_seconds_per_run=60.0, cpu_seconds_per_run=1.0, live_episodes=4, waiting_seconds=0.5, idle_worlds=2

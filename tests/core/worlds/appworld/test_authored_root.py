@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from tasks.core.interfaces.world import SPLITS
 from tasks.core.records.files import digest
 from tasks.core.worlds.appworld.environment import engine_variables
 from tasks.core.worlds.appworld.root import AuthoringFailed, author_root, verify_root
-from tasks.core.interfaces.world import SPLITS
 
 pytestmark = pytest.mark.appworld
 SEED = 2502  # of the shared root

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from tasks.core.config.collection import AgentLimits
+from tasks.core.engines.scripted import ScriptedEngine, flawed_engine, oracle_engine
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer
-from tasks.core.engines.scripted import ScriptedEngine, flawed_engine, oracle_engine
 from tasks.core.records.files import ArtifactError
-from tasks.rollout_collection.agent_loop import PlaySettings
-from tasks.core.config.collection import AgentLimits
-from tasks.rollout_collection.planning import plan_rollouts
-from tasks.rollout_collection.playing import play_rollouts
 from tasks.core.worlds.appworld.demonstration import MOST_TURNS, demonstration
 from tasks.core.worlds.appworld.pool import EpisodePool
 from tasks.core.worlds.appworld.root import verify_root
 from tasks.core.worlds.appworld.world import AppWorldTasks
+from tasks.rollout_collection.agent_loop import PlaySettings
+from tasks.rollout_collection.planning import plan_rollouts
+from tasks.rollout_collection.playing import play_rollouts
 
 SHIPPED = Path(__file__).parents[5] / "data" / "base_policies" / "pocket"
 SETTINGS = PlaySettings(1.0, AgentLimits(max_tokens_per_turn=8192), live_episodes=8, world_retries=0)

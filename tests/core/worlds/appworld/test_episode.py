@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from tasks.core.interfaces.world import Task
 from tasks.core.worlds.appworld.episode import GAVE_UP, AppWorldEpisode
 from tasks.core.worlds.appworld.pool import ShellRun, Verdict
 from tasks.core.worlds.appworld.prompt import NO_CODE, REMINDER, opening
 from tasks.core.worlds.appworld.world import AppWorldTasks
-from tasks.core.interfaces.world import Task
 
 FACTS: dict[str, Any] = {
     "instruction": "Do it.",

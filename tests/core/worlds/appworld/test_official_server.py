@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 from tasks.core.worlds.appworld.official_server import OfficialEpisode, OfficialServers, ServerLimits
 from tasks.core.worlds.appworld.pool import EpisodePool
-from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 
 pytestmark = pytest.mark.appworld
 

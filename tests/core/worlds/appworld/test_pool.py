@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 from tasks.core.worlds.appworld.pool import EpisodePool, LiveEpisode
 from tasks.core.worlds.appworld.root import layout
-from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 
 pytestmark = pytest.mark.appworld
 

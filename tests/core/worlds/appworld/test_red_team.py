@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.worlds.appworld.pool import EpisodePool
 from tasks.core.interfaces.world import ExecutionTimeout
+from tasks.core.worlds.appworld.pool import EpisodePool
 
 pytestmark = pytest.mark.appworld
 

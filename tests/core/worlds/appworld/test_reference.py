@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tasks.core.interfaces.world import Task, WorldFault
 from tasks.core.worlds.appworld.episode import GAVE_UP
 from tasks.core.worlds.appworld.official_server import OfficialServer, OfficialServers, make_agent_root
 from tasks.core.worlds.appworld.pool import EpisodePool
 from tasks.core.worlds.appworld.world import AppWorldTasks
-from tasks.core.interfaces.world import Task, WorldFault
 
 pytestmark = pytest.mark.appworld
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.records.files import ArtifactError
-from tasks.core.worlds.appworld.root import layout, prepare_root, read_prepared_root, verify_root
 from tasks.core.config.world import AppWorldConfig, WorldConfig
 from tasks.core.interfaces.world import SPLITS
+from tasks.core.records.files import ArtifactError
+from tasks.core.worlds.appworld.root import layout, prepare_root, read_prepared_root, verify_root
 
 TASKS = {split: [f"{number}abc_{place}" for place in (1, 2, 3)] for number, split in enumerate(SPLITS)}
 

@@ -3,10 +3,10 @@ import json
 import pytest
 
 from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.config.world import WorldConfig
+from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.core.interfaces.stage import StageContext
-from tasks.core.config.world import WorldConfig
 from tasks.core.worlds.pocketworld.files import read_specs, write_specs
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 from tasks.preparation.world import prepare_world

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 from tasks.core.worlds.appworld.official_server.agent_root import make_agent_root
 from tasks.core.worlds.appworld.official_server.server import OfficialServer, ServerLimits
 from tasks.core.worlds.appworld.pool import EpisodePool, ShellRun, Verdict
-from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 
 _FAILED = "Execution failed. Traceback:"
 

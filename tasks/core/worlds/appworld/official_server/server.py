@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.core.worlds.appworld.environment import engine_variables
 from tasks.core.interfaces.world import WorldFault
+from tasks.core.worlds.appworld.environment import engine_variables
 
 _START = """
 import resource

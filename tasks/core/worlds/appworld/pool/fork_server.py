@@ -5,8 +5,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from tasks.core.worlds.appworld.pool.link import Link, LinkBroken
 from tasks.core.interfaces.world import WorldFault
+from tasks.core.worlds.appworld.pool.link import Link, LinkBroken
 
 _ANSWER_SECONDS = 60.0
 

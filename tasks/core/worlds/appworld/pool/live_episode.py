@@ -10,13 +10,13 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 from tasks.core.worlds.appworld.pool.evaluation import Verdict
 from tasks.core.worlds.appworld.pool.limits import PoolLimits
 from tasks.core.worlds.appworld.pool.link import LinkBroken, LinkTimeout
 from tasks.core.worlds.appworld.pool.task_data import TaskData
 from tasks.core.worlds.appworld.pool.warm_processes import WarmProcess
 from tasks.core.worlds.appworld.pool.zygote import Zygote
-from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 from tasks.core.worlds.sandbox import ProcessDied
 from tasks.core.worlds.sandbox.inside.reaping import KILLED
 

@@ -5,13 +5,13 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
+from tasks.core.interfaces.world import WorldFault
 from tasks.core.worlds.appworld.pool.evaluation import Verdict, verdict_on
 from tasks.core.worlds.appworld.pool.limits import PoolLimits
 from tasks.core.worlds.appworld.pool.live_episode import LiveEpisode, facts_of
 from tasks.core.worlds.appworld.pool.task_data import TaskData, read_task_data
 from tasks.core.worlds.appworld.pool.warm_processes import WarmProcess, WarmProcesses
 from tasks.core.worlds.appworld.pool.zygote import Confinement, Zygote
-from tasks.core.interfaces.world import WorldFault
 from tasks.core.worlds.sandbox.wire import encode_message
 
 

@@ -6,8 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tasks.core.worlds.appworld.root import layout
 from tasks.core.interfaces.world import WorldFault
+from tasks.core.worlds.appworld.root import layout
 from tasks.core.worlds.sandbox.wire import encode_message
 
 

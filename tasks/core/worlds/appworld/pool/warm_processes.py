@@ -4,9 +4,9 @@ import contextlib
 import socket
 import threading
 
+from tasks.core.interfaces.world import WorldFault
 from tasks.core.worlds.appworld.pool.link import Link
 from tasks.core.worlds.appworld.pool.zygote import Zygote
-from tasks.core.interfaces.world import WorldFault
 
 
 class WarmProcess:

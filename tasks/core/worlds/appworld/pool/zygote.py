@@ -8,14 +8,15 @@ import subprocess
 from pathlib import Path
 from typing import Literal
 
+from tasks.core.interfaces.world import WorldFault
 from tasks.core.worlds.appworld.environment import engine_variables
 from tasks.core.worlds.appworld.pool.fork_server import ForkServer
 from tasks.core.worlds.appworld.pool.limits import PoolLimits
-from tasks.core.interfaces.world import WorldFault
 
 Confinement = Literal["auto", "seccomp", "audit"]
 
-_TASKS = Path(__file__).parents[3]
+_ROOT = Path(__file__).parents[5]
+_SEEN = ("tasks", "tasks.core", "tasks.core.worlds")
 # Only these packages, and not the pipeline's own interpreter's site-packages, may be seen from inside.
 _START = """
 import json, sys, types
@@ -96,7 +97,7 @@ def _start(
     python: Path, root: Path, control: int, limits: PoolLimits, confinement: Confinement
 ) -> "subprocess.Popen[bytes]":
     code = _START.format(
-        packages=json.dumps([("tasks", str(_TASKS)), ("tasks.core.worlds", str(_TASKS / "worlds"))]),
+        packages=json.dumps([(name, str(_ROOT.joinpath(*name.split(".")))) for name in _SEEN]),
         control=control,
         limits=json.dumps({**dataclasses.asdict(limits), "confinement": confinement}),
     )

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from tasks.core.interfaces.world import Split
 from tasks.core.records.files import replacing
 from tasks.core.worlds.appworld.environment import engine_variables
-from tasks.core.interfaces.world import Split
 
 _PACKAGE = Path(__file__).parents[1]
 _START = (

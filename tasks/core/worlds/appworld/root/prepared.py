@@ -3,12 +3,12 @@
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tasks.core.config.world import WorldConfig
+from tasks.core.interfaces.world import SPLITS, Split, Task
 from tasks.core.records.files import ArtifactError, read_json, replacing, write_json
 from tasks.core.worlds.appworld.environment import python_executable
 from tasks.core.worlds.appworld.root.authored import author_root
 from tasks.core.worlds.appworld.root.verification import RootReport, verify_root
-from tasks.core.config.world import WorldConfig
-from tasks.core.interfaces.world import SPLITS, Split, Task
 
 _TASKS = "tasks.json"
 _ROOT = "root"

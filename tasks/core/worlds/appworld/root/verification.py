@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tasks.core.interfaces.world import SPLITS, Split, Task
 from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.appworld.root import layout
-from tasks.core.interfaces.world import SPLITS, Split, Task
 
 OFFICIAL_COUNTS: dict[Split, tuple[int, ...]] = {
     "train": (105, 90),
