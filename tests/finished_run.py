@@ -81,7 +81,7 @@ def selection(evaluated: list[str], tgc: float, sgc: float) -> Selection:
     return Selection(iteration="i002", dev_tgc=tgc, dev_sgc=sgc, adapter_digest=DIGEST, candidates=candidates)
 
 
-def played_row(task_id: str, scenario_id: str, split: str, reward: float, number: int, **more: Any) -> Row:
+def played_row(task_id: str, scenario_id: str, split: str, episode_return: float, number: int, **more: Any) -> Row:
     """A rollout that came to its end; it lacks the columns in which tables of rollouts differ."""
     return {
         "task_id": task_id,
@@ -89,10 +89,10 @@ def played_row(task_id: str, scenario_id: str, split: str, reward: float, number
         "split": split,
         "rollout_index": number,
         "seed": number,
-        "reward": reward,
-        "success": reward == 1.0,
-        "tests_passed": ["the answer is right"] if reward else [],
-        "tests_failed": [] if reward == 1.0 else ["nothing else changed"],
+        "return": episode_return,
+        "success": episode_return == 1.0,
+        "tests_passed": ["the answer is right"] if episode_return else [],
+        "tests_failed": [] if episode_return == 1.0 else ["nothing else changed"],
         "end_reason": "completed",
         "turns": [],
         "world_retries": 0,

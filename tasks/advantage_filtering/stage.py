@@ -35,7 +35,7 @@ def filter_advantages(context: StageContext) -> None:
 def _outcomes(rollouts: pa.Table) -> Outcomes:
     return Outcomes(
         task_ids=rollouts["task_id"].to_pylist(),
-        returns=rollouts["reward"].to_numpy(),
+        returns=rollouts["return"].to_numpy(),
         successes=rollouts["success"].to_numpy(),
         end_reasons=rollouts["end_reason"].to_pylist(),
     )

@@ -85,7 +85,7 @@ def difficulty_scores(played: Sequence[Outcome]) -> dict[str, DifficultyScore]:
 
 def mean_return(rows: Sequence[Row]) -> float:
     """Mean return of the rollouts, a share."""
-    return float(np.mean([row["reward"] for row in rows]))
+    return float(np.mean([row["return"] for row in rows]))
 
 
 def void_rollouts(rows: Sequence[Row]) -> int:

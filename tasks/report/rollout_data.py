@@ -67,9 +67,9 @@ def read_source(source: Source) -> tuple[pa.Table, dict[RolloutKey, float]]:
 
 def index_rows(table: pa.Table, advantages: Mapping[RolloutKey, float], has_batch: bool) -> dict[str, list[Any]]:
     """Columns of the list of rollouts. `advantage` is null for a rollout that did not train; `policy` names players."""
-    names = ("task_id", "difficulty", "rollout_index", "reward", "success", "end_reason")
+    names = ("task_id", "difficulty", "rollout_index", "return", "success", "end_reason")
     columns = {name: table[name].to_pylist() for name in names}
-    columns["reward"] = [round(reward, 4) for reward in columns["reward"]]
+    columns["return"] = [round(value, 4) for value in columns["return"]]
     columns["turns"] = pc.list_value_length(table["turns"]).to_pylist()
     if has_batch:
         keys = zip(columns["task_id"], columns["rollout_index"], strict=True)

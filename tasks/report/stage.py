@@ -62,10 +62,10 @@ def _write_rollouts(folder: Path, found: Iterable[Source], tokenizer: Tokenizer)
 def _cells(table: pa.Table) -> Mapping[str, Cell]:
     """By task, over the rollouts that are not void."""
     groups: dict[str, list[tuple[float, bool]]] = {}
-    columns = (table[name].to_pylist() for name in ("task_id", "reward", "success", "end_reason"))
-    for task, reward, success, reason in zip(*columns, strict=True):
+    columns = (table[name].to_pylist() for name in ("task_id", "return", "success", "end_reason"))
+    for task, episode_return, success, reason in zip(*columns, strict=True):
         if reason not in VOID_REASONS:
-            groups.setdefault(task, []).append((reward, success))
+            groups.setdefault(task, []).append((episode_return, success))
     return {task: Cell(*(fmean(column) for column in zip(*rows, strict=True))) for task, rows in groups.items()}
 
 

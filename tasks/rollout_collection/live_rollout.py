@@ -52,7 +52,7 @@ class LiveRollout:
             "rollout_index": self.planned.rollout_index,
             "seed": self.planned.seed,
             **vars(self.transcript),
-            "reward": evaluation.pass_share if evaluation and completed else 0.0,
+            "return": evaluation.pass_share if evaluation and completed else 0.0,
             "success": evaluation.success if evaluation and completed else False,
             "tests_passed": list(evaluation.passed) if evaluation else [],
             "tests_failed": list(evaluation.failed) if evaluation else [],

@@ -35,7 +35,7 @@ def play_rollouts(
 
     Returns one row of `schemas.PLAYED_ROLLOUTS` per planned rollout, sorted by task id and rollout index; none is
     ever missing. Rollouts that early stop cut, or that the world broke more often than `settings.world_retries` allows,
-    are void: their end reason says so and they have no reward. `tally` is filled with the figures of this call.
+    are void: their end reason says so and their return is 0. `tally` is filled with the figures of this call.
 
     Raises ValueError when the checkpoint does not fit the base model or a rollout is planned twice. An exception of a
     world other than `WorldFault` and `ExecutionTimeout` is a bug: it is raised, with a note that names the task, after

@@ -20,7 +20,7 @@ GROUPS = {
 }
 
 
-def rollout(task: str, index: int, reward: float, end_reason: str) -> dict[str, Any]:
+def rollout(task: str, index: int, episode_return: float, end_reason: str) -> dict[str, Any]:
     return {
         "task_id": task,
         "scenario_id": task,
@@ -32,8 +32,8 @@ def rollout(task: str, index: int, reward: float, end_reason: str) -> dict[str, 
         "policy_mask": [False, True, True],
         "turn_index": [-1, 0, 0],
         "engine_logprobs": [0.0, -0.5, -0.25],
-        "reward": reward,
-        "success": reward == 1.0,
+        "return": episode_return,
+        "success": episode_return == 1.0,
         "tests_passed": [],
         "tests_failed": [],
         "end_reason": end_reason,

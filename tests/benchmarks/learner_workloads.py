@@ -79,7 +79,7 @@ def shipped_rollouts() -> list[Rollout]:
     world.close()
     returns: dict[str, list[float]] = defaultdict(list)
     for row in rows:
-        returns[row["task_id"]].append(row["reward"])
+        returns[row["task_id"]].append(row["return"])
     return [_rollout(row, returns[row["task_id"]]) for row in rows if any(row["policy_mask"])]
 
 
@@ -92,7 +92,7 @@ def _rollout(row: dict[str, Any], group: list[float]) -> Rollout:
         sampled=sampled,
         turns=np.array(row["turn_index"])[sampled],
         engine_logprobs=np.array(row["engine_logprobs"], np.float32)[sampled],
-        advantage=factor * (row["reward"] - float(np.mean(group))),
+        advantage=factor * (row["return"] - float(np.mean(group))),
         name=row["task_id"],
     )
 

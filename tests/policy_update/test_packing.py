@@ -102,7 +102,7 @@ def batch(**columns: list[object]) -> pa.Table:
         "policy_mask": [[False, True, True], [False, False]],
         "turn_index": [[-1, 0, 1], [-1, -1]],
         "engine_logprobs": [[0.0, -1.0, -2.0], [0.0, 0.0]],
-        "reward": [1.0, 0.0],
+        "return": [1.0, 0.0],
         "advantage": [0.5, -0.5],
     }
     return pa.table({**row, **columns}, schema=TRAINING_BATCH)

@@ -75,7 +75,7 @@ def row(number: int, rollout: Rollout) -> dict[str, Any]:
         "policy_mask": (turns >= 0).tolist(),
         "turn_index": turns.tolist(),
         "engine_logprobs": logprobs.tolist(),
-        "reward": 0.5,
+        "return": 0.5,
         "advantage": rollout.advantage,
     }
 

@@ -48,7 +48,7 @@ def task_id(task: int) -> str:
     return f"train_{1 + task // 3:03d}_{1 + task % 3}"
 
 
-def rollout(tokenizer: Tokenizer, task: int, number: int, reward: float, turns: list[tuple[str, str]]) -> Row:
+def rollout(tokenizer: Tokenizer, task: int, number: int, value: float, turns: list[tuple[str, str]]) -> Row:
     """A rollout of (agent text, observation) turns; the last observation is not part of it."""
     ids = tokenizer.encode(f"<|im_start|>user\nPay back what task {task} says.<|im_end|>\n<|im_start|>assistant\n").ids
     mask, turn = [False] * len(ids), [-1] * len(ids)
@@ -64,7 +64,7 @@ def rollout(tokenizer: Tokenizer, task: int, number: int, reward: float, turns: 
         task_id(task),
         f"s{task // 3}",
         "train",
-        reward,
+        value,
         number,
         difficulty=1 + task % 2,
         token_ids=ids,
@@ -82,20 +82,20 @@ def rollouts(tokenizer: Tokenizer, tasks: int, per_task: int, seed: int) -> list
     rows = []
     for task in range(tasks):
         for number in range(per_task):
-            reward = 1.0 if draw.random() < 0.2 + 0.06 * seed else draw.choice([0.0, 0.5])
-            seen = "Traceback (most recent call last):\nKeyError: 'amount'" if reward == 0.5 else "{'paid': 12.5}"
+            value = 1.0 if draw.random() < 0.2 + 0.06 * seed else draw.choice([0.0, 0.5])
+            seen = "Traceback (most recent call last):\nKeyError: 'amount'" if value == 0.5 else "{'paid': 12.5}"
             said = HOSTILE if task == number == 0 else f"{PAYS}{draw.randrange(9)}))\n```"
             turns = [(said, seen), ("```python\napis.supervisor.complete_task()\n```", "")]
-            rows.append(rollout(tokenizer, task, number, reward, turns[: 1 + (number > 0)]))
-    rows[-1].update(reward=0.0, success=False, end_reason="turn_limit", tests_passed=[])
+            rows.append(rollout(tokenizer, task, number, value, turns[: 1 + (number > 0)]))
+    rows[-1].update({"return": 0.0}, success=False, end_reason="turn_limit", tests_passed=[])
     return rows
 
 
 def write_iteration(layout: Layout, key: str, rows: list[Row], iterations: int) -> None:
-    step, mean = int(key[1:]), sum(row["reward"] for row in rows) / len(rows)
-    kept = [row for row in rows if row["reward"] != 0.5]
+    step, mean = int(key[1:]), sum(row["return"] for row in rows) / len(rows)
+    kept = [row for row in rows if row["return"] != 0.5]
     write_rows(layout.rollouts(key), rows, ROLLOUTS)
-    batch = [{name: {**row, "advantage": row["reward"] - 0.5}[name] for name in TRAINING_BATCH.names} for row in kept]
+    batch = [{name: {**row, "advantage": row["return"] - 0.5}[name] for name in TRAINING_BATCH.names} for row in kept]
     write_rows(layout.training_batch(key), batch, TRAINING_BATCH)
     write_document(layout.advantage_summary(key), advantage_summary(len(rows), len(kept), mean))
     figures = metrics(

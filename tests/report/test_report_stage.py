@@ -47,7 +47,7 @@ def test_the_index_tells_who_trained_with_which_advantage(finished_run: StageCon
         "test_challenge",
     ]
     columns = index["i003"]["columns"]
-    pairs = set(zip(columns["reward"], columns["advantage"], strict=True))
+    pairs = set(zip(columns["return"], columns["advantage"], strict=True))
     assert pairs == {(1.0, 0.5), (0.5, None), (0.0, -0.5)}
     assert columns["end_reason"][-1] == "turn_limit"
     scored = index["test_normal"]["columns"]

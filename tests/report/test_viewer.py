@@ -99,8 +99,8 @@ def test_the_heat_map_tells_what_a_square_is_and_leads_to_its_rollouts(page: str
     window.hover("#heat-plot", *place)
     note = window.text("#heat-note")
     of_task = "loopline.sets.get('i004').rows.filter(row => row.task === 'train_001_3')"
-    played = window.run(f"{of_task}.map(row => [row.reward, row.success])")
-    mean = sum(reward for reward, _ in played) / 4
+    played = window.run(f"{of_task}.map(row => [row.return, row.success])")
+    mean = sum(episode_return for episode_return, _ in played) / 4
     assert note.startswith("train_001_3, iteration 4\n")
     assert f"mean return {mean:.2f}, {sum(success for _, success in played)} of 4 succeed" in note
     window.click_at("#heat-plot", *place)

@@ -90,10 +90,10 @@ def test_token_ids_are_the_conversation_as_it_was_played(
         evaluation = episode.evaluate()
         assert (row["tests_passed"], row["tests_failed"]) == (list(evaluation.passed), list(evaluation.failed))
         ended = row["end_reason"] == "completed"
-        assert (row["reward"], row["success"]) == ((evaluation.pass_share, evaluation.success) if ended else (0, False))
+        assert (row["return"], row["success"]) == ((evaluation.pass_share, evaluation.success) if ended else (0, False))
         episode.close()
     assert max(len(row["turns"]) for row in rows) > 2
-    assert {row["reward"] for row in rows} >= {0.5, 1.0}
+    assert {row["return"] for row in rows} >= {0.5, 1.0}
 
 
 def test_logprobs_are_the_learners(game: Game, play: Callable[..., list[Row]], model: Qwen2ForCausalLM) -> None:
@@ -128,7 +128,7 @@ def test_a_conversation_that_outgrows_the_context_ends(
 ) -> None:
     rows = play(game(chatter=3), engine=short_engine)
     over = [row for row in rows if row["end_reason"] == "context_limit"]
-    assert over and all(row["reward"] == 0 and not row["success"] for row in over)
+    assert over and all(row["return"] == 0 and not row["success"] for row in over)
     assert all(row["policy_mask"][-1] and row["tests_passed"] for row in over)
     assert max(len(row["token_ids"]) for row in rows) <= short_engine.context_length
 
@@ -160,7 +160,7 @@ def test_early_stop_keeps_enough_of_every_task_and_records_the_rest(game: Game, 
     finished = Counter(row["task_id"] for row in rows if row["end_reason"] != "cut_by_early_stop")
     cut = [row for row in rows if row["end_reason"] == "cut_by_early_stop"]
     assert len(rows) == 36 and finished.total() >= 18 and min(finished.values()) >= 3
-    assert cut and all(row["reward"] == 0 and row["tests_passed"] == [] for row in cut)
+    assert cut and all(row["return"] == 0 and row["tests_passed"] == [] for row in cut)
     assert any(row["token_ids"] == [] for row in cut) and any(any(row["policy_mask"]) for row in cut)
 
 
@@ -179,7 +179,7 @@ def test_a_world_fault_is_played_again_with_another_seed(game: Game, play: Calla
 def test_a_world_that_keeps_failing_loses_the_rollout_openly(game: Game, play: Callable[..., list[Row]]) -> None:
     rows = play(game(unopenable=["t1"]), world_retries=2)
     lost = [row for row in rows if row["end_reason"] == "world_fault"]
-    assert {(row["task_id"], row["world_retries"], row["reward"]) for row in lost} == {("t1", 2, 0.0)}
+    assert {(row["task_id"], row["world_retries"], row["return"]) for row in lost} == {("t1", 2, 0.0)}
     assert len(lost) == 4 and len(rows) == 24
 
 
@@ -190,9 +190,9 @@ def test_a_fault_of_one_task_leaves_the_others_alone(game: Game, play: Callable[
     assert others(play(game(unopenable=["t1"]))) == others(play(game()))
 
 
-def test_code_that_had_to_be_killed_ends_the_episode_without_reward(game: Game, play: Callable[..., list[Row]]) -> None:
+def test_code_that_had_to_be_killed_ends_the_episode_without_return(game: Game, play: Callable[..., list[Row]]) -> None:
     rows = [row for row in play(game(endless=["t2"])) if row["task_id"] == "t2"]
-    assert {(row["end_reason"], row["reward"], len(row["turns"])) for row in rows} == {("execution_timeout", 0.0, 1)}
+    assert {(row["end_reason"], row["return"], len(row["turns"])) for row in rows} == {("execution_timeout", 0.0, 1)}
     assert all(row["turns"][0]["failed"] and row["policy_mask"][-1] for row in rows)
 
 

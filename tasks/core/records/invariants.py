@@ -86,11 +86,11 @@ def _weights(table: pa.Table) -> Iterator[str]:
 def _returns(table: pa.Table) -> Iterator[str]:
     """Only an episode that ended by itself has a return; a success has no failed test."""
     completed = pc.equal(table["end_reason"], "completed").to_numpy()
-    unfinished = (table["reward"].to_numpy() != 0) & ~completed
+    unfinished = (table["return"].to_numpy() != 0) & ~completed
     tests_failed = pc.list_value_length(table["tests_failed"]).to_numpy() > 0
     contradiction = table["success"].to_numpy() & (tests_failed | ~completed)
     for row in np.flatnonzero(unfinished)[:1]:
-        yield f"row {row}, column reward: must be 0, the episode ended by {table['end_reason'][row]}"
+        yield f"row {row}, column return: must be 0, the episode ended by {table['end_reason'][row]}"
     for row in np.flatnonzero(contradiction)[:1]:
         yield f"row {row}, column success: true, but the episode did not complete or a test failed"
 

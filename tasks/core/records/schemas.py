@@ -46,7 +46,7 @@ PLAYED_ROLLOUTS = pa.schema(
         ("policy_mask", pa.large_list(pa.bool_())),  # True where the policy sampled the token
         ("turn_index", pa.large_list(pa.int32())),  # 0-based assistant turn of a policy token, else -1
         ("engine_logprobs", pa.large_list(pa.float32())),  # 0 where not sampled
-        ("reward", pa.float64()),  # the return R in [0, 1]; 0 unless the episode ended by itself
+        ("return", pa.float64()),  # R in [0, 1], the share of unit tests passed; 0 unless the episode ended by itself
         ("success", pa.bool_()),  # completed and every unit test passed
         ("tests_passed", pa.list_(pa.string())),
         ("tests_failed", pa.list_(pa.string())),
@@ -71,7 +71,7 @@ TRAINING_BATCH = pa.schema(
         ("policy_mask", pa.large_list(pa.bool_())),
         ("turn_index", pa.large_list(pa.int32())),
         ("engine_logprobs", pa.large_list(pa.float32())),
-        ("reward", pa.float64()),
+        ("return", pa.float64()),
         ("advantage", pa.float64()),
     ]
 )
@@ -94,7 +94,7 @@ OUTCOMES = pa.schema(
 
 _share = pandera.Check.in_range(0, 1)
 _CHECKS: dict[str, pandera.Check] = {
-    "reward": _share,
+    "return": _share,
     "weight": _share,
     "difficulty": pandera.Check.in_range(1, 3),
     "rollout_index": pandera.Check.ge(0),

@@ -80,7 +80,7 @@ def _rollout(layout: Layout, place: str, task: str, index: str) -> Subject:
 def _facts(row: dict[str, Any]) -> tuple[str, ...]:
     return (
         f"task {row['task_id']}, scenario {row['scenario_id']}, difficulty {row['difficulty']}, seed {row['seed']}",
-        f"return {row['reward']:g}, {'solved' if row['success'] else 'not solved'}, ended by {row['end_reason']}",
+        f"return {row['return']:g}, {'solved' if row['success'] else 'not solved'}, ended by {row['end_reason']}",
         f"played by the adapter {row['adapter_digest']} in {row['engine']} ({row['engine_version']})",
     )
 

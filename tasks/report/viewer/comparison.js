@@ -8,7 +8,7 @@
   }
   let asked = 0;
 
-  const describe = (row) => `#${row.number}, return ${row.reward.toFixed(2)}, ${row.end.replaceAll("_", " ")}`;
+  const describe = (row) => `#${row.number}, return ${row.return.toFixed(2)}, ${row.end.replaceAll("_", " ")}`;
   const rowsOf = (side) => (byTask.get(get("pair-task").value) || []).filter((row) => row.set.key === get(`${side}-set`).value);
   const chosen = (side) => rowsOf(side).find((row) => row.number === Number(get(`${side}-number`).value));
 

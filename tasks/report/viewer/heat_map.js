@@ -19,7 +19,7 @@
 
   function describe({ iteration, task, played }) {
     const ended = played.filter((row) => !plot.dataset.void.split(" ").includes(row.end));
-    const mean = ended.reduce((sum, row) => sum + row.reward, 0) / ended.length;
+    const mean = ended.reduce((sum, row) => sum + row.return, 0) / ended.length;
     const good = ended.filter((row) => row.success).length;
     const outcome = ended.length
       ? `mean return ${mean.toFixed(2)}, ${good} of ${ended.length} succeed`

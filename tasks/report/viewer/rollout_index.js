@@ -14,7 +14,7 @@ const loopline = (() => {
       if (!sets.has(key)) sets.set(key, { key, name, label: several ? `${label}, ${columns.policy[place]}` : label, rows: [] });
       const row = { set: sets.get(key), place, task, number: columns.rollout_index[place] };
       row.difficulty = columns.difficulty[place];
-      row.reward = columns.reward[place];
+      row.return = columns.return[place];
       row.success = columns.success[place];
       row.end = columns.end_reason[place];
       row.turns = columns.turns[place];

@@ -11,15 +11,15 @@
     find: (row, wanted) => wanted.toLowerCase().split(/\s+/).every((word) => text(row.task).includes(word)),
     end: (row, wanted) => row.end === wanted,
     outcome: (row, wanted) => row.success === (wanted === "success"),
-    low: (row, wanted) => row.reward >= Number(wanted),
-    high: (row, wanted) => row.reward <= Number(wanted),
+    low: (row, wanted) => row.return >= Number(wanted),
+    high: (row, wanted) => row.return <= Number(wanted),
     kept: (row, wanted) =>
       wanted === "dropped" ? row.advantage === null : wanted === "+" ? row.advantage > 0 : row.advantage < 0,
   };
   const columns = {
     task: (row) => row.task,
     number: (row) => row.number,
-    return: (row) => row.reward,
+    return: (row) => row.return,
     advantage: (row) => (typeof row.advantage === "number" ? row.advantage : -Infinity),
     turns: (row) => row.turns,
     end: (row) => row.end,
@@ -66,7 +66,7 @@
       make("td", "set", row.set.label),
       task,
       make("td", "", String(row.number)),
-      make("td", row.success ? "pass" : "", row.reward.toFixed(2)),
+      make("td", row.success ? "pass" : "", row.return.toFixed(2)),
       make("td", "", advantage(row)),
       make("td", "", String(row.turns)),
       make("td", "end", row.end.replaceAll("_", " ")),

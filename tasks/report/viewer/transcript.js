@@ -16,7 +16,7 @@
     return [
       row.set.label,
       `difficulty ${row.difficulty}`,
-      `return ${row.reward.toFixed(3)}${row.success ? ", success" : ""}`,
+      `return ${row.return.toFixed(3)}${row.success ? ", success" : ""}`,
       trained && (trained === "dropped" ? "did not train" : `advantage ${trained}`),
       `ended: ${row.end}`,
     ]

@@ -50,7 +50,7 @@ def test_flaws_are_seeded_and_mix_the_returns_of_groups(world: World, chat: Chat
     rows = play(world, chat, "scripted", tasks=8, each=6)
     solved = sum(row["success"] for row in rows) / len(rows)
     assert 0.4 < solved < 0.9  # a wrong answer is none where nothing was asked
-    groups = [[row["reward"] for row in rows if row["task_id"] == task.task_id] for task in world.tasks("train")[:8]]
+    groups = [[row["return"] for row in rows if row["task_id"] == task.task_id] for task in world.tasks("train")[:8]]
     assert sum(pstdev(group) > 0 for group in groups) >= 6
     assert rows == play(world, chat, "scripted", tasks=8, each=6)
     assert [row["success"] for row in rows] != [row["success"] for row in play(world, chat, "scripted", 8, 6, seed=8)]

@@ -30,7 +30,7 @@ def rollout(task: str = "t1", index: int = 0, **changes: Any) -> Row:
         "policy_mask": [False, True, True, False, True],
         "turn_index": [-1, 0, 0, -1, 1],
         "engine_logprobs": [0.0, -0.5, -1.0, 0.0, -2.0],
-        "reward": 0.5,
+        "return": 0.5,
         "success": False,
         "tests_passed": ["a"],
         "tests_failed": ["b"],
@@ -74,9 +74,9 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 BROKEN_ROLLOUTS = [
-    ({"reward": 1.5}, "row 1, column reward: 1.5 breaks in_range(0, 1)"),
-    ({"reward": float("nan")}, "row 1, column reward: nan breaks in_range(0, 1)"),
-    ({"reward": None}, "row 1, column reward"),
+    ({"return": 1.5}, "row 1, column return: 1.5 breaks in_range(0, 1)"),
+    ({"return": float("nan")}, "row 1, column return: nan breaks in_range(0, 1)"),
+    ({"return": None}, "row 1, column return"),
     ({"difficulty": 4}, "row 1, column difficulty: 4 breaks in_range(1, 3)"),
     ({"end_reason": "tired"}, "row 1, column end_reason: tired breaks isin"),
     ({"split": "holdout"}, "row 1, column split: holdout breaks isin"),
@@ -92,7 +92,7 @@ BROKEN_ROLLOUTS = [
     ({"engine_logprobs": [0.0, -0.5, -1, 0, float("nan")]}, "row 1, column engine_logprobs, token 4: a log-prob is"),
     ({"engine_logprobs": [0.0, -0.5, float("-inf"), 0, -1]}, "row 1, column engine_logprobs, token 2: a log-prob is"),
     ({"engine_logprobs": [-1.0, -0.5, -1, 0, -1]}, "row 1, column engine_logprobs, token 0: the log-prob of a token"),
-    ({"end_reason": "turn_limit"}, "row 1, column reward: must be 0, the episode ended by turn_limit"),
+    ({"end_reason": "turn_limit"}, "row 1, column return: must be 0, the episode ended by turn_limit"),
     ({"success": True}, "row 1, column success: true, but"),
     ({"tests_passed": [None]}, "row 1, column tests_passed: null is not allowed"),
     ({"turns": [{"failed": None, "code_blocks": 1, "api_calls": [], "failed_api_calls": []}]}, "row 1, column turns"),
@@ -113,8 +113,8 @@ def test_a_broken_rollout_is_refused_when_written_and_when_read(changes: Row, me
 
 
 def test_equal_wrong_values_are_found_in_their_own_rows(tmp_path: Path) -> None:
-    rows = [rollout(index=index, reward=reward) for index, reward in enumerate([0.0, 2.0, 0.5, 2.0])]
-    with pytest.raises(ArtifactError, match=r"(?s)row 1, column reward.*row 3, column reward"):
+    rows = [rollout(index=index, **{"return": value}) for index, value in enumerate([0.0, 2.0, 0.5, 2.0])]
+    with pytest.raises(ArtifactError, match=r"(?s)row 1, column return.*row 3, column return"):
         write_rows(tmp_path / "r.parquet", rows, ROLLOUTS)
 
 
@@ -147,11 +147,11 @@ def test_task_weights_sum_to_one(tmp_path: Path) -> None:
 
 def test_missing_unknown_and_mistyped_columns_are_named(tmp_path: Path) -> None:
     table = pa.Table.from_pylist([rollout()], schema=ROLLOUTS)
-    altered = table.drop(["reward"]).append_column("score", pa.array([1.0]))
+    altered = table.drop(["return"]).append_column("score", pa.array([1.0]))
     altered = altered.set_column(3, "difficulty", pa.array([1], pa.int64()))
     with pytest.raises(ArtifactError) as refused:
         write_table(tmp_path / "r.parquet", altered, ROLLOUTS)
-    for expected in ("missing column: reward", "unknown column: score", "column difficulty: Int64 breaks dtype"):
+    for expected in ("missing column: return", "unknown column: score", "column difficulty: Int64 breaks dtype"):
         assert expected in str(refused.value)
 
 
@@ -196,7 +196,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
     write_rows(path, [rollout()], ROLLOUTS)
     before = path.read_bytes()
     with pytest.raises(ArtifactError):
-        write_rows(path, [rollout(reward=2.0)], ROLLOUTS)
+        write_rows(path, [rollout(**{"return": 2.0})], ROLLOUTS)
     monkeypatch.setattr(pq, "write_table", _disk_full(pq.write_table))
     with pytest.raises(OSError, match="No space left"):
         write_rows(path, [rollout(index=3)], ROLLOUTS)

@@ -102,7 +102,7 @@ def test_the_embedded_policy_behind_an_api_plays_as_it_does_in_process(
     """Greedy turns, asked for by messages and sampled from ids, are the same episodes to the last token."""
     direct = play(world, chat, TransformersEngine(load_base_model(SHIPPED, PolicyConfig(device="cpu"))))
     behind = play(world, chat, open_engine(serve(sampled_by(SHIPPED, chat))))
-    for column in ("token_ids", "policy_mask", "turn_index", "reward", "end_reason", "turns"):
+    for column in ("token_ids", "policy_mask", "turn_index", "return", "end_reason", "turns"):
         assert [row[column] for row in behind] == [row[column] for row in direct], column
 
 
@@ -195,7 +195,7 @@ def test_a_context_that_the_server_finds_full_ends_the_episode(
 ) -> None:
     server.refuse(400, "too long", "context_length_exceeded")
     (row,) = play(world, chat, open_engine(server), tasks=1)
-    assert (row["end_reason"], row["reward"], row["turns"]) == ("context_limit", 0.0, [])
+    assert (row["end_reason"], row["return"], row["turns"]) == ("context_limit", 0.0, [])
 
 
 def test_a_turn_that_is_cut_or_empty_still_counts_as_a_turn(

@@ -88,4 +88,4 @@ def test_a_context_that_fills_up_ends_the_episode_and_loses_nothing(
         assert len(row["token_ids"]) <= CONTEXT
         assert row["policy_mask"][-1], "an observation that the policy never saw is not kept"
         assert row["tests_passed"] or row["tests_failed"], "what was done until then is evaluated"
-        assert row["reward"] == 0
+        assert row["return"] == 0
