@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from tasks.core.capacity.workload import Workload
 from tasks.core.config.chat_api import Traffic
-from tasks.core.engines.chat_api.spending import cost
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ def api_cost(load: Workload, traffic: Traffic) -> ApiCost:
         requests=round(requests),
         prompt_tokens=prompt,
         answer_tokens=answer,
-        usd=cost(traffic, round(prompt), 0, round(answer)),
+        usd=traffic.cost_usd(round(prompt), 0, round(answer)),
         minutes=max(
             requests / traffic.requests_per_minute if traffic.requests_per_minute else 0.0,
             (prompt + answer) / traffic.tokens_per_minute if traffic.tokens_per_minute else 0.0,

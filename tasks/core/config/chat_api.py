@@ -12,6 +12,9 @@ from pydantic import Field, field_validator
 from tasks.core.config.section import Section
 
 
+MILLION = 1e6
+
+
 class ChatRequest(Section):
     """What is asked of whom: POST {base_url}/chat/completions."""
 
@@ -58,6 +61,11 @@ class Traffic(Section):
     """Per million prompt tokens that the server had cached; None: as `prompt_price`."""
     answer_price: float = Field(0.0, ge=0)
     """Per million sampled tokens, hidden reasoning included."""
+
+    def cost_usd(self, prompt: int, cached: int, sampled: int) -> float:
+        """US dollars for so many prompt tokens, tokens of prompts that were cached, and sampled tokens."""
+        cached_price = self.prompt_price if self.cached_price is None else self.cached_price
+        return (prompt * self.prompt_price + cached * cached_price + sampled * self.answer_price) / MILLION
 
 
 class ChatApiConfig(Section):

@@ -6,8 +6,6 @@ from tasks.core.config.chat_api import Traffic
 from tasks.core.engines.chat_api.paid_answers import PaidAnswer
 from tasks.core.records.documents import ApiUsage
 
-MILLION = 1e6
-
 
 class Spending:
     """Totals since they were last taken. Tokens of attempts that failed are known to the provider alone.
@@ -50,16 +48,10 @@ class Spending:
             prompt_tokens=prompt,
             cached_tokens=cached,
             answer_tokens=sampled,
-            cost_usd=cost(self._traffic, prompt - cached, cached, sampled),
+            cost_usd=self._traffic.cost_usd(prompt - cached, cached, sampled),
         )
 
 
 def _in_words(usage: ApiUsage) -> str:
     tokens = f"{usage.prompt_tokens:,} prompt and {usage.answer_tokens:,} answer tokens"
     return f"{usage.answers:,} answers, {tokens}, {usage.cost_usd:,.2f} USD"
-
-
-def cost(traffic: Traffic, prompt: int, cached: int, sampled: int) -> float:
-    """US dollars for so many prompt tokens, tokens of prompts that were cached, and sampled tokens."""
-    cached_price = traffic.prompt_price if traffic.cached_price is None else traffic.cached_price
-    return (prompt * traffic.prompt_price + cached * cached_price + sampled * traffic.answer_price) / MILLION
