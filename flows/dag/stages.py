@@ -66,7 +66,7 @@ _ENGINE = ("engine.vllm.context_length", "engine.vllm.arguments")
 _PLAYING = (
     "collection.engine",
     "collection.chat_api.request",
-    "collection.live_episodes",
+    "collection.max_concurrent_episodes",
     "collection.shards",
     "collection.world_retries",
     *_ENGINE,

@@ -42,7 +42,7 @@ def play_settings(params: Params, config: EvaluationConfig | ScoringConfig) -> P
     return PlaySettings(
         temperature=config.temperature,
         limits=config.limits,
-        live_episodes=params.collection.live_episodes,
+        max_concurrent_episodes=params.collection.max_concurrent_episodes,
         world_retries=params.collection.world_retries,
     )
 

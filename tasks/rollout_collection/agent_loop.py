@@ -28,7 +28,7 @@ from tasks.core.interfaces.engine import (
 from tasks.core.interfaces.world import Evaluation, Observation, World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.schemas import VOID_REASONS
-from tasks.rollout_collection.collection_stats import Tally
+from tasks.rollout_collection.collection_stats import CollectionStats
 from tasks.rollout_collection.live_rollout import Answer, Job, LiveRollout, opening, out_of_context, stepping, work
 from tasks.rollout_collection.observation import shown_observation
 from tasks.rollout_collection.planning import PlannedRollout
@@ -43,7 +43,7 @@ class PlaySettings:
 
     temperature: float
     limits: AgentLimits
-    live_episodes: int
+    max_concurrent_episodes: int
     """How many episodes are open at once; the next one opens when one ends."""
     world_retries: int
     early_stop: EarlyStop | None = None
@@ -54,16 +54,16 @@ class AgentLoop:
 
     def __init__(
         self,
-        playground: tuple[World, Engine, ChatFormat],
+        resources: tuple[World, Engine, ChatFormat],
         planned: Sequence[PlannedRollout],
         settings: PlaySettings,
         origin: dict[str, str],
-        tally: Tally,
+        stats: CollectionStats,
         pool: ThreadPoolExecutor,
         bar: "tqdm[Any]",
     ) -> None:
-        self._world, self._engine, self._chat = playground
-        self._planned, self._settings, self._origin, self._tally = planned, settings, origin, tally
+        self._world, self._engine, self._chat = resources
+        self._planned, self._settings, self._origin, self._stats = planned, settings, origin, stats
         self._pool, self._bar = pool, bar
         self._pending = deque(planned)
         self._live: dict[str, LiveRollout] = {}
@@ -81,7 +81,7 @@ class AgentLoop:
                 self._tick()
         finally:
             self._close_all()
-            self._tally.wall_s += time.perf_counter() - started
+            self._stats.wall_s += time.perf_counter() - started
         return sorted(self._rows, key=lambda row: (row["task_id"], row["rollout_index"]))
 
     def _tick(self) -> None:
@@ -109,16 +109,16 @@ class AgentLoop:
         self._news.clear()
         waited = time.perf_counter() - started
         if len(self._jobs) == len(self._live):
-            self._tally.waiting_s += waited
+            self._stats.waiting_s += waited
         else:
-            self._tally.engine_s += waited
+            self._stats.engine_s += waited
         done = [job.done() for _, job in self._jobs]
         asked = [one for one, over in zip(self._jobs, done, strict=True) if over]
         self._jobs = [one for one, over in zip(self._jobs, done, strict=True) if not over]
         return asked, self._counted(engine.ready)
 
     def _refill(self) -> None:
-        while self._pending and len(self._live) < self._settings.live_episodes:
+        while self._pending and len(self._live) < self._settings.max_concurrent_episodes:
             rollout = LiveRollout(self._pending.popleft())
             self._live[rollout.name] = rollout
             self._ask(rollout, opening(self._world))
@@ -135,15 +135,15 @@ class AgentLoop:
         except Exception as bug:
             bug.add_note(f"raised by the world in task {rollout.planned.task.task_id}, rollout {rollout.name}")
             raise
-        self._tally.waiting_s += time.perf_counter() - started
-        self._tally.world_s += answer.seconds
+        self._stats.waiting_s += time.perf_counter() - started
+        self._stats.world_s += answer.seconds
         return answer
 
     def _counted(self, call: Callable[[], list[Generation]]) -> list[Generation]:
         started = time.perf_counter()
         generations = call()
-        self._tally.engine_s += time.perf_counter() - started
-        self._tally.generated_tokens += sum(len(generation.token_ids) for generation in generations)
+        self._stats.engine_s += time.perf_counter() - started
+        self._stats.generated_tokens += sum(len(generation.token_ids) for generation in generations)
         return generations
 
     def _play(self, rollout: LiveRollout, generation: Generation) -> None:
@@ -207,9 +207,9 @@ class AgentLoop:
 
     def _record(self, rollout: LiveRollout, end_reason: str, evaluation: Evaluation | None) -> None:
         self._rows.append({**rollout.row(end_reason, evaluation), **self._origin})
-        self._tally.end_reasons[end_reason] += 1
-        self._tally.world_retries += rollout.retries
-        self._bar.set_postfix_str(f"{self._tally.tokens_per_s:,.0f} tok/s", refresh=False)
+        self._stats.end_reasons[end_reason] += 1
+        self._stats.world_retries += rollout.retries
+        self._bar.set_postfix_str(f"{self._stats.tokens_per_s:,.0f} tok/s", refresh=False)
         self._bar.update()
 
     def _may_stop(self) -> bool:

@@ -10,7 +10,7 @@ from tasks.core.records.documents import Timings
 
 
 @dataclass
-class Tally:
+class CollectionStats:
     """Figures of one `play_rollouts`, filled while it runs. All times are wall-clock seconds."""
 
     began: float = field(default_factory=time.time)
@@ -40,16 +40,16 @@ class Tally:
         return Timings(tokens_per_s=self.tokens_per_s, rollouts=self.end_reasons.total(), **figures)
 
 
-def total(tallies: Sequence[Tally]) -> Tally:
+def total(parts: Sequence[CollectionStats]) -> CollectionStats:
     """The sum of parts that were played one after another, or at once: then wall time is shorter than its sum."""
-    span = max(tally.began + tally.wall_s for tally in tallies) - min(tally.began for tally in tallies)
-    return Tally(
-        began=min(tally.began for tally in tallies),
-        wall_s=max(span, *(tally.wall_s for tally in tallies)),
-        engine_s=sum(tally.engine_s for tally in tallies),
-        waiting_s=sum(tally.waiting_s for tally in tallies),
-        world_s=sum(tally.world_s for tally in tallies),
-        generated_tokens=sum(tally.generated_tokens for tally in tallies),
-        world_retries=sum(tally.world_retries for tally in tallies),
-        end_reasons=sum((tally.end_reasons for tally in tallies), Counter()),
+    span = max(stats.began + stats.wall_s for stats in parts) - min(stats.began for stats in parts)
+    return CollectionStats(
+        began=min(stats.began for stats in parts),
+        wall_s=max(span, *(stats.wall_s for stats in parts)),
+        engine_s=sum(stats.engine_s for stats in parts),
+        waiting_s=sum(stats.waiting_s for stats in parts),
+        world_s=sum(stats.world_s for stats in parts),
+        generated_tokens=sum(stats.generated_tokens for stats in parts),
+        world_retries=sum(stats.world_retries for stats in parts),
+        end_reasons=sum((stats.end_reasons for stats in parts), Counter()),
     )

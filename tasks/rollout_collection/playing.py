@@ -13,7 +13,7 @@ from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import policy_digest
 from tasks.rollout_collection.agent_loop import AgentLoop, PlaySettings
-from tasks.rollout_collection.collection_stats import Tally
+from tasks.rollout_collection.collection_stats import CollectionStats
 from tasks.rollout_collection.planning import PlannedRollout
 
 BASE_DIGEST = "base"
@@ -29,13 +29,13 @@ def play_rollouts(
     *,
     policy: Path | None,
     description: str = "rollouts",
-    tally: Tally | None = None,
+    stats: CollectionStats | None = None,
 ) -> list[dict[str, Any]]:
     """Play all planned rollouts with the policy checkpoint in the folder `policy` (None: the base policy).
 
     Returns one row of `schemas.PLAYED_ROLLOUTS` per planned rollout, sorted by task id and rollout index; none is
     ever missing. Rollouts that early stop cut, or that the world broke more often than `settings.world_retries` allows,
-    are void: their end reason says so and their return is 0. `tally` is filled with the figures of this call.
+    are void: their end reason says so and their return is 0. `stats` is filled with the figures of this call.
 
     Raises ValueError when the checkpoint does not fit the base model or a rollout is planned twice. An exception of a
     world other than `WorldFault` and `ExecutionTimeout` is a bug: it is raised, with a note that names the task, after
@@ -49,11 +49,11 @@ def play_rollouts(
         "engine": engine.name,
         "engine_version": engine.version,
     }
-    tally = tally or Tally()
+    stats = stats or CollectionStats()
     workers = min(16, 2 * (cpu_count() or 1))
     with ThreadPoolExecutor(workers, "world") as pool, tqdm(total=len(planned), desc=description, disable=None) as bar:
         try:
-            return AgentLoop((world, engine, chat), planned, settings, origin, tally, pool, bar).run()
+            return AgentLoop((world, engine, chat), planned, settings, origin, stats, pool, bar).run()
         finally:
             if samples_in_background(engine):
                 engine.rest()

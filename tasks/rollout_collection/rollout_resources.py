@@ -1,5 +1,7 @@
 """World, engine and chat format of a run: loaded once in a warm process, until their files change."""
 
+from typing import NamedTuple
+
 from tasks.core.engines.registry import open_engine
 from tasks.core.interfaces.engine import Engine, samples_in_background
 from tasks.core.interfaces.stage import StageContext
@@ -9,7 +11,13 @@ from tasks.core.policies.loading import load_tokenizer
 from tasks.core.records.files import fingerprint
 from tasks.core.worlds.registry import open_world
 
-Playground = tuple[World, Engine, ChatFormat]
+
+class RolloutResources(NamedTuple):
+    """All that a process needs to play rollouts."""
+
+    world: World
+    engine: Engine
+    chat: ChatFormat
 
 
 def warm_world(context: StageContext) -> World:
@@ -25,8 +33,8 @@ def warm_chat_format(context: StageContext) -> ChatFormat:
     return context.warm.get("chat_format", key, lambda: ChatFormat(load_tokenizer(folder)))
 
 
-def open_playground(context: StageContext) -> Playground:
-    """All that a process needs to play rollouts. An engine that shares its device makes the learner give it up."""
+def open_rollout_resources(context: StageContext) -> RolloutResources:
+    """The resources of the run. An engine that shares its device makes the learner give it up."""
     params, layout, warm = context.params, context.layout, context.warm
     world, chat = warm_world(context), warm_chat_format(context)
     played_with = (params.collection.engine, params.collection.chat_api, params.engine, params.policy, params.world)
@@ -37,4 +45,4 @@ def open_playground(context: StageContext) -> Playground:
     )
     if samples_in_background(engine) and engine.takes_turns:
         warm.drop("learner_policy")
-    return world, engine, chat
+    return RolloutResources(world, engine, chat)

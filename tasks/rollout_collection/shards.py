@@ -14,10 +14,10 @@ from tasks.core.interfaces.engine import Engine, Metered
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import ApiUsage, total_usage
 from tasks.rollout_collection.agent_loop import PlaySettings
-from tasks.rollout_collection.collection_stats import Tally, total
+from tasks.rollout_collection.collection_stats import CollectionStats, total
 from tasks.rollout_collection.planning import PlannedRollout
 from tasks.rollout_collection.playing import play_rollouts
-from tasks.rollout_collection.rollout_resources import open_playground
+from tasks.rollout_collection.rollout_resources import open_rollout_resources
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Played:
 
     rows: list[dict[str, Any]]
     """Of `schemas.PLAYED_ROLLOUTS`, sorted by task id and rollout index."""
-    tally: Tally
+    stats: CollectionStats
     usage: ApiUsage | None
     """None for an engine that costs nothing."""
 
@@ -57,7 +57,7 @@ def play_in_shards(
     shards = divided(Shard(tuple(planned), settings, policy, description), context.params.collection.shards)
     played = context.workers.map(play_shard, context, shards)
     rows = sorted((row for part in played for row in part.rows), key=lambda row: (row["task_id"], row["rollout_index"]))
-    return Played(rows, total([part.tally for part in played]), total_usage(part.usage for part in played))
+    return Played(rows, total([part.stats for part in played]), total_usage(part.usage for part in played))
 
 
 def divided(whole: Shard, count: int) -> list[Shard]:
@@ -70,7 +70,9 @@ def divided(whole: Shard, count: int) -> list[Shard]:
     place = {task: index % count for index, task in enumerate(tasks)}
     if count == 1:
         return [whole]
-    settings = dataclasses.replace(whole.settings, live_episodes=-(-whole.settings.live_episodes // count))
+    settings = dataclasses.replace(
+        whole.settings, max_concurrent_episodes=-(-whole.settings.max_concurrent_episodes // count)
+    )
     return [
         Shard(
             tuple(rollout for rollout in whole.rollouts if place[rollout.task.task_id] == index),
@@ -84,9 +86,9 @@ def divided(whole: Shard, count: int) -> list[Shard]:
 
 def play_shard(context: StageContext, shard: Shard) -> Played:
     """Play one shard in this process, with the world and the engine of `context`."""
-    world, engine, chat = open_playground(context)
+    world, engine, chat = open_rollout_resources(context)
     _usage(engine)  # what a failed attempt paid for is not this one's
-    tally = Tally()
+    stats = CollectionStats()
     rows = play_rollouts(
         world,
         engine,
@@ -95,9 +97,9 @@ def play_shard(context: StageContext, shard: Shard) -> Played:
         shard.settings,
         policy=shard.policy,
         description=shard.description,
-        tally=tally,
+        stats=stats,
     )
-    return Played(rows, tally, _usage(engine))
+    return Played(rows, stats, _usage(engine))
 
 
 def _usage(engine: Engine) -> ApiUsage | None:

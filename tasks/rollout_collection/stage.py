@@ -32,7 +32,7 @@ def collect_rollouts(context: StageContext) -> None:
         description=f"collect_rollouts@{key}",
     )
     write_rows(layout.rollouts(key), [row | {"staleness": before.staleness} for row in played.rows], ROLLOUTS)
-    write_document(layout.timings(key), played.tally.timings())
+    write_document(layout.timings(key), played.stats.timings())
 
 
 def training_settings(config: CollectionConfig) -> PlaySettings:
@@ -40,7 +40,7 @@ def training_settings(config: CollectionConfig) -> PlaySettings:
     return PlaySettings(
         temperature=config.temperature,
         limits=config.limits,
-        live_episodes=config.live_episodes,
+        max_concurrent_episodes=config.max_concurrent_episodes,
         world_retries=config.world_retries,
         early_stop=config.early_stop,
     )

@@ -28,7 +28,9 @@ from tasks.core.worlds.appworld.environment import python_executable
 from tasks.core.worlds.appworld.pool import EpisodePool, LiveEpisode, PoolLimits
 
 WORKERS = 4
-LIMITS = PoolLimits(wall_seconds_per_run=20.0, cpu_seconds_per_run=0.5, hung_seconds=5.0, live_episodes=WORKERS)
+LIMITS = PoolLimits(
+    wall_seconds_per_run=20.0, cpu_seconds_per_run=0.5, hung_seconds=5.0, max_concurrent_episodes=WORKERS
+)
 BYSTANDER = "bystander"
 LONGEST_SECONDS = 120.0
 """Over this an episode counts as stuck."""

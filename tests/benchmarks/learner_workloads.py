@@ -24,7 +24,7 @@ from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer, trainable_policy
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 from tasks.policy_update.rollouts import Rollout
-from tasks.rollout_collection.collection_stats import Tally
+from tasks.rollout_collection.collection_stats import CollectionStats
 from tasks.rollout_collection.planning import draw_tasks, plan_rollouts
 from tasks.rollout_collection.playing import play_rollouts
 from tasks.rollout_collection.stage import training_settings
@@ -75,7 +75,9 @@ def shipped_rollouts() -> list[Rollout]:
     tasks = [task for task in world.tasks("train") if task.difficulty < 3]
     drawn = draw_tasks(tasks, [1.0] * len(tasks), TASKS, seed=0)
     planned = plan_rollouts(drawn, PER_TASK, seed=0)
-    rows = play_rollouts(world, engine, chat, planned, training_settings(collection), policy=None, tally=Tally())
+    rows = play_rollouts(
+        world, engine, chat, planned, training_settings(collection), policy=None, stats=CollectionStats()
+    )
     world.close()
     returns: dict[str, list[float]] = defaultdict(list)
     for row in rows:

@@ -34,7 +34,7 @@ from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer
 from tasks.core.worlds.registry import open_world, prepare_world_folder
-from tasks.rollout_collection.collection_stats import Tally
+from tasks.rollout_collection.collection_stats import CollectionStats
 from tasks.rollout_collection.planning import draw_tasks, plan_rollouts
 from tasks.rollout_collection.playing import play_rollouts
 from tasks.rollout_collection.stage import training_settings
@@ -45,12 +45,12 @@ POLICY = PolicyConfig(device="cpu")
 COLLECTION = load_params(Path(__file__).parents[2] / "params.yaml").collection
 
 
-def collect(world: World, engine: TransformersEngine, chat: ChatFormat, seed: int) -> tuple[list[Row], Tally]:
+def collect(world: World, engine: TransformersEngine, chat: ChatFormat, seed: int) -> tuple[list[Row], CollectionStats]:
     tasks = [task for task in world.tasks("train") if task.difficulty < 3]
     drawn = draw_tasks(tasks, [1.0] * len(tasks), COLLECTION.tasks_per_iteration, seed)
-    planned, tally = plan_rollouts(drawn, COLLECTION.rollouts_per_task, seed), Tally()
-    rows = play_rollouts(world, engine, chat, planned, training_settings(COLLECTION), policy=None, tally=tally)
-    return rows, tally
+    planned, stats = plan_rollouts(drawn, COLLECTION.rollouts_per_task, seed), CollectionStats()
+    rows = play_rollouts(world, engine, chat, planned, training_settings(COLLECTION), policy=None, stats=stats)
+    return rows, stats
 
 
 def processor_s() -> float:
@@ -99,17 +99,17 @@ def measure(policy: Path) -> dict[str, Any]:
         prepare_world_folder(WorldConfig(), Path(folder) / "world")
         world = open_world(WorldConfig(), Path(folder) / "world")
     collect(world, engine, chat, seed=0)
-    tallies, rates, costs, worst, rows = [], [], [], 0.0, []
+    collections, rates, costs, worst, rows = [], [], [], 0.0, []
     for seed in range(1, ROUNDS + 1):
         before = processor_s()
-        rows, tally = collect(world, engine, chat, seed)
-        costs.append(tally.generated_tokens / (processor_s() - before))
-        tallies.append(tally)
+        rows, stats = collect(world, engine, chat, seed)
+        costs.append(stats.generated_tokens / (processor_s() - before))
+        collections.append(stats)
         rows = [row for row in rows if any(row["policy_mask"])]
         rates.append(generate_rate(model, rows, chat))
         worst = max(worst, largest_difference(model, rows))
     world.close()
-    median = sorted(tallies, key=lambda tally: tally.tokens_per_s)[ROUNDS // 2]
+    median = sorted(collections, key=lambda stats: stats.tokens_per_s)[ROUNDS // 2]
     return {
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "episodes": len(rows),
@@ -125,7 +125,7 @@ def measure(policy: Path) -> dict[str, Any]:
         "generate_tokens_per_s": round(statistics.median(rates)),
         "engine_vs_generate": round(
             statistics.median(
-                tally.generated_tokens / tally.engine_s / rate for tally, rate in zip(tallies, rates, strict=True)
+                stats.generated_tokens / stats.engine_s / rate for stats, rate in zip(collections, rates, strict=True)
             ),
             2,
         ),

@@ -51,7 +51,7 @@ from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer, save_policy, trainable_policy
 from tasks.core.seeding import derive_seed
 from tasks.core.worlds.registry import open_world, prepare_world_folder
-from tasks.rollout_collection.collection_stats import Tally
+from tasks.rollout_collection.collection_stats import CollectionStats
 from tasks.rollout_collection.planning import draw_tasks, plan_rollouts
 from tasks.rollout_collection.playing import play_rollouts
 from tasks.rollout_collection.stage import training_settings
@@ -123,10 +123,12 @@ class Contest:
         alone = {f"{place}": [turn._replace(conversation=f"{place}")] for place, turn in enumerate(turns)}
         return self._timed(lambda: self._converse(alone))
 
-    def played(self, play: Callable[[], tuple[list[dict[str, Any]], Tally]]) -> tuple[list[dict[str, Any]], Rate]:
+    def played(
+        self, play: Callable[[], tuple[list[dict[str, Any]], CollectionStats]]
+    ) -> tuple[list[dict[str, Any]], Rate]:
         before = self._processor_s()
-        rows, tally = play()
-        return rows, Rate(tally.generated_tokens, tally.wall_s, self._processor_s() - before)
+        rows, stats = play()
+        return rows, Rate(stats.generated_tokens, stats.wall_s, self._processor_s() - before)
 
     def _converse(self, waiting: dict[str, list[Turn]]) -> tuple[int, float]:
         tokens, started = 0, perf_counter()
@@ -241,13 +243,15 @@ def larger_policy(folder: Path) -> Path:
     return folder
 
 
-def play(one: Contest, world: World, chat: ChatFormat, load: Load, seed: int) -> tuple[list[dict[str, Any]], Tally]:
+def play(
+    one: Contest, world: World, chat: ChatFormat, load: Load, seed: int
+) -> tuple[list[dict[str, Any]], CollectionStats]:
     """Training rollouts, every one to its end."""
     tasks = [task for task in world.tasks("train") if task.difficulty < 3]
     drawn = draw_tasks(tasks, [1.0] * len(tasks), load.tasks, seed)
-    planned, tally = plan_rollouts(drawn, COLLECTION.rollouts_per_task, seed), Tally()
+    planned, stats = plan_rollouts(drawn, COLLECTION.rollouts_per_task, seed), CollectionStats()
     settings = replace(training_settings(COLLECTION), early_stop=None, limits=load.limits)
-    return play_rollouts(world, one.engine, chat, planned, settings, policy=one.adapter, tally=tally), tally
+    return play_rollouts(world, one.engine, chat, planned, settings, policy=one.adapter, stats=stats), stats
 
 
 def turns_of(rows: list[dict[str, Any]], chat: ChatFormat, limits: AgentLimits, context: int) -> list[list[Turn]]:

@@ -160,4 +160,4 @@ def game() -> type[CountingGame]:
 @pytest.fixture
 def settings() -> PlaySettings:
     limits = AgentLimits(max_turns=4, max_tokens_per_turn=10, max_observation_tokens=40)
-    return PlaySettings(temperature=1.0, limits=limits, live_episodes=16, world_retries=1)
+    return PlaySettings(temperature=1.0, limits=limits, max_concurrent_episodes=16, world_retries=1)

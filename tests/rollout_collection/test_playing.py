@@ -17,7 +17,7 @@ from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.schemas import PLAYED_ROLLOUTS
 from tasks.core.records.tables import validate
 from tasks.rollout_collection.agent_loop import PlaySettings
-from tasks.rollout_collection.collection_stats import Tally
+from tasks.rollout_collection.collection_stats import CollectionStats
 from tasks.rollout_collection.planning import PlannedRollout, plan_rollouts
 from tasks.rollout_collection.playing import BASE_DIGEST, play_rollouts
 
@@ -34,7 +34,7 @@ def play(engine: TransformersEngine, chat: ChatFormat, settings: PlaySettings) -
     """Play a game; whatever happens, every row is valid and no episode is left open."""
 
     def run(world: Any, planned: list[PlannedRollout] | None = None, **changes: Any) -> list[Row]:
-        tally = changes.pop("tally", None)
+        stats = changes.pop("stats", None)
         played = play_rollouts(
             world,
             changes.pop("engine", engine),
@@ -42,7 +42,7 @@ def play(engine: TransformersEngine, chat: ChatFormat, settings: PlaySettings) -
             plan(world) if planned is None else planned,
             dataclasses.replace(settings, **changes),
             policy=None,
-            tally=tally,
+            stats=stats,
         )
         validate(pa.Table.from_pylist(played, schema=PLAYED_ROLLOUTS), PLAYED_ROLLOUTS, Path("rollouts.parquet"))
         assert world.open_now == 0
@@ -60,15 +60,15 @@ def turns_of(row: Row) -> list[list[int]]:
 
 
 def test_every_planned_rollout_has_a_row_in_order(game: Game, play: Callable[..., list[Row]]) -> None:
-    world, tally = game(), Tally()
-    rows = play(world, tally=tally)
+    world, stats = game(), CollectionStats()
+    rows = play(world, stats=stats)
     expected = sorted((planned.task.task_id, planned.rollout_index) for planned in plan(world))
     assert [(row["task_id"], row["rollout_index"]) for row in rows] == expected
     assert {row["adapter_digest"] for row in rows} == {BASE_DIGEST}
     assert {row["end_reason"] for row in rows} == {"completed", "turn_limit"}
-    assert tally.end_reasons == Counter(row["end_reason"] for row in rows)
-    assert tally.generated_tokens == sum(sum(row["policy_mask"]) for row in rows)
-    assert tally.timings().tokens_per_s > 0
+    assert stats.end_reasons == Counter(row["end_reason"] for row in rows)
+    assert stats.generated_tokens == sum(sum(row["policy_mask"]) for row in rows)
+    assert stats.timings().tokens_per_s > 0
 
 
 def test_token_ids_are_the_conversation_as_it_was_played(
@@ -135,7 +135,7 @@ def test_a_conversation_that_outgrows_the_context_ends(
 
 def test_no_more_episodes_are_open_than_allowed(game: Game, play: Callable[..., list[Row]]) -> None:
     world = game()
-    few = play(world, live_episodes=3)
+    few = play(world, max_concurrent_episodes=3)
     assert world.most_open <= 3
     many = play(game())
     assert [(row["task_id"], row["token_ids"]) for row in few] == [(row["task_id"], row["token_ids"]) for row in many]
@@ -156,7 +156,9 @@ def test_the_clock_changes_nothing(game: Game, play: Callable[..., list[Row]], m
 
 def test_early_stop_keeps_enough_of_every_task_and_records_the_rest(game: Game, play: Callable[..., list[Row]]) -> None:
     world = game()
-    rows = play(world, plan(world, rollouts=6), live_episodes=9, early_stop=EarlyStop(min_per_task=3, share=0.5))
+    rows = play(
+        world, plan(world, rollouts=6), max_concurrent_episodes=9, early_stop=EarlyStop(min_per_task=3, share=0.5)
+    )
     finished = Counter(row["task_id"] for row in rows if row["end_reason"] != "cut_by_early_stop")
     cut = [row for row in rows if row["end_reason"] == "cut_by_early_stop"]
     assert len(rows) == 36 and finished.total() >= 18 and min(finished.values()) >= 3
@@ -170,10 +172,10 @@ def test_early_stop_waits_for_the_share(game: Game, play: Callable[..., list[Row
 
 
 def test_a_world_fault_is_played_again_with_another_seed(game: Game, play: Callable[..., list[Row]]) -> None:
-    tally = Tally()
-    rows = [row for row in play(game(brittle=["t1"]), world_retries=20, tally=tally) if row["task_id"] == "t1"]
+    stats = CollectionStats()
+    rows = [row for row in play(game(brittle=["t1"]), world_retries=20, stats=stats) if row["task_id"] == "t1"]
     assert {row["end_reason"] for row in rows} <= {"completed", "turn_limit"}
-    assert tally.world_retries == sum(row["world_retries"] for row in rows) > 0
+    assert stats.world_retries == sum(row["world_retries"] for row in rows) > 0
 
 
 def test_a_world_that_keeps_failing_loses_the_rollout_openly(game: Game, play: Callable[..., list[Row]]) -> None:

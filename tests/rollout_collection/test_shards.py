@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from tasks.core.config.collection import AgentLimits
 from tasks.core.interfaces.world import Task
 from tasks.rollout_collection.agent_loop import PlaySettings
-from tasks.rollout_collection.collection_stats import Tally, total
+from tasks.rollout_collection.collection_stats import CollectionStats, total
 from tasks.rollout_collection.planning import plan_rollouts
 from tasks.rollout_collection.shards import Shard, divided
 
 
 def whole(tasks: int, rollouts: int, live: int) -> Shard:
     named = [Task(f"t{index}", f"s{index // 3}", 1, "train", "Name letters.") for index in range(tasks)]
-    settings = PlaySettings(1.0, AgentLimits(), live_episodes=live, world_retries=0)
+    settings = PlaySettings(1.0, AgentLimits(), max_concurrent_episodes=live, world_retries=0)
     return Shard(tuple(plan_rollouts(named, rollouts, seed=1)), settings, Path("policy"), "rollouts")
 
 
@@ -36,7 +36,7 @@ def test_every_rollout_is_in_one_shard_beside_the_others_of_its_task(
     for shard in shards:
         places = [order[rollout.name] for rollout in shard.rollouts]
         assert places == sorted(places)
-    open_at_once = sum(shard.settings.live_episodes for shard in shards)
+    open_at_once = sum(shard.settings.max_concurrent_episodes for shard in shards)
     assert live <= open_at_once < live + len(shards)
 
 
@@ -47,8 +47,8 @@ def test_one_shard_is_the_whole_as_it_is() -> None:
 
 def test_figures_of_shards_add_up_and_time_at_once_counts_once() -> None:
     parts = [
-        Tally(began=100.0, wall_s=10.0, engine_s=6.0, generated_tokens=50, end_reasons=Counter(completed=2)),
-        Tally(began=104.0, wall_s=8.0, engine_s=7.0, generated_tokens=70, end_reasons=Counter(turn_limit=1)),
+        CollectionStats(began=100.0, wall_s=10.0, engine_s=6.0, generated_tokens=50, end_reasons=Counter(completed=2)),
+        CollectionStats(began=104.0, wall_s=8.0, engine_s=7.0, generated_tokens=70, end_reasons=Counter(turn_limit=1)),
     ]
     found = total(parts)
     assert (found.began, found.wall_s, found.engine_s, found.generated_tokens) == (100.0, 12.0, 13.0, 120)

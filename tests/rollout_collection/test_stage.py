@@ -20,14 +20,14 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, TASKS
 from tasks.core.records.tables import read_table, write_rows
 from tasks.core.worlds.registry import prepare_world_folder
-from tasks.rollout_collection.rollout_resources import open_playground
+from tasks.rollout_collection.rollout_resources import open_rollout_resources
 from tasks.rollout_collection.stage import collect_rollouts
 from tasks.task_filtering.stage import filter_tasks
 
 
 @pytest.fixture
 def params() -> Params:
-    collection: dict[str, Any] = {"tasks_per_iteration": 3, "rollouts_per_task": 4, "live_episodes": 8}
+    collection: dict[str, Any] = {"tasks_per_iteration": 3, "rollouts_per_task": 4, "max_concurrent_episodes": 8}
     collection["limits"] = {"max_turns": 2, "max_tokens_per_turn": 16, "max_observation_tokens": 60}
     collection["early_stop"] = {"min_per_task": 2, "share": 0.9}
     content: dict[str, Any] = {"iterations": 2, "previous": previous_map(2), "evaluated": evaluated_keys(2, 2)}
@@ -84,10 +84,10 @@ def _policy(context: StageContext) -> Any:
 
 
 def test_a_warm_process_loads_once_and_again_when_the_files_change(context: StageContext) -> None:
-    world, engine, chat = open_playground(context)
-    assert all(new is old for new, old in zip(open_playground(context), (world, engine, chat), strict=True))
+    world, engine, chat = open_rollout_resources(context)
+    assert all(new is old for new, old in zip(open_rollout_resources(context), (world, engine, chat), strict=True))
     (context.layout.base_policy / "note.txt").write_text("another base policy")
-    changed = open_playground(context)
+    changed = open_rollout_resources(context)
     assert changed[0] is world and changed[1] is not engine and changed[2] is not chat
     assert isinstance(changed[1], TransformersEngine)
 
@@ -129,7 +129,9 @@ def test_who_plays_the_shards_changes_nothing_and_how_many_there_are_no_token(co
 
 def test_early_stop_counts_within_a_shard(context: StageContext) -> None:
     stop = EarlyStop(min_per_task=2, share=0.5)
-    collection = context.params.collection.model_copy(update={"shards": 3, "early_stop": stop, "live_episodes": 6})
+    collection = context.params.collection.model_copy(
+        update={"shards": 3, "early_stop": stop, "max_concurrent_episodes": 6}
+    )
     collect_rollouts(dataclasses.replace(context, params=context.params.model_copy(update={"collection": collection})))
     rows = read_table(context.layout.rollouts("i001"), ROLLOUTS).to_pylist()
     finished = Counter(row["task_id"] for row in rows if row["end_reason"] != "cut_by_early_stop")

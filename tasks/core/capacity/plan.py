@@ -32,7 +32,7 @@ class Plan:
     takes_turns: bool
     """Learner and engines, on the same devices."""
     live: int
-    """Episodes that run at once: what collection.live_episodes asks for, as far as caches have room."""
+    """Episodes that run at once: what collection.max_concurrent_episodes asks for, as far as caches have room."""
     collecting: Playing
     updating_s: float
     update_flops: float
@@ -82,7 +82,7 @@ def make_plan(
     pack = longest_pack(params, context)
     engines = _engines(params, shape, hardware, gpus, load.episodes.tokens)
     learner = learner_memory(shape, params.policy, params.update, pack, pack - 1, gpus)
-    live = params.collection.live_episodes
+    live = params.collection.max_concurrent_episodes
     seconds, flops = updating(load, params, shape, gpus, hardware)
 
     def play(rollouts: int) -> Playing:

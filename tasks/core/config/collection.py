@@ -1,6 +1,7 @@
 """The `collection` section of params.yaml: the agent loop and how rollouts are gathered."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -27,6 +28,8 @@ class EarlyStop(Section):
 class CollectionConfig(Section):
     """Rollouts of one iteration. The paper: 40 tasks x 6 rollouts at temperature 1."""
 
+    renamed: ClassVar[Mapping[str, str]] = {"live_episodes": "max_concurrent_episodes"}
+
     engine: Literal["transformers", "vllm", "oracle", "scripted", "chat_api"] = "transformers"
     """vllm: servers, set up in the section `engine`. oracle recites the world's own solutions, scripted does so with
     seeded flaws: the pipeline without a model. chat_api asks a model behind an OpenAI-compatible API, which can be
@@ -37,10 +40,10 @@ class CollectionConfig(Section):
     temperature: float = Field(1.0, gt=0)
     limits: AgentLimits = AgentLimits()
     early_stop: EarlyStop | None = EarlyStop()
-    live_episodes: int = Field(144, ge=1)
+    max_concurrent_episodes: int = Field(144, ge=1)
     """How many episodes are open at once."""
     shards: int = Field(1, ge=1)
-    """Parts in which rollouts are played: whole tasks, and a part of `live_episodes`. Each stops early by itself.
+    """Parts in which rollouts are played: whole tasks, and a share of `max_concurrent_episodes`. Each stops early alone.
 
     It decides the bytes, since a batch's make-up does; where the parts are played does not.
     """

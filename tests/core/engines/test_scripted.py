@@ -20,7 +20,7 @@ from tasks.rollout_collection.planning import plan_rollouts
 from tasks.rollout_collection.playing import play_rollouts
 
 SHIPPED = Path(__file__).parents[4] / "data" / "base_policies" / "pocket"
-SETTINGS = PlaySettings(1.0, AgentLimits(max_tokens_per_turn=4096), live_episodes=16, world_retries=0)
+SETTINGS = PlaySettings(1.0, AgentLimits(max_tokens_per_turn=4096), max_concurrent_episodes=16, world_retries=0)
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from tasks.rollout_collection.planning import plan_rollouts
 from tasks.rollout_collection.playing import play_rollouts
 
 SHIPPED = Path(__file__).parents[5] / "data" / "base_policies" / "pocket"
-SETTINGS = PlaySettings(1.0, AgentLimits(max_tokens_per_turn=8192), live_episodes=8, world_retries=0)
+SETTINGS = PlaySettings(1.0, AgentLimits(max_tokens_per_turn=8192), max_concurrent_episodes=8, world_retries=0)
 
 
 def write_oracle(root: Path, source: str) -> None:

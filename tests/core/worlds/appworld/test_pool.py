@@ -134,7 +134,7 @@ def test_api_calls_are_the_worlds_own_log(episode: LiveEpisode) -> None:
 
 
 def test_open_waits_for_a_place_and_then_says_so(pool: EpisodePool, task_id: str) -> None:
-    live = [pool.open(task_id) for _ in range(pool.limits.live_episodes)]
+    live = [pool.open(task_id) for _ in range(pool.limits.max_concurrent_episodes)]
     with pytest.raises(WorldFault, match="no place"):
         pool.open(task_id)
     threading.Timer(0.1, live[0].close).start()
@@ -142,7 +142,7 @@ def test_open_waits_for_a_place_and_then_says_so(pool: EpisodePool, task_id: str
     worlds = {episode.pids["world"] for episode in live[1:]}
     for episode in live:
         episode.close()
-    assert len(worlds) == pool.limits.live_episodes
+    assert len(worlds) == pool.limits.max_concurrent_episodes
     assert len(worlds & set(pool.lasting_pids)) == pool.limits.idle_worlds
     assert eventually(lambda: sum(alive(pid) for pid in worlds) == pool.limits.idle_worlds)
 
@@ -274,12 +274,12 @@ def test_episodes_run_side_by_side_from_threads(pool: EpisodePool, task_ids: lis
         outputs[number] = episode.run("print(x)").output
         episode.close()
 
-    threads = [threading.Thread(target=play, args=(number,)) for number in range(pool.limits.live_episodes)]
+    threads = [threading.Thread(target=play, args=(number,)) for number in range(pool.limits.max_concurrent_episodes)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert outputs == {number: f"{number}\n" for number in range(pool.limits.live_episodes)}
+    assert outputs == {number: f"{number}\n" for number in range(pool.limits.max_concurrent_episodes)}
 
 
 def test_a_dead_zygote_is_replaced_and_close_leaves_no_process(

@@ -29,7 +29,7 @@ class PoolLimits:
     start_seconds: float = 120.0
     """Start of the zygote, and of an episode."""
     evaluation_seconds: float = 120.0
-    live_episodes: int = 256
+    max_concurrent_episodes: int = 256
     """Episodes that are open at once; `open` waits for a free place."""
     waiting_seconds: float = 600.0
     """How long `open` waits before it gives up."""

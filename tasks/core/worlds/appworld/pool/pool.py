@@ -28,7 +28,7 @@ class EpisodePool:
     ) -> None:
         self.limits = limits = limits or PoolLimits()
         self._python, self._root, self._confinement = python, root, confinement
-        self._places = threading.BoundedSemaphore(limits.live_episodes)
+        self._places = threading.BoundedSemaphore(limits.max_concurrent_episodes)
         self._lock = threading.Lock()
         self._start_lock = threading.Lock()
         self._zygote: Zygote | None = None
@@ -39,9 +39,9 @@ class EpisodePool:
         self._closed = False
 
     def open(self, task_id: str) -> LiveEpisode:
-        """A fresh episode of a task. Waits while `limits.live_episodes` are open. Raises WorldFault."""
+        """A fresh episode of a task. Waits while `limits.max_concurrent_episodes` are open. Raises WorldFault."""
         if not self._places.acquire(timeout=self.limits.waiting_seconds):
-            raise WorldFault(f"no place for another episode: {self.limits.live_episodes} are open")
+            raise WorldFault(f"no place for another episode: {self.limits.max_concurrent_episodes} are open")
         try:
             task = self._task(task_id)
             world = self._worlds.take(self._live_zygote(task))
