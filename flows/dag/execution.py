@@ -98,7 +98,7 @@ def is_expected(error: BaseException) -> bool:
     if not isinstance(error, ValueError) or not frames:
         return False
     raised_in = Path(frames[-1].filename).resolve()
-    return Path(__file__).resolve().parents[1] in raised_in.parents and "site-packages" not in raised_in.parts
+    return Path(__file__).resolve().parents[2] in raised_in.parents and "site-packages" not in raised_in.parts
 
 
 def may_pass(error: BaseException) -> bool:

@@ -16,7 +16,7 @@ from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import Part, StageContext, Warm
 from tasks.core.records.layout import Layout
 
-CODE = Path(__file__).resolve().parents[1]
+CODE = Path(__file__).resolve().parents[2]
 """The folder of the code that this process runs."""
 
 

@@ -41,7 +41,7 @@ def test_refresh_brings_the_maps_in_step(project: Path, capsys: pytest.CaptureFi
     main(["default"])
     path = project / "params.yaml"
     path.write_text(path.read_text().replace("iterations: 16", "iterations: 3"))
-    with pytest.raises(ParamsError, match=r"flows\.profile --refresh"):
+    with pytest.raises(ParamsError, match=r"flows\.configure --refresh"):
         load_params(path)
     assert main(["--refresh", "--set", "evaluation.every=2"]) == 0
     params = load_params(path)
@@ -57,7 +57,7 @@ def test_staleness_is_a_property_of_the_dag(project: Path) -> None:
     assert [before.staleness for before in previous.values()] == [0, 1, 1, 1]
     path = project / "params.yaml"
     path.write_text(path.read_text().replace("staleness: 1", "staleness: 2"))
-    with pytest.raises(ParamsError, match=r"iterations and collection\.staleness; run `python -m flows\.profile"):
+    with pytest.raises(ParamsError, match=r"iterations and collection\.staleness; run `python -m flows\.configure"):
         load_params(path)
 
 

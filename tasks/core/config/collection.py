@@ -43,7 +43,7 @@ class CollectionConfig(Section):
     max_concurrent_episodes: int = Field(144, ge=1)
     """How many episodes are open at once."""
     shards: int = Field(1, ge=1)
-    """Parts in which rollouts are played: whole tasks, and a share of `max_concurrent_episodes`. Each stops early alone.
+    """Parts in which rollouts are played: whole tasks, and a share of `max_concurrent_episodes`. Each stops by itself.
 
     It decides the bytes, since a batch's make-up does; where the parts are played does not.
     """

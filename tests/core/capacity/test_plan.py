@@ -18,7 +18,7 @@ from tasks.core.capacity.workload import EPISODES, Episodes
 from tasks.core.config.chat_api import Traffic
 from tasks.core.records.files import ArtifactError
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 MEASURED: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / "embedded_run.json").read_text())
 TIMES = 2.5
 """A prediction on a shared CPU may be wrong by this factor."""

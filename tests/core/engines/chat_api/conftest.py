@@ -16,7 +16,7 @@ from tasks.core.config.chat_api import ChatApiConfig
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer
 
-SHIPPED = Path(__file__).parents[5] / "data" / "base_policies" / "pocket"
+SHIPPED = Path(__file__).parents[4] / "data" / "base_policies" / "pocket"
 KEY = "sk-a-secret-of-this-test"
 Reply = Callable[[dict[str, Any]], tuple[str, str]]
 """From a request's body to (text, finish reason)."""

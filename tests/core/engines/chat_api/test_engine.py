@@ -24,7 +24,7 @@ from tasks.rollout_collection.agent_loop import PlaySettings
 from tasks.rollout_collection.planning import plan_rollouts
 from tasks.rollout_collection.playing import play_rollouts
 
-SHIPPED = Path(__file__).parents[5] / "data" / "base_policies" / "pocket"
+SHIPPED = Path(__file__).parents[4] / "data" / "base_policies" / "pocket"
 COLLECTION = CollectionConfig(engine="chat_api")
 SAMPLING = SamplingSettings(temperature=0.0, max_tokens=128, stop_ids=())
 Open = Callable[..., ChatApiEngine]

@@ -18,7 +18,7 @@ from tasks.core.engines.chat_api.paid_answers import (
 )
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 
-ROOT = Path(__file__).parents[5]
+ROOT = Path(__file__).parents[4]
 PAID = PaidAnswer(ChatAnswer("naïve\n\0", False, "m-dated", 100, 40, 10), 3)
 WRITER = """
 import sys, time

@@ -26,7 +26,7 @@ from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 
-ROOT = Path(__file__).parents[5]
+ROOT = Path(__file__).parents[4]
 UNVERSIONED = ("version_stages", "record_lineage")
 """They need the project's git and DVC; flows and lineage test them."""
 

@@ -14,7 +14,7 @@ from tasks.core.engines.vllm_server.opening import open_vllm
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer, save_policy, trainable_policy
 
-SHIPPED = Path(__file__).parents[5] / "data" / "base_policies" / "pocket"
+SHIPPED = Path(__file__).parents[4] / "data" / "base_policies" / "pocket"
 POLICY = PolicyConfig(device="cpu")
 Processes = Callable[[], list[psutil.Process]]
 

@@ -27,7 +27,7 @@ from tasks.rollout_collection.playing import play_rollouts
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-SHIPPED = Path(__file__).parents[5] / "data" / "base_policies" / "pocket"
+SHIPPED = Path(__file__).parents[4] / "data" / "base_policies" / "pocket"
 POLICY = PolicyConfig(device="cpu")
 STOP = 256
 IN_FLIGHT = ("vllm:num_requests_running{", "vllm:num_requests_waiting{")

@@ -22,7 +22,7 @@ from tasks.core.policies.chat_format import ChatFormat
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-SHIPPED = Path(__file__).parents[5] / "data" / "base_policies" / "pocket"
+SHIPPED = Path(__file__).parents[4] / "data" / "base_policies" / "pocket"
 POLICY = PolicyConfig(device="cpu")
 MARKED = 7
 """Turns of this length are the ones that are meddled with."""

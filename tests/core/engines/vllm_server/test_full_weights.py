@@ -23,7 +23,7 @@ from tasks.rollout_collection.playing import play_rollouts
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-SHIPPED = Path(__file__).parents[5] / "data" / "base_policies" / "pocket"
+SHIPPED = Path(__file__).parents[4] / "data" / "base_policies" / "pocket"
 POLICY = PolicyConfig(device="cpu", trained="full")
 CONTEXT = 96
 SETTINGS = PlaySettings(1.0, AgentLimits(max_turns=6, max_tokens_per_turn=40), 16, 1)

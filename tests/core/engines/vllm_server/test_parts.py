@@ -31,7 +31,7 @@ from tasks.core.engines.vllm_server.fleet import FoundFleet
 from tasks.core.engines.vllm_server.launching import Address, LaunchSpec, allowed_rank
 from tasks.core.engines.vllm_server.processes import has_started, lives, pipeline_process
 
-CODE = Path(__file__).parents[6]
+CODE = Path(__file__).parents[4]
 SPEC = LaunchSpec(Path("python"), Path("/model"), "cpu", "float32", 8, 64, None, 0.0, 2, 1)
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 FAMILY = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {STUBBORN!r}]); time.sleep(600)"

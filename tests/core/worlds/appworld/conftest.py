@@ -16,7 +16,7 @@ from tasks.core.worlds.appworld.root import author_root
 LIMITS = PoolLimits(
     wall_seconds_per_run=60.0, cpu_seconds_per_run=1.0, max_concurrent_episodes=4, waiting_seconds=0.5, idle_worlds=2
 )
-PROJECT = Path(__file__).parents[5]
+PROJECT = Path(__file__).parents[4]
 SEED = 2502
 COUNTS: dict[Split, int] = {"train": 39, "dev": 6, "test_normal": 9, "test_challenge": 18}
 

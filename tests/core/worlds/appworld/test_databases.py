@@ -16,7 +16,7 @@ def test_a_task_held_after_others_is_as_the_package_loads_it(appworld_python: Pa
     script = Path(__file__).with_name("task_databases.py")
     tasks = sorted(folder.name for folder in (appworld_root / "data" / "tasks").glob("*_2"))
     done = subprocess.run(
-        [appworld_python, script, str(Path(__file__).parents[5]), *tasks],
+        [appworld_python, script, str(Path(__file__).parents[4]), *tasks],
         env=engine_variables(appworld_python, appworld_root),
         capture_output=True,
         text=True,

@@ -18,7 +18,7 @@ from tasks.rollout_collection.agent_loop import PlaySettings
 from tasks.rollout_collection.planning import plan_rollouts
 from tasks.rollout_collection.playing import play_rollouts
 
-SHIPPED = Path(__file__).parents[5] / "data" / "base_policies" / "pocket"
+SHIPPED = Path(__file__).parents[4] / "data" / "base_policies" / "pocket"
 SETTINGS = PlaySettings(1.0, AgentLimits(max_tokens_per_turn=8192), max_concurrent_episodes=8, world_retries=0)
 
 
