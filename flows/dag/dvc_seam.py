@@ -2,7 +2,8 @@
 
 The only module that uses DVC's private seams: the argument `repro_fn` of `Repo.reproduce`; `dvc.stage.run.cmd_run`,
 which starts a stage's command; and `dvc.dvcfile.modify_yaml`, which rewrites dvc.lock after every stage, slowly, for
-the sake of comments that no lock has. tests/flows/dag/test_dvc_seam.py is the contract test to run before DVC is upgraded.
+the sake of comments that no lock has. tests/flows/dag/test_dvc_seam.py is the contract test to run before DVC is
+upgraded.
 """
 
 import json

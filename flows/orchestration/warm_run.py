@@ -16,7 +16,7 @@ from flows.dag.execution import run_body
 from flows.dag.stages import STAGES, find_stage, stage_label
 from flows.orchestration.prefect_tasks import stage_task
 from flows.orchestration.run_artifacts import RunPage
-from flows.workers.async_collector import IsDue, Player, can_overlap
+from flows.workers.async_collector import AsyncCollector, IsDue, can_overlap
 from tasks.core.config.params import load_params
 from tasks.core.interfaces.stage import StageContext, Warm
 from tasks.core.records.layout import Layout
@@ -25,19 +25,19 @@ from tasks.core.records.layout import Layout
 def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False) -> dict[str, Outcome]:
     """Run what `targets` ([]: everything) lack, each stage as a task run; progress and tables go to the UI.
 
-    Where the parameters allow it, rollouts are played in a second process while the policy is updated, unless
+    Where the parameters allow it, rollouts are collected in a second process while the policy is updated, unless
     `sequential`. The caller holds the checkout. Raises PipelineFailed.
     """
     warm, params = Warm(), load_params(root / "params.yaml")
     tasks = {stage.name: stage_task(stage, params, root) for stage in STAGES}
-    player = None if sequential or not can_overlap(params) else Player(root, _prefect_settings())
+    collector = None if sequential or not can_overlap(params) else AsyncCollector(root, _prefect_settings())
     page = RunPage(None if targets else sum(len(stage.keys(params)) for stage in STAGES))
 
     def run(name: str, key: str) -> None:
         from tasks.lineage.stage import record_stage
 
-        if player is not None and find_stage(name).plays:
-            player.play(name, key)
+        if collector is not None and find_stage(name).plays:
+            collector.claim_or_run(name, key)
             context = StageContext(Layout(root), load_params(root / "params.yaml"), key, warm)
         else:
             context = run_body(find_stage(name), key, root, warm)
@@ -51,14 +51,14 @@ def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False
         page.advance(stage_label(name, key))
 
     def beside(name: str, key: str, is_due: IsDue) -> None:
-        if player is not None and name == "update_policy":
-            player.begin(key, is_due)
+        if collector is not None and name == "update_policy":
+            collector.prefetch(key, is_due)
 
     try:
-        outcomes = reproduce(root, targets, run, around, None if player is None else beside)
+        outcomes = reproduce(root, targets, run, around, None if collector is None else beside)
     finally:
-        if player is not None:
-            player.close()
+        if collector is not None:
+            collector.close()
         warm.close()
     page.show_outcomes(outcomes)
     page.show_scores(root)

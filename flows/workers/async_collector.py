@@ -1,9 +1,9 @@
-"""Asynchronous collection in the warm flow: a second process plays rollouts while this one updates the policy.
+"""Asynchronous collection in the warm flow: a second process collects rollouts while this one updates the policy.
 
 With `collection.staleness` above 0 the rollouts of the next iteration do not depend on the update in hand. They are
-played into a folder beside the project's data, and take their place there only when DVC has come to their stage, which
-records them: a run that ends before that leaves nothing behind but what it recorded. One process plays everything
-(evaluations too), so that there is one engine, as without it.
+collected into a folder beside the project's data, and take their place there only when DVC has come to their stage,
+which records them: a run that ends before that leaves nothing behind but what it recorded. One process collects
+everything (evaluations too), so that there is one engine, as without it.
 """
 
 import logging
@@ -48,28 +48,28 @@ def can_overlap(params: Params) -> bool:
 
 
 @dataclass(frozen=True)
-class _Early:
-    """Rollouts that are being played ahead of their stage."""
+class _Prefetched:
+    """Rollouts that are being collected ahead of their stage."""
 
     key: str
     inputs: _Inputs
     done: "Future[None]"
 
 
-class Player:
+class AsyncCollector:
     """The second process of one flow run. Start it in the main thread: Linux ends it with the thread that did."""
 
     def __init__(self, root: Path, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         """`environment`: variables for the process, such as the Prefect server that is told what Ray plays."""
-        self._root, self._side = root, root / ".loopline" / "early"
-        self._early: _Early | None = None
+        self._root, self._side = root, root / ".loopline" / "prefetched"
+        self._prefetched: _Prefetched | None = None
         shutil.rmtree(self._side, ignore_errors=True)
         spawn = multiprocessing.get_context("spawn")
         self._pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=_begin, initargs=(dict(environment),))
         self._pid: Future[int] = self._pool.submit(os.getpid)
 
-    def play(self, name: str, key: str) -> None:
-        """What became of a stage that was played ahead, or else `run`."""
+    def claim_or_run(self, name: str, key: str) -> None:
+        """Claim what was prefetched for this stage, or else `run` it."""
         if name != "collect_rollouts" or not self.claim(key):
             self.run(name, key)
 
@@ -77,8 +77,8 @@ class Player:
         """Run a stage's body there. Raises StageFailed, or what the body raised where the program is at fault."""
         self._pool.submit(_body, name, key, str(self._root)).result()
 
-    def begin(self, updated: str, is_due: IsDue) -> None:
-        """While iteration `updated` updates the policy, play the rollouts of the next one, if DVC is going to ask."""
+    def prefetch(self, updated: str, is_due: IsDue) -> None:
+        """While iteration `updated` updates the policy, collect rollouts for the next one, if DVC is going to ask."""
         params = load_params(self._root / "params.yaml")
         later = [key for key in params.previous if key > updated]
         if not later or params.previous[later[0]].behaviour >= updated or not is_due(_label(later[0])):
@@ -86,21 +86,23 @@ class Player:
         key = later[0]
         _link_inputs(Layout(self._root), Layout(self._side), params, key)
         inputs = _fingerprint(Layout(self._root), params, key)
-        self._early = _Early(key, inputs, self._pool.submit(_body, "collect_rollouts", key, str(self._side)))
+        self._prefetched = _Prefetched(key, inputs, self._pool.submit(_body, "collect_rollouts", key, str(self._side)))
 
     def claim(self, key: str) -> bool:
-        """Put the rollouts of `key` that were played ahead in their place; False when there are none that hold."""
-        early, self._early = self._early, None
-        if early is None:
+        """Put the rollouts prefetched for `key` in their place; False when there are none that hold."""
+        prefetched, self._prefetched = self._prefetched, None
+        if prefetched is None:
             return False
         try:
-            early.done.result()
+            prefetched.done.result()
         except Exception as error:
-            _log.warning("%s, ahead of its turn: %s; playing it again", _label(early.key), error)
+            _log.warning("%s, ahead of its turn: %s; collecting again", _label(prefetched.key), error)
             return False
         params, here, side = load_params(self._root / "params.yaml"), Layout(self._root), Layout(self._side)
-        if early.key != key or early.inputs != _fingerprint(here, params, key):
-            _log.warning("%s: its inputs changed after it was played ahead of its turn; playing it again", _label(key))
+        if prefetched.key != key or prefetched.inputs != _fingerprint(here, params, key):
+            _log.warning(
+                "%s: its inputs changed after it was collected ahead of its turn; collecting again", _label(key)
+            )
             return False
         here.iteration(key).mkdir(parents=True, exist_ok=True)
         for made, place in ((side.rollouts(key), here.rollouts(key)), (side.timings(key), here.timings(key))):
@@ -108,9 +110,9 @@ class Player:
         return True
 
     def close(self) -> None:
-        """End the process; what it is playing is dropped."""
+        """End the process; what it is collecting is dropped."""
         try:
-            if self._early is not None and not self._early.done.done():
+            if self._prefetched is not None and not self._prefetched.done.done():
                 os.kill(self._pid.result(), signal.SIGTERM)
             else:
                 self._pool.submit(_close).result()

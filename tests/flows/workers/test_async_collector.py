@@ -14,21 +14,22 @@ import pytest
 import yaml
 
 from flows.dag.execution import StageFailed
-from flows.workers.async_collector import Player, can_overlap
+from flows.workers.async_collector import AsyncCollector, can_overlap
 from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.records.layout import Layout
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 SETTINGS = ("iterations=2", "collection.staleness=1", "collection.tasks_per_iteration=2", "update.epochs=1")
 TOLD = """
 import sys
-from flows import pipeline, player
-claim = player.Player.claim
+from flows import pipeline
+from flows.workers import async_collector
+claim = async_collector.AsyncCollector.claim
 def told(self, key):
     found = claim(self, key)
     print("claimed", key, found)
     return found
-player.Player.claim = told
+async_collector.AsyncCollector.claim = told
 if __name__ == "__main__":
     sys.exit(pipeline.main(sys.argv[1:]))
 """
@@ -72,7 +73,7 @@ def recorded(root: Path) -> dict[str, Any]:
 def test_one_stage_at_a_time_gives_the_same_bytes(played: Path) -> None:
     assert "up to date" in python(played, "-m", "dvc", "status", "update_policy@i002").stdout
     assert json.loads((Layout(played).metrics("i002")).read_text())["staleness"] == 1
-    assert not (played / ".loopline" / "early").exists()
+    assert not (played / ".loopline" / "prefetched").exists()
     beside = recorded(played)
     for folder in (played / "data" / "iterations", played / ".dvc" / "cache"):
         shutil.rmtree(folder)
@@ -82,10 +83,10 @@ def test_one_stage_at_a_time_gives_the_same_bytes(played: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def player(played: Path) -> Iterator[Player]:
-    player = Player(played)
-    yield player
-    player.close()
+def collector(played: Path) -> Iterator[AsyncCollector]:
+    collector = AsyncCollector(played)
+    yield collector
+    collector.close()
 
 
 def always(stage: str) -> bool:
@@ -99,37 +100,37 @@ def forget(root: Path, key: str) -> bytes:
     return content
 
 
-def test_rollouts_take_their_place_only_when_they_are_claimed(played: Path, player: Player) -> None:
+def test_rollouts_take_their_place_only_when_they_are_claimed(played: Path, collector: AsyncCollector) -> None:
     before = forget(played, "i002")
-    player.begin("i001", always)
+    collector.prefetch("i001", always)
     assert not Layout(played).rollouts("i002").exists()
-    assert player.claim("i002")
+    assert collector.claim("i002")
     assert Layout(played).rollouts("i002").read_bytes() == before
-    assert not player.claim("i002")
+    assert not collector.claim("i002")
 
 
-def test_what_nobody_will_ask_for_is_not_played(played: Path, player: Player) -> None:
+def test_what_nobody_will_ask_for_is_not_played(played: Path, collector: AsyncCollector) -> None:
     asked: list[str] = []
 
     def never(stage: str) -> bool:
         asked.append(stage)
         return False
 
-    player.begin("i001", never)
-    player.begin("i002", always)  # there is no third iteration
+    collector.prefetch("i001", never)
+    collector.prefetch("i002", always)  # there is no third iteration
     assert asked == ["collect_rollouts@i002"]
-    assert not player.claim("i002")
+    assert not collector.claim("i002")
 
 
 @pytest.mark.parametrize("change", ["params.yaml", "data/iterations/i000/policy/adapter_model.safetensors"])
-def test_rollouts_of_other_inputs_are_not_taken(played: Path, player: Player, change: str) -> None:
+def test_rollouts_of_other_inputs_are_not_taken(played: Path, collector: AsyncCollector, change: str) -> None:
     forgotten, content = forget(played, "i002"), (played / change).read_bytes()
-    player.begin("i001", always)
+    collector.prefetch("i001", always)
     (played / change).write_bytes(content + (b"# changed\n" if change == "params.yaml" else b""))
-    assert not player.claim("i002")
+    assert not collector.claim("i002")
     assert not Layout(played).rollouts("i002").exists()
     (played / change).write_bytes(content)
-    player.run("collect_rollouts", "i002")
+    collector.run("collect_rollouts", "i002")
     assert Layout(played).rollouts("i002").read_bytes() == forgotten
 
 
@@ -146,27 +147,27 @@ def test_an_engine_that_may_make_room_for_the_update_is_not_used_beside_it(caplo
     assert "set engine.vllm.sharing to side_by_side" in caplog.text
 
 
-def test_an_error_there_is_told_here(played: Path, player: Player, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_there_is_told_here(played: Path, collector: AsyncCollector, caplog: pytest.LogCaptureFixture) -> None:
     tasks = Layout(played).tasks
     content = tasks.read_bytes()
     tasks.write_bytes(content[:100])
     try:
-        player.begin("i001", always)
-        assert not player.claim("i002")
+        collector.prefetch("i001", always)
+        assert not collector.claim("i002")
         with pytest.raises(StageFailed, match=r"train\.parquet: damaged parquet"):
-            player.run("collect_rollouts", "i002")
+            collector.run("collect_rollouts", "i002")
     finally:
         tasks.write_bytes(content)
     assert "collect_rollouts@i002, ahead of its turn: " in caplog.text
 
 
 def test_closing_while_it_plays_leaves_neither_files_nor_a_process(played: Path) -> None:
-    player = Player(played)
-    player.begin("i001", always)
-    pid = player._pid.result()
-    player.close()
+    collector = AsyncCollector(played)
+    collector.prefetch("i001", always)
+    pid = collector._pid.result()
+    collector.close()
     wait_until(lambda: not Path(f"/proc/{pid}").exists() or not Path("/proc").exists())
-    assert not (played / ".loopline" / "early").exists()
+    assert not (played / ".loopline" / "prefetched").exists()
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
