@@ -103,13 +103,13 @@ def promote_version(registry: Registry, name: str, params: Params) -> Decision:
 def _rescored(
     registry: Registry, versions: Sequence[Version], context: StageContext, folder: Path
 ) -> list[tuple[Version, Evidence]]:
-    from tasks.core.engines.registry import settle
+    from tasks.core.engines.registry import forget_paid_answers
     from tasks.lineage.registry.rescored import rescored_evidence
 
     try:
         scored = [(version, rescored_evidence(registry, version, context, folder)) for version in versions]
         outcomes = [outcome for _, evidence in scored for played in evidence.outcomes.values() for outcome in played]
-        settle(context.params.collection, {outcome.task_id for outcome in outcomes})
+        forget_paid_answers(context.params.collection, {outcome.task_id for outcome in outcomes})
         return scored
     finally:
         context.warm.close()

@@ -1,6 +1,6 @@
 """evaluate_policy@i: a policy plays dev -> data/evaluations/; select_checkpoint: the best -> data/selection.json."""
 
-from tasks.core.engines.registry import settle
+from tasks.core.engines.registry import forget_paid_answers
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import ApiUsage, Evaluation, write_document
 from tasks.core.records.schemas import SCORED_ROLLOUTS
@@ -34,7 +34,7 @@ def evaluate_policy(context: StageContext) -> None:
     played = play_policy(context, tasks, seeds, settings, layout.policy(key), key, f"dev, {key}")
     write_rows(layout.evaluation_rollouts(key), played.rows, SCORED_ROLLOUTS)
     write_document(layout.evaluation(key), evaluation(key, seeds, played.rows, played.usage))
-    settle(params.collection, [task.task_id for task in tasks])
+    forget_paid_answers(params.collection, [task.task_id for task in tasks])
 
 
 def select_checkpoint(context: StageContext) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import get_args
 
 from tasks.core.config.params import iteration_key
-from tasks.core.engines.registry import settle
+from tasks.core.engines.registry import forget_paid_answers
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import Split
 from tasks.core.policies.chat_format import ChatFormat
@@ -63,7 +63,7 @@ def score(context: StageContext) -> None:
     scores = compare(split, selection, seeds, base, selected, warm_chat_format(context))
     usage = total_usage(part.usage for part in played.values())
     write_document(layout.score(split), scores.model_copy(update={"usage": usage}))
-    settle(params.collection, [task.task_id for task in tasks])
+    forget_paid_answers(params.collection, [task.task_id for task in tasks])
 
 
 def compare(

@@ -56,4 +56,4 @@ def play_rollouts(
             return AgentLoop((world, engine, chat), planned, settings, origin, stats, pool, bar).run()
         finally:
             if samples_in_background(engine):
-                engine.rest()
+                engine.sleep()

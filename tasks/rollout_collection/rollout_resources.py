@@ -43,6 +43,6 @@ def open_rollout_resources(context: StageContext) -> RolloutResources:
         (*played_with, fingerprint(layout.base_policy), fingerprint(layout.world)),
         lambda: open_engine(params.collection, params.policy, layout.base_policy, world, chat, params.engine),
     )
-    if samples_in_background(engine) and engine.takes_turns:
+    if samples_in_background(engine) and engine.releases_device:
         warm.drop("learner_policy")
     return RolloutResources(world, engine, chat)

@@ -39,11 +39,11 @@ from tasks.core.config.engine import VllmConfig
 from tasks.core.config.params import load_params
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.world import WorldConfig
-from tasks.core.engines.vllm_server.delivery import Reference, mean_difference
 from tasks.core.engines.vllm_server.engine import VllmEngine
 from tasks.core.engines.vllm_server.environment import VLLM_CPU
 from tasks.core.engines.vllm_server.launching import LaunchSpec, allowed_rank
 from tasks.core.engines.vllm_server.opening import open_vllm
+from tasks.core.engines.vllm_server.weight_sync_check import LocalModel, mean_difference
 from tasks.core.environments import ENVIRONMENTS, python_executable
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 from tasks.core.interfaces.world import World
@@ -316,11 +316,11 @@ def summary(one: Contest, world: World, chat: ChatFormat, load: Load, rounds: in
 
 def logprob_difference(one: Contest, turns: list[Turn]) -> float:
     """Mean |engine - full forward pass| over the tokens of some turns."""
-    reference, differences = Reference(one.base_policy, POLICY), []
+    local, differences = LocalModel(one.base_policy, POLICY), []
     for turn in turns:
         one.submit(turn)
         for generation in one.engine.collect():
-            (full,) = reference.logprobs([one.adapter], [*turn.prompt, *generation.token_ids])
+            (full,) = local.logprobs([one.adapter], [*turn.prompt, *generation.token_ids])
             differences.append(mean_difference(full[len(turn.prompt) - 1 :], generation.logprobs))
     return statistics.mean(differences)
 

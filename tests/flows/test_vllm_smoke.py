@@ -63,7 +63,7 @@ def assert_one_server_that_ended(folder: Path) -> None:
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:
-    """Servers and keepers that belong to the pipeline in `folder`."""
+    """Servers and supervisors that belong to the pipeline in `folder`."""
     found = []
     for process in psutil.process_iter():
         try:

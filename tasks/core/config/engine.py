@@ -12,7 +12,7 @@ class VllmConfig(Section):
 
     urls: tuple[str, ...] = ()
     """Servers that are there already, such as http://node1:8000; none: own ones are started. They need the base model,
-    the adapters' folder at the same path, and the flags of `own_servers` (see `launching.LaunchSpec.command`)."""
+    the adapters' folder at the same path, and the flags of own servers (see `launching.LaunchSpec.command`)."""
     servers: int = Field(1, ge=1)
     """How many own servers; rollouts are spread over them."""
     gpus_per_server: int = Field(1, ge=1)

@@ -40,7 +40,7 @@ def open_engine(
             return _chat_api(collection, chat)
 
 
-def settle(collection: CollectionConfig, task_ids: Iterable[str]) -> None:
+def forget_paid_answers(collection: CollectionConfig, task_ids: Iterable[str]) -> None:
     """Say that the result on these tasks is written: an engine that is paid for keeps its answers until then."""
     if collection.engine == "chat_api":
         from tasks.core.engines.chat_api.paid_answers import PaidAnswers

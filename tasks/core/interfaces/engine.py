@@ -145,8 +145,8 @@ class BackgroundEngine(Engine, Protocol):
     """
 
     @property
-    def takes_turns(self) -> bool:
-        """Whether it shares its device with the update in turns, and must `rest` after use."""
+    def releases_device(self) -> bool:
+        """Whether it shares its device with the update in turns, and must `sleep` after use."""
         ...
 
     def ready(self) -> list[Generation]:
@@ -157,7 +157,7 @@ class BackgroundEngine(Engine, Protocol):
         """Have `callback` called, from any thread, whenever a turn is done or has failed."""
         ...
 
-    def rest(self) -> None:
+    def sleep(self) -> None:
         """Nothing will be asked for until the next `load_adapter`."""
         ...
 

@@ -33,7 +33,7 @@ from tasks.core.interfaces.stage import StageContext, Warm
 from tasks.core.records.layout import Layout
 
 Start = Callable[..., "subprocess.Popen[str]"]
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 COLLECT = find_stage("collect_rollouts")
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]

@@ -39,7 +39,7 @@ class PromptTooLong(Exception):  # noqa: N818
 
 
 @dataclass(frozen=True)
-class ChatAnswer:
+class ChatTurn:
     """One assistant turn and what it cost."""
 
     text: str
@@ -80,7 +80,7 @@ class _Completion(BaseModel):
     usage: _Usage
 
 
-def read_answer(body: bytes) -> ChatAnswer:
+def read_answer(body: bytes) -> ChatTurn:
     """The answer in the body of a response with status 200. Raises PassingFault for one that is cut or malformed."""
     try:
         found = _Completion.model_validate_json(body)
@@ -92,7 +92,7 @@ def read_answer(body: bytes) -> ChatAnswer:
     except IndexError:
         raise PassingFault("the answer is no chat completion (choices: empty)") from None
     cached = found.usage.prompt_tokens_details and found.usage.prompt_tokens_details.cached_tokens
-    return ChatAnswer(
+    return ChatTurn(
         text=choice.message.content or choice.message.refusal or "",
         complete=choice.finish_reason != "length",
         model=found.model,

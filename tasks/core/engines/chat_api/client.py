@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from tasks.core.config.chat_api import ChatApiConfig
-from tasks.core.engines.chat_api.answers import ChatAnswer, ChatApiError, PassingFault, fault, read_answer
+from tasks.core.engines.chat_api.answers import ChatApiError, ChatTurn, PassingFault, fault, read_answer
 from tasks.core.engines.chat_api.pace import Pace, Ticket, backoff
 from tasks.core.interfaces.engine import SamplingSettings
 from tasks.core.interfaces.world import Message
@@ -39,7 +39,7 @@ class ChatClient:
 
     def answer(
         self, messages: Sequence[Message], sampling: SamplingSettings, seed: int, abandoned: threading.Event
-    ) -> tuple[ChatAnswer, int]:
+    ) -> tuple[ChatTurn, int]:
         """The next assistant turn, and how many attempts it took.
 
         Raises PromptTooLong, Abandoned (`abandoned` was set meanwhile), and ChatApiError for what will not pass, or has
@@ -71,7 +71,7 @@ class ChatClient:
     def close(self) -> None:
         self._http.close()
 
-    def _post(self, body: dict[str, Any]) -> ChatAnswer:
+    def _post(self, body: dict[str, Any]) -> ChatTurn:
         try:
             response = self._http.post(f"{self._request.base_url}/chat/completions", json=body)
         except httpx.TimeoutException:

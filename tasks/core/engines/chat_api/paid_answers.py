@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from tasks.core.engines.chat_api.answers import ChatAnswer, ChatApiError
+from tasks.core.engines.chat_api.answers import ChatApiError, ChatTurn
 from tasks.core.interfaces.engine import GenerationRequest
 
 PAID_ANSWERS = Path(".loopline") / "paid_answers.sqlite"
@@ -37,7 +37,7 @@ OPENING = (
 class PaidAnswer:
     """One answer, and how many requests it took."""
 
-    answer: ChatAnswer
+    answer: ChatTurn
     attempts: int
 
 

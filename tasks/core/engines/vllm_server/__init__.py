@@ -1,6 +1,6 @@
 """The vLLM engine: a server process in an environment of its own, token ids in, token ids and log-probs out.
 
-`launching` says how a server is started, `keeper` is the process that it lives and dies with, `own_servers` finds or
-starts servers, `client` speaks to one, `delivery` proves that a server samples from the policy it was given, `engine`
-is the Engine over them all.
+`launching` says how a server is started, `supervisor` is the process that it lives and dies with, `own_server` finds or
+starts one, `server_provider` has the engine's servers up, own or external ones, `client` speaks to one, `server_pool`
+gives them the policy, `weight_sync_check` proves that they sample from it, `engine` is the Engine over them all.
 """

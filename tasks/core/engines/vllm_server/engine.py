@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from tasks.core.engines.vllm_server.client import Sampled
 from tasks.core.engines.vllm_server.errors import ServerGone
-from tasks.core.engines.vllm_server.stations import Station, Stations
+from tasks.core.engines.vllm_server.server_pool import ServerHandle, ServerPool
 from tasks.core.interfaces.engine import Generation, GenerationRequest, check_request, check_room
 
 T = TypeVar("T")
@@ -26,18 +26,18 @@ _LEAST_TEMPERATURE = 0.01
 @dataclass(eq=False)
 class _Turn:
     request: GenerationRequest
-    station: Station
+    server: ServerHandle
     future: "Future[Generation] | None" = None
 
 
 class VllmEngine:
     """See `tasks.core.interfaces.engine.BackgroundEngine`."""
 
-    def __init__(self, stations: Stations, vocabulary: int, device: str, *, takes_turns: bool) -> None:
+    def __init__(self, pool: ServerPool, vocabulary: int, device: str, *, releases_device: bool) -> None:
         """`vocabulary` is the base model's number of ids."""
-        self.name, self.takes_turns = "vllm", takes_turns
-        self._stations, self._vocabulary, self._device = stations, vocabulary, device
-        self._home: dict[str, Station] = {}
+        self.name, self.releases_device = "vllm", releases_device
+        self._pool, self._vocabulary, self._device = pool, vocabulary, device
+        self._home: dict[str, ServerHandle] = {}
         self._turns: dict[str, _Turn] = {}
         self._done: SimpleQueue[_Turn] = SimpleQueue()
         self._on_news: Callable[[], None] = _ignore
@@ -47,11 +47,11 @@ class VllmEngine:
 
     @property
     def version(self) -> str:
-        return f"vllm {self._stations.served.version} ({self._device})"
+        return f"vllm {self._pool.served.version} ({self._device})"
 
     @property
     def context_length(self) -> int:
-        return self._stations.context_length
+        return self._pool.context_length
 
     def load_adapter(self, path: Path | None) -> None:
         """Deliver the checkpoint at `path` to every server and prove that it samples from it. Aborts all turns.
@@ -62,16 +62,16 @@ class VllmEngine:
         for name in list(self._turns):
             self.release(name)
         self._home.clear()
-        self._run(self._stations.deliver(self._stations.up(path)))
+        self._run(self._pool.sync_weights(self._pool.start(path)))
 
     def submit(self, request: GenerationRequest) -> None:
         """Send one turn to a server. Raises ContextOverflow, or ValueError for what `TransformersEngine` refuses too,
         and for a temperature between 0 and 0.01."""
         self._check(request)
-        station = self._home.get(request.sequence_id) or self._stations.least_busy()
-        self._home[request.sequence_id] = station
-        station.turns.add(request.sequence_id)
-        turn = self._turns[request.sequence_id] = _Turn(request, station)
+        server = self._home.get(request.sequence_id) or self._pool.least_busy()
+        self._home[request.sequence_id] = server
+        server.turns.add(request.sequence_id)
+        turn = self._turns[request.sequence_id] = _Turn(request, server)
         turn.future = asyncio.run_coroutine_threadsafe(self._play(turn), self._loop)
         turn.future.add_done_callback(lambda _: self._report(turn))
 
@@ -102,13 +102,13 @@ class VllmEngine:
         self._home.pop(sequence_id, None)
         turn = self._turns.pop(sequence_id, None)
         if turn is not None and turn.future is not None:
-            turn.station.turns.discard(sequence_id)
+            turn.server.turns.discard(sequence_id)
             turn.future.cancel()
 
-    def rest(self) -> None:
+    def sleep(self) -> None:
         """Nothing will be sampled for a while: end own servers if the update needs their device."""
-        if self.takes_turns:
-            self._stations.down()
+        if self.releases_device:
+            self._pool.stop()
 
     def close(self) -> None:
         """Abort everything; end the servers that end with this process."""
@@ -116,11 +116,11 @@ class VllmEngine:
             return
         for name in list(self._turns):
             self.release(name)
-        self._run(self._stations.disconnect())
+        self._run(self._pool.disconnect())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        self._stations.close()
+        self._pool.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -136,7 +136,7 @@ class VllmEngine:
 
     def _report(self, turn: _Turn) -> None:
         """In the loop's thread: a turn is done, has failed or was aborted."""
-        turn.station.turns.discard(turn.request.sequence_id)
+        turn.server.turns.discard(turn.request.sequence_id)
         self._done.put(turn)
         self._on_news()
 
@@ -149,13 +149,13 @@ class VllmEngine:
         return [turn.future.result()]
 
     async def _play(self, turn: _Turn) -> Generation:
-        request, station = turn.request, turn.station
+        request, server = turn.request, turn.server
         sampling, prompt = request.sampling, request.prompt_ids
         while True:
-            epoch = station.epoch
+            epoch = server.epoch
             try:
-                sampled = await station.client.sample(
-                    station.model,
+                sampled = await server.client.sample(
+                    server.model,
                     prompt,
                     temperature=sampling.temperature,
                     max_tokens=min(sampling.max_tokens, self.context_length - len(prompt)),
@@ -164,7 +164,7 @@ class VllmEngine:
                 )
             except ServerGone as gone:
                 # Shielded: others wait for the server too when this turn is aborted.
-                await asyncio.shield(self._stations.revive(station, epoch, gone))
+                await asyncio.shield(self._pool.restart(server, epoch, gone))
             else:
                 return _generation(request, sampled)
 

@@ -10,12 +10,12 @@ import psutil
 from tasks.core.capacity.sharing import Sharing, choose_sharing, needed_bytes
 from tasks.core.config.engine import VllmConfig
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.vllm_server.delivery import Reference
 from tasks.core.engines.vllm_server.engine import VllmEngine
 from tasks.core.engines.vllm_server.environment import vllm_recipe
-from tasks.core.engines.vllm_server.fleet import Fleet, FoundFleet, OwnFleet
 from tasks.core.engines.vllm_server.launching import LaunchSpec
-from tasks.core.engines.vllm_server.stations import Stations
+from tasks.core.engines.vllm_server.server_pool import ServerPool
+from tasks.core.engines.vllm_server.server_provider import ExternalServers, OwnServers, ServerProvider
+from tasks.core.engines.vllm_server.weight_sync_check import LocalModel
 from tasks.core.environments import ENVIRONMENTS, python_executable
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.files import read_json
@@ -32,15 +32,15 @@ def open_vllm(config: VllmConfig, policy: PolicyConfig, base_policy: Path, chat:
 
     kind = device(policy).type
     sharing = _sharing(config, policy, base_policy, kind)
-    fleet: Fleet
+    provider: ServerProvider
     if config.urls:
-        fleet = FoundFleet(config.urls, config.start_timeout_s)
+        provider = ExternalServers(config.urls, config.start_timeout_s)
     else:
         print(f"vLLM: {sharing.reason}", file=sys.stderr)
-        fleet = OwnFleet(launch_specs(config, policy, base_policy, kind, sharing), config.start_timeout_s)
+        provider = OwnServers(launch_specs(config, policy, base_policy, kind, sharing), config.start_timeout_s)
     probe, vocabulary = chat.prompt_ids([{"role": "user", "content": _PROBE}]), int(_model(base_policy)["vocab_size"])
-    stations = Stations(fleet, Reference(base_policy, policy), config, probe, vocabulary)
-    return VllmEngine(stations, vocabulary, kind, takes_turns=sharing.takes_turns and not config.urls)
+    pool = ServerPool(provider, LocalModel(base_policy, policy), config, probe, vocabulary)
+    return VllmEngine(pool, vocabulary, kind, releases_device=sharing.takes_turns and not config.urls)
 
 
 def launch_specs(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.engines.chat_api.answers import ChatAnswer, ChatApiError
+from tasks.core.engines.chat_api.answers import ChatApiError, ChatTurn
 from tasks.core.engines.chat_api.paid_answers import (
     DAY_S,
     LONGEST_DAYS,
@@ -19,16 +19,16 @@ from tasks.core.engines.chat_api.paid_answers import (
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 
 ROOT = Path(__file__).parents[4]
-PAID = PaidAnswer(ChatAnswer("naïve\n\0", False, "m-dated", 100, 40, 10), 3)
+PAID = PaidAnswer(ChatTurn("naïve\n\0", False, "m-dated", 100, 40, 10), 3)
 WRITER = """
 import sys, time
 from itertools import count
-from tasks.core.engines.chat_api.answers import ChatAnswer
+from tasks.core.engines.chat_api.answers import ChatTurn
 from tasks.core.engines.chat_api.paid_answers import PaidAnswer, PaidAnswers
 paid = PaidAnswers()
 for number in count():
     key = f"{sys.argv[1]}-{number}"
-    paid.keep(key, "train_1", PaidAnswer(ChatAnswer(key * 500, True, "m", 1, 0, 1), 1))
+    paid.keep(key, "train_1", PaidAnswer(ChatTurn(key * 500, True, "m", 1, 0, 1), 1))
     print(key, flush=True)
     time.sleep(0.005)
 """
@@ -58,7 +58,7 @@ def test_each_sample_of_a_request_has_its_own_key() -> None:
 def test_what_nobody_came_back_for_leaves_and_frees_its_room() -> None:
     paid = PaidAnswers()
     for number in range(200):
-        paid.keep(str(number), "train_1", PaidAnswer(ChatAnswer("x" * 5000, True, "m", 1, 0, 1), 1))
+        paid.keep(str(number), "train_1", PaidAnswer(ChatTurn("x" * 5000, True, "m", 1, 0, 1), 1))
     paid.close()
     with sqlite3.connect(PAID_ANSWERS) as file:
         file.execute("UPDATE answers SET paid_at = paid_at - ? WHERE request != '7'", (LONGEST_DAYS * DAY_S,))

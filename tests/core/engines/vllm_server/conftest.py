@@ -29,7 +29,7 @@ def engine(chat: ChatFormat, servers: Processes) -> Iterator[VllmEngine]:
     engine = open_vllm(VllmConfig(servers=2, sharing="alternate"), POLICY, SHIPPED, chat)
     engine.load_adapter(None)
     yield engine
-    engine.rest()
+    engine.sleep()
     assert not servers(), "resting servers leave the device"
     engine.close()
 
@@ -54,11 +54,13 @@ def adapters(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def servers() -> Processes:
-    """API server processes below the keepers of this process."""
+    """API server processes below the supervisors of this process."""
 
     def found() -> list[psutil.Process]:
-        keepers = [child for child in psutil.Process().children() if "vllm_server.keeper" in " ".join(child.cmdline())]
-        return [server for keeper in keepers for server in keeper.children()]
+        supervisors = [
+            child for child in psutil.Process().children() if "vllm_server.supervisor" in " ".join(child.cmdline())
+        ]
+        return [server for supervisor in supervisors for server in supervisor.children()]
 
     return found
 
@@ -67,6 +69,6 @@ def servers() -> Processes:
 def urls(engine: VllmEngine, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     """One of the servers, as a stranger finds it."""
     engine.load_adapter(None)
-    address = engine._stations._fleet.up(None)[0]
+    address = engine._pool._provider.start(None)[0]
     monkeypatch.setenv("VLLM_API_KEY", address.key)
     return (address.url,)

@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 from tasks.core.config.collection import AgentLimits, EarlyStop
 from tasks.core.config.engine import VllmConfig
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.vllm_server.delivery import Reference, mean_difference
 from tasks.core.engines.vllm_server.engine import VllmEngine
 from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerLost, WrongPolicy
 from tasks.core.engines.vllm_server.opening import open_vllm
+from tasks.core.engines.vllm_server.weight_sync_check import LocalModel, mean_difference
 from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest, SamplingSettings
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
@@ -54,10 +54,10 @@ def prompts(chat: ChatFormat, count: int) -> list[list[int]]:
 
 def worst_mean(policy: Path | None, requests: Sequence[GenerationRequest], done: dict[str, Generation]) -> float:
     """Largest mean |engine - full forward pass| over the turns, at temperature 1."""
-    reference, worst = Reference(SHIPPED, POLICY), 0.0
+    local, worst = LocalModel(SHIPPED, POLICY), 0.0
     for one in requests:
         turn = done[one.sequence_id]
-        (full,) = reference.logprobs([policy], [*one.prompt_ids, *turn.token_ids])
+        (full,) = local.logprobs([policy], [*one.prompt_ids, *turn.token_ids])
         worst = max(worst, mean_difference(full[len(one.prompt_ids) - 1 :], turn.logprobs))
     return worst
 
@@ -145,7 +145,7 @@ def test_prompts_that_do_not_fit_one_step_together_are_sampled_with_seeds(engine
     engine.load_adapter(None)
     asked = [request(f"l{place}", [(place * 7 + i) % 800 for i in range(500 + place)], tokens=2) for place in range(24)]
     assert len(answers(engine, asked)) == 24
-    assert not any(station.restarts for station in engine._stations._stations)
+    assert not any(server.restarts for server in engine._pool._servers)
 
 
 def test_an_early_stop_aborts_the_turns_in_flight(urls: tuple[str, ...], chat: ChatFormat, world: World) -> None:

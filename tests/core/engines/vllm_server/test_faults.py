@@ -13,10 +13,10 @@ import pytest
 
 from tasks.core.config.engine import VllmConfig
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.vllm_server.delivery import Reference, mean_difference
 from tasks.core.engines.vllm_server.engine import VllmEngine
 from tasks.core.engines.vllm_server.errors import ServerLost
 from tasks.core.engines.vllm_server.opening import open_vllm
+from tasks.core.engines.vllm_server.weight_sync_check import LocalModel, mean_difference
 from tasks.core.interfaces.engine import Generation, GenerationRequest, SamplingSettings
 from tasks.core.policies.chat_format import ChatFormat
 
@@ -145,7 +145,7 @@ def test_a_killed_server_comes_back_and_its_turns_are_played_again(
     assert set(done) == {one.sequence_id for one in asked}
     for one in asked:
         turn = done[one.sequence_id]
-        (full,) = Reference(SHIPPED, POLICY).logprobs([folder], [*one.prompt_ids, *turn.token_ids])
+        (full,) = LocalModel(SHIPPED, POLICY).logprobs([folder], [*one.prompt_ids, *turn.token_ids])
         assert mean_difference(full[len(one.prompt_ids) - 1 :], turn.logprobs) < 1e-4
     assert victim.pid not in [server.pid for server in servers()]
     assert not any(worker.is_running() for worker in workers), "vLLM's workers outlive a killed server by themselves"

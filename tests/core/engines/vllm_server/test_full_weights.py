@@ -11,9 +11,9 @@ import torch
 from tasks.core.config.collection import AgentLimits
 from tasks.core.config.engine import VllmConfig
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.vllm_server.delivery import Reference, mean_difference
 from tasks.core.engines.vllm_server.engine import VllmEngine
 from tasks.core.engines.vllm_server.opening import open_vllm
+from tasks.core.engines.vllm_server.weight_sync_check import LocalModel, mean_difference
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
@@ -57,9 +57,9 @@ def play(engine: VllmEngine, chat: ChatFormat, world: World, policy: Path | None
 
 def difference(rows: list[dict[str, Any]], policy: Path | None) -> float:
     """Largest mean |engine - full forward pass| over the sampled tokens of a rollout."""
-    reference, found = Reference(SHIPPED, POLICY), []
+    local, found = LocalModel(SHIPPED, POLICY), []
     for row in rows:
-        (full,) = reference.logprobs([policy], row["token_ids"])
+        (full,) = local.logprobs([policy], row["token_ids"])
         sampled = [place for place, mine in enumerate(row["policy_mask"]) if mine]
         found.append(
             mean_difference([full[place - 1] for place in sampled], [row["engine_logprobs"][p] for p in sampled])

@@ -1,4 +1,4 @@
-"""What of the vLLM engine needs no server: keepers, launching, proof of delivery, sharing."""
+"""Parts of the vLLM engine that need no server: supervisors, launching, weight sync check, sharing."""
 
 import asyncio
 import json
@@ -25,11 +25,11 @@ from tasks.core.capacity.plan import make_plan
 from tasks.core.capacity.sharing import GIB, Sharing, choose_sharing, needed_bytes
 from tasks.core.config.engine import VllmConfig
 from tasks.core.engines.vllm_server.client import ServerClient
-from tasks.core.engines.vllm_server.delivery import PRECISIONS, check_delivery
 from tasks.core.engines.vllm_server.errors import EngineUnavailable, WrongPolicy
-from tasks.core.engines.vllm_server.fleet import FoundFleet
 from tasks.core.engines.vllm_server.launching import Address, LaunchSpec, allowed_rank
-from tasks.core.engines.vllm_server.processes import has_started, lives, pipeline_process
+from tasks.core.engines.vllm_server.server_provider import ExternalServers
+from tasks.core.engines.vllm_server.weight_sync_check import PRECISIONS, check_weight_sync
+from tasks.core.processes.pipeline_process import is_running, pipeline_process, start_time
 
 CODE = Path(__file__).parents[4]
 SPEC = LaunchSpec(Path("python"), Path("/model"), "cpu", "float32", 8, 64, None, 0.0, 2, 1)
@@ -55,29 +55,29 @@ def owner() -> Iterator["subprocess.Popen[bytes]"]:
 
 @pytest.fixture
 def kept(tmp_path: Path, owner: "subprocess.Popen[bytes]") -> Iterator[tuple[psutil.Process, list[psutil.Process]]]:
-    """A real keeper, and the two processes that it keeps; the child of the two ignores SIGTERM, as workers may."""
+    """A real supervisor, and the two processes below it; the child of the two ignores SIGTERM, as workers may."""
     state = tmp_path / "state.json"
-    order = {
+    launch = {
         "about": {},
         "state": str(state),
         "log": str(tmp_path / "log"),
         "command": [sys.executable, "-c", FAMILY],
         "variables": dict(os.environ),
         "owner": owner.pid,
-        "owner_started": has_started(owner.pid),
+        "owner_started": start_time(owner.pid),
     }
-    keeper = subprocess.Popen(
-        [sys.executable, "-m", "tasks.core.engines.vllm_server.keeper"], cwd=CODE, stdin=subprocess.PIPE
+    supervisor = subprocess.Popen(
+        [sys.executable, "-m", "tasks.core.engines.vllm_server.supervisor"], cwd=CODE, stdin=subprocess.PIPE
     )
-    assert keeper.stdin is not None
-    with keeper.stdin as stdin:
-        stdin.write(json.dumps(order).encode())
-    process = psutil.Process(keeper.pid)
+    assert supervisor.stdin is not None
+    with supervisor.stdin as stdin:
+        stdin.write(json.dumps(launch).encode())
+    process = psutil.Process(supervisor.pid)
     until(lambda: state.exists() and len(process.children(recursive=True)) == 2)
     assert state.stat().st_mode & 0o077 == 0, "the key in it is nobody else's business"
     yield process, process.children(recursive=True)
-    keeper.kill()
-    keeper.wait()
+    supervisor.kill()
+    supervisor.wait()
 
 
 def running(processes: list[psutil.Process]) -> bool:
@@ -87,28 +87,28 @@ def running(processes: list[psutil.Process]) -> bool:
 def test_servers_end_with_a_killed_pipeline(
     kept: tuple[psutil.Process, list[psutil.Process]], owner: "subprocess.Popen[bytes]"
 ) -> None:
-    keeper, servers = kept
+    supervisor, servers = kept
     owner.kill()
     owner.wait()
-    until(lambda: not running([keeper, *servers]))
+    until(lambda: not running([supervisor, *servers]))
 
 
 def test_a_servers_children_end_with_a_killed_server(kept: tuple[psutil.Process, list[psutil.Process]]) -> None:
-    keeper, servers = kept
+    supervisor, servers = kept
     servers[0].kill()
-    until(lambda: not running([keeper, *servers]))
+    until(lambda: not running([supervisor, *servers]))
 
 
-def test_a_keeper_that_is_asked_to_end_leaves_nothing(kept: tuple[psutil.Process, list[psutil.Process]]) -> None:
-    keeper, servers = kept
-    keeper.terminate()
-    until(lambda: not running([keeper, *servers]))
+def test_a_supervisor_that_is_asked_to_end_leaves_nothing(kept: tuple[psutil.Process, list[psutil.Process]]) -> None:
+    supervisor, servers = kept
+    supervisor.terminate()
+    until(lambda: not running([supervisor, *servers]))
 
 
-def test_a_server_is_told_when_its_keeper_is_killed(kept: tuple[psutil.Process, list[psutil.Process]]) -> None:
-    keeper, servers = kept
+def test_a_server_is_told_when_its_supervisor_is_killed(kept: tuple[psutil.Process, list[psutil.Process]]) -> None:
+    supervisor, servers = kept
     try:
-        keeper.kill()
+        supervisor.kill()
         until(lambda: not running(servers[:1]))
     finally:
         for one in servers[1:]:
@@ -116,7 +116,7 @@ def test_a_server_is_told_when_its_keeper_is_killed(kept: tuple[psutil.Process, 
 
 
 def test_the_pipeline_is_the_process_that_started_the_stage() -> None:
-    code = "from tasks.core.engines.vllm_server.processes import pipeline_process; print(pipeline_process()[0])"
+    code = "from tasks.core.processes.pipeline_process import pipeline_process; print(pipeline_process()[0])"
     found = {
         stage: subprocess.run(
             [sys.executable, "-c", f"import os; print(os.getpid()); {code}"],
@@ -132,8 +132,8 @@ def test_the_pipeline_is_the_process_that_started_the_stage() -> None:
 
 
 def test_a_reused_process_number_is_another_process() -> None:
-    assert lives(os.getpid(), has_started(os.getpid()))
-    assert not lives(os.getpid(), has_started(os.getpid()) - 60)
+    assert is_running(os.getpid(), start_time(os.getpid()))
+    assert not is_running(os.getpid(), start_time(os.getpid()) - 60)
 
 
 def test_any_difference_makes_another_server() -> None:
@@ -175,21 +175,21 @@ def test_ranks_are_rounded_up_to_what_vllm_takes() -> None:
 NEW, OLD = [-1.0, -2.0, -0.5], [-1.2, -1.7, -0.6]
 
 
-def test_delivery_is_proven_by_the_new_policys_logprobs() -> None:
+def test_weight_sync_is_proven_by_the_new_policys_logprobs() -> None:
     precision = PRECISIONS["float32"]
     answer = [value + 1e-6 for value in NEW]
-    assert check_delivery(answer, NEW, {"the old one": OLD}, precision, "server") == pytest.approx(1e-6)
+    assert check_weight_sync(answer, NEW, {"the old one": OLD}, precision, "server") == pytest.approx(1e-6)
     with pytest.raises(WrongPolicy, match="not delivered"):
-        check_delivery(OLD, NEW, {"the old one": OLD}, precision, "server")
+        check_weight_sync(OLD, NEW, {"the old one": OLD}, precision, "server")
     with pytest.raises(WrongPolicy, match="another model"):
-        check_delivery([-3.0, -3.0, -3.0], NEW, {}, precision, "server")
+        check_weight_sync([-3.0, -3.0, -3.0], NEW, {}, precision, "server")
 
 
 def test_a_small_step_that_was_not_delivered_shows_within_the_tolerance() -> None:
     old = [value + 2e-4 for value in NEW]
     with pytest.raises(WrongPolicy, match="not delivered"):
-        check_delivery(old, NEW, {"the old one": old}, PRECISIONS["float32"], "server")
-    assert check_delivery(NEW, NEW, {"the old one": NEW}, PRECISIONS["float32"], "server") == 0
+        check_weight_sync(old, NEW, {"the old one": old}, PRECISIONS["float32"], "server")
+    assert check_weight_sync(NEW, NEW, {"the old one": NEW}, PRECISIONS["float32"], "server") == 0
 
 
 def test_memory_decides_whether_rollouts_and_update_take_turns() -> None:
@@ -225,7 +225,7 @@ def test_found_servers_cannot_take_turns() -> None:
 
 def test_found_servers_cannot_be_given_full_weights() -> None:
     with pytest.raises(ValueError, match=r"checkpoint: a fully trained policy can't be given to servers at engine"):
-        FoundFleet(["http://127.0.0.1:9"], 1).up(Path("checkpoint"))
+        ExternalServers(["http://127.0.0.1:9"], 1).start(Path("checkpoint"))
 
 
 def test_a_url_of_something_else_is_one_error(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Proof that a server samples from the policy it was given.
 
-Adapters that never reach the engine are a known way to lose weeks. So after every delivery the server samples one
+Adapters that never reach the engine are a known way to lose weeks. So after every weight sync the server samples one
 probe, and its log-probs are compared with those of a full forward pass through the local weights, the learner's own
 reading of them, and with those of the policies that the server might be sampling from instead.
 """
@@ -26,7 +26,7 @@ class Precision(NamedTuple):
 PRECISIONS = {"float32": Precision(1e-3, 1e-5), "bfloat16": Precision(5e-2, 2e-2)}
 
 
-class Reference:
+class LocalModel:
     """Log-probs of the base model and of its checkpoints, by a full forward pass on the CPU.
 
     The model is loaded for each use and let go: memory is the servers'.
@@ -67,7 +67,7 @@ def mean_difference(one: Sequence[float], other: Sequence[float]) -> float:
     return fmean(abs(a - b) for a, b in zip(one, other, strict=True))
 
 
-def check_delivery(
+def check_weight_sync(
     answer: Sequence[float],
     expected: Sequence[float],
     others: Mapping[str, Sequence[float]],

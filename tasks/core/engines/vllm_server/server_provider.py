@@ -9,7 +9,7 @@ from typing import Protocol
 
 from tasks.core.engines.vllm_server.errors import ServerLost
 from tasks.core.engines.vllm_server.launching import Address, LaunchSpec
-from tasks.core.engines.vllm_server.own_servers import OwnServer, is_healthy
+from tasks.core.engines.vllm_server.own_server import OwnServer, is_healthy
 from tasks.core.policies.loading import policy_digest
 
 KEY_VARIABLE = "VLLM_API_KEY"
@@ -17,21 +17,21 @@ KEY_VARIABLE = "VLLM_API_KEY"
 _POLL_S = 0.5
 
 
-class Fleet(Protocol):
+class ServerProvider(Protocol):
     """Where an engine's servers are."""
 
     found: bool
     """They are not ours: what they serve must be checked, and they can't be stopped."""
 
-    def up(self, checkpoint: Path | None) -> list[Address]:
+    def start(self, checkpoint: Path | None) -> list[Address]:
         """Addresses of healthy servers of the base model, or of the fully trained `checkpoint`."""
         ...
 
-    def revive(self, index: int) -> Address:
+    def restart(self, index: int) -> Address:
         """The address of server `index` after it died. Raises EngineUnavailable."""
         ...
 
-    def down(self) -> None:
+    def stop(self) -> None:
         """End the servers that are ours."""
         ...
 
@@ -40,7 +40,7 @@ class Fleet(Protocol):
         ...
 
 
-class OwnFleet:
+class OwnServers:
     """Servers started alike, each on its own GPUs."""
 
     found = False
@@ -50,30 +50,30 @@ class OwnFleet:
         self._present = self._specs
         self._servers = [OwnServer(index) for index in range(len(specs))]
 
-    def up(self, checkpoint: Path | None) -> list[Address]:
+    def start(self, checkpoint: Path | None) -> list[Address]:
         """Starts what is not running yet, all at once. Raises EngineUnavailable."""
         self._present = [_serving(spec, checkpoint) for spec in self._specs]
         for server, spec in zip(self._servers, self._present, strict=True):
-            server.begin(spec)
+            server.start(spec)
         return [server.await_health(self._timeout_s) for server in self._servers]
 
-    def revive(self, index: int) -> Address:
+    def restart(self, index: int) -> Address:
         server = self._servers[index]
-        server.down()
-        server.begin(self._present[index])
+        server.stop()
+        server.start(self._present[index])
         return server.await_health(self._timeout_s)
 
-    def down(self) -> None:
+    def stop(self) -> None:
         for server in self._servers:
-            server.down()
+            server.stop()
 
     def close(self) -> None:
         for server in self._servers:
             if server.is_ours:
-                server.down()
+                server.stop()
 
 
-class FoundFleet:
+class ExternalServers:
     """Servers at URLs. They must reach adapters at the paths that this machine knows them by."""
 
     found = True
@@ -83,7 +83,7 @@ class FoundFleet:
         self._addresses = [Address(url.rstrip("/"), key) for url in urls]
         self._patience_s = patience_s
 
-    def up(self, checkpoint: Path | None) -> list[Address]:
+    def start(self, checkpoint: Path | None) -> list[Address]:
         """Raises ServerLost naming a URL without a server, ValueError for a fully trained checkpoint."""
         if checkpoint is not None:
             raise ValueError(
@@ -95,7 +95,7 @@ class FoundFleet:
                 raise ServerLost(f"engine.vllm.urls: no healthy vLLM server at {address.url}")
         return self._addresses
 
-    def revive(self, index: int) -> Address:
+    def restart(self, index: int) -> Address:
         """Waits for whoever runs the server to start it again."""
         address, deadline = self._addresses[index], time.monotonic() + self._patience_s
         while not is_healthy(address.url):
@@ -104,7 +104,7 @@ class FoundFleet:
             time.sleep(_POLL_S)
         return address
 
-    def down(self) -> None:
+    def stop(self) -> None:
         """Nothing: they are not ours."""
 
     def close(self) -> None:

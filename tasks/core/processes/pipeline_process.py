@@ -1,4 +1,4 @@
-"""Which process is which: the pipeline that a server belongs to, and whether a process still runs."""
+"""The process that runs the pipeline, which servers belong to, and whether a process still runs."""
 
 import psutil
 
@@ -23,7 +23,7 @@ def pipeline_process() -> tuple[int, float]:
     return process.pid, float(process.create_time())
 
 
-def lives(pid: int, started: float) -> bool:
+def is_running(pid: int, started: float) -> bool:
     """Whether process `pid`, started at that time, still runs (a pid alone may be another process by now)."""
     try:
         process = psutil.Process(pid)
@@ -32,6 +32,6 @@ def lives(pid: int, started: float) -> bool:
         return False
 
 
-def has_started(pid: int) -> float:
-    """When process `pid` was started, in seconds since the epoch."""
+def start_time(pid: int) -> float:
+    """Start of process `pid`, in seconds since the epoch."""
     return float(psutil.Process(pid).create_time())

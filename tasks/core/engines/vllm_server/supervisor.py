@@ -1,9 +1,9 @@
-"""The process that an own server lives and dies with: `python -m tasks.core.engines.vllm_server.keeper`, order on stdin.
+"""The process that an own server lives and dies with: `python -m tasks.core.engines.vllm_server.supervisor`.
 
 A server must outlive the stage that started it (loading a model takes minutes) and must not outlive the pipeline. So
-each is the child of a keeper, in a session of its own, which ends it when the pipeline's process is gone, however that
-ended. vLLM's worker processes survive the death of their server: the keeper kills the whole process group. Should the
-keeper itself be killed, the kernel tells the server to end.
+each is the child of a supervisor, in a session of its own, which ends it when the pipeline's process is gone, however
+that ended. vLLM's worker processes survive the death of their server: the supervisor kills the whole process group.
+Should the supervisor itself be killed, the kernel tells the server to end. The launch comes as JSON on stdin.
 """
 
 import contextlib
@@ -17,8 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tasks.core.engines.vllm_server.processes import has_started, lives
 from tasks.core.processes.parent_death import parent_death_signal
+from tasks.core.processes.pipeline_process import is_running, start_time
 from tasks.core.records.files import write_json
 
 _POLL_S = 0.2
@@ -26,19 +26,19 @@ _GRACE_S = 10.0
 
 
 def main() -> int:
-    """Start the server of the order, write its state file, and wait for its end, the owner's, or a signal."""
-    order: dict[str, Any] = json.load(sys.stdin)
-    state = Path(order["state"])
+    """Launch the server, write its state file, and wait for its end, the owner's, or a signal."""
+    launch: dict[str, Any] = json.load(sys.stdin)
+    state = Path(launch["state"])
     signal.signal(signal.SIGTERM, _exit)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.umask(0o077)  # the state file holds the server's key
-    server = _start(order)
+    server = _start(launch)
     try:
-        write_json(state, {**order["about"], "keeper": os.getpid(), "keeper_started": has_started(os.getpid())})
-        while server.poll() is None and lives(order["owner"], order["owner_started"]):
+        write_json(state, {**launch["about"], "supervisor": os.getpid(), "supervisor_started": start_time(os.getpid())})
+        while server.poll() is None and is_running(launch["owner"], launch["owner_started"]):
             time.sleep(_POLL_S)
-        gone = f"process {order['owner']} is gone" if server.poll() is None else f"the server ended ({server.poll()})"
-        print(f"keeper: {gone}", file=sys.stderr)
+        gone = f"process {launch['owner']} is gone" if server.poll() is None else f"the server ended ({server.poll()})"
+        print(f"supervisor: {gone}", file=sys.stderr)
     finally:
         end_group(server)
         state.unlink(missing_ok=True)
@@ -54,11 +54,11 @@ def end_group(server: "subprocess.Popen[bytes]") -> None:
     server.wait()
 
 
-def _start(order: dict[str, Any]) -> "subprocess.Popen[bytes]":
-    with Path(order["log"]).open("ab") as log:
+def _start(launch: dict[str, Any]) -> "subprocess.Popen[bytes]":
+    with Path(launch["log"]).open("ab") as log:
         return subprocess.Popen(
-            order["command"],
-            env=order["variables"],
+            launch["command"],
+            env=launch["variables"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -73,7 +73,7 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
-    print(f"keeper: ended by {signal.Signals(number).name}", file=sys.stderr)
+    print(f"supervisor: ended by {signal.Signals(number).name}", file=sys.stderr)
     sys.exit(0)
 
 

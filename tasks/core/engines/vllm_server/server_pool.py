@@ -1,4 +1,4 @@
-"""The servers of an engine and the policy that they were given: delivery, proof of it, revival of a dead server."""
+"""The servers of an engine and the policy that they were given: weight sync, proof of it, restart of a dead server."""
 
 import asyncio
 import sys
@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tasks.core.config.engine import VllmConfig
 from tasks.core.engines.vllm_server.client import Served, ServerClient
-from tasks.core.engines.vllm_server.delivery import Reference, check_delivery
 from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerGone, ServerLost
-from tasks.core.engines.vllm_server.fleet import Fleet
 from tasks.core.engines.vllm_server.launching import Address
+from tasks.core.engines.vllm_server.server_provider import ServerProvider
+from tasks.core.engines.vllm_server.weight_sync_check import LocalModel, check_weight_sync
 from tasks.core.policies.loading import ADAPTER_WEIGHTS, policy_digest, weights_file
 
 _PREFIX = "policy-"
@@ -23,7 +23,7 @@ _COMMON_IDS = 256
 
 
 @dataclass
-class Station:
+class ServerHandle:
     """One server as the engine sees it."""
 
     index: int
@@ -37,23 +37,23 @@ class Station:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Stations:
+class ServerPool:
     """All servers. Coroutines run in the engine's event loop, everything else in the caller's thread."""
 
     def __init__(
-        self, fleet: Fleet, reference: Reference, config: VllmConfig, probe: Sequence[int], vocabulary: int
+        self, provider: ServerProvider, local: LocalModel, config: VllmConfig, probe: Sequence[int], vocabulary: int
     ) -> None:
         """`probe` are the ids of some conversation's opening, `vocabulary` the base model's number of ids."""
-        self._fleet, self._reference, self._config = fleet, reference, config
+        self._provider, self._local, self._config = provider, local, config
         self._probe, self._vocabulary = list(probe), vocabulary
         self._policy: Path | None = None
         self._previous: Path | None = None
         self._served: Served | None = None
-        self._stations: list[Station] = []
+        self._servers: list[ServerHandle] = []
 
     @property
     def served(self) -> Served:
-        """What the servers say of themselves, the shortest context of all. Raises EngineUnavailable before delivery."""
+        """The servers' account of themselves, the shortest context. Raises EngineUnavailable without a policy."""
         if self._served is None:
             raise EngineUnavailable("no policy is loaded: load_adapter comes first, and must succeed")
         return self._served
@@ -62,84 +62,84 @@ class Stations:
     def context_length(self) -> int:
         return self._room(self.served)
 
-    def least_busy(self) -> Station:
-        return min(self._stations, key=lambda one: len(one.turns))
+    def least_busy(self) -> ServerHandle:
+        return min(self._servers, key=lambda one: len(one.turns))
 
-    def up(self, policy: Path | None) -> list[Address]:
-        """Have the servers up for `policy`, which `deliver` then gives to them."""
+    def start(self, policy: Path | None) -> list[Address]:
+        """Have the servers up for `policy`, which `sync_weights` then gives to them."""
         self._previous = self._policy if self._served is not None else None
         self._served, self._policy = None, policy
         if policy is not None:
             policy_digest(policy)
-        return self._fleet.up(policy if policy is not None and not _is_adapter(policy) else None)
+        return self._provider.start(policy if policy is not None and not _is_adapter(policy) else None)
 
-    def down(self) -> None:
+    def stop(self) -> None:
         """End the servers that are ours."""
         self._served = None
-        self._fleet.down()
+        self._provider.stop()
 
     def close(self) -> None:
         """End the servers that nobody can use after this process."""
         self._served = None
-        self._fleet.close()
+        self._provider.close()
 
-    async def deliver(self, addresses: Sequence[Address]) -> None:
+    async def sync_weights(self, addresses: Sequence[Address]) -> None:
         """Give the servers at `addresses` the policy and prove that they have it."""
         await self.disconnect()
-        self._stations = [Station(index, self._client(address)) for index, address in enumerate(addresses)]
+        self._servers = [ServerHandle(index, self._client(address)) for index, address in enumerate(addresses)]
         try:
-            served = [await self._deliver(station) for station in self._stations]
+            served = [await self._sync(server) for server in self._servers]
         except ServerGone as gone:
             raise ServerLost(f"a vLLM server died while it was given its policy: {gone}") from None
         self._served = min(served, key=lambda one: one.context_length)
 
     async def disconnect(self) -> None:
-        for station in self._stations:
-            await station.client.close()
-        self._stations = []
+        for server in self._servers:
+            await server.client.close()
+        self._servers = []
 
-    async def revive(self, station: Station, epoch: int, gone: ServerGone) -> None:
+    async def restart(self, server: ServerHandle, epoch: int, gone: ServerGone) -> None:
         """Bring a dead server back, once for all the turns that were lost with it. Raises ServerLost."""
-        async with station.lock:
-            if station.epoch != epoch:
+        async with server.lock:
+            if server.epoch != epoch:
                 return
-            if station.restarts >= self._config.restarts:
+            if server.restarts >= self._config.restarts:
                 limit = f"no restarts are left (engine.vllm.restarts: {self._config.restarts})"
-                raise ServerLost(f"vLLM server {station.index} is gone, {limit}: {gone}")
-            station.restarts += 1
-            print(f"vLLM server {station.index} is gone ({gone}); waiting for it to come back", file=sys.stderr)
-            address = await asyncio.to_thread(self._fleet.revive, station.index)
-            await station.client.close()
-            station.client = self._client(address)
+                raise ServerLost(f"vLLM server {server.index} is gone, {limit}: {gone}")
+            server.restarts += 1
+            print(f"vLLM server {server.index} is gone ({gone}); waiting for it to come back", file=sys.stderr)
+            address = await asyncio.to_thread(self._provider.restart, server.index)
+            await server.client.close()
+            server.client = self._client(address)
             try:
-                await self._deliver(station)
+                await self._sync(server)
             except ServerGone as again:
-                raise ServerLost(f"vLLM server {station.index} died again at once: {again}") from None
-            station.epoch += 1
+                raise ServerLost(f"vLLM server {server.index} died again at once: {again}") from None
+            server.epoch += 1
 
     def _client(self, address: Address) -> ServerClient:
         return ServerClient(address, self._config.sequences, self._config.turn_timeout_s)
 
-    async def _deliver(self, station: Station) -> Served:
+    async def _sync(self, server: ServerHandle) -> Served:
         """Give one server the policy and prove that it has it; older adapters of ours are unloaded."""
-        client, policy = station.client, self._policy
+        client, policy = server.client, self._policy
         served = await client.served()
-        station.model = served.base
-        if self._fleet.found:
+        server.model = served.base
+        if self._provider.found:
             await self._check_base(client, served)
         if policy is None or not _is_adapter(policy):
             await self._prove(client, served, {})
             return served
-        station.model = f"{_PREFIX}{policy_digest(policy)[:16]}"
-        if station.model not in served.adapters:
-            await self._load(client, station.model, policy)
+        server.model = f"{_PREFIX}{policy_digest(policy)[:16]}"
+        if server.model not in served.adapters:
+            await self._load(client, server.model, policy)
         try:
-            await self._prove(client, served._replace(base=station.model), self._earlier(served, policy))
+            await self._prove(client, served._replace(base=server.model), self._earlier(served, policy))
         except ValueError:
-            await client.unload_adapter(station.model)
+            await client.unload_adapter(server.model)
             raise
         for name in served.adapters:
-            if name.startswith(_PREFIX) and name != station.model:
+            if name.startswith(_PREFIX) and name != server.model:
                 await client.unload_adapter(name)
         return served
 
@@ -148,7 +148,7 @@ class Stations:
             await client.load_adapter(name, policy)
         except ValueError as refusal:
             # Local weights say more precisely what is wrong with a checkpoint that does not fit.
-            await asyncio.to_thread(self._reference.logprobs, [policy], [0, 0])
+            await asyncio.to_thread(self._local.logprobs, [policy], [0, 0])
             raise ValueError(f"{policy}: {refusal}") from None
 
     def _earlier(self, served: Served, policy: Path) -> dict[str, Path | None]:
@@ -189,9 +189,9 @@ class Stations:
             prompt_logprobs=True,
         )
         policies = [policy, *others.values()]
-        expected, *rest = await asyncio.to_thread(self._reference.logprobs, policies, prompt + probe.ids)
+        expected, *rest = await asyncio.to_thread(self._local.logprobs, policies, prompt + probe.ids)
         answer = probe.prompt_logprobs + probe.logprobs
-        check_delivery(answer, expected, dict(zip(others, rest, strict=True)), self._reference.precision, server)
+        check_weight_sync(answer, expected, dict(zip(others, rest, strict=True)), self._local.precision, server)
 
     def _room(self, served: Served) -> int:
         return min(served.context_length, self._config.context_length or sys.maxsize)

@@ -1,7 +1,7 @@
-"""Own servers: found where the pipeline has one running already, else started; ended, and waited for.
+"""An own server: found where the pipeline has one running already, else started; ended, and waited for.
 
-What is known of a server lies in `.loopline/vllm/<host>-<pipeline's pid>-<index>.json`, written by its keeper; machines
-may share the folder.
+Its address, key and supervisor stand in `.loopline/vllm/<host>-<pipeline's pid>-<index>.json`, written by the
+supervisor; machines may share the folder.
 """
 
 import glob
@@ -21,8 +21,8 @@ from tqdm import tqdm
 
 from tasks.core.engines.vllm_server.errors import EngineUnavailable
 from tasks.core.engines.vllm_server.launching import Address, LaunchSpec
-from tasks.core.engines.vllm_server.processes import lives, pipeline_process
 from tasks.core.processes.free_port import free_port
+from tasks.core.processes.pipeline_process import is_running, pipeline_process
 from tasks.core.records.files import ArtifactError, read_json
 
 STATE_FOLDER = Path(".loopline") / "vllm"
@@ -42,32 +42,32 @@ class OwnServer:
         stem = f"{_HOST}-{self._owner[0]}-{index}"
         self._state, self.log = self._folder / f"{stem}.json", self._folder / f"{stem}.log"
         self._found: LaunchSpec | None = None
-        """Of the server that `begin` did not have to start."""
+        """Of the server that `start` did not have to start."""
 
     @property
     def is_ours(self) -> bool:
         """Whether this process is the pipeline, so that nobody can use the server after it."""
         return self._owner[0] == os.getpid()
 
-    def begin(self, spec: LaunchSpec) -> None:
+    def start(self, spec: LaunchSpec) -> None:
         """Start a server as `spec` says, unless there is one; one of another spec is ended first."""
         state = self._read()
         self._found = spec if state is not None and state["spec"] == spec.digest else None
         if self._found is None:
-            self.down()
-            self._start(spec)
+            self.stop()
+            self._launch(spec)
 
-    def down(self) -> None:
+    def stop(self) -> None:
         """End the server, if there is one, and wait until its processes are gone."""
         state = self._read()
         if state is None:
             return
-        keeper = psutil.Process(state["keeper"])
+        supervisor = psutil.Process(state["supervisor"])
         try:
-            keeper.terminate()
-            keeper.wait(_END_S)
+            supervisor.terminate()
+            supervisor.wait(_END_S)
         except psutil.TimeoutExpired:
-            keeper.kill()  # the kernel tells the server
+            supervisor.kill()  # the kernel tells the server
         except psutil.NoSuchProcess:
             pass
         self._state.unlink(missing_ok=True)
@@ -80,16 +80,16 @@ class OwnServer:
             state = read_json(self._state)
         except ArtifactError:
             return None
-        if not lives(state["keeper"], state["keeper_started"]):
+        if not is_running(state["supervisor"], state["supervisor_started"]):
             self._state.unlink(missing_ok=True)
             return None
         return state
 
-    def _start(self, spec: LaunchSpec) -> None:
+    def _launch(self, spec: LaunchSpec) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         _sweep(self._folder)
         port, key = free_port(), secrets.token_hex(16)
-        order = {
+        launch = {
             "about": {"spec": spec.digest, "url": f"http://127.0.0.1:{port}", "key": key},
             "state": str(self._state),
             "log": str(self.log),
@@ -99,22 +99,22 @@ class OwnServer:
             "owner_started": self._owner[1],
         }
         with self.log.open("ab") as log:
-            keeper = subprocess.Popen(
-                [sys.executable, "-m", "tasks.core.engines.vllm_server.keeper"],
+            supervisor = subprocess.Popen(
+                [sys.executable, "-m", "tasks.core.engines.vllm_server.supervisor"],
                 cwd=_CODE,
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
-        assert keeper.stdin is not None
-        with keeper.stdin as stdin:
-            stdin.write(json.dumps(order).encode())
-        self._await_state(keeper)
+        assert supervisor.stdin is not None
+        with supervisor.stdin as stdin:
+            stdin.write(json.dumps(launch).encode())
+        self._await_state(supervisor)
 
-    def _await_state(self, keeper: "subprocess.Popen[bytes]") -> None:
+    def _await_state(self, supervisor: "subprocess.Popen[bytes]") -> None:
         while not self._state.exists():
-            if keeper.poll() is not None:
+            if supervisor.poll() is not None:
                 raise EngineUnavailable(f"vLLM server {self.index} could not be started.\n{self._last_words()}")
             time.sleep(_POLL_S)
 
@@ -125,8 +125,8 @@ class OwnServer:
             while time.monotonic() < deadline:
                 state = self._read()
                 if state is None and self._found is not None:
-                    # It was dying when it was found, and its keeper had not seen it yet.
-                    self._start(self._found)
+                    # It was dying when it was found, and its supervisor had not seen it yet.
+                    self._launch(self._found)
                     self._found = None
                     continue
                 if state is None:
@@ -137,7 +137,7 @@ class OwnServer:
                 bar.n = round(timeout_s - (deadline - time.monotonic()))
                 bar.refresh()
                 time.sleep(_POLL_S)
-        self.down()
+        self.stop()
         raise EngineUnavailable(
             f"vLLM server {self.index} was not up after {timeout_s:.0f} s (engine.vllm.start_timeout_s).\n"
             f"{self._last_words()}"
@@ -149,7 +149,7 @@ class OwnServer:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what keepers of this machine that were killed left lying, and the logs of pipelines that are gone."""
+    """Remove what supervisors of this machine that were killed left lying, and the logs of pipelines that are gone."""
     for file in folder.glob(f"{glob.escape(_HOST)}-*-*.*"):
         pid = file.name.removeprefix(f"{_HOST}-").partition("-")[0]
         if pid.isdigit() and not psutil.pid_exists(int(pid)):
