@@ -14,7 +14,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.context import TaskRunContext
 from tqdm import tqdm
 
-from flows.workers.remote_task import CODE, Order, carry_out
+from flows.workers.remote_task import CODE, RemoteTask, run_remote
 from tasks.core.config.machines import RayConfig
 
 try:
@@ -29,7 +29,7 @@ DEATHS = 3
 """How often a shard whose worker dies is begun again."""
 _CANCEL_S = 30
 _POLL_S = 0.1
-_orders: contextvars.ContextVar[tuple[Sequence[Order], RayConfig]] = contextvars.ContextVar("orders")
+_remote_tasks: contextvars.ContextVar[tuple[Sequence[RemoteTask], RayConfig]] = contextvars.ContextVar("tasks")
 
 
 class ClusterUnavailable(RuntimeError):  # noqa: N818
@@ -53,12 +53,12 @@ class Cluster:
             ray.shutdown()
             raise
 
-    def carry_out(self, orders: Sequence[Order], label: str) -> list[Any]:
-        """What became of each order. Raises WorkerDied and what `carry_out` raises, after all others have ended."""
+    def run_remote(self, tasks: Sequence[RemoteTask], label: str) -> list[Any]:
+        """What became of each task. Raises WorkerDied and what `run_remote` raises, after all others have ended."""
         context = contextvars.copy_context()
         # prefect-ray sends the calling task's context along, whose parameters (DVC's objects) can't be pickled.
         context.run(TaskRunContext.__var__.set, None)  # type: ignore[arg-type]
-        context.run(_orders.set, (orders, self._config))
+        context.run(_remote_tasks.set, (tasks, self._config))
         return context.run(_shards_flow.with_options(flow_run_name=f"{label}, shards"))
 
     def close(self) -> None:
@@ -67,24 +67,24 @@ class Cluster:
 
 
 def _shards() -> list[Any]:
-    """Every order as a task on Ray. Orders are no parameters: Prefect would send all of them with each task."""
-    orders, config = _orders.get()
+    """Every task as a task on Ray. Remote tasks are no parameters: Prefect would send all of them with each task."""
+    tasks, config = _remote_tasks.get()
     with remote_options(num_cpus=config.cpus_per_worker, num_gpus=config.gpus_per_worker, max_retries=DEATHS):
-        futures = [_shard.with_options(task_run_name=order.job.description).submit(order) for order in orders]
-    return _gathered(futures, orders)
+        futures = [_shard.with_options(task_run_name=task.job.description).submit(task) for task in tasks]
+    return _gathered(futures, tasks)
 
 
 # No decorators: what goes to a worker is pickled by name, and the name of a decorated function is not the function's.
-_shard = task(name="play_shard", cache_policy=NO_CACHE, persist_result=False)(carry_out)
+_shard = task(name="play_shard", cache_policy=NO_CACHE, persist_result=False)(run_remote)
 _shards_flow = flow(name="shards", task_runner=RayTaskRunner(), validate_parameters=False)(_shards)
 
 
-def _gathered(futures: Sequence[PrefectRayFuture[Any]], orders: Sequence[Order]) -> list[Any]:
+def _gathered(futures: Sequence[PrefectRayFuture[Any]], tasks: Sequence[RemoteTask]) -> list[Any]:
     """All results. After the first error the others are stopped."""
     places = {future.wrapped_future: place for place, future in enumerate(futures)}
     results: dict[int, Any] = {}
     waiting = list(places)
-    with tqdm(total=sum(len(order.job) for order in orders), desc="on Ray", disable=None) as bar:
+    with tqdm(total=sum(len(task.job) for task in tasks), desc="on Ray", disable=None) as bar:
         try:
             while waiting:
                 # Ray would lose Prefect's exception of a SIGTERM that comes while it waits: wait in Python.
@@ -92,22 +92,22 @@ def _gathered(futures: Sequence[PrefectRayFuture[Any]], orders: Sequence[Order])
                 if not done:
                     time.sleep(_POLL_S)
                 for place in (places[reference] for reference in done):
-                    results[place] = _result(futures[place], orders[place])
-                    bar.update(len(orders[place].job))
+                    results[place] = _result(futures[place], tasks[place])
+                    bar.update(len(tasks[place].job))
         except Exception:
             _stop(waiting)
             raise
-    return [results[place] for place in range(len(orders))]
+    return [results[place] for place in range(len(tasks))]
 
 
-def _result(future: PrefectRayFuture[Any], order: Order) -> Any:
+def _result(future: PrefectRayFuture[Any], task: RemoteTask) -> Any:
     """What a task that has ended came to. Raises what it raised, and WorkerDied."""
     try:
         return future.result()
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.NodeDiedError) as error:
         reason = str(error).partition("\n")[0]
         raise WorkerDied(
-            f"{order.job.description}: its worker died {DEATHS + 1} times; is memory short? {reason}"
+            f"{task.job.description}: its worker died {DEATHS + 1} times; is memory short? {reason}"
         ) from None
 
 

@@ -21,12 +21,12 @@ class RayWorkers:
         """Raises ClusterUnavailable, WorkerDied, StageFailed (a shard failed with an error that says all)."""
         from flows.dag.versions import code_version
         from flows.workers.ray_cluster import Cluster
-        from flows.workers.remote_task import CODE, Order
+        from flows.workers.remote_task import CODE, RemoteTask
 
         code = code_version(self._stage, CODE)
-        orders = [
-            Order(self._stage.name, work, job, context.layout, context.params, context.key, Path.cwd(), code)
+        tasks = [
+            RemoteTask(self._stage.name, work, job, context.layout, context.params, context.key, Path.cwd(), code)
             for job in jobs
         ]
         cluster = context.warm.get("ray", self._config, lambda: Cluster(self._config))
-        return cluster.carry_out(orders, stage_label(self._stage.name, context.key))
+        return cluster.run_remote(tasks, stage_label(self._stage.name, context.key))

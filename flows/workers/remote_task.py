@@ -25,7 +25,7 @@ class StaleCode(RuntimeError):  # noqa: N818
 
 
 @dataclass(frozen=True)
-class Order:
+class RemoteTask:
     """One job of a stage. Can be pickled."""
 
     stage: str
@@ -40,26 +40,26 @@ class Order:
     """Digest of the code that the stage runs, on the pipeline's machine."""
 
 
-def carry_out(order: Order) -> Any:
+def run_remote(task: RemoteTask) -> Any:
     """Do the job with what is warm in this process.
 
     Raises StaleCode; StageFailed with the message of an error that was expected; RuntimeError with the traceback of any
     other, since a traceback does not travel.
     """
     try:
-        _require_same_code(order)
-        os.chdir(order.folder)
-        return order.work(StageContext(order.layout, order.params, order.key, _warm()), order.job)
+        _require_same_code(task)
+        os.chdir(task.folder)
+        return task.work(StageContext(task.layout, task.params, task.key, _warm()), task.job)
     except Exception as error:
         if is_expected(error):
             raise told(error) from None
         raise RuntimeError(f"in a worker on {socket.gethostname()}:\n{traceback.format_exc()}") from None
 
 
-def _require_same_code(order: Order) -> None:
-    if _code_version(order.stage) != order.code:
+def _require_same_code(task: RemoteTask) -> None:
+    if _code_version(task.stage) != task.code:
         raise StaleCode(
-            f"{order.stage}: the code in {CODE} on {socket.gethostname()} is not the pipeline's; share the project's "
+            f"{task.stage}: the code in {CODE} on {socket.gethostname()} is not the pipeline's; share the project's "
             "folder, or bring both to the same commit"
         )
 

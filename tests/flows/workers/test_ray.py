@@ -21,10 +21,11 @@ from prefect.settings import get_current_settings
 from ray import cloudpickle
 from ray.cluster_utils import Cluster
 
-from flows import ray_cluster, versions
+from flows.dag import versions
 from flows.dag.execution import DeclaredParams, StageFailed, UndeclaredParams
 from flows.dag.stages import find_stage
 from flows.orchestration.prefect_server import prefect_api
+from flows.workers import ray_cluster
 from flows.workers.ray_cluster import ClusterUnavailable, WorkerDied
 from flows.workers.ray_workers import RayWorkers
 from tasks.core.config.machines import RayConfig
