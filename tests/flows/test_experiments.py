@@ -104,7 +104,6 @@ def compose(target: Path, *overrides: str) -> bytes:
     return target.read_bytes()
 
 
-@pytest.mark.slow
 @pytest.mark.services
 def test_experiments_and_mlflow_agree_on_names_and_numbers(finished: Path) -> None:
     params = yaml.safe_load((finished / "params.yaml").read_text())
@@ -139,7 +138,6 @@ def shown_experiment(folder: Path, name: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.services
 def test_lineage_holds_until_something_is_broken_which_it_names(finished: Path) -> None:
     answer = succeed(finished, "-m", "flows.lineage", "test_normal.tgc")
@@ -198,7 +196,6 @@ def _wait_for_port(port: int, server: "subprocess.Popen[bytes]") -> None:
     raise AssertionError("the S3 server did not start")
 
 
-@pytest.mark.slow
 @pytest.mark.services
 @pytest.mark.parametrize("kind", ["folder", "s3"])
 def test_a_fresh_clone_pulls_and_has_nothing_to_do(

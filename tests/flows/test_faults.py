@@ -14,8 +14,7 @@ from flows.dag.stages import STAGES
 DRILL = Path(__file__).resolve().parents[1] / "benchmarks" / "fault_drill.py"
 
 
-@pytest.mark.services
-@pytest.mark.slow
+@pytest.mark.faults
 def test_a_kill_in_every_task_changes_nothing() -> None:
     path = os.pathsep.join([str(DRILL.parents[2]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(

@@ -32,7 +32,7 @@ def test_bad_targets_are_one_message(python: Python) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_the_runners_take_turns(real_project: Path, python: Python) -> None:
     warm = python("-m", "flows.pipeline", "--until", "filter_tasks")
     assert warm.returncode == 0, warm.stderr
@@ -50,7 +50,7 @@ def test_the_runners_take_turns(real_project: Path, python: Python) -> None:
     assert again.stdout.splitlines()[-1] == "all 3 stages are up to date"
 
 
-@pytest.mark.slow
+@pytest.mark.services
 def test_a_failing_stage_is_one_message_and_the_rest_is_kept(real_project: Path, python: Python) -> None:
     python("-m", "flows.configure", "--refresh", "--set", "tasks.denylist=[no_such_task]").check_returncode()
     done = python("-m", "flows.pipeline", "--until", "filter_tasks")

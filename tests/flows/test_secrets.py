@@ -27,7 +27,6 @@ def test_addresses_are_told_without_their_user() -> None:
 
 
 @pytest.mark.services
-@pytest.mark.slow
 def test_no_secret_is_written_anywhere(
     tiny_project: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tasks.core.engines.vllm_server.environment import VLLM_CPU
 from tasks.core.environments import ENVIRONMENTS, python_executable
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -204,7 +204,7 @@ def project(base: Path, make_rollouts: MakeRollouts, tmp_path: Path) -> Layout:
     return prepare(tmp_path, base, job_params(), {"i001": make_rollouts(11)})
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the ranks in /proc")
 def test_a_killed_rank_fails_the_stage_and_the_next_run_writes_the_same_bytes(project: Layout, together: Path) -> None:
     stage = Stage(project, job_params())
@@ -229,6 +229,7 @@ def test_a_killed_rank_fails_the_stage_and_the_next_run_writes_the_same_bytes(pr
     assert digest(project.policy("i001")) == digest(together / "uninterrupted" / "policy")
 
 
+@pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the ranks in /proc")
 def test_no_rank_outlives_a_killed_stage(project: Layout) -> None:
     stage = Stage(project, job_params())
@@ -244,7 +245,6 @@ def test_no_rank_outlives_a_killed_stage(project: Layout) -> None:
     assert not project.policy("i001").exists()
 
 
-@pytest.mark.slow
 def test_ranks_of_two_machines_meet_and_write_the_bytes_of_one_machine(project: Layout, together: Path) -> None:
     """Two launchers with a rank each, as on two machines that share the project's folder."""
     with socket.create_server(("localhost", 0)) as free:
@@ -263,7 +263,6 @@ def test_ranks_of_two_machines_meet_and_write_the_bytes_of_one_machine(project: 
     assert digest(project.policy("i001")) == digest(together / "uninterrupted" / "policy")
 
 
-@pytest.mark.slow
 def test_ranks_that_accelerate_launched_write_the_same_bytes(project: Layout, together: Path, tmp_path: Path) -> None:
     """`--multi_gpu` is accelerate's word for torchrun; the device is the policy's."""
     file = tmp_path / "job.json"

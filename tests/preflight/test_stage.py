@@ -61,6 +61,7 @@ def test_the_same_params_give_the_same_bytes_and_a_run_without_iterations_tries_
     assert read_document(layout.preflight, Preflight).positions == 0
 
 
+@pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the ranks' environment")
 def test_a_rank_that_dies_is_one_error(layout: Layout) -> None:
     code = f"""
@@ -85,7 +86,6 @@ preflight(StageContext(Layout(Path({str(layout.root)!r})), params_of("smoke", se
     assert not layout.preflight.exists() and not layout.preflight_project.exists()
 
 
-@pytest.mark.slow
 def test_ranks_of_two_machines_try_it_together(layout: Layout) -> None:
     with socket.create_server(("localhost", 0)) as free:
         place = f"localhost:{free.getsockname()[1]}"

@@ -2,6 +2,7 @@
 
 import ast
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from flows.dag.stages import STAGES, Stage
 from flows.dag.versions import SHELL, _parsed, code_version, stage_files, stage_version
 from tasks.core.config.params import Params, evaluated_keys, load_params, previous_map
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -58,14 +59,14 @@ def test_closure_follows_imports_strings_and_data_files(project: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["room/late.py", "room/pages/page.html", "worlds/first.py", "room/__init__.py"])
+@pytest.mark.parametrize("name", ["room/late.py", "room/pages/page.html", "core/worlds/first.py", "room/__init__.py"])
 def test_version_moves_with_what_it_runs(project: Path, name: str) -> None:
     before = code_version(STAGE, project)
     (project / "tasks" / name).write_text("changed = True\n")
     assert code_version(STAGE, project) != before
 
 
-@pytest.mark.parametrize("name", ["room/unused.py", "worlds/second.py", "params.py"])
+@pytest.mark.parametrize("name", ["room/unused.py", "core/worlds/second.py", "core/config/params.py"])
 def test_version_stays_for_what_it_does_not_run(project: Path, name: str) -> None:
     before = code_version(STAGE, project)
     (project / "tasks" / name).write_text("changed = True\n")
@@ -77,24 +78,46 @@ def test_a_body_that_does_not_exist_is_an_error(project: Path) -> None:
         code_version(Stage("s", "tasks.room.gone:body"), project)
 
 
-@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
-def test_closure_covers_what_python_really_imports(stage: Stage) -> None:
-    """An independent witness: import the body in a fresh process and list the project's modules that it loaded."""
-    code = f"import sys, {stage.module}\nprint(*(m.__file__ for n, m in sys.modules.items() if n.startswith('tasks')))"
+IMPORT_EACH = """
+import importlib, json, sys
+found = {}
+for module in sys.argv[1:]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("tasks", "flows")]:
+        del sys.modules[name]
+    importlib.import_module(module)
+    found[module] = [module.__file__ for name, module in sys.modules.items() if name.partition(".")[0] in ("tasks", "flows")]
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def imported() -> dict[str, list[str]]:
+    """The project's files that importing each stage's module loads: an independent witness.
+
+    One interpreter for all stages, which keeps libraries and forgets the project's own modules between two of them.
+    """
+    modules = sorted({stage.module for stage in STAGES})
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    printed = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-    ).stdout.split()
-    missing = {Path(name) for name in printed} - stage_files(stage, ROOT)
-    assert {file.relative_to(ROOT / "tasks").as_posix() for file in missing} <= shell_files()
+    command = [sys.executable, "-c", IMPORT_EACH, *modules]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    found: dict[str, list[str]] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+def test_closure_covers_what_python_really_imports(stage: Stage, imported: dict[str, list[str]]) -> None:
+    loaded = {Path(name) for name in imported[stage.module]}
+    assert ROOT.joinpath(*stage.module.split(".")).with_suffix(".py") in loaded
+    missing = loaded - stage_files(stage, ROOT)
+    assert {file.relative_to(ROOT).as_posix() for file in missing} <= shell_files()
 
 
 def shell_files() -> set[str]:
-    """What tasks.core.config.params brings in: parsing and defaults, whose result is in the version as values."""
-    shell = {name.removeprefix("tasks.").replace(".", "/") + ".py" for name in SHELL} | {"configuration.py"}
-    configs = [file.relative_to(ROOT / "tasks") for file in (ROOT / "tasks").rglob("config.py")]
-    packages = {folder / "__init__.py" for config in configs for folder in config.parents}
-    return shell | {file.as_posix() for file in {*configs, *packages}}
+    """What hands a stage its parameters: parsing and defaults, whose result is in the version as values."""
+    config = ROOT / "tasks" / "core" / "config"
+    files = {file.relative_to(ROOT) for file in config.glob("*.py")} | {Path(*name.split(".")) for name in SHELL}
+    packages = {folder / "__init__.py" for file in files for folder in file.parents}
+    return {file.with_suffix(".py").as_posix() for file in {*files, *packages}}
 
 
 def test_version_moves_with_the_params_that_it_reads_alone(project: Path) -> None:
@@ -131,7 +154,7 @@ def give_way(phase: str, info: dict[str, int]) -> None:
 
 def test_another_thread_may_parse_at_the_same_time(waiting_collector: None) -> None:
     """Python up to 3.12 then fails with a SystemError."""
-    file = ROOT / "tasks" / "engines" / "vllm_server" / "engine.py"
+    file = ROOT / "tasks" / "core" / "engines" / "vllm_server" / "engine.py"
 
     def parse(times: int) -> None:
         for _ in range(times):

@@ -43,8 +43,7 @@ def flow(tiny_project: Callable[[Path], Path], tmp_path: Path, python_in: Callab
     return python_in(root)
 
 
-@pytest.mark.services
-@pytest.mark.slow
+@pytest.mark.faults
 def test_a_run_goes_on_without_its_server(flow: Python) -> None:
     run = flow("-m", "flows.pipeline", PREFECT_CLIENT_MAX_RETRIES="1")
     assert run.returncode == 0, run.stderr
@@ -55,8 +54,7 @@ def test_a_run_goes_on_without_its_server(flow: Python) -> None:
     assert flow("-m", "dvc", "status").stdout == "Data and pipelines are up to date.\n"
 
 
-@pytest.mark.services
-@pytest.mark.slow
+@pytest.mark.faults
 def test_a_stage_that_fails_without_the_server_is_still_the_message(flow: Python) -> None:
     flow("-m", "flows.configure", "--refresh", "--set", "tasks.denylist=[no_such_task]").check_returncode()
     run = flow("-m", "flows.pipeline", PREFECT_CLIENT_MAX_RETRIES="1")

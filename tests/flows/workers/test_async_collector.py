@@ -34,7 +34,7 @@ if __name__ == "__main__":
     sys.exit(pipeline.main(sys.argv[1:]))
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs signals of POSIX")]
+pytestmark = [pytest.mark.services, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs signals of POSIX")]
 
 
 @pytest.fixture(scope="module")

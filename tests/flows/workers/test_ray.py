@@ -37,7 +37,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 ROOT = Path(__file__).resolve().parents[3]
 COLLECT = find_stage("collect_rollouts")
 
-pytestmark = [pytest.mark.services, pytest.mark.slow]
+pytestmark = pytest.mark.ray
 
 
 @pytest.fixture(scope="module")

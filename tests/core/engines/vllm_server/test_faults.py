@@ -20,7 +20,7 @@ from tasks.core.engines.vllm_server.weight_sync_check import LocalModel, mean_di
 from tasks.core.interfaces.engine import Generation, GenerationRequest, SamplingSettings
 from tasks.core.policies.chat_format import ChatFormat
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 
 SHIPPED = Path(__file__).parents[4] / "data" / "base_policies" / "pocket"
 POLICY = PolicyConfig(device="cpu")

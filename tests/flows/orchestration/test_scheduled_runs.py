@@ -26,7 +26,7 @@ from tasks.core.processes.free_port import free_port
 T = TypeVar("T")
 Project = Callable[[Path], Path]
 
-pytestmark = [pytest.mark.services, pytest.mark.slow]
+pytestmark = pytest.mark.services
 
 
 class Served:
