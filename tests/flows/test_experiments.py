@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 import yaml
-from tasks.lineage.tracking.recording import EXPERIMENT
 
 from flows.configure import main as write_profile
 from flows.configure import parse_assignment
 from tasks.core.processes.free_port import free_port
+from tasks.lineage.tracking.recording import EXPERIMENT
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ("collection.tasks_per_iteration=2", "collection.rollouts_per_task=4", "evaluation.scenarios=1")

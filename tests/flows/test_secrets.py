@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tasks.lineage.tracking.store import without_credentials
 
 from flows.orchestration.prefect_server import local_server
+from tasks.lineage.tracking.store import without_credentials
 
 SECRET = "hunter2"  # in every fake below
 ENVIRONMENT = {

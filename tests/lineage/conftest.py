@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from tasks.lineage.tracking.recording import Pipeline
-from tasks.lineage.tracking.store import open_store
 
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.params import Params, evaluated_keys, previous_map
@@ -20,6 +18,8 @@ from tasks.core.records.files import write_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import write_rows
+from tasks.lineage.tracking.recording import Pipeline
+from tasks.lineage.tracking.store import open_store
 from tests.finished_run import SPLITS, Row, advantage_summary, evaluation, metrics, played_row, scores, selection
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tasks.lineage.tracking.recording import Pipeline, record_iteration, record_pipeline
-from tasks.lineage.tracking.store import LineageError, open_store, tracking_uri
 
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.params import Params
@@ -20,6 +18,8 @@ from tasks.core.records.documents import Metrics, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.lineage.stage import record_lineage, record_stage
+from tasks.lineage.tracking.recording import Pipeline, record_iteration, record_pipeline
+from tasks.lineage.tracking.store import LineageError, open_store, tracking_uri
 
 
 def runs(pipeline: Pipeline) -> list[Any]:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tasks.lineage.tracking.recording import Pipeline, record_pipeline
 
 from flows.registry import compare_versions, main, open_registry
 from tasks.core.config.params import Params
@@ -14,6 +13,7 @@ from tasks.core.records.comparison import Comparison
 from tasks.core.records.documents import Candidate, Selection, read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
+from tasks.lineage.tracking.recording import Pipeline, record_pipeline
 
 DIGEST = "a" * 64
 AnotherRun = Callable[..., Pipeline]

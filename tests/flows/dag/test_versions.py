@@ -80,12 +80,14 @@ def test_a_body_that_does_not_exist_is_an_error(project: Path) -> None:
 
 IMPORT_EACH = """
 import importlib, json, sys
+def ours():
+    return [name for name in sys.modules if name.partition(".")[0] in ("tasks", "flows")]
 found = {}
 for module in sys.argv[1:]:
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("tasks", "flows")]:
+    for name in ours():
         del sys.modules[name]
     importlib.import_module(module)
-    found[module] = [module.__file__ for name, module in sys.modules.items() if name.partition(".")[0] in ("tasks", "flows")]
+    found[module] = [sys.modules[name].__file__ for name in ours()]
 print(json.dumps(found))
 """
 
