@@ -24,7 +24,7 @@ from tasks.core.worlds.appworld.environment import EnvironmentUnavailable, pytho
 from tasks.core.worlds.appworld.episode import GAVE_UP
 from tasks.core.worlds.appworld.export import EvaluationFailed, PackageScores, export_outputs, package_scores
 from tasks.core.worlds.appworld.root import read_prepared_root
-from tasks.evaluation.evaluating import Row, outcomes, turn_texts
+from tasks.evaluation.scored_rows import Row, outcomes, turn_texts
 from tasks.evaluation.tgc_sgc import Outcome, sgc, tgc
 
 

@@ -19,11 +19,11 @@ from flows.dag.stages import find_stage
 from flows.dag.versions import stage_version
 from tasks.core.config.params import Params, load_params
 from tasks.core.records.layout import Layout
-from tasks.lineage.provenance.answer import Answer, answer
 from tasks.lineage.provenance.dvc_lock import LockedStage, read_lock
-from tasks.lineage.provenance.source_code import git_state
+from tasks.lineage.provenance.git_state import git_state
 from tasks.lineage.provenance.subject import Subject, UnknownSubject, find_subject
-from tasks.lineage.tracking.facts import flat_params, params_digest
+from tasks.lineage.provenance.trace import Provenance, trace_provenance
+from tasks.lineage.tracking.params_and_metrics import flat_params, params_digest
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
         params = load_params(layout.root / "params.yaml")
         lock = read_lock(layout.root / "dvc.lock", params.previous, params.evaluated)
         subject = find_subject(parser.parse_args(arguments).subject, layout)
-        found = answer(subject, lock, layout, cache_folder(layout.root))
+        found = trace_provenance(subject, lock, layout, cache_folder(layout.root))
     except Exception as error:
         if not is_expected(error):
             raise
@@ -68,7 +68,7 @@ def _recorded_version(stage: LockedStage) -> str | None:
     return next((str(value) for name, value in stage.params.items() if name.endswith(f":{stage.task}")), None)
 
 
-def page(subject: Subject, found: Answer, params: Params, root: Path) -> Iterator[str]:
+def page(subject: Subject, found: Provenance, params: Params, root: Path) -> Iterator[str]:
     """The answer in lines, from the artifact to what it began with."""
     yield subject.path
     yield from (f"  {fact}" for fact in subject.facts)
@@ -82,7 +82,7 @@ def page(subject: Subject, found: Answer, params: Params, root: Path) -> Iterato
     yield from _made_with(found, params, root)
 
 
-def _made_with(found: Answer, params: Params, root: Path) -> Iterator[str]:
+def _made_with(found: Provenance, params: Params, root: Path) -> Iterator[str]:
     git = git_state(root)
     base = next((s.outs["data/policy"] for s in found.stages if "data/policy" in s.outs), "?")
     revision = f" at {params.policy.revision}" if params.policy.revision else ""

@@ -23,14 +23,14 @@ from tasks.core.records.comparison import Comparison
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
-from tasks.lineage.registry.comparing import compare
 from tasks.lineage.registry.comparison_page import comparison_page
-from tasks.lineage.registry.evidence import Evidence
 from tasks.lineage.registry.model_registry import Registry, UnknownVersion, Version
-from tasks.lineage.registry.model_version import CHALLENGER, CHAMPION
 from tasks.lineage.registry.promotion import Decision, decide
-from tasks.lineage.tracking.facts import registered_model
-from tasks.lineage.tracking.store import explained, open_store, tracking_uri
+from tasks.lineage.registry.registration import CHALLENGER, CHAMPION
+from tasks.lineage.registry.version_comparison import compare
+from tasks.lineage.registry.version_evaluation import VersionEvaluation
+from tasks.lineage.tracking.mlflow_store import explained, open_store, tracking_uri
+from tasks.lineage.tracking.params_and_metrics import registered_model
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -77,7 +77,7 @@ def compare_versions(
         if rescore:
             scored = _rescored(registry, versions, StageContext(layout, params), temporary)
         else:
-            scored = [(version, registry.evidence(version)) for version in versions]
+            scored = [(version, registry.evaluation(version)) for version in versions]
         comparison = compare(registry.name, scored, params.lineage.promotion.confidence, rescore)
         write_document(temporary / "comparison.json", comparison)
         (temporary / "comparison.md").write_text(comparison_page(comparison), encoding="utf-8")
@@ -90,8 +90,8 @@ def promote_version(registry: Registry, name: str, params: Params) -> Decision:
     if CHAMPION in version.aliases:
         return Decision(True, (f"version {version.number} is the champion already",))
     champion = next((other for other in registry.versions if CHAMPION in other.aliases), None)
-    theirs = registry.evidence(champion) if champion else None
-    decision = decide(registry.evidence(version), theirs, params.lineage.promotion)
+    theirs = registry.evaluation(champion) if champion else None
+    decision = decide(registry.evaluation(version), theirs, params.lineage.promotion)
     if decision.promote:
         registry.move_alias(CHAMPION, version)
         if CHALLENGER in version.aliases:
@@ -102,13 +102,15 @@ def promote_version(registry: Registry, name: str, params: Params) -> Decision:
 
 def _rescored(
     registry: Registry, versions: Sequence[Version], context: StageContext, folder: Path
-) -> list[tuple[Version, Evidence]]:
+) -> list[tuple[Version, VersionEvaluation]]:
     from tasks.core.engines.registry import forget_paid_answers
-    from tasks.lineage.registry.rescored import rescored_evidence
+    from tasks.lineage.registry.rescoring import rescored_evaluation
 
     try:
-        scored = [(version, rescored_evidence(registry, version, context, folder)) for version in versions]
-        outcomes = [outcome for _, evidence in scored for played in evidence.outcomes.values() for outcome in played]
+        scored = [(version, rescored_evaluation(registry, version, context, folder)) for version in versions]
+        outcomes = [
+            outcome for _, evaluation in scored for played in evaluation.outcomes.values() for outcome in played
+        ]
         forget_paid_answers(context.params.collection, {outcome.task_id for outcome in outcomes})
         return scored
     finally:

@@ -110,13 +110,13 @@ STAGES = (
     ),
     Stage(
         "evaluate_policy",
-        "tasks.evaluation.dev:evaluate_policy",
+        "tasks.evaluation.dev_evaluation:evaluate_policy",
         ("seed", "world", "policy", "tasks.denylist", *_PLAYING, "evaluation"),
         each="evaluated",
         retries=2,
         plays=True,
     ),
-    Stage("select_checkpoint", "tasks.evaluation.dev:select_checkpoint", ("evaluated",)),
+    Stage("select_checkpoint", "tasks.evaluation.checkpoint_selection:select_checkpoint", ("evaluated",)),
     Stage(
         "score",
         "tasks.evaluation.scoring:score",

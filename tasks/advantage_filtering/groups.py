@@ -30,7 +30,7 @@ class Outcomes:
 
 
 @dataclass(frozen=True)
-class Judged:
+class AdvantageResult:
     """Advantages of N rollouts and who trains. `advantages` is 0 for rollouts without a group."""
 
     advantages: Floats
@@ -38,7 +38,7 @@ class Judged:
     summary: AdvantageSummary
 
 
-def judge(outcomes: Outcomes, config: AdvantageConfig) -> Judged:
+def compute_advantages(outcomes: Outcomes, config: AdvantageConfig) -> AdvantageResult:
     """Estimate every advantage within its task's finished rollouts, then filter. Raises ValueError if all are void."""
     if not outcomes.finished.any():
         raise ValueError(f"nothing to learn from: all {len(outcomes.task_ids)} rollouts are void ({_counts(outcomes)})")
@@ -56,7 +56,7 @@ def judge(outcomes: Outcomes, config: AdvantageConfig) -> Judged:
         "dropped_small_advantage": int((candidate & ~kept).sum()),
         "dropped_lone_rollouts": sum(len(group) for group in every if len(group) < 2),
     }
-    return Judged(advantages, kept, _summary(outcomes, stds, kept, dropped))
+    return AdvantageResult(advantages, kept, _summary(outcomes, stds, kept, dropped))
 
 
 def _groups(outcomes: Outcomes) -> list[NDArray[np.int64]]:

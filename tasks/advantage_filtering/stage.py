@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import pyarrow as pa
 
-from tasks.advantage_filtering.groups import Judged, Outcomes, judge
+from tasks.advantage_filtering.groups import AdvantageResult, Outcomes, compute_advantages
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import ArtifactError
@@ -23,13 +23,13 @@ def filter_advantages(context: StageContext) -> None:
     path = context.layout.rollouts(context.key)
     rollouts = read_table(path, ROLLOUTS)
     try:
-        judged = judge(_outcomes(rollouts), context.params.advantages)
+        result = compute_advantages(_outcomes(rollouts), context.params.advantages)
     except ValueError as error:
         raise ArtifactError(f"{path}: {error}") from None
-    if judged.summary.note:
-        _log.warning("%s: %s", context.key, judged.summary.note)
-    write_table(context.layout.training_batch(context.key), _batch(rollouts, judged), TRAINING_BATCH)
-    write_document(context.layout.advantage_summary(context.key), judged.summary)
+    if result.summary.note:
+        _log.warning("%s: %s", context.key, result.summary.note)
+    write_table(context.layout.training_batch(context.key), _batch(rollouts, result), TRAINING_BATCH)
+    write_document(context.layout.advantage_summary(context.key), result.summary)
 
 
 def _outcomes(rollouts: pa.Table) -> Outcomes:
@@ -41,9 +41,9 @@ def _outcomes(rollouts: pa.Table) -> Outcomes:
     )
 
 
-def _batch(rollouts: pa.Table, judged: Judged) -> pa.Table:
-    rows = pa.array(np.flatnonzero(judged.kept), pa.int64())
+def _batch(rollouts: pa.Table, result: AdvantageResult) -> pa.Table:
+    rows = pa.array(np.flatnonzero(result.kept), pa.int64())
     columns = [name for name in TRAINING_BATCH.names if name != "advantage"]
     kept = rollouts.select(columns).take(rows)
-    advantages = pa.array(judged.advantages[judged.kept], pa.float64())
+    advantages = pa.array(result.advantages[result.kept], pa.float64())
     return kept.append_column("advantage", advantages).select(TRAINING_BATCH.names)

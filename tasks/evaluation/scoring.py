@@ -21,21 +21,18 @@ from tasks.core.records.documents import (
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import write_rows
 from tasks.evaluation.behaviour import behaviour
-from tasks.evaluation.evaluating import (
+from tasks.evaluation.checkpoint_selection import require_evaluated_policy
+from tasks.evaluation.playing import plan_split, play_policy
+from tasks.evaluation.scored_rows import (
     Row,
     acted_rollouts,
     difficulty_scores,
-    evaluation_seeds,
     mean_return,
     outcomes,
-    play_policy,
-    play_settings,
-    tasks_to_play,
     void_rollouts,
 )
-from tasks.evaluation.selecting import require_evaluated_policy
 from tasks.evaluation.tgc_sgc import Outcome, sgc, sgc_gain, tgc, tgc_gain
-from tasks.rollout_collection.rollout_resources import warm_chat_format, warm_world
+from tasks.rollout_collection.rollout_resources import warm_chat_format
 
 BASE = iteration_key(0)
 
@@ -47,23 +44,21 @@ def score(context: StageContext) -> None:
 
     Raises ArtifactError when the selected policy's weights are not those that were evaluated on dev.
     """
-    split, params, layout = _split(context.key), context.params, context.layout
+    split, layout = _split(context.key), context.layout
     selection = read_document(layout.selection, Selection)
     require_evaluated_policy(layout.policy(selection.iteration), selection)
-    tasks = tasks_to_play(warm_world(context).tasks(split), params.scoring)
-    seeds = evaluation_seeds(params, params.scoring.evaluation_runs, "scoring", split)
-    settings = play_settings(params, params.scoring)
+    plan = plan_split(context, split)
     played = {
-        key: play_policy(context, tasks, seeds, settings, layout.policy(key), "base", f"{split}, {key}")
+        key: play_policy(context, plan, layout.policy(key), policy="base", name=key)
         for key in dict.fromkeys((BASE, selection.iteration))
     }
     base = played[BASE].rows
     selected = [row | {"policy": "selected"} for row in played[selection.iteration].rows]
     write_rows(layout.score_rollouts(split), base + selected, SCORED_ROLLOUTS)
-    scores = compare(split, selection, seeds, base, selected, warm_chat_format(context))
+    scores = compare(split, selection, plan.seeds, base, selected, warm_chat_format(context))
     usage = total_usage(part.usage for part in played.values())
     write_document(layout.score(split), scores.model_copy(update={"usage": usage}))
-    forget_paid_answers(params.collection, [task.task_id for task in tasks])
+    forget_paid_answers(context.params.collection, [task.task_id for task in plan.tasks])
 
 
 def compare(

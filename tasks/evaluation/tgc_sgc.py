@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 Key = tuple[str | int, ...]
-"""What is paired between two policies: the scenario first, the evaluation run last."""
+"""A unit that two policies are compared on: the scenario first, the evaluation run last."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def tgc(outcomes: Sequence[Outcome]) -> Estimate:
 
 def sgc(outcomes: Sequence[Outcome]) -> Estimate:
     """Scenario goal completion: one value for each scenario in each evaluation run."""
-    solved = _solved_scenarios(outcomes)
+    solved = solved_scenarios(outcomes)
     return clustered_estimate(list(solved.values()), [str(key[0]) for key in solved])
 
 
@@ -75,12 +75,12 @@ def tgc_gain(outcomes: Sequence[Outcome], base: Sequence[Outcome]) -> Estimate:
     Task and evaluation run are paired, so what is hard for both policies cancels out.
     Raises ValueError when the two have not played the same tasks in the same runs.
     """
-    return _paired(_solved_tasks(outcomes), _solved_tasks(base))
+    return _paired(solved_tasks(outcomes), solved_tasks(base))
 
 
 def sgc_gain(outcomes: Sequence[Outcome], base: Sequence[Outcome]) -> Estimate:
     """As `tgc_gain`, for SGC."""
-    return _paired(_solved_scenarios(outcomes), _solved_scenarios(base))
+    return _paired(solved_scenarios(outcomes), solved_scenarios(base))
 
 
 def by_difficulty(outcomes: Sequence[Outcome]) -> dict[int, list[Outcome]]:
@@ -102,11 +102,12 @@ def require_complete(outcomes: Sequence[Outcome], runs: int) -> None:
         raise ValueError(f"task {wrong[0][0]} was not played exactly once in evaluation run {wrong[0][1]}")
 
 
-def _solved_tasks(outcomes: Sequence[Outcome]) -> dict[Key, bool]:
+def solved_tasks(outcomes: Sequence[Outcome]) -> dict[Key, bool]:
+    """Whether a task succeeded, by (scenario, task, evaluation run)."""
     return {(o.scenario_id, o.task_id, o.evaluation_run): o.success for o in outcomes}
 
 
-def _solved_scenarios(outcomes: Sequence[Outcome]) -> dict[Key, bool]:
+def solved_scenarios(outcomes: Sequence[Outcome]) -> dict[Key, bool]:
     """Whether every task of a scenario succeeded, by (scenario, evaluation run)."""
     solved: dict[Key, bool] = {}
     for outcome in outcomes:

@@ -8,8 +8,8 @@ from tasks.core.config.params import Params
 from tasks.core.records.documents import Scores, Selection
 from tasks.report.charts import Points, line_chart
 from tasks.report.collapse import CollapseSign, Series
-from tasks.report.figures import Figures
 from tasks.report.heat_map import TaskProgress, heat_map
+from tasks.report.run_stats import RunStats
 from tasks.report.tables import behaviour_table, score_table, usage_table, warning_list
 
 SCRIPTS = ("rollout_index", "transcript", "rollout_list", "heat_map", "alignment", "comparison", "opening")
@@ -18,7 +18,7 @@ SCRIPTS = ("rollout_index", "transcript", "rollout_list", "heat_map", "alignment
 
 def render_page(
     params: Params,
-    figures: Figures,
+    stats: RunStats,
     selection: Selection,
     scores: Sequence[Scores],
     warnings: Sequence[CollapseSign],
@@ -26,11 +26,11 @@ def render_page(
 ) -> str:
     """The whole page as HTML that loads nothing but `rollouts/*.js` beside it."""
     marks = sorted({warning.iteration for warning in warnings})
-    drawn = charts(figures, params.iterations, marks, int(selection.iteration[1:]))
+    drawn = charts(stats, params.iterations, marks, int(selection.iteration[1:]))
     sections = {
-        "Scores": score_table(scores) + usage_table([*figures.evaluations.values(), *scores]),
+        "Scores": score_table(scores) + usage_table([*stats.evaluations.values(), *scores]),
         "Behaviour": behaviour_table(scores),
-        "Warnings": warning_list(warnings, figures.notes),
+        "Warnings": warning_list(warnings, stats.notes),
         "Learning curves": f'<div class="charts">{drawn}</div><p class="hint">{_LINES}</p>',
         "Tasks": heat_map(progress, params.iterations),
         "Rollouts": _asset("rollouts.html"),
@@ -48,10 +48,10 @@ def render_page(
     )
 
 
-def charts(figures: Figures, last: int, marks: Sequence[int], chosen: int) -> str:
+def charts(stats: RunStats, last: int, marks: Sequence[int], chosen: int) -> str:
     """The learning curves; a dashed line stands at each iteration with a warning, a full one at the selected one."""
-    curve = {name: _points(series) for name, series in figures.curves.items()}
-    dev = sorted(figures.evaluations.items())
+    curve = {name: _points(series) for name, series in stats.curves.items()}
+    dev = sorted(stats.evaluations.items())
     tgc_sgc: dict[str, Points] = {"TGC": [(i, e.tgc) for i, e in dev], "SGC": [(i, e.sgc) for i, e in dev]}
     mismatch = {"mean": curve["mismatch_mean"], "max": curve["mismatch_max"]}
     drawn: tuple[tuple[str, str, dict[str, Points]], ...] = (

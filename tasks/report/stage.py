@@ -15,10 +15,10 @@ from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.records.schemas import VOID_REASONS
 from tasks.core.worlds.registry import open_world
 from tasks.report.collapse import CollapseThresholds, collapse_warnings
-from tasks.report.figures import read_figures
 from tasks.report.heat_map import Cell, TaskProgress
 from tasks.report.page import render_page
-from tasks.report.rollout_data import Source, index_rows, read_source, script, sources, transcripts
+from tasks.report.run_stats import read_run_stats
+from tasks.report.viewer_data import Source, index_rows, read_source, script, sources, transcripts
 
 SPLITS = ("test_normal", "test_challenge")
 
@@ -30,16 +30,16 @@ def report(context: StageContext) -> None:
     missing or broken; an older report then stays.
     """
     layout, params = context.layout, context.params
-    figures = read_figures(layout, params)
+    stats = read_run_stats(layout, params)
     selection = read_document(layout.selection, Selection)
     scores = [read_document(layout.score(split), Scores) for split in SPLITS]
-    warnings = collapse_warnings(figures.curves, CollapseThresholds())
+    warnings = collapse_warnings(stats.curves, CollapseThresholds())
     tokenizer = _tokenizer(layout.base_policy / "tokenizer.json")
     instructions = _instructions(params.world, layout.world)
     with replacing(layout.report) as folder:
         (folder / "rollouts").mkdir(parents=True)
         index, progress = _write_rollouts(folder / "rollouts", sources(layout, params, SPLITS), tokenizer)
-        page = render_page(params, figures, selection, scores, warnings, progress)
+        page = render_page(params, stats, selection, scores, warnings, progress)
         (folder / "rollouts" / "index.js").write_text(instructions + index, encoding="utf-8")
         (folder / "index.html").write_text(page, encoding="utf-8")
 

@@ -33,7 +33,8 @@ from tasks.core.worlds.pocketworld.files import read_specs
 from tasks.core.worlds.pocketworld.scenarios import build_problem
 from tasks.core.worlds.pocketworld.solutions import oracle, turn
 from tasks.core.worlds.registry import prepare_world_folder
-from tasks.evaluation.dev import evaluate_policy, select_checkpoint
+from tasks.evaluation.checkpoint_selection import select_checkpoint
+from tasks.evaluation.dev_evaluation import evaluate_policy
 from tasks.evaluation.scoring import score
 
 SCENARIOS = 3
@@ -102,7 +103,7 @@ def parameters(denylist: Sequence[str] = (), limits: AgentLimits | None = None) 
         evaluated=evaluated_keys(3, 1),
         tasks=TaskFilterConfig(denylist=tuple(denylist)),
         evaluation=EvaluationConfig(every=1, scenarios=SCENARIOS, limits=limits),
-        scoring=ScoringConfig(evaluation_runs=2, scenarios=SCENARIOS, limits=limits),
+        scoring=ScoringConfig(rollouts_per_task=2, scenarios=SCENARIOS, limits=limits),
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.orchestration.prefect_server import local_server
-from tasks.lineage.tracking.store import without_credentials
+from tasks.lineage.tracking.mlflow_store import without_credentials
 
 SECRET = "hunter2"  # in every fake below
 ENVIRONMENT = {

@@ -49,7 +49,7 @@ def test_a_warm_flow_leaves_what_dvc_repro_finds_up_to_date(smoke_project: Path)
 
 
 def test_the_stages_of_dvc_repro_share_a_server(smoke_project: Path) -> None:
-    run(smoke_project, "-m", "flows.configure", "--refresh", "--set", "scoring.evaluation_runs=2")
+    run(smoke_project, "-m", "flows.configure", "--refresh", "--set", "scoring.rollouts_per_task=2")
     said = run(smoke_project, "-m", "dvc", "repro", "score")
     assert "score@test_normal" in said and "score@test_challenge" in said
     assert_one_server_that_ended(smoke_project)

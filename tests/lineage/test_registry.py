@@ -54,7 +54,7 @@ def test_compare_reads_what_the_versions_hold(
     assert not found.rescored
     assert [(one.version, one.aliases) for one in found.versions] == [(1, ()), (2, ("challenger",))]
     scores = found.versions[0].splits["test_normal"]
-    assert (scores.evaluation_runs, scores.levels["all"].tgc, scores.levels["all"].sgc) == (2, 50, 50)
+    assert (scores.rollouts_per_task, scores.levels["all"].tgc, scores.levels["all"].sgc) == (2, 50, 50)
     assert {level: score.tgc for level, score in scores.levels.items()} == {"all": 50, "1": 100, "2": 0}
     assert scores.behaviour is not None
     differences = {(one.split, one.level, one.metric): one for one in found.differences}

@@ -92,7 +92,7 @@ print(json.dumps(said))
 def few_scenarios(params: Params) -> Params:
     content = params.model_dump(mode="json")
     limits = {"max_turns": 4, "max_tokens_per_turn": 32, "max_observation_tokens": 64}
-    content["scoring"] |= {"evaluation_runs": 1, "scenarios": 2, "limits": limits}
+    content["scoring"] |= {"rollouts_per_task": 1, "scenarios": 2, "limits": limits}
     content["evaluation"] |= {"scenarios": 1, "limits": limits}
     return Params.model_validate(content)
 

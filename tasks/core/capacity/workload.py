@@ -87,7 +87,7 @@ def workload(params: Params, episodes: Episodes | None = None) -> Workload:
         iterations=params.iterations,
         evaluations=len(params.evaluated),
         evaluated=_tasks(params, "dev", params.evaluation.scenarios) * params.evaluation.rollouts_per_task,
-        scored=splits * params.scoring.evaluation_runs * policies,
+        scored=splits * params.scoring.rollouts_per_task * policies,
     )
 
 

@@ -1,5 +1,8 @@
 """The `scoring` section of params.yaml: final scores of the selected policy beside the base."""
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from pydantic import Field
 
 from tasks.core.config.collection import AgentLimits
@@ -9,8 +12,10 @@ from tasks.core.config.section import Section
 class ScoringConfig(Section):
     """Test-N and Test-C. The paper: five evaluation runs of the selected checkpoint."""
 
-    evaluation_runs: int = Field(3, ge=1)
-    """Seeds: each plays every task once."""
+    renamed: ClassVar[Mapping[str, str]] = {"evaluation_runs": "rollouts_per_task"}
+
+    rollouts_per_task: int = Field(3, ge=1)
+    """Evaluation runs: each has a seed of its own and plays every task once."""
     temperature: float = Field(0.1, ge=0)
     limits: AgentLimits = AgentLimits(max_turns=50)
     scenarios: int | None = Field(None, ge=1)

@@ -24,7 +24,7 @@ class LevelScore(Document):
 class SplitScores(Document):
     """One version on one split."""
 
-    evaluation_runs: Count
+    rollouts_per_task: Count
     levels: dict[str, LevelScore]
     """By difficulty, and under "all"."""
     behaviour: Behaviour | None

@@ -10,8 +10,8 @@ from tasks.core.records.files import read_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table
-from tasks.lineage.registry.evidence import SELECTED, TEST_SPLITS
-from tasks.lineage.tracking.facts import flat_numbers
+from tasks.lineage.registry.version_evaluation import SELECTED, TEST_SPLITS
+from tasks.lineage.tracking.params_and_metrics import flat_numbers
 
 _ITERATION = re.compile(r"i\d{3}")
 FORMS = "a checkpoint (i012, selected), a metric (test_normal.tgc, dev.tgc, i003.kl), a rollout (i003:TASK:0) or a path"

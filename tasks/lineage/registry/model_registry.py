@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 
 from tasks.core.records.files import ArtifactError
-from tasks.lineage.registry.evidence import FOLDER, Evidence, read_evidence
-from tasks.lineage.tracking.store import Store
+from tasks.lineage.registry.version_evaluation import FOLDER, VersionEvaluation, read_evaluation
+from tasks.lineage.tracking.mlflow_store import Store
 
 
 class UnknownVersion(ValueError):  # noqa: N818
@@ -66,11 +66,11 @@ class Registry:
         known = f"there are: {', '.join(names)}" if names else "it has no versions; run the pipeline to its end"
         raise UnknownVersion(f"{self.name} has no version {name!r}; {known}")
 
-    def evidence(self, version: Version) -> Evidence:
+    def evaluation(self, version: Version) -> VersionEvaluation:
         """The evaluation that is stored with a version. Raises ArtifactError when it has none that can be read."""
         with self.files(version, FOLDER) as folder:
             try:
-                return read_evidence(folder)
+                return read_evaluation(folder)
             except ArtifactError as error:
                 raise ArtifactError(
                     f"version {version.number} of {self.name} has no evaluation that this code can read; "

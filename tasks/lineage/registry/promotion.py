@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from tasks.core.config.lineage import PromotionRule
-from tasks.evaluation.comparison import METRICS, PairedTest, paired_test
-from tasks.lineage.registry.evidence import BASE, SELECTED, Evidence
+from tasks.evaluation.paired_test import METRICS, PairedTest, paired_test
+from tasks.lineage.registry.version_evaluation import BASE, SELECTED, VersionEvaluation
 
 
 @dataclass(frozen=True)
@@ -16,14 +16,16 @@ class Decision:
     """One sentence for each part of the rule, with its figures."""
 
 
-def decide(candidate: Evidence, champion: Evidence | None, rule: PromotionRule) -> Decision:
+def decide(candidate: VersionEvaluation, champion: VersionEvaluation | None, rule: PromotionRule) -> Decision:
     """Hold the candidate against the champion; None: against the base policy that it was trained from."""
     better, better_text = _better(_test(candidate, champion, rule.better_on, rule), rule)
     not_worse, not_worse_text = _not_worse(_test(candidate, champion, rule.not_worse_on, rule), rule)
     return Decision(better and not_worse, (better_text, not_worse_text))
 
 
-def _test(candidate: Evidence, champion: Evidence | None, split: str, rule: PromotionRule) -> PairedTest | None:
+def _test(
+    candidate: VersionEvaluation, champion: VersionEvaluation | None, split: str, rule: PromotionRule
+) -> PairedTest | None:
     theirs = (champion or candidate).outcomes.get((split, SELECTED if champion else BASE), [])
     means = METRICS[rule.metric]
     return paired_test(means(theirs), means(candidate.outcomes.get((split, SELECTED), [])), rule.confidence)

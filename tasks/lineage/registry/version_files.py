@@ -3,7 +3,7 @@
     adapter_config.json, adapter_model.safetensors     (or config.json, model.safetensors and the tokenizer)
     base/            the base model, where it is a small local one; base.json says where it is
     README.md        the model card
-    evaluation/      see `evidence`
+    evaluation/      see `version_evaluation`
     MLmodel, code/, requirements.txt, python_env.yaml, input_example.json      for mlflow.pyfunc
 
 Imports MLflow inside functions.
@@ -23,10 +23,10 @@ from tasks.core.records.files import read_json, write_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table
-from tasks.lineage.registry.evidence import FOLDER, TEST_SPLITS, write_evidence
-from tasks.lineage.registry.model_card import BaseModel, model_card
 from tasks.lineage.registry import served_policy
-from tasks.lineage.tracking.facts import registered_model
+from tasks.lineage.registry.model_card import BaseModel, model_card
+from tasks.lineage.registry.version_evaluation import FOLDER, TEST_SPLITS, write_evaluation
+from tasks.lineage.tracking.params_and_metrics import registered_model
 
 WEIGHT_FILES = ("adapter_config.json", "adapter_model.safetensors", "model.safetensors", "config.json")
 """What makes a checkpoint folder a policy; its optimizer and RNG state stay with DVC."""
@@ -42,7 +42,7 @@ def write_version(
     """Write all files of the version that the policy after `iteration` becomes. Raises ArtifactError."""
     _copy(layout.policy(iteration), folder, WEIGHT_FILES)
     base = _write_base(folder, layout, params)
-    write_evidence(folder / FOLDER, layout, params, iteration_key(0), iteration)
+    write_evaluation(folder / FOLDER, layout, params, iteration_key(0), iteration)
     scores = [read_document(layout.score(split), Scores) for split in TEST_SPLITS]
     adapter = base if params.policy.trained == "lora" else None
     card = model_card(registered_model(params), model_id, adapter, params.policy.lora.rank, scores, tags)

@@ -14,11 +14,12 @@ from tasks.core.config.params import Params, iteration_key, load_params
 from tasks.core.records.documents import Selection, read_document
 from tasks.core.records.layout import Layout
 from tasks.lineage.provenance.dvc_lock import DvcLock, read_lock
-from tasks.lineage.provenance.source_code import GitState, git_state
-from tasks.lineage.registry.evidence import TEST_SPLITS
-from tasks.lineage.registry.model_version import log_policy, register
+from tasks.lineage.provenance.git_state import GitState, git_state
+from tasks.lineage.registry.registration import log_policy, register
+from tasks.lineage.registry.version_evaluation import TEST_SPLITS
 from tasks.lineage.registry.version_files import write_version
-from tasks.lineage.tracking.facts import (
+from tasks.lineage.tracking.mlflow_store import Store, explained, open_store, tracking_uri
+from tasks.lineage.tracking.params_and_metrics import (
     flat_params,
     iteration_numbers,
     params_digest,
@@ -27,7 +28,6 @@ from tasks.lineage.tracking.facts import (
     start_digest,
     step_of,
 )
-from tasks.lineage.tracking.store import Store, explained, open_store, tracking_uri
 
 if TYPE_CHECKING:
     from mlflow.entities import LoggedModel
@@ -198,7 +198,7 @@ def _log_scores(store: Store, pipeline: Pipeline, run_id: str, model: "LoggedMod
 
 
 def _log_datasets(store: Store, pipeline: Pipeline, run_id: str) -> None:
-    from tasks.lineage.tracking.dvc_source import dvc_inputs
+    from tasks.lineage.tracking.dvc_dataset import dvc_inputs
 
     sources = {**pipeline.lock.sources, **pipeline.lock.artifacts}
     read = [path.relative_to(pipeline.layout.root).as_posix() for path in _inputs(pipeline.layout)]

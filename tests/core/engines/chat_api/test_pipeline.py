@@ -61,7 +61,7 @@ def server(project: Path, serve: Callable[..., Any], tmp_path_factory: pytest.Te
         "collection.chat_api.traffic.prompt_price": "2.5",
         "collection.chat_api.traffic.answer_price": "10",
         "scoring.scenarios": "2",
-        "scoring.evaluation_runs": "1",
+        "scoring.rollouts_per_task": "1",
         "scoring.limits.max_turns": "2",
         "evaluation.limits.max_turns": "8",
         "evaluation.scenarios": "1",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tasks.lineage.tracking.store import Store
+from tasks.lineage.tracking.mlflow_store import Store
 
 if TYPE_CHECKING:
     from mlflow.entities import LoggedModel

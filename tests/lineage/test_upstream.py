@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from tasks.core.records.layout import Layout
-from tasks.lineage.provenance.chain import broken_joints, chain
 from tasks.lineage.provenance.dvc_lock import DvcLock, LockedStage
 from tasks.lineage.provenance.integrity import broken_artifact, dvc_md5
 from tasks.lineage.provenance.subject import UnknownSubject, find_subject
+from tasks.lineage.provenance.upstream import broken_joints, upstream_stages
 
 
 def stage(name: str, deps: dict[str, str], outs: dict[str, str]) -> LockedStage:
@@ -33,22 +33,22 @@ LOCK = DvcLock(
 
 
 def test_a_score_is_followed_through_folders_to_its_sources_and_no_further() -> None:
-    names = [one.name for one in chain(LOCK, "data/scores/n.json")]
+    names = [one.name for one in upstream_stages(LOCK, "data/scores/n.json")]
     assert set(names) == {one.name for one in LOCK.stages} - {"update_policy@i002"}
     assert names.index("score@test_normal") == 0
     assert names.index("evaluate_policy@i001") < names.index("update_policy@i001") < names.index("prepare_policy")
 
 
 def test_a_file_within_an_artifact_and_a_folder_above_it_are_followed_too() -> None:
-    assert [one.name for one in chain(LOCK, "data/world/train.jsonl")] == ["prepare_world"]
-    assert {one.name for one in chain(LOCK, "data/iterations/i001")} == {"update_policy@i001", "prepare_policy"}
-    assert chain(LOCK, "data/none") == []
+    assert [one.name for one in upstream_stages(LOCK, "data/world/train.jsonl")] == ["prepare_world"]
+    assert {one.name for one in upstream_stages(LOCK, "data/iterations/i001")} == {"update_policy@i001", "prepare_policy"}
+    assert upstream_stages(LOCK, "data/none") == []
 
 
 def test_a_stage_that_read_something_else_than_there_is_now_is_a_broken_joint() -> None:
     stale = stage("update_policy@i001", {"data/iterations/i000/policy": "old"}, {"data/iterations/i001/policy": "p1"})
     lock = DvcLock(tuple(stale if one.name == stale.name else one for one in LOCK.stages))
-    (line,) = broken_joints(lock, chain(lock, "data/iterations/i002"))
+    (line,) = broken_joints(lock, upstream_stages(lock, "data/iterations/i002"))
     assert line.startswith("update_policy@i001 read data/iterations/i000/policy as old, but dvc.lock has p0")
     assert not list(broken_joints(LOCK, list(LOCK.stages)))
 

@@ -9,7 +9,7 @@ from tasks.core.records.layout import Layout
 
 
 @dataclass(frozen=True)
-class Figures:
+class RunStats:
     """A run in numbers. Lists hold one value per iteration, iteration 1 first; None where there is none.
 
     Wall-clock figures are left out: equal runs have equal reports.
@@ -23,13 +23,13 @@ class Figures:
     """Dev scores by iteration, 0 (the base) included."""
 
 
-def read_figures(layout: Layout, params: Params) -> Figures:
+def read_run_stats(layout: Layout, params: Params) -> RunStats:
     """Raises ArtifactError naming the file that is missing or broken."""
     metrics = [read_document(layout.metrics(key), Metrics) for key in params.previous]
     summaries = [read_document(layout.advantage_summary(key), AdvantageSummary) for key in params.previous]
     evaluations = {int(key[1:]): read_document(layout.evaluation(key), Evaluation) for key in params.evaluated}
     dev = [evaluations.get(iteration) for iteration in range(1, len(metrics) + 1)]
-    return Figures(
+    return RunStats(
         curves=_curves(metrics) | {"dev_tgc": [None if scores is None else scores.tgc for scores in dev]},
         end_reasons=[summary.end_reasons for summary in summaries],
         notes=[(i, item.note) for i, item in enumerate(metrics, 1) if item.note],

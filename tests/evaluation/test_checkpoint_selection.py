@@ -12,7 +12,7 @@ from tasks.core.policies.loading import policy_digest
 from tasks.core.records.documents import Candidate, Evaluation, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.evaluation.selecting import best, candidates, require_evaluated_policy, select
+from tasks.evaluation.checkpoint_selection import best, candidates, require_evaluated_policy, select
 
 
 def candidate(iteration: int, tgc: float, sgc: float, digest: str = "0" * 64) -> Candidate:

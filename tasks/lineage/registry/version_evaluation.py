@@ -17,7 +17,7 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import OUTCOMES, SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table, write_table
 from tasks.evaluation.tgc_sgc import Outcome
-from tasks.lineage.tracking.facts import flat_params
+from tasks.lineage.tracking.params_and_metrics import flat_params
 
 FOLDER = "evaluation"
 TEST_SPLITS = ("test_normal", "test_challenge")
@@ -26,7 +26,7 @@ BASE, SELECTED = "base", "selected"
 
 
 @dataclass(frozen=True)
-class Evidence:
+class VersionEvaluation:
     """The evaluation of one version."""
 
     params: dict[str, str]
@@ -37,7 +37,7 @@ class Evidence:
     """Of the selected policy, by test split."""
 
 
-def write_evidence(folder: Path, layout: Layout, params: Params, base: str, selected: str) -> None:
+def write_evaluation(folder: Path, layout: Layout, params: Params, base: str, selected: str) -> None:
     """Gather the evaluation of a finished pipeline; `base` and `selected` are iteration keys.
 
     Raises ArtifactError when an artifact is missing or damaged.
@@ -53,12 +53,12 @@ def write_evidence(folder: Path, layout: Layout, params: Params, base: str, sele
     write_json(folder / "params.json", flat_params(params))
 
 
-def read_evidence(folder: Path) -> Evidence:
+def read_evaluation(folder: Path) -> VersionEvaluation:
     """Raises ArtifactError when a file is missing or damaged."""
     behaviour = {split: read_document(folder / f"{split}.json", Scores).behaviour.selected for split in TEST_SPLITS}
     table = read_table(folder / "outcomes.parquet", OUTCOMES)
     params: dict[str, str] = read_json(folder / "params.json")
-    return Evidence(params, outcomes_by_policy(table.to_pylist()), behaviour)
+    return VersionEvaluation(params, outcomes_by_policy(table.to_pylist()), behaviour)
 
 
 def outcomes_by_policy(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[Outcome]]:

@@ -13,12 +13,12 @@ from tasks.core.records.comparison import (
     LevelScore,
     SplitScores,
 )
-from tasks.evaluation.comparison import METRICS, paired_test
+from tasks.evaluation.paired_test import METRICS, paired_test
 from tasks.evaluation.tgc_sgc import Outcome, by_difficulty, sgc, tgc
-from tasks.lineage.registry.evidence import SELECTED, SPLITS, Evidence
 from tasks.lineage.registry.model_registry import Version
+from tasks.lineage.registry.version_evaluation import SELECTED, SPLITS, VersionEvaluation
 
-Scored = Sequence[tuple[Version, Evidence]]
+Scored = Sequence[tuple[Version, VersionEvaluation]]
 Levels = dict[str, list[Outcome]]
 
 
@@ -28,13 +28,13 @@ def compare(registered_model: str, scored: Scored, confidence: float, rescored: 
         registered_model=registered_model,
         rescored=rescored,
         confidence=confidence,
-        versions=tuple(_compared(version, evidence) for version, evidence in scored),
+        versions=tuple(_compared(version, evaluation) for version, evaluation in scored),
         differences=tuple(
             difference
             for first, second in combinations(scored, 2)
             for difference in differences(first, second, confidence)
         ),
-        params=params_diff({str(version.number): evidence.params for version, evidence in scored}),
+        params=params_diff({str(version.number): evaluation.params for version, evaluation in scored}),
     )
 
 
@@ -44,12 +44,12 @@ def levels(outcomes: Sequence[Outcome]) -> Levels:
 
 
 def differences(
-    first: tuple[Version, Evidence], second: tuple[Version, Evidence], confidence: float
+    first: tuple[Version, VersionEvaluation], second: tuple[Version, VersionEvaluation], confidence: float
 ) -> list[Difference]:
     """Second minus first on every split and difficulty that both have played."""
     found = []
     for split in SPLITS:
-        ours, theirs = (levels(evidence.outcomes.get((split, SELECTED), [])) for _, evidence in (first, second))
+        ours, theirs = (levels(evaluation.outcomes.get((split, SELECTED), [])) for _, evaluation in (first, second))
         for level, metric in product((level for level in ours if level in theirs), METRICS):
             test = paired_test(METRICS[metric](ours[level]), METRICS[metric](theirs[level]), confidence)
             if test is not None:
@@ -65,7 +65,7 @@ def params_diff(params: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, 
     return {name: values for name, values in found.items() if len({json.dumps(v) for v in values.values()}) > 1}
 
 
-def _compared(version: Version, evidence: Evidence) -> ComparedVersion:
+def _compared(version: Version, evaluation: VersionEvaluation) -> ComparedVersion:
     tags = version.tags
     return ComparedVersion(
         version=version.number,
@@ -77,16 +77,16 @@ def _compared(version: Version, evidence: Evidence) -> ComparedVersion:
         git_commit=tags["git_commit"],
         git_dirty=tags["git_dirty"] == "true",
         splits={
-            split: _split_scores(evidence.outcomes[split, SELECTED], evidence.behaviour.get(split))
+            split: _split_scores(evaluation.outcomes[split, SELECTED], evaluation.behaviour.get(split))
             for split in SPLITS
-            if (split, SELECTED) in evidence.outcomes
+            if (split, SELECTED) in evaluation.outcomes
         },
     )
 
 
 def _split_scores(outcomes: Sequence[Outcome], behaviour: Any) -> SplitScores:
     return SplitScores(
-        evaluation_runs=len({outcome.evaluation_run for outcome in outcomes}),
+        rollouts_per_task=len({outcome.evaluation_run for outcome in outcomes}),
         levels={level: _level_score(part) for level, part in levels(outcomes).items()},
         behaviour=behaviour,
     )

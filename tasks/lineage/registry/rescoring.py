@@ -11,16 +11,23 @@ from tasks.core.records.files import ArtifactError, read_json
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import write_rows
 from tasks.evaluation.behaviour import behaviour
-from tasks.evaluation.evaluating import Row, acted_rollouts
-from tasks.evaluation.rescoring import rescore
+from tasks.evaluation.playing import plan_split, play_policy
+from tasks.evaluation.scored_rows import Row, acted_rollouts
 from tasks.lineage.provenance.dvc_lock import read_lock
-from tasks.lineage.registry.evidence import FOLDER, SPLITS, TEST_SPLITS, Evidence, outcomes_by_policy
 from tasks.lineage.registry.model_registry import Registry, Version
+from tasks.lineage.registry.version_evaluation import (
+    FOLDER,
+    SELECTED,
+    SPLITS,
+    TEST_SPLITS,
+    VersionEvaluation,
+    outcomes_by_policy,
+)
 
 BASE_TAG = "dataset.data/policy"
 
 
-def rescored_evidence(registry: Registry, version: Version, context: StageContext, folder: Path) -> Evidence:
+def rescored_evaluation(registry: Registry, version: Version, context: StageContext, folder: Path) -> VersionEvaluation:
     """Play all splits with a version's weights; the rollouts are written into `folder`.
 
     Raises ArtifactError when the version was trained from another base policy than the one in data/policy.
@@ -28,19 +35,22 @@ def rescored_evidence(registry: Registry, version: Version, context: StageContex
     require_same_base(version, context)
     splits: tuple[Split, ...] = tuple(split for split in get_args(Split) if split in SPLITS)
     with registry.files(version) as files:
-        played = rescore(context, splits, files, f"version {version.number}")
+        played = {
+            split: play_policy(context, plan_split(context, split), files, SELECTED, f"version {version.number}").rows
+            for split in splits
+        }
         stored = files / FOLDER / "params.json"
         params: dict[str, str] = read_json(stored) if stored.exists() else {}
     for split, rows in played.items():
         write_rows(folder / f"{version.number}_{split}_rollouts.parquet", rows, SCORED_ROLLOUTS)
     chat = ChatFormat(load_tokenizer(context.layout.base_policy))
-    return evidence_of(params, played, chat)
+    return evaluation_of(params, played, chat)
 
 
-def evidence_of(params: dict[str, str], played: dict[str, list[Row]], chat: ChatFormat) -> Evidence:
+def evaluation_of(params: dict[str, str], played: dict[str, list[Row]], chat: ChatFormat) -> VersionEvaluation:
     """What a version's rollouts say, in the form in which versions store it."""
     measured = {split: behaviour(list(acted_rollouts(played[split], chat))) for split in TEST_SPLITS}
-    return Evidence(params, outcomes_by_policy([row for rows in played.values() for row in rows]), measured)
+    return VersionEvaluation(params, outcomes_by_policy([row for rows in played.values() for row in rows]), measured)
 
 
 def require_same_base(version: Version, context: StageContext) -> None:

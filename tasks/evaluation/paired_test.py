@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from scipy.special import stdtr, stdtrit
 
-from tasks.evaluation.tgc_sgc import Outcome, clustered_estimate
+from tasks.evaluation.tgc_sgc import Key, Outcome, clustered_estimate, solved_scenarios, solved_tasks
 
 Means = Mapping[tuple[str, ...], float]
 """Mean success (a share) over the evaluation runs; the scenario comes first in the key."""
@@ -35,16 +35,12 @@ class PairedTest:
 
 def task_means(outcomes: Sequence[Outcome]) -> Means:
     """Mean success of each task."""
-    return _means([((o.scenario_id, o.task_id), o.success) for o in outcomes])
+    return _mean_over_runs(solved_tasks(outcomes))
 
 
 def scenario_means(outcomes: Sequence[Outcome]) -> Means:
     """Share of the evaluation runs in which all tasks of a scenario succeeded."""
-    solved: dict[tuple[str, int], bool] = {}
-    for outcome in outcomes:
-        key = (outcome.scenario_id, outcome.evaluation_run)
-        solved[key] = solved.get(key, True) and outcome.success
-    return _means([((scenario,), success) for (scenario, _), success in solved.items()])
+    return _mean_over_runs(solved_scenarios(outcomes))
 
 
 METRICS: Mapping[str, Callable[[Sequence[Outcome]], Means]] = {"tgc": task_means, "sgc": scenario_means}
@@ -69,8 +65,8 @@ def paired_test(first: Means, second: Means, confidence: float) -> PairedTest | 
     return PairedTest(difference, error, difference - reach, difference + reach, p_value, len(shared), count)
 
 
-def _means(values: Sequence[tuple[tuple[str, ...], bool]]) -> Means:
-    groups: dict[tuple[str, ...], list[bool]] = defaultdict(list)
-    for key, success in values:
-        groups[key].append(success)
-    return {key: sum(group) / len(group) for key, group in groups.items()}
+def _mean_over_runs(solved: Mapping[Key, bool]) -> Means:
+    runs: dict[tuple[str, ...], list[bool]] = defaultdict(list)
+    for (*what, _), success in solved.items():
+        runs[tuple(map(str, what))].append(success)
+    return {what: sum(successes) / len(successes) for what, successes in runs.items()}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_rel
 
-from tasks.evaluation.comparison import paired_test, scenario_means, task_means
+from tasks.evaluation.paired_test import paired_test, scenario_means, task_means
 from tasks.evaluation.tgc_sgc import Outcome
 
 

@@ -1,11 +1,24 @@
-"""Which of the evaluated policies wins, and whether its checkpoint still is what was evaluated."""
+"""select_checkpoint: the best of the policies that were evaluated on dev -> data/selection.json."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from tasks.core.records.documents import Candidate, Evaluation, Selection, read_document
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.records.documents import Candidate, Evaluation, Selection, read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
+
+
+def select_checkpoint(context: StageContext) -> None:
+    """Choose among the evaluations of `params.evaluated`.
+
+    Raises ArtifactError when one is missing or damaged, or when the winner's weights are not those that were evaluated.
+    """
+    layout = context.layout
+    selection = select(candidates(layout, context.params.evaluated))
+    require_evaluated_policy(layout.policy(selection.iteration), selection)
+    write_document(layout.selection, selection)
+    print(f"select_checkpoint: {selection.iteration}, dev TGC {selection.dev_tgc:.1f}, SGC {selection.dev_sgc:.1f}")
 
 
 def candidates(layout: Layout, evaluated: Sequence[str]) -> list[Candidate]:

@@ -12,7 +12,7 @@ def producers(lock: DvcLock, path: str) -> list[LockedStage]:
     return [stage for stage in lock.stages if any(overlap(path, out) for out in stage.outs)]
 
 
-def chain(lock: DvcLock, path: str) -> list[LockedStage]:
+def upstream_stages(lock: DvcLock, path: str) -> list[LockedStage]:
     """All stages that the artifact at `path` depends on, each once; a stage comes before those that it depends on.
 
     Empty when no stage wrote it.

@@ -1,4 +1,4 @@
-"""The answer to a question of lineage: every stage behind an artifact, and what of it is broken."""
+"""The provenance of an artifact: every stage behind an artifact, and what of it is broken."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from tasks.core.records.files import ArtifactError, digest, read_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS
 from tasks.core.records.tables import read_table
-from tasks.lineage.provenance.chain import UNKNOWN, broken_joints, chain, data_deps
 from tasks.lineage.provenance.dvc_lock import FOLDERS_OF_MANY, DvcLock, LockedStage
 from tasks.lineage.provenance.integrity import broken_artifact
 from tasks.lineage.provenance.subject import Subject
+from tasks.lineage.provenance.upstream import UNKNOWN, broken_joints, data_deps, upstream_stages
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What was found."""
+class Provenance:
+    """The stages behind a subject, what they drew, and what of it is broken."""
 
     stages: tuple[LockedStage, ...]
     """The latest first."""
@@ -30,14 +30,14 @@ class Answer:
     """One line for each broken link."""
 
 
-def answer(subject: Subject, lock: DvcLock, layout: Layout, cache: Path) -> Answer:
+def trace_provenance(subject: Subject, lock: DvcLock, layout: Layout, cache: Path) -> Provenance:
     """Follow the subject back to its sources and check every digest on the way.
 
     `cache` is DVC's folder files/md5.
     """
-    stages = chain(lock, subject.path)
+    stages = upstream_stages(lock, subject.path)
     if not stages:
-        return Answer((), (), {}, (f"{subject.path}: {UNKNOWN}",))
+        return Provenance((), (), {}, (f"{subject.path}: {UNKNOWN}",))
     read = {path: stage.deps[path] for stage in stages for path in data_deps(stage)}
     sources = {path: md5 for path, md5 in read.items() if path in lock.sources}
     played, misplayed = _played(stages, layout)
@@ -47,7 +47,7 @@ def answer(subject: Subject, lock: DvcLock, layout: Layout, cache: Path) -> Answ
         *_broken_versions(stages, layout),
         *misplayed,
     ]
-    return Answer(tuple(stages), tuple(played), sources, tuple(broken))
+    return Provenance(tuple(stages), tuple(played), sources, tuple(broken))
 
 
 def _broken_artifacts(

@@ -1,0 +1,82 @@
+"""Playing a policy over a split, for dev evaluation, for scores and for model versions alike.
+
+Each split has one choice of tasks, seeds and limits, whoever plays it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tasks.core.config.evaluation import EvaluationConfig
+from tasks.core.config.params import Params
+from tasks.core.config.scoring import ScoringConfig
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.interfaces.world import Split, Task
+from tasks.core.seeding import derive_seed
+from tasks.evaluation.scored_rows import outcomes
+from tasks.evaluation.tgc_sgc import require_complete
+from tasks.rollout_collection.agent_loop import PlaySettings
+from tasks.rollout_collection.planning import PlannedRollout
+from tasks.rollout_collection.rollout_resources import warm_world
+from tasks.rollout_collection.shards import Played, play_in_shards
+
+
+@dataclass(frozen=True)
+class SplitPlan:
+    """What of a split is played, and how. It knows nothing of the policy: all policies meet the same draws."""
+
+    split: Split
+    tasks: tuple[Task, ...]
+    seeds: tuple[int, ...]
+    """One for each evaluation run, in which every task is played once."""
+    settings: PlaySettings
+
+
+def plan_split(context: StageContext, split: Split) -> SplitPlan:
+    """Tasks, seeds and limits of a split: for dev by `evaluation`, without denylisted tasks; for others by `scoring`."""
+    params = context.params
+    config: EvaluationConfig | ScoringConfig = params.evaluation if split == "dev" else params.scoring
+    denied = params.tasks.denylist if split == "dev" else ()
+    tasks = [task for task in warm_world(context).tasks(split) if task.task_id not in denied]
+    names = ("evaluation",) if split == "dev" else ("scoring", split)
+    return SplitPlan(
+        split=split,
+        tasks=tuple(_first_scenarios(tasks, config.scenarios)),
+        seeds=tuple(derive_seed(params.seed, *names, run) for run in range(config.rollouts_per_task)),
+        settings=_play_settings(params, config),
+    )
+
+
+def play_policy(context: StageContext, plan: SplitPlan, checkpoint: Path, policy: str, name: str) -> Played:
+    """Play every task once for every seed with the policy in the folder `checkpoint`.
+
+    The rows are those of SCORED_ROLLOUTS, their policy is `policy`; `name` is what the progress line says. Raises
+    ValueError unless each task was played once in each run, or when the checkpoint does not fit the base model, and
+    ArtifactError when world or base policy are missing.
+    """
+    planned = [
+        PlannedRollout(task, run, derive_seed(seed, task.task_id))
+        for run, seed in enumerate(plan.seeds)
+        for task in plan.tasks
+    ]
+    described = f"{plan.split}, {name}"
+    played = play_in_shards(context, planned, plan.settings, policy=checkpoint, description=described)
+    rows = [row | {"policy": policy, "evaluation_run": row["rollout_index"]} for row in played.rows]
+    require_complete(outcomes(rows), len(plan.seeds))
+    return replace(played, rows=rows)
+
+
+def _first_scenarios(tasks: Sequence[Task], count: int | None) -> list[Task]:
+    """The tasks of the first `count` scenarios (None: of all), in their given order."""
+    scenarios = set(list(dict.fromkeys(task.scenario_id for task in tasks))[:count])
+    return [task for task in tasks if task.scenario_id in scenarios]
+
+
+def _play_settings(params: Params, config: EvaluationConfig | ScoringConfig) -> PlaySettings:
+    """Evaluation's temperature and limits; collection's number of concurrent episodes and retries; no early stop."""
+    return PlaySettings(
+        temperature=config.temperature,
+        limits=config.limits,
+        max_concurrent_episodes=params.collection.max_concurrent_episodes,
+        world_retries=params.collection.world_retries,
+    )
