@@ -2,8 +2,9 @@
 
     python -m flows.plan --profile paper [--hardware h100|h200|a100|cpu] [--gpus N] [--set a.b=c ...]
 
-Without --profile: params.yaml as it is. Figures come from tasks/core/capacity, a model of formulas and stated assumptions
-that was checked on a CPU; no GPU was at hand. Exit code 1: what was asked for does not fit; 2: it cannot be planned.
+Without --profile: params.yaml as it is. Figures come from tasks/core/capacity, a model of formulas and stated
+assumptions that was checked on a CPU; no GPU was at hand. Exit code 1: what was asked for does not fit; 2: it cannot
+be planned.
 """
 
 import argparse

@@ -108,10 +108,8 @@ def _rescored(
 
     try:
         scored = [(version, rescored_evaluation(registry, version, context, folder)) for version in versions]
-        outcomes = [
-            outcome for _, evaluation in scored for played in evaluation.outcomes.values() for outcome in played
-        ]
-        forget_paid_answers(context.params.collection, {outcome.task_id for outcome in outcomes})
+        played = [outcome for _, evaluation in scored for part in evaluation.outcomes.values() for outcome in part]
+        forget_paid_answers(context.params.collection, {outcome.task_id for outcome in played})
         return scored
     finally:
         context.warm.close()

@@ -33,7 +33,7 @@ class SplitPlan:
 
 
 def plan_split(context: StageContext, split: Split) -> SplitPlan:
-    """Tasks, seeds and limits of a split: for dev by `evaluation`, without denylisted tasks; for others by `scoring`."""
+    """Tasks, seeds and limits of a split: of dev by `evaluation`, without denylisted tasks; of others by `scoring`."""
     params = context.params
     config: EvaluationConfig | ScoringConfig = params.evaluation if split == "dev" else params.scoring
     denied = params.tasks.denylist if split == "dev" else ()

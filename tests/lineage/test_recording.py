@@ -218,7 +218,8 @@ def test_a_temporary_experiment_records_in_the_project_around_it(tmp_path: Path)
 def test_a_database_whose_making_was_killed_is_made_by_the_next_run(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys; from pathlib import Path; import alembic.op as op\n"
-        "from tasks.core.config.lineage import LineageConfig; from tasks.lineage.tracking.mlflow_store import open_store\n"
+        "from tasks.core.config.lineage import LineageConfig\n"
+        "from tasks.lineage.tracking.mlflow_store import open_store\n"
         "op.batch_alter_table = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\n"
         "open_store(LineageConfig(), Path(sys.argv[1]))"
     )

@@ -41,7 +41,10 @@ def test_a_score_is_followed_through_folders_to_its_sources_and_no_further() -> 
 
 def test_a_file_within_an_artifact_and_a_folder_above_it_are_followed_too() -> None:
     assert [one.name for one in upstream_stages(LOCK, "data/world/train.jsonl")] == ["prepare_world"]
-    assert {one.name for one in upstream_stages(LOCK, "data/iterations/i001")} == {"update_policy@i001", "prepare_policy"}
+    assert {one.name for one in upstream_stages(LOCK, "data/iterations/i001")} == {
+        "update_policy@i001",
+        "prepare_policy",
+    }
     assert upstream_stages(LOCK, "data/none") == []
 
 

@@ -1,8 +1,8 @@
 """Memory that one device needs for the learner, and for an engine, in bytes.
 
 The learner's part was derived from what autograd keeps of a decoder layer under peft and checked to a few percent
-against torch's own record of allocations on a CPU (tests/core/capacity/test_memory.py), with and without checkpointing, in
-float32 and with a bfloat16 base. Sharding (FSDP2) and GPUs follow by arithmetic and have not been measured.
+against torch's own record of allocations on a CPU (tests/core/capacity/test_memory.py), with and without checkpointing,
+in float32 and with a bfloat16 base. Sharding (FSDP2) and GPUs follow by arithmetic and have not been measured.
 Loading needs no more than training: ranks that share a model read their parts (tests/benchmarks/learner_loading.py).
 """
 
