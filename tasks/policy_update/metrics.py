@@ -9,14 +9,14 @@ from torch import Tensor
 
 from tasks.core.config.update import LossConfig
 from tasks.core.records.documents import AdvantageSummary, EngineMismatch, Metrics
-from tasks.policy_update.learner import Learner, UpdateFigures
+from tasks.policy_update.learner import Learner, UpdateStats
 from tasks.policy_update.objective.losses import behaviour_weights, k3
 from tasks.policy_update.rollouts import Rollout
 
 
 def trained_metrics(
     rollouts: Sequence[Rollout],
-    figures: UpdateFigures,
+    stats: UpdateStats,
     learner: Learner,
     summary: AdvantageSummary,
     loss: LossConfig,
@@ -26,26 +26,26 @@ def trained_metrics(
 
     Means over its optimizer steps unless a field of `Metrics` says otherwise.
     """
-    steps, sampler = figures.steps, figures.behaviour_logprobs or figures.old_logprobs
+    steps, sampler = stats.steps, stats.behaviour_logprobs or stats.old_logprobs
     return Metrics(
         mean_return=summary.mean_return,
         group_return_std=summary.group_return_std,
         kept_rollouts=summary.kept_rollouts,
-        entropy=figures.entropy,
+        entropy=stats.entropy,
         kl=steps[-1].kl,
         grad_norm=float(np.mean([step.grad_norm for step in steps])),
         clip_fraction=sum(step.clipped for step in steps) / sum(step.units for step in steps),
         engine_mismatch=engine_mismatch(rollouts, sampler),
-        tokens_per_s=sum(step.tokens for step in steps) / figures.seconds,
+        tokens_per_s=sum(step.tokens for step in steps) / stats.seconds,
         loss=float(np.mean([step.loss for step in steps])),
         largest_grad_norm=max(step.grad_norm for step in steps),
-        updates=len(steps) - figures.stopped_early,
-        planned_updates=figures.planned,
-        total_updates=learner.updates,
-        stopped_early=figures.stopped_early,
-        update_s=figures.seconds,
+        optimizer_steps=len(steps) - stats.stopped_early,
+        planned_optimizer_steps=stats.planned,
+        total_optimizer_steps=learner.optimizer_steps,
+        stopped_early=stats.stopped_early,
+        update_s=stats.seconds,
         staleness=staleness,
-        **({} if figures.behaviour_logprobs is None else stale_figures(rollouts, figures, loss)),
+        **({} if stats.behaviour_logprobs is None else staleness_stats(rollouts, stats, loss)),
     )
 
 
@@ -63,20 +63,20 @@ def unchanged_metrics(summary: AdvantageSummary) -> Metrics:
         tokens_per_s=None,
         note="nothing to train on: the policy is that of the iteration before",
         loss=None,
-        updates=0,
-        planned_updates=0,
+        optimizer_steps=0,
+        planned_optimizer_steps=0,
         stopped_early=False,
     )
 
 
-def stale_figures(rollouts: Sequence[Rollout], figures: UpdateFigures, loss: LossConfig) -> dict[str, Any]:
+def staleness_stats(rollouts: Sequence[Rollout], stats: UpdateStats, loss: LossConfig) -> dict[str, Any]:
     """How far the policy before the update had moved from the one that sampled, over the whole batch.
 
     `behaviour_kl`: estimate of KL(behaviour || policy before the update), mean over the rollouts, in nats;
     `behaviour_weight`: mean weight of an importance unit; `capped_behaviour_weights`: share of those at the cap.
     """
-    sampler = figures.behaviour_logprobs or figures.old_logprobs
-    drift = [old - behaviour for old, behaviour in zip(figures.old_logprobs, sampler, strict=True)]
+    sampler = stats.behaviour_logprobs or stats.old_logprobs
+    drift = [old - behaviour for old, behaviour in zip(stats.old_logprobs, sampler, strict=True)]
     turns = [torch.from_numpy(rollout.turns).to(ratios.device) for rollout, ratios in zip(rollouts, drift, strict=True)]
     weights = [
         behaviour_weights(ratios, torch.zeros_like(turn), turn, loss) for ratios, turn in zip(drift, turns, strict=True)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.policy_update.distributed.process_group import ALONE, Ranks
+from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup
 from tasks.policy_update.rollouts import Rollout
 
 
@@ -23,15 +23,15 @@ class Pack:
     """[1, T] int64"""
     position_ids: Tensor
     """[1, T] int64, restarting at 0 with every rollout."""
-    predictors: Tensor
+    logit_positions: Tensor
     """[P] int64, the positions of the row whose hidden states predict the policy tokens."""
     targets: Tensor
     """[P] int64, the ids of the policy tokens."""
-    owners: Tensor
+    rollout_ids: Tensor
     """[P] int64 in 0..R-1, the rollout of each policy token, rising."""
     turns: Tensor
     """[P] int64, the assistant turn of each policy token."""
-    spare: bool = False
+    is_padding: bool = False
     """A pass that only keeps this rank in step with the others: it counts for nothing."""
 
 
@@ -103,26 +103,30 @@ def _fill(
 
 
 def pack_rollouts(
-    rollouts: Sequence[Rollout], chosen: Sequence[int], capacity: int, device: torch.device, ranks: Ranks = ALONE
+    rollouts: Sequence[Rollout],
+    chosen: Sequence[int],
+    capacity: int,
+    device: torch.device,
+    group: ProcessGroup = SINGLE,
 ) -> list[Pack]:
     """This rank's packs of at most `capacity` positions; those of all ranks hold the `chosen` rollouts, each once.
 
     Every rank gets the same number of packs, with about as many tokens in the same place; one for which there is
-    nothing left repeats the shortest rollout as a spare pack.
+    nothing left repeats the shortest rollout as a padding pack.
     """
     lengths = [rollouts[index].length for index in chosen]
-    if ranks.size == 1:
+    if group.size == 1:
         bins = first_fit_decreasing(lengths, capacity)
     else:
-        bins = spread(lengths, capacity, ranks.size)[ranks.rank :: ranks.size]
+        bins = spread(lengths, capacity, group.size)[group.rank :: group.size]
     shortest = min(range(len(lengths)), key=lengths.__getitem__, default=0)
     return [
-        _pack(rollouts, tuple(chosen[item] for item in members or [shortest]), device, spare=not members)
+        _pack(rollouts, tuple(chosen[item] for item in members or [shortest]), device, is_padding=not members)
         for members in bins
     ]
 
 
-def _pack(rollouts: Sequence[Rollout], members: tuple[int, ...], device: torch.device, *, spare: bool) -> Pack:
+def _pack(rollouts: Sequence[Rollout], members: tuple[int, ...], device: torch.device, *, is_padding: bool) -> Pack:
     parts = [rollouts[index] for index in members]
     lengths = [part.length for part in parts]
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
@@ -135,9 +139,9 @@ def _pack(rollouts: Sequence[Rollout], members: tuple[int, ...], device: torch.d
         lengths=tuple(lengths),
         input_ids=tensor(*(part.token_ids[: part.length] for part in parts))[None],
         position_ids=tensor(*(np.arange(length) for length in lengths))[None],
-        predictors=tensor(*(part.sampled - 1 + start for part, start in zip(parts, starts, strict=True))),
-        targets=tensor(*(part.token_ids[part.sampled] for part in parts)),
-        owners=tensor(*(np.full(len(part.sampled), row) for row, part in enumerate(parts))),
+        logit_positions=tensor(*(part.policy_positions - 1 + start for part, start in zip(parts, starts, strict=True))),
+        targets=tensor(*(part.token_ids[part.policy_positions] for part in parts)),
+        rollout_ids=tensor(*(np.full(len(part.policy_positions), row) for row, part in enumerate(parts))),
         turns=tensor(*(part.turns for part in parts)),
-        spare=spare,
+        is_padding=is_padding,
     )

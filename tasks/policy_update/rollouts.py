@@ -14,7 +14,7 @@ class Rollout:
 
     token_ids: NDArray[np.int64]
     """[T]"""
-    sampled: NDArray[np.int64]
+    policy_positions: NDArray[np.int64]
     """[P] positions of the policy's tokens, rising, each at least 1."""
     turns: NDArray[np.int64]
     """[P] assistant turn of each of them."""
@@ -27,7 +27,7 @@ class Rollout:
     @property
     def length(self) -> int:
         """Tokens that a forward pass needs: nothing at or after the last sampled token can change its log-prob."""
-        return int(self.sampled[-1])
+        return int(self.policy_positions[-1])
 
 
 def read_rollouts(batch: pa.Table) -> list[Rollout]:
@@ -40,7 +40,7 @@ def read_rollouts(batch: pa.Table) -> list[Rollout]:
     tasks, indices = batch["task_id"].to_pylist(), batch["rollout_index"].to_pylist()
     names = [f"rollout {index} of {task}" for task, index in zip(tasks, indices, strict=True)]
     rollouts = [_rollout(row, *cells) for row, cells in enumerate(zip(*columns, advantages, names, strict=True))]
-    return [rollout for rollout in rollouts if len(rollout.sampled)]
+    return [rollout for rollout in rollouts if len(rollout.policy_positions)]
 
 
 def _rollout(
@@ -52,10 +52,17 @@ def _rollout(
     advantage: float,
     name: str,
 ) -> Rollout:
-    sampled = np.flatnonzero(mask)
-    if len(sampled) and sampled[0] == 0:
+    positions = np.flatnonzero(mask)
+    if len(positions) and positions[0] == 0:
         raise ValueError(f"row {row}, column policy_mask: the first token is marked as sampled by the policy")
-    return Rollout(ids.astype(np.int64), sampled, turns[sampled].astype(np.int64), logprobs[sampled], advantage, name)
+    return Rollout(
+        ids.astype(np.int64),
+        positions,
+        turns[positions].astype(np.int64),
+        logprobs[positions],
+        advantage,
+        name,
+    )
 
 
 def _lists(column: pa.ChunkedArray) -> Sequence[NDArray[np.generic]]:

@@ -8,9 +8,9 @@ from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.loading import policy_digest
 from tasks.core.records.documents import AdvantageSummary, Metrics, read_document, write_document
 from tasks.core.records.files import replacing
-from tasks.policy_update.distributed.launching import train_on_ranks
+from tasks.policy_update.checkpoint import save_learner
+from tasks.policy_update.launch.launcher import train_on_ranks
 from tasks.policy_update.metrics import trained_metrics, unchanged_metrics
-from tasks.policy_update.model.checkpoint import save_learner
 from tasks.policy_update.training import UpdateJob, read_batch, train
 
 _log = logging.getLogger(__name__)
@@ -31,8 +31,8 @@ def update_policy(context: StageContext) -> None:
     elif job.update.distributed.size > 1:
         metrics = train_on_ranks(job)
     else:
-        learner, figures = train(job, rollouts, context.warm)
-        metrics = trained_metrics(rollouts, figures, learner, summary, job.update.loss, job.previous.staleness)
+        learner, stats = train(job, rollouts, context.warm)
+        metrics = trained_metrics(rollouts, stats, learner, summary, job.update.loss, job.previous.staleness)
         save_learner(learner, layout.policy(key))
     _warn_of_mismatch(metrics, job.update.max_engine_mismatch, key)
     write_document(layout.metrics(key), metrics)

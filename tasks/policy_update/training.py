@@ -19,19 +19,19 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import TRAINING_BATCH
 from tasks.core.records.tables import read_table
 from tasks.core.seeding import derive_seed
-from tasks.policy_update.distributed.process_group import ALONE, Ranks
+from tasks.policy_update.checkpoint import restore_optimizer
+from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup
 from tasks.policy_update.distributed.sharding import is_sharded
 from tasks.policy_update.learner import (
     Learner,
     UpdateDiverged,
-    UpdateFigures,
+    UpdateStats,
     make_learner,
     prepare_forward,
-    shards,
     update,
+    uses_fsdp,
 )
-from tasks.policy_update.model.checkpoint import restore_optimizer
-from tasks.policy_update.objective.fixed_logprobs import BaseView, BehaviourView
+from tasks.policy_update.objective.fixed_logprobs import BehaviourView, ReferenceView
 from tasks.policy_update.rollouts import Rollout, read_rollouts
 
 
@@ -63,65 +63,67 @@ def read_batch(job: UpdateJob) -> list[Rollout]:
         raise ArtifactError(f"{path}: {error}") from None
 
 
-def train(job: UpdateJob, rollouts: list[Rollout], warm: Warm, ranks: Ranks = ALONE) -> tuple[Learner, UpdateFigures]:
+def train(
+    job: UpdateJob, rollouts: list[Rollout], warm: Warm, group: ProcessGroup = SINGLE
+) -> tuple[Learner, UpdateStats]:
     """Load the policy of `job.previous.policy` and update it. Writes nothing.
 
     Raises ArtifactError (missing or damaged input), ValueError (a checkpoint that does not fit the base model) or
     UpdateDiverged (loss or gradient not finite), on every rank alike.
     """
-    learner = _load_learner(job, warm, ranks)
+    learner = _load_learner(job, warm, group)
     try:
-        figures = update(
+        stats = update(
             learner,
             rollouts,
             job.update,
             temperature=job.temperature,
             seed=derive_seed(job.seed, "update_policy", job.key),
-            base_view=_base_view(job, learner),
+            reference_view=_reference_view(job, learner),
             behaviour_view=_behaviour_view(job, learner.policy),
             name=f"update {job.key}",
         )
     except UpdateDiverged as error:
         raise UpdateDiverged(f"update_policy@{job.key}: {error}") from None
-    return learner, figures
+    return learner, stats
 
 
-def _load_learner(job: UpdateJob, warm: Warm, ranks: Ranks) -> Learner:
+def _load_learner(job: UpdateJob, warm: Warm, group: ProcessGroup) -> Learner:
     """The learner as iteration `previous` left it; the base model itself is loaded once per process."""
     folder, previous = job.layout.base_policy, job.layout.policy(job.previous.policy)
 
     def load() -> nn.Module:
-        return load_prepared(folder, job.policy, job.update, ranks)
+        return load_prepared(folder, job.policy, job.update, group)
 
     computing = (job.update.activation_checkpointing, job.update.fold_adapter)
     policy = warm.get("learner_policy", (fingerprint(folder), job.policy, computing), load)
     load_weights(policy, previous)
-    learner = make_learner(policy, job.update, ranks)
+    learner = make_learner(policy, job.update, group)
     restore_optimizer(learner, previous)
     return learner
 
 
-def load_prepared(folder: Path, policy: PolicyConfig, update: UpdateConfig, ranks: Ranks) -> nn.Module:
+def load_prepared(folder: Path, policy: PolicyConfig, update: UpdateConfig, group: ProcessGroup) -> nn.Module:
     """The base model with its trained part, ready to compute as `update` says, before a checkpoint's weights.
 
-    Ranks that share one model build it empty, shard it, and then read their parts of its files.
+    ProcessGroup that share one model build it empty, shard it, and then read their parts of its files.
     """
-    if not shards(update, ranks):
+    if not uses_fsdp(update, group):
         model = with_trained_part(load_base_model(folder, policy), policy)
-        prepare_forward(model, update, ranks)
+        prepare_forward(model, update, group)
         return model
     model = with_trained_part(empty_base_model(folder, policy), policy)
-    prepare_forward(model, update, ranks)
-    allocate(model, ranks.device)
-    fill_base(model, folder, quiet=not ranks.writes)
+    prepare_forward(model, update, group)
+    allocate(model, group.device)
+    fill_base(model, folder, quiet=not group.is_main)
     return model
 
 
-def _base_view(job: UpdateJob, learner: Learner) -> BaseView:
+def _reference_view(job: UpdateJob, learner: Learner) -> ReferenceView:
     """How to see the base policy: switch the adapter off, or load the base beside a fully trained policy."""
     views: dict[str, Callable[[], AbstractContextManager[nn.Module]]] = {
         "lora": lambda: _without_adapter(learner.policy),
-        "full": lambda: _separate_base(job, learner.ranks),
+        "full": lambda: _separate_base(job, learner.group),
     }
     return views[job.policy.trained]
 
@@ -157,6 +159,6 @@ def _without_adapter(policy: nn.Module) -> Iterator[nn.Module]:
 
 
 @contextmanager
-def _separate_base(job: UpdateJob, ranks: Ranks) -> Iterator[nn.Module]:
-    base = load_prepared(job.layout.base_policy, job.policy, job.update, ranks)
+def _separate_base(job: UpdateJob, group: ProcessGroup) -> Iterator[nn.Module]:
+    base = load_prepared(job.layout.base_policy, job.policy, job.update, group)
     yield base.requires_grad_(False)

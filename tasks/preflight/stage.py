@@ -24,7 +24,7 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import TRAINING_BATCH
 from tasks.core.records.tables import write_rows
 from tasks.core.seeding import derive_seed
-from tasks.policy_update.distributed.launching import RankFailed, train_on_ranks
+from tasks.policy_update.launch.launcher import RankFailed, train_on_ranks
 from tasks.policy_update.training import UpdateJob, read_batch, train
 from tasks.preflight.longest_batch import longest_batch
 

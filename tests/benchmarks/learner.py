@@ -26,7 +26,7 @@ from tasks.core.config.update import UpdateConfig
 from tasks.core.policies.loading import trainable_policy
 from tasks.policy_update.learner import make_learner, update
 from tasks.policy_update.model.attention import use_packed_attention
-from tasks.policy_update.objective.fixed_logprobs import freeze
+from tasks.policy_update.objective.fixed_logprobs import compute_fixed_logprobs
 from tasks.policy_update.objective.gradients import accumulate_gradients
 from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout
@@ -76,7 +76,7 @@ def single_logprobs(policy: nn.Module, rollout: Rollout) -> Tensor:
     logits = policy(input_ids=torch.from_numpy(rollout.token_ids)[None], use_cache=False).logits[0].float()
     logprobs = torch.log_softmax(logits[:-1], -1)
     chosen = logprobs.gather(-1, torch.from_numpy(rollout.token_ids[1:])[:, None])[:, 0]
-    return chosen[torch.from_numpy(rollout.sampled) - 1]
+    return chosen[torch.from_numpy(rollout.policy_positions) - 1]
 
 
 def single_gradients(policy: nn.Module, rollouts: Sequence[Rollout], old: Sequence[Tensor]) -> None:
@@ -112,8 +112,8 @@ def gradient_difference(policy: nn.Module, rollouts: Sequence[Rollout]) -> float
     single_gradients(single, rollouts, old)
     use_packed_attention(packed)
     packs = pack_rollouts(rollouts, range(len(rollouts)), CONFIG.tokens_per_pack, CPU)
-    frozen = freeze(packed, packs, rollouts, CONFIG, 1.0, None)
-    accumulate_gradients(packed, packs, rollouts, frozen, CONFIG, CONFIG.minibatch or len(rollouts), 1.0)
+    fixed = compute_fixed_logprobs(packed, packs, rollouts, CONFIG, 1.0, None)
+    accumulate_gradients(packed, packs, rollouts, fixed, CONFIG, CONFIG.minibatch or len(rollouts), 1.0)
     expected, found = flat_gradient(single), flat_gradient(packed)
     return float((found - expected).norm() / expected.norm())
 
@@ -155,7 +155,7 @@ def main() -> None:
             "cores": os.cpu_count(),
             "rollouts": ROLLOUTS,
             "tokens": tokens,
-            "policy_tokens": sum(len(rollout.sampled) for rollout in rollouts),
+            "policy_tokens": sum(len(rollout.policy_positions) for rollout in rollouts),
             "parameters": sum(weight.numel() for weight in policy.parameters()),
             "rounds": ROUNDS,
         },

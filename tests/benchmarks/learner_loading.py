@@ -31,7 +31,7 @@ from tasks.core.capacity.flops import ModelShape, parameters
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
 from tasks.core.policies.loading import load_base_model, with_trained_part
-from tasks.policy_update.distributed.process_group import Ranks, joined_ranks
+from tasks.policy_update.distributed.process_group import ProcessGroup, join_process_group
 from tasks.policy_update.learner import prepare_forward
 from tasks.policy_update.training import load_prepared
 
@@ -49,18 +49,18 @@ UPDATE = UpdateConfig.model_validate({"distributed": {"ranks": RANKS}})
 MIB = 2**20
 
 
-def whole(folder: Path, ranks: Ranks) -> nn.Module:
+def whole(folder: Path, group: ProcessGroup) -> nn.Module:
     policy = with_trained_part(load_base_model(folder, POLICY), POLICY)
-    prepare_forward(policy, UPDATE, ranks)
+    prepare_forward(policy, UPDATE, group)
     return policy
 
 
-def parts(folder: Path, ranks: Ranks) -> nn.Module:
-    return load_prepared(folder, POLICY, UPDATE, ranks)
+def parts(folder: Path, group: ProcessGroup) -> nn.Module:
+    return load_prepared(folder, POLICY, UPDATE, group)
 
 
 FILES = ("bfloat16", "float32")
-LOADERS: dict[str, Callable[[Path, Ranks], nn.Module]] = {"whole": whole, "parts": parts}
+LOADERS: dict[str, Callable[[Path, ProcessGroup], nn.Module]] = {"whole": whole, "parts": parts}
 
 
 class Watched:
@@ -93,13 +93,13 @@ def rank(side: str, folder: Path, out: Path) -> None:
     torch.set_num_threads(1)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    with joined_ranks(UPDATE.distributed, torch.device("cpu")) as ranks:
+    with join_process_group(UPDATE.distributed, torch.device("cpu")) as group:
         import accelerate  # noqa: F401 - imports are not part of what is measured
         import peft  # noqa: F401
 
         begin = time.perf_counter()
         with Watched() as watched:
-            policy = LOADERS[side](folder, ranks)
+            policy = LOADERS[side](folder, group)
         seconds = time.perf_counter() - begin
         base = {name: weight for name, weight in policy.named_parameters() if ".lora_" not in name}
         found = {
@@ -109,7 +109,7 @@ def rank(side: str, folder: Path, out: Path) -> None:
             "seconds": round(seconds, 2),
             "sums": {name: float(weight.to_local().double().sum()) for name, weight in base.items()},  # type: ignore[operator]
         }
-        (out / f"{side}_{ranks.rank}.json").write_text(json.dumps(found))
+        (out / f"{side}_{group.rank}.json").write_text(json.dumps(found))
 
 
 def measure(side: str, folder: Path, out: Path) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.config.update import UpdateConfig
 from tasks.core.policies.loading import trainable_policy
 from tasks.policy_update.learner import make_learner
-from tasks.policy_update.objective.fixed_logprobs import freeze
+from tasks.policy_update.objective.fixed_logprobs import compute_fixed_logprobs
 from tasks.policy_update.objective.gradients import accumulate_gradients
 from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout
@@ -103,18 +103,18 @@ def measure(name: str, tokens: int, device: torch.device, peak: float, checkpoin
     policy, shape, config = make_policy(name, device, checkpointing)
     rollouts = [make_rollout(tokens, shape.vocabulary)]
     packs = pack_rollouts(rollouts, [0], config.tokens_per_pack, device)
-    frozen = freeze(policy, packs, rollouts, config, 1.0, None)
+    fixed = compute_fixed_logprobs(policy, packs, rollouts, config, 1.0, None)
 
     def step() -> float:
         policy.zero_grad(set_to_none=True)
         begin = time.perf_counter()
-        accumulate_gradients(policy, packs, rollouts, frozen, config, 1, 1.0)
+        accumulate_gradients(policy, packs, rollouts, fixed, config, 1, 1.0)
         if device.type == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter() - begin
 
     found: dict[str, Any] = {"tokens": tokens, "activation_checkpointing": checkpointing}
-    useful = training_flops(shape, [tokens], len(rollouts[0].sampled), LORA)
+    useful = training_flops(shape, [tokens], len(rollouts[0].policy_positions), LORA)
     if name == "toy" and not checkpointing:
         found["counted"] = round(count(step) / useful, 4)
         assert abs(found["counted"] - 1) < 0.01, found

@@ -3,8 +3,8 @@
     python tests/benchmarks/learner_packing.py
 
 `packing_waste` is the largest share, over all workloads and ranks, of the positions that the ranks have time for and
-that hold no token of a rollout: padding (a pack has none: its row ends with its last rollout), spare packs, and waiting
-for the rank with the fullest pack of a round. Minibatches of 32 are drawn as in training. `real` are 240 rollouts that
+that hold no token of a rollout: padding (a row has none: it ends with its last rollout), padding packs, and waiting for
+the rank with the fullest pack of a round. Minibatches of 32 are drawn as in training. `real` are 240 rollouts that
 the shipped policy plays in pocketworld; `paper` has lengths that LOOP's limits make likely: 2,000 to 32,000 tokens.
 `unfilled` is what the packs hold less than `tokens_per_pack`; no time is lost by it. With 16 ranks a minibatch of 32
 leaves two rollouts for each, so the longest sets the time: that is reported, but not in the figure.

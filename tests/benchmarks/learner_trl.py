@@ -46,7 +46,7 @@ def make_trainer(policy: nn.Module, tokenizer: str, batch: int, minibatch: int, 
 
 def make_inputs(rollouts: Sequence[Rollout], old: Sequence[Tensor]) -> dict[str, Any]:
     """A micro-batch: prompts padded on the left, completions (environment's tokens and all) on the right."""
-    starts = [int(rollout.sampled[0]) for rollout in rollouts]
+    starts = [int(rollout.policy_positions[0]) for rollout in rollouts]
     pairs = list(zip(rollouts, starts, strict=True))
     prompts = [torch.from_numpy(rollout.token_ids[:start]) for rollout, start in pairs]
     # As in the learner, what comes after the last sampled token is left out.
@@ -70,9 +70,11 @@ def _ones(sequences: Sequence[Tensor], side: str) -> Tensor:
 
 def _placed(rollout: Rollout, values: Tensor | None) -> Tensor:
     """[completion] `values` (None: ones) at the sampled tokens, zeros between."""
-    start = int(rollout.sampled[0])
+    start = int(rollout.policy_positions[0])
     row = torch.zeros(rollout.length + 1 - start)
-    row[np.asarray(rollout.sampled) - start] = torch.ones(len(rollout.sampled)) if values is None else values
+    row[np.asarray(rollout.policy_positions) - start] = (
+        torch.ones(len(rollout.policy_positions)) if values is None else values
+    )
     return row
 
 

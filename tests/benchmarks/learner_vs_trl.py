@@ -38,7 +38,7 @@ from transformers.utils import logging
 
 from tasks.core.config.update import UpdateConfig
 from tasks.policy_update.learner import make_learner
-from tasks.policy_update.objective.fixed_logprobs import Frozen, freeze
+from tasks.policy_update.objective.fixed_logprobs import FixedLogprobs, compute_fixed_logprobs
 from tasks.policy_update.objective.gradients import accumulate_gradients
 from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout
@@ -62,7 +62,7 @@ def config(tokens: int, checkpointing: bool = False) -> UpdateConfig:
 def old_logprobs(make_policy: Callable[[], nn.Module], rollouts: Sequence[Rollout]) -> list[Tensor]:
     policy = make_learner(make_policy(), config(2048)).policy
     packs = pack_rollouts(rollouts, range(len(rollouts)), 2048, CPU)
-    return freeze(policy, packs, rollouts, config(2048), 1.0, None).old
+    return compute_fixed_logprobs(policy, packs, rollouts, config(2048), 1.0, None).old
 
 
 def learner_side(policy: nn.Module, tokens: int, checkpointing: bool = False, threads: int = 1) -> Pass:
@@ -72,8 +72,8 @@ def learner_side(policy: nn.Module, tokens: int, checkpointing: bool = False, th
     def backward(rollouts: Sequence[Rollout], old: Sequence[Tensor]) -> None:
         torch.set_num_threads(threads)  # as many packs at a time as there are cores for
         packs = pack_rollouts(rollouts, range(len(rollouts)), tokens, CPU)
-        frozen = Frozen(list(old), None, 0.0)
-        accumulate_gradients(policy, packs, rollouts, frozen, settings, MINIBATCH, 1.0)
+        fixed = FixedLogprobs(list(old), None, 0.0)
+        accumulate_gradients(policy, packs, rollouts, fixed, settings, MINIBATCH, 1.0)
 
     return backward
 
@@ -187,7 +187,7 @@ def measure(name: str, folder: Path) -> dict[str, Any]:
         "rollouts": len(rollouts),
         "tokens": sum(lengths),
         "longest_rollout": max(lengths),
-        "policy_tokens": sum(len(rollout.sampled) for rollout in rollouts),
+        "policy_tokens": sum(len(rollout.policy_positions) for rollout in rollouts),
         "parameters": sum(weight.numel() for weight in work.policy().parameters()),
     }
 

@@ -91,7 +91,7 @@ def _rollout(row: dict[str, Any], group: list[float]) -> Rollout:
     assert AdvantageConfig().estimator == "leave_one_out"
     return Rollout(
         token_ids=np.array(row["token_ids"]),
-        sampled=sampled,
+        policy_positions=sampled,
         turns=np.array(row["turn_index"])[sampled],
         engine_logprobs=np.array(row["engine_logprobs"], np.float32)[sampled],
         advantage=factor * (row["return"] - float(np.mean(group))),

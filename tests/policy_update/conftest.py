@@ -76,7 +76,7 @@ def _rollout(random: np.random.Generator) -> Rollout:
         position += length + int(random.integers(1, 5))
     return Rollout(
         token_ids=random.integers(0, VOCABULARY, position),
-        sampled=np.array(sampled),
+        policy_positions=np.array(sampled),
         turns=np.array(turns),
         engine_logprobs=random.normal(-2, 0.5, len(sampled)).astype(np.float32),
         advantage=float(random.normal()),

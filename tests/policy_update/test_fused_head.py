@@ -11,16 +11,16 @@ import torch
 from torch import nn
 
 from tasks.policy_update.objective.fused_head import can_fuse
-from tasks.policy_update.objective.logprobs import head_figures
+from tasks.policy_update.objective.logprobs import head_logprobs
 
 missing = [name for name in ("triton", "liger_kernel") if importlib.util.find_spec(name) is None]
 
-# Entropies are what the kernel does not know: asked for them, head_figures takes the chunked form on any device.
+# Entropies are what the kernel does not know: asked for them, head_logprobs takes the chunked form on any device.
 COMPARE = """
 import torch
 from torch import nn
 from tasks.policy_update.objective.fused_head import fused_logprobs
-from tasks.policy_update.objective.logprobs import head_figures
+from tasks.policy_update.objective.logprobs import head_logprobs
 
 def figures(fused, dtype, trained):
     torch.manual_seed(0)
@@ -29,7 +29,7 @@ def figures(fused, dtype, trained):
     targets, scale = torch.randint(300, (70,)), torch.randn(70)
     logprobs = (
         fused_logprobs(states, targets, head) if fused
-        else head_figures(states, targets, head, 1.0, 16, entropy=True).logprobs
+        else head_logprobs(states, targets, head, 1.0, 16, entropy=True).logprobs
     )
     (logprobs * scale).sum().backward()
     return [logprobs.detach(), states.grad] + ([head.weight.grad] if trained else [])
@@ -55,4 +55,4 @@ def test_the_kernel_has_the_log_probs_and_gradients_of_the_chunked_head() -> Non
 def test_on_a_cpu_the_chunked_head_is_used() -> None:
     head, states = nn.Linear(8, 30, bias=False), torch.randn(5, 8)
     assert not can_fuse(states, head, 1.0, entropy=False)
-    assert head_figures(states, torch.arange(5), head, 1.0, 2, entropy=False).logprobs.shape == (5,)
+    assert head_logprobs(states, torch.arange(5), head, 1.0, 2, entropy=False).logprobs.shape == (5,)

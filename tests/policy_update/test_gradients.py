@@ -11,27 +11,27 @@ from torch import Tensor, nn
 from tasks.core.config.update import UpdateConfig
 from tasks.policy_update.learner import make_learner
 from tasks.policy_update.model.attention import use_packed_attention
-from tasks.policy_update.objective.fixed_logprobs import freeze
+from tasks.policy_update.objective.fixed_logprobs import compute_fixed_logprobs
 from tasks.policy_update.objective.gradients import accumulate_gradients
-from tasks.policy_update.objective.logprobs import head_figures
+from tasks.policy_update.objective.logprobs import head_logprobs
 from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout
 
 MakePolicy = Callable[..., nn.Module]
 MakeRollouts = Callable[..., list[Rollout]]
-NOMINAL = 8
+LOSS_DENOMINATOR = 8
 TEMPERATURE = 0.7
 
 
 def naive_logits(policy: nn.Module, rollout: Rollout) -> Tensor:
     """[P, V] float64, from a pass over the whole rollout with transformers' own attention."""
     logits = policy(input_ids=torch.from_numpy(rollout.token_ids)[None]).logits[0] / TEMPERATURE
-    return logits[torch.from_numpy(rollout.sampled) - 1]  # type: ignore[no-any-return]
+    return logits[torch.from_numpy(rollout.policy_positions) - 1]  # type: ignore[no-any-return]
 
 
 def naive_logprobs(policy: nn.Module, rollout: Rollout) -> Tensor:
     probabilities = torch.softmax(naive_logits(policy, rollout), -1)
-    targets = rollout.token_ids[rollout.sampled]
+    targets = rollout.token_ids[rollout.policy_positions]
     return torch.stack([probabilities[row, target].log() for row, target in enumerate(targets)])
 
 
@@ -60,7 +60,7 @@ def naive_loss(
         total -= config.loss.kl_coefficient * ((reference - new).exp() - 1 - (reference - new)).mean()
         spread = torch.softmax(naive_logits(policy, rollout), -1)
         total += config.loss.entropy_coefficient * -(spread * spread.log()).sum(-1).mean()
-    return -total / NOMINAL
+    return -total / LOSS_DENOMINATOR
 
 
 def gradients(policy: nn.Module) -> dict[str, Tensor]:
@@ -95,9 +95,9 @@ def test_loss_and_gradient_equal_the_naive_ones(
     use_packed_attention(base)
     packs = pack_rollouts(rollouts, range(6), config.tokens_per_pack, torch.device("cpu"))
     assert 1 < len(packs) < 6
-    frozen = freeze(policy, packs, rollouts, config, TEMPERATURE, lambda: nullcontext(base))
+    fixed = compute_fixed_logprobs(policy, packs, rollouts, config, TEMPERATURE, lambda: nullcontext(base))
     nudge(policy)
-    figures = accumulate_gradients(policy, packs, rollouts, frozen, config, NOMINAL, TEMPERATURE)
+    stats = accumulate_gradients(policy, packs, rollouts, fixed, config, LOSS_DENOMINATOR, TEMPERATURE)
 
     naive = make_policy(trained).double()
     naive.load_state_dict(policy.state_dict())
@@ -105,9 +105,9 @@ def test_loss_and_gradient_equal_the_naive_ones(
         naive, make_policy(trained).double(), make_policy("full", shaken=False).double(), rollouts, config
     )
     expected.backward()  # type: ignore[no-untyped-call]
-    assert figures.clipped > 0
+    assert stats.clipped > 0
     # The absolute tolerance is for terms of about 1 that cancel to a loss of 0.02.
-    assert figures.loss == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
+    assert stats.loss == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
     assert relative_difference(gradients(policy), gradients(naive)) < 1e-5
 
 
@@ -120,9 +120,9 @@ def test_packed_gradients_equal_those_of_one_rollout_at_a_time(
         policy = make_policy()
         use_packed_attention(policy)
         packs = pack_rollouts(rollouts, range(8), capacity, torch.device("cpu"))
-        frozen = freeze(policy, packs, rollouts, config, 1.0, None)
+        fixed = compute_fixed_logprobs(policy, packs, rollouts, config, 1.0, None)
         nudge(policy)
-        accumulate_gradients(policy, packs, rollouts, frozen, config, NOMINAL, 1.0)
+        accumulate_gradients(policy, packs, rollouts, fixed, config, LOSS_DENOMINATOR, 1.0)
         results.append((len(packs), gradients(policy)))
     assert [count for count, _ in results] == [8, 1]
     assert relative_difference(results[1][1], results[0][1]) < 1e-5
@@ -131,12 +131,14 @@ def test_packed_gradients_equal_those_of_one_rollout_at_a_time(
 def test_the_first_importance_weights_are_one(make_policy: MakePolicy, make_rollouts: MakeRollouts) -> None:
     config, rollouts, policy = UpdateConfig(), make_rollouts(8), make_policy()
     use_packed_attention(policy)
-    frozen = freeze(policy, pack_rollouts(rollouts, range(8), 64, torch.device("cpu")), rollouts, config, 0.5, None)
+    fixed = compute_fixed_logprobs(
+        policy, pack_rollouts(rollouts, range(8), 64, torch.device("cpu")), rollouts, config, 0.5, None
+    )
     packs = pack_rollouts(rollouts, range(8), 1, torch.device("cpu"))
-    figures = accumulate_gradients(policy, packs, rollouts, frozen, config, NOMINAL, 0.5)
-    assert figures.loss == pytest.approx(-sum(rollout.advantage for rollout in rollouts) / NOMINAL, abs=1e-5)
-    assert figures.kl == pytest.approx(0, abs=1e-6)
-    assert figures.clipped == 0
+    stats = accumulate_gradients(policy, packs, rollouts, fixed, config, LOSS_DENOMINATOR, 0.5)
+    assert stats.loss == pytest.approx(-sum(rollout.advantage for rollout in rollouts) / LOSS_DENOMINATOR, abs=1e-5)
+    assert stats.kl == pytest.approx(0, abs=1e-6)
+    assert stats.clipped == 0
 
 
 def test_no_tensor_of_tokens_times_vocabulary_exists_in_forward_or_backward() -> None:
@@ -157,9 +159,9 @@ def test_no_tensor_of_tokens_times_vocabulary_exists_in_forward_or_backward() ->
     head = nn.Linear(width, vocabulary, bias=False)
     states = torch.randn(tokens, width, requires_grad=True)
     with Largest():
-        figures = head_figures(states, torch.zeros(tokens, dtype=torch.long), head, 1.0, chunk, entropy=True)
-        assert figures.entropies is not None
-        (figures.logprobs.sum() + figures.entropies.sum()).backward()  # type: ignore[no-untyped-call]
+        stats = head_logprobs(states, torch.zeros(tokens, dtype=torch.long), head, 1.0, chunk, entropy=True)
+        assert stats.entropies is not None
+        (stats.logprobs.sum() + stats.entropies.sum()).backward()  # type: ignore[no-untyped-call]
     assert Largest.elements == chunk * vocabulary
 
 
@@ -173,8 +175,8 @@ def test_the_number_of_threads_changes_no_bit(
         use_packed_attention(policy)
         packs = pack_rollouts(rollouts, range(8), 24, torch.device("cpu"))
         assert len(packs) > 3
-        frozen = freeze(policy, packs, rollouts, UpdateConfig(), 1.0, None)
-        accumulate_gradients(policy, packs, rollouts, frozen, UpdateConfig(), 8, 1.0)
+        fixed = compute_fixed_logprobs(policy, packs, rollouts, UpdateConfig(), 1.0, None)
+        accumulate_gradients(policy, packs, rollouts, fixed, UpdateConfig(), 8, 1.0)
         return [weight.grad for weight in policy.parameters() if weight.grad is not None]
 
     assert all(torch.equal(one, more) for one, more in zip(gradients(1), gradients(threads), strict=True))
@@ -184,8 +186,8 @@ def learners_gradient(make_policy: MakePolicy, make_rollouts: MakeRollouts, conf
     """Of one batch, all weights in a row, as a learner with these settings has it."""
     rollouts, policy = make_rollouts(8), make_learner(make_policy(), config).policy
     packs = pack_rollouts(rollouts, range(8), 64, torch.device("cpu"))
-    frozen = freeze(policy, packs, rollouts, config, 1.0, None)
-    accumulate_gradients(policy, packs, rollouts, frozen, config, 8, 1.0)
+    fixed = compute_fixed_logprobs(policy, packs, rollouts, config, 1.0, None)
+    accumulate_gradients(policy, packs, rollouts, fixed, config, 8, 1.0)
     return torch.cat([weight.grad.flatten() for weight in policy.parameters() if weight.grad is not None])
 
 

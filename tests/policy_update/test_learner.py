@@ -11,8 +11,8 @@ from torch import nn
 from tasks.core.config.update import UpdateConfig
 from tasks.core.policies.loading import load_weights, trained_tensors
 from tasks.core.records.files import ArtifactError, digest
+from tasks.policy_update.checkpoint import restore_optimizer, save_learner
 from tasks.policy_update.learner import Learner, UpdateDiverged, learning_rate, make_learner, update
-from tasks.policy_update.model.checkpoint import restore_optimizer, save_learner
 from tasks.policy_update.rollouts import Rollout
 
 MakePolicy = Callable[..., nn.Module]
@@ -38,7 +38,7 @@ def test_a_resumed_learner_writes_the_bytes_of_an_uninterrupted_one(
     load_weights(policy, tmp_path / "half")
     resumed = make_learner(policy, CONFIG)
     restore_optimizer(resumed, tmp_path / "half")
-    assert resumed.updates == 6
+    assert resumed.optimizer_steps == 6
     train(resumed, second, seed=2)
     save_learner(resumed, tmp_path / "resumed")
     assert digest(tmp_path / "resumed") == digest(tmp_path / "whole")
@@ -87,10 +87,10 @@ def test_the_update_stops_when_the_policy_has_moved_too_far(
 ) -> None:
     config = CONFIG.model_copy(update={"learning_rate": 0.5, "max_grad_norm": 100.0, "max_kl": 0.5})
     learner = make_learner(make_policy(), config)
-    figures = update(learner, make_rollouts(16), config, temperature=1.0, seed=0)
-    assert figures.stopped_early and len(figures.steps) < figures.planned == 8
-    assert figures.steps[-1].kl > 0.5 >= figures.steps[0].kl
-    assert learner.updates == len(figures.steps) - 1
+    stats = update(learner, make_rollouts(16), config, temperature=1.0, seed=0)
+    assert stats.stopped_early and len(stats.steps) < stats.planned == 8
+    assert stats.steps[-1].kl > 0.5 >= stats.steps[0].kl
+    assert learner.optimizer_steps == len(stats.steps) - 1
 
 
 def test_the_gradient_norm_is_measured_before_the_clip_that_bounds_the_step(
@@ -112,14 +112,14 @@ def test_a_behaviour_policy_that_is_the_old_one_changes_nothing(
     for name in ("on-policy", "stale by nothing"):
         learner = make_learner(make_policy(), CONFIG)
         view = None if name == "on-policy" else partial(nullcontext, learner.policy)
-        figures = update(learner, rollouts, CONFIG, temperature=1.0, seed=0, behaviour_view=view)
-        assert (figures.behaviour_logprobs is None) == (view is None)
+        stats = update(learner, rollouts, CONFIG, temperature=1.0, seed=0, behaviour_view=view)
+        assert (stats.behaviour_logprobs is None) == (view is None)
         save_learner(learner, tmp_path / name)
     assert digest(tmp_path / "on-policy") == digest(tmp_path / "stale by nothing")
 
 
 def test_warm_up_then_constant() -> None:
-    config = UpdateConfig(learning_rate=0.1, warmup_updates=4)
+    config = UpdateConfig(learning_rate=0.1, warmup_steps=4)
     assert [learning_rate(config, done) for done in range(6)] == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1, 0.1])
     assert learning_rate(UpdateConfig(learning_rate=0.1), 0) == 0.1
 
@@ -143,7 +143,7 @@ def test_a_gradient_that_overflows_under_a_finite_loss_names_its_rollout_and_cha
     before = {name: tensor.detach().clone() for name, tensor in trained_tensors(learner.policy).items()}
     with pytest.raises(UpdateDiverged, match=r"loss -\d.*, gradient norm inf, from rollout 5 of a_task; nothing was"):
         train(learner, rollouts)
-    assert learner.updates == 0
+    assert learner.optimizer_steps == 0
     assert all(torch.equal(before[name], tensor) for name, tensor in trained_tensors(learner.policy).items())
 
 

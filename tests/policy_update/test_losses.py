@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tasks.core.config.update import LossConfig
 from tasks.policy_update.objective.losses import UNITS, clip_range, clipped_objective, k3
 
-OWNERS = torch.tensor([0, 0, 0, 0, 1, 1])
+ROLLOUT_IDS = torch.tensor([0, 0, 0, 0, 1, 1])
 TURNS = torch.tensor([0, 0, 1, 2, 0, 1])
 
 
@@ -17,7 +17,7 @@ TURNS = torch.tensor([0, 0, 1, 2, 0, 1])
     [("token", [0, 1, 2, 3, 4, 5]), ("turn", [0, 0, 1, 2, 3, 4]), ("trajectory", [0, 0, 0, 0, 1, 1])],
 )
 def test_units(importance: str, expected: list[int]) -> None:
-    assert UNITS[importance](OWNERS, TURNS).tolist() == expected
+    assert UNITS[importance](ROLLOUT_IDS, TURNS).tolist() == expected
 
 
 def test_the_last_turn_of_one_rollout_and_the_first_of_the_next_are_two_units() -> None:
@@ -71,7 +71,7 @@ def test_the_clip_by_sign_of_the_advantage(advantage: float, weight: float, valu
 def test_objectives_by_hand(importance: str, first: float, second: float) -> None:
     log_ratios = torch.tensor([1.05, 1.04, 1.5, 0.8, 1.02, 0.5]).log()
     config = LossConfig.model_validate({"importance": importance})
-    objective = clipped_objective(log_ratios, OWNERS, TURNS, torch.tensor([1.0, -1.0]), config)
+    objective = clipped_objective(log_ratios, ROLLOUT_IDS, TURNS, torch.tensor([1.0, -1.0]), config)
     assert objective.values.tolist() == pytest.approx([first, second])
 
 
@@ -79,7 +79,7 @@ def test_objectives_by_hand(importance: str, first: float, second: float) -> Non
 def test_a_weight_beyond_every_float_gives_finite_gradients(advantage: float) -> None:
     log_ratios = torch.full((6,), 50.0, requires_grad=True)
     config = LossConfig(importance="trajectory")
-    objective = clipped_objective(log_ratios, OWNERS, TURNS, torch.tensor([advantage, advantage]), config)
+    objective = clipped_objective(log_ratios, ROLLOUT_IDS, TURNS, torch.tensor([advantage, advantage]), config)
     objective.values.sum().backward()
     assert log_ratios.grad is not None
     assert torch.isfinite(objective.values).all() and torch.isfinite(log_ratios.grad).all()
@@ -99,7 +99,7 @@ def test_k3_is_never_negative(log_ratios: list[float]) -> None:
 def test_without_a_step_the_objective_is_the_advantage_and_nothing_is_clipped(importance: str) -> None:
     advantages = torch.tensor([0.7, -0.3])
     config = LossConfig.model_validate({"importance": importance})
-    objective = clipped_objective(torch.zeros(6), OWNERS, TURNS, advantages, config)
+    objective = clipped_objective(torch.zeros(6), ROLLOUT_IDS, TURNS, advantages, config)
     assert objective.values.tolist() == pytest.approx(advantages.tolist())
     assert int(objective.clipped) == 0
 
@@ -118,7 +118,7 @@ def test_stale_rollouts_are_weighted_by_hand(importance: str, first: float, seco
     to_behaviour = torch.tensor([2, 0.5, 1.5, 4, 1, 0.25]).log()
     config = LossConfig.model_validate({"importance": importance, "max_behaviour_weight": 3.0})
     advantages = torch.tensor([1.0, -1.0])
-    objective = clipped_objective(log_ratios, OWNERS, TURNS, advantages, config, to_behaviour)
+    objective = clipped_objective(log_ratios, ROLLOUT_IDS, TURNS, advantages, config, to_behaviour)
     assert objective.values.tolist() == pytest.approx([first, second])
 
 
@@ -126,10 +126,10 @@ def test_the_weight_of_the_behaviour_policy_makes_the_gradient_unbiased() -> Non
     """Two tokens, pi_behaviour (0.8, 0.2), pi_old (0.5, 0.5): stale samples have the expectation of on-policy ones."""
     advantages, behaviour = torch.tensor([1.0, -0.5]), torch.tensor([0.8, 0.2])
     logits = torch.zeros(2, requires_grad=True)
-    owners, turns = torch.arange(2), torch.zeros(2, dtype=torch.long)
+    rollout_ids, turns = torch.arange(2), torch.zeros(2, dtype=torch.long)
     log_ratios = torch.log_softmax(logits, 0) - math.log(0.5)
     config = LossConfig(max_behaviour_weight=10.0)
-    values = clipped_objective(log_ratios, owners, turns, advantages, config, (0.5 / behaviour).log()).values
+    values = clipped_objective(log_ratios, rollout_ids, turns, advantages, config, (0.5 / behaviour).log()).values
     (behaviour * values).sum().backward()
     assert logits.grad is not None
     # d/dz of 0.5 * 1 * log pi_1 + 0.5 * -0.5 * log pi_2 at pi = (0.5, 0.5)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.core.records.schemas import TRAINING_BATCH
-from tasks.policy_update.distributed.process_group import Ranks
+from tasks.policy_update.distributed.process_group import ProcessGroup
 from tasks.policy_update.packing import first_fit_decreasing, pack_rollouts, spread, waste
 from tasks.policy_update.rollouts import Rollout, read_rollouts
 
@@ -59,17 +59,17 @@ def test_minibatches_of_32_waste_under_5_percent_on_up_to_8_ranks() -> None:
         assert np.mean(shares) < 0.05, (ranks, np.mean(shares))
 
 
-def test_the_ranks_packs_hold_every_rollout_once_and_a_spare_one_counts_for_nothing(
+def test_the_ranks_packs_hold_every_rollout_once_and_a_padding_one_counts_for_nothing(
     make_rollouts: Callable[..., list[Rollout]],
 ) -> None:
     rollouts = make_rollouts(7)
-    shares = [pack_rollouts(rollouts, range(7), 40, CPU, Ranks(rank=rank, size=3)) for rank in range(3)]
+    shares = [pack_rollouts(rollouts, range(7), 40, CPU, ProcessGroup(rank=rank, size=3)) for rank in range(3)]
     assert len({len(packs) for packs in shares}) == 1
     packs = [pack for packs in shares for pack in packs]
-    assert sorted(row for pack in packs if not pack.spare for row in pack.rollouts) == list(range(7))
-    (alone,) = pack_rollouts(rollouts, [4], 40, CPU, Ranks(rank=0, size=2))
-    (spare,) = pack_rollouts(rollouts, [4], 40, CPU, Ranks(rank=1, size=2))
-    assert (alone.spare, spare.spare, spare.rollouts) == (False, True, (4,))
+    assert sorted(row for pack in packs if not pack.is_padding for row in pack.rollouts) == list(range(7))
+    (alone,) = pack_rollouts(rollouts, [4], 40, CPU, ProcessGroup(rank=0, size=2))
+    (padding,) = pack_rollouts(rollouts, [4], 40, CPU, ProcessGroup(rank=1, size=2))
+    assert (alone.is_padding, padding.is_padding, padding.rollouts) == (False, True, (4,))
 
 
 def test_a_pack_by_hand() -> None:
@@ -79,9 +79,9 @@ def test_a_pack_by_hand() -> None:
     assert (pack.rollouts, pack.lengths) == ((1, 0), (3, 3))
     assert pack.input_ids.tolist() == [[1, 2, 3, 9, 8, 7]]
     assert pack.position_ids.tolist() == [[0, 1, 2, 0, 1, 2]]
-    assert pack.predictors.tolist() == [0, 2, 4, 5]
+    assert pack.logit_positions.tolist() == [0, 2, 4, 5]
     assert pack.targets.tolist() == [2, 4, 7, 6]
-    assert pack.owners.tolist() == [0, 0, 1, 1]
+    assert pack.rollout_ids.tolist() == [0, 0, 1, 1]
     assert pack.turns.tolist() == [0, 1, 0, 0]
 
 
@@ -91,7 +91,7 @@ def test_every_predictor_lies_one_before_its_target(make_rollouts: Callable[...,
         rows = torch.cat(
             [torch.from_numpy(rollouts[row].token_ids[1 : rollouts[row].length + 1]) for row in pack.rollouts]
         )
-        assert torch.equal(rows[pack.predictors], pack.targets)
+        assert torch.equal(rows[pack.logit_positions], pack.targets)
 
 
 def batch(**columns: list[object]) -> pa.Table:
@@ -111,7 +111,7 @@ def batch(**columns: list[object]) -> pa.Table:
 def test_rows_become_rollouts_and_those_without_a_sampled_token_are_left_out() -> None:
     (rollout,) = read_rollouts(batch())
     assert rollout.token_ids.tolist() == [1, 2, 3]
-    assert rollout.sampled.tolist() == [1, 2]
+    assert rollout.policy_positions.tolist() == [1, 2]
     assert rollout.turns.tolist() == [0, 1]
     assert rollout.engine_logprobs.tolist() == [-1, -2]
     assert (rollout.advantage, rollout.length) == (0.5, 2)

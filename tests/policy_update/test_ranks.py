@@ -21,10 +21,10 @@ from tasks.core.config.params import Params
 from tasks.core.config.update import DistributedConfig, UpdateConfig
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
-from tasks.policy_update.distributed.launching import _reason
-from tasks.policy_update.distributed.process_group import ALONE
+from tasks.policy_update.checkpoint import save_learner
+from tasks.policy_update.distributed.process_group import SINGLE
+from tasks.policy_update.launch.launcher import _reason
 from tasks.policy_update.learner import make_learner
-from tasks.policy_update.model.checkpoint import save_learner
 from tasks.policy_update.rollouts import Rollout
 from tasks.policy_update.training import UpdateJob
 
@@ -65,7 +65,7 @@ def together(base: Path, make_rollouts: MakeRollouts, tmp_path_factory: pytest.T
     """The folder in which two ranks left what they made (one start of processes for all tests)."""
     out = tmp_path_factory.mktemp("together")
     config = UpdateConfig.model_validate(two_ranks.RESUMED)
-    learner = make_learner(two_ranks.make_policy(base, ALONE, config), config)
+    learner = make_learner(two_ranks.make_policy(base, SINGLE, config), config)
     two_ranks.train(learner, make_rollouts(10, 1))
     save_learner(learner, out / "half_on_one")
     params = job_params()
@@ -88,19 +88,19 @@ def difference(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
 def test_a_bfloat16_base_trains_a_float32_adapter_on_two_ranks(base: Path, together: Path) -> None:
     case = "fsdp, bfloat16 base"
     found = torch.load(together / "gradients.pt")[case]
-    expected = two_ranks.case_gradients(base, two_ranks.CASES[case], ALONE)
+    expected = two_ranks.case_gradients(base, two_ranks.CASES[case], SINGLE)
     assert {gradient.dtype for gradient in found["gradients"].values()} == {torch.float32}
-    assert found["figures"]["loss"] == pytest.approx(expected["figures"]["loss"], abs=0.02)
+    assert found["stats"]["loss"] == pytest.approx(expected["stats"]["loss"], abs=0.02)
     assert difference(found["gradients"], expected["gradients"]) < 0.03
 
 
 @pytest.mark.parametrize("case", [case for case in two_ranks.CASES if "bfloat16" not in case])
 def test_two_ranks_have_the_loss_and_the_gradient_of_one(base: Path, together: Path, case: str) -> None:
     found = torch.load(together / "gradients.pt")[case]
-    expected = two_ranks.case_gradients(base, two_ranks.CASES[case], ALONE)
-    for name, value in expected["figures"].items():
-        assert found["figures"][name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
-    assert found["figures"]["rollouts"] == (1 if "one rollout" in case else 11)
+    expected = two_ranks.case_gradients(base, two_ranks.CASES[case], SINGLE)
+    for name, value in expected["stats"].items():
+        assert found["stats"][name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
+    assert found["stats"]["rollouts"] == (1 if "one rollout" in case else 11)
     assert found["entropy"] == pytest.approx(expected["entropy"], rel=1e-5)
     assert all(torch.allclose(*pair, rtol=1e-5, atol=1e-6) for pair in zip(found["old"], expected["old"], strict=True))
     assert difference(found["gradients"], expected["gradients"]) < 1e-5
@@ -131,7 +131,7 @@ def test_full_weights_read_in_parts_and_written_again_have_the_same_bytes(
     base: Path, together: Path, tmp_path: Path
 ) -> None:
     config = UpdateConfig()
-    save_learner(make_learner(two_ranks.make_policy(base, ALONE, config, "full"), config), tmp_path / "one")
+    save_learner(make_learner(two_ranks.make_policy(base, SINGLE, config, "full"), config), tmp_path / "one")
     assert digest(together / "full_on_two") == digest(tmp_path / "one")
 
 
@@ -253,7 +253,7 @@ def test_ranks_of_two_machines_meet_and_write_the_bytes_of_one_machine(project: 
     machines = {"ranks": 1, "nodes": 2, "rendezvous": place, "timeout_s": 300}
     distributed = DistributedConfig.model_validate(machines)
     params = params.model_copy(update={"update": params.update.model_copy(update={"distributed": distributed})})
-    joiner = subprocess.Popen([sys.executable, "-m", "tasks.policy_update.distributed.join", str(project.root)])
+    joiner = subprocess.Popen([sys.executable, "-m", "tasks.policy_update.launch.worker_node", str(project.root)])
     try:
         code, errors = Stage(project, params).end()
         assert code == 0, errors
@@ -274,7 +274,7 @@ def test_ranks_that_accelerate_launched_write_the_same_bytes(project: Layout, to
         "--main_process_port",
         "0",
         "-m",
-        "tasks.policy_update.distributed.rank",
+        "tasks.policy_update.launch.rank",
         str(file),
     )
     launcher = [sys.executable, "-m", "accelerate.commands.launch", *settings, *place]

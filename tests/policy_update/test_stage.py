@@ -67,7 +67,7 @@ def prepare_batch(layout: Layout, key: str, rollouts: list[Rollout]) -> None:
 def row(number: int, rollout: Rollout) -> dict[str, Any]:
     count = len(rollout.token_ids)
     turns, logprobs = np.full(count, -1), np.zeros(count)
-    turns[rollout.sampled], logprobs[rollout.sampled] = rollout.turns, rollout.engine_logprobs
+    turns[rollout.policy_positions], logprobs[rollout.policy_positions] = rollout.turns, rollout.engine_logprobs
     return {
         "task_id": "t",
         "rollout_index": number,
@@ -112,7 +112,7 @@ def test_metrics_hold_what_was_promised(base: Path, make_rollouts: MakeRollouts,
     assert metrics.clip_fraction is not None and metrics.engine_mismatch is not None
     assert metrics.engine_mismatch.max >= metrics.engine_mismatch.mean > 0
     extra = metrics.model_dump()
-    assert (extra["updates"], extra["planned_updates"], extra["total_updates"]) == (4, 4, 4)
+    assert (extra["optimizer_steps"], extra["planned_optimizer_steps"], extra["total_optimizer_steps"]) == (4, 4, 4)
     assert extra["stopped_early"] is False
 
 
@@ -209,7 +209,7 @@ def test_the_policy_folder_is_an_adapter_with_the_learners_state_beside_it(
         "learner.json",
         "optimizer.safetensors",
     ]
-    assert json.loads((layout.policy("i001") / "learner.json").read_text()) == {"updates": 2}
+    assert json.loads((layout.policy("i001") / "learner.json").read_text()) == {"optimizer_steps": 2}
     trained: nn.Module = trainable_policy(
         load_base_model(base, params.policy), params.policy, layout.policy("i001"), seed=0
     )

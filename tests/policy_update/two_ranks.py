@@ -18,12 +18,12 @@ from torch import nn
 
 from tasks.core.config.update import UpdateConfig
 from tasks.core.policies.loading import load_weights, save_policy, trained_tensors
-from tasks.policy_update.distributed.process_group import ALONE, Ranks, joined_ranks
-from tasks.policy_update.distributed.rank import run_rank
-from tasks.policy_update.distributed.sharding import whole
+from tasks.policy_update.checkpoint import restore_optimizer, save_learner
+from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup, join_process_group
+from tasks.policy_update.distributed.sharding import full_tensor
+from tasks.policy_update.launch.rank import run_rank
 from tasks.policy_update.learner import Learner, UpdateDiverged, make_learner, update
-from tasks.policy_update.model.checkpoint import restore_optimizer, save_learner
-from tasks.policy_update.objective.fixed_logprobs import BehaviourView, freeze
+from tasks.policy_update.objective.fixed_logprobs import BehaviourView, compute_fixed_logprobs
 from tasks.policy_update.objective.gradients import accumulate_gradients
 from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout
@@ -45,18 +45,18 @@ RESUMED = {"minibatch": 4, "tokens_per_pack": 40, "learning_rate": 1e-2}
 
 
 def make_policy(
-    base: Path, ranks: Ranks, config: UpdateConfig, trained: str = "lora", dtype: str = "float32", **how: Any
+    base: Path, group: ProcessGroup, config: UpdateConfig, trained: str = "lora", dtype: str = "float32", **how: Any
 ) -> nn.Module:
     """The policy of conftest.py, loaded from files as an update does: of several ranks each reads its parts."""
-    policy = load_prepared(base, policy_config(trained, dtype), config, ranks)
+    policy = load_prepared(base, policy_config(trained, dtype), config, group)
     with tempfile.TemporaryDirectory() as folder:
         save_policy(make_whole_policy(base, trained, dtype, **how), Path(folder))
         load_weights(policy, Path(folder))
     return policy
 
 
-def case_gradients(base: Path, case: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
-    """Figures and gradients of 11 rollouts in packs of 40 positions, after the policy moved away from the old one."""
+def case_gradients(base: Path, case: dict[str, Any], group: ProcessGroup) -> dict[str, Any]:
+    """Stats and gradients of 11 rollouts in packs of 40 positions, after the policy moved away from the old one."""
     settings: dict[str, Any] = {
         "tokens_per_pack": 40,
         "distributed": {"ranks": 2},
@@ -66,16 +66,16 @@ def case_gradients(base: Path, case: dict[str, Any], ranks: Ranks) -> dict[str, 
     config, trained = UpdateConfig.model_validate(settings), case.get("trained", "lora")
     dtype = case.get("dtype", "float32")
     rollouts = make_rollouts(11)[: case.get("count")]
-    packs = pack_rollouts(rollouts, range(len(rollouts)), config.tokens_per_pack, torch.device("cpu"), ranks)
-    before = make_policy(base, ranks, config, trained, dtype)
+    packs = pack_rollouts(rollouts, range(len(rollouts)), config.tokens_per_pack, torch.device("cpu"), group)
+    before = make_policy(base, group, config, trained, dtype)
     with tempfile.TemporaryDirectory() as folder:
         view = behaviour_view(base, trained, before, Path(folder)) if case.get("stale") else None
-        frozen = freeze(before, packs, rollouts, config, 0.7, None, ranks, view)
-    policy = make_policy(base, ranks, config, trained, dtype, moved=0.01)
-    figures = accumulate_gradients(policy, packs, rollouts, frozen, config, 8, 0.7, ranks)
-    found = {name: whole(weight.grad) for name, weight in policy.named_parameters() if weight.grad is not None}
-    old = frozen.old + (frozen.behaviour or [])
-    return {"figures": vars(figures), "old": old, "entropy": frozen.entropy, "gradients": found}
+        fixed = compute_fixed_logprobs(before, packs, rollouts, config, 0.7, None, group, view)
+    policy = make_policy(base, group, config, trained, dtype, moved=0.01)
+    stats = accumulate_gradients(policy, packs, rollouts, fixed, config, 8, 0.7, group)
+    found = {name: full_tensor(weight.grad) for name, weight in policy.named_parameters() if weight.grad is not None}
+    old = fixed.old + (fixed.behaviour or [])
+    return {"stats": vars(stats), "old": old, "entropy": fixed.entropy, "gradients": found}
 
 
 def behaviour_view(base: Path, trained: str, before: nn.Module, folder: Path) -> BehaviourView:
@@ -85,12 +85,12 @@ def behaviour_view(base: Path, trained: str, before: nn.Module, folder: Path) ->
     return lambda: as_checkpoint(before, folder / "behaviour", folder / "present")
 
 
-def resumed(base: Path, folder: Path, ranks: Ranks = ALONE) -> Learner:
+def resumed(base: Path, folder: Path, group: ProcessGroup = SINGLE) -> Learner:
     """The learner of `folder`, on these ranks."""
     config = UpdateConfig.model_validate(RESUMED)
-    policy = make_policy(base, ranks, config)
+    policy = make_policy(base, group, config)
     load_weights(policy, folder)
-    learner = make_learner(policy, config, ranks)
+    learner = make_learner(policy, config, group)
     restore_optimizer(learner, folder)
     return learner
 
@@ -99,24 +99,24 @@ def train(learner: Learner, rollouts: list[Rollout]) -> None:
     update(learner, rollouts, UpdateConfig.model_validate(RESUMED), temperature=1.0, seed=3)
 
 
-def diverge(base: Path, ranks: Ranks) -> str:
+def diverge(base: Path, group: ProcessGroup) -> str:
     """The error of an update on a policy with a weight that is no number."""
     policy = make_whole_policy(base)
     with torch.no_grad():
         next(iter(trained_tensors(policy).values()))[0, 0] = float("nan")
-    return error_of(policy, make_rollouts(5), ranks)
+    return error_of(policy, make_rollouts(5), group)
 
 
-def overflow(base: Path, ranks: Ranks) -> str:
+def overflow(base: Path, group: ProcessGroup) -> str:
     """The error of an update with one rollout whose gradient is too large for a float."""
     rollouts = make_rollouts(5)
     rollouts[2] = replace(rollouts[2], advantage=1e25, name="the large one")
-    return error_of(make_whole_policy(base), rollouts, ranks)
+    return error_of(make_whole_policy(base), rollouts, group)
 
 
-def error_of(policy: nn.Module, rollouts: list[Rollout], ranks: Ranks) -> str:
+def error_of(policy: nn.Module, rollouts: list[Rollout], group: ProcessGroup) -> str:
     try:
-        train(make_learner(policy, UpdateConfig.model_validate(RESUMED), ranks), rollouts)
+        train(make_learner(policy, UpdateConfig.model_validate(RESUMED), group), rollouts)
     except UpdateDiverged as error:
         return str(error)
     return "no error"
@@ -125,22 +125,22 @@ def error_of(policy: nn.Module, rollouts: list[Rollout], ranks: Ranks) -> str:
 def main(base: Path, out: Path) -> None:
     torch.set_num_threads(1)
     config = UpdateConfig.model_validate({"distributed": {"ranks": 2, "timeout_s": 300}}).distributed
-    with joined_ranks(config, torch.device("cpu")) as ranks:
-        if not ranks.writes:
+    with join_process_group(config, torch.device("cpu")) as group:
+        if not group.is_main:
             warnings.simplefilter("ignore")
-        results = {name: case_gradients(base, case, ranks) for name, case in CASES.items()}
-        (out / f"diverged_{ranks.rank}.txt").write_text(f"{diverge(base, ranks)}\n{overflow(base, ranks)}")
+        results = {name: case_gradients(base, case, group) for name, case in CASES.items()}
+        (out / f"diverged_{group.rank}.txt").write_text(f"{diverge(base, group)}\n{overflow(base, group)}")
         resumed_config = UpdateConfig.model_validate(RESUMED)
-        learner = make_learner(make_policy(base, ranks, resumed_config), resumed_config, ranks)
+        learner = make_learner(make_policy(base, group, resumed_config), resumed_config, group)
         train(learner, make_rollouts(10, 1))
         save_learner(learner, out / "half_on_two")
         full = UpdateConfig.model_validate({"distributed": {"ranks": 2}})
-        save_learner(make_learner(make_policy(base, ranks, full, "full"), full, ranks), out / "full_on_two")
-        learner = resumed(base, out / "half_on_one", ranks)
+        save_learner(make_learner(make_policy(base, group, full, "full"), full, group), out / "full_on_two")
+        learner = resumed(base, out / "half_on_one", group)
         train(learner, make_rollouts(9, 2))
         save_learner(learner, out / "whole_on_two")
-        run_rank(UpdateJob.model_validate_json((out / "job.json").read_text()), ranks, out / "uninterrupted")
-        if ranks.writes:
+        run_rank(UpdateJob.model_validate_json((out / "job.json").read_text()), group, out / "uninterrupted")
+        if group.is_main:
             torch.save(results, out / "gradients.pt")
 
 

@@ -90,7 +90,7 @@ def test_ranks_of_two_machines_try_it_together(layout: Layout) -> None:
     with socket.create_server(("localhost", 0)) as free:
         place = f"localhost:{free.getsockname()[1]}"
     joiner = subprocess.Popen(
-        [sys.executable, "-m", "tasks.policy_update.distributed.join", str(layout.root)], cwd=ROOT
+        [sys.executable, "-m", "tasks.policy_update.launch.worker_node", str(layout.root)], cwd=ROOT
     )
     try:
         preflight(StageContext(layout, params("update.distributed.nodes=2", f"update.distributed.rendezvous={place}")))

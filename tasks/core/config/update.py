@@ -1,6 +1,6 @@
 """The `update` section of params.yaml: loss, optimizer and batching of one LOOP update."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -53,6 +53,8 @@ class DistributedConfig(Section):
 class UpdateConfig(Section):
     """One policy update. The paper: AdamW, 5e-5, gradient norm 1, minibatch 32, 2 epochs."""
 
+    renamed: ClassVar = {"warmup_updates": "warmup_steps"}
+
     loss: LossConfig = LossConfig()
     epochs: int = Field(2, ge=1)
     minibatch: int | None = Field(32, ge=1)
@@ -61,7 +63,7 @@ class UpdateConfig(Section):
     weight_decay: float = Field(0.01, ge=0)
     betas: tuple[float, float] = (0.9, 0.999)
     max_grad_norm: float = Field(0.1, gt=0)
-    warmup_updates: int = Field(0, ge=0)
+    warmup_steps: int = Field(0, ge=0)
     """Optimizer steps over which the learning rate rises from 0; constant afterwards."""
     max_kl: float = Field(20.0, gt=0)
     """The rest of the update is skipped when the summed per-rollout KL estimate exceeds this (LOOP's code: 20)."""

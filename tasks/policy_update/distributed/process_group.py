@@ -17,7 +17,7 @@ from tasks.core.config.update import DistributedConfig
 
 
 @dataclass(frozen=True)
-class Ranks:
+class ProcessGroup:
     """Which of how many processes this one is."""
 
     rank: int = 0
@@ -28,7 +28,7 @@ class Ranks:
     """Where the process group can add tensors up."""
 
     @property
-    def writes(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this is the one that writes, and shows progress."""
         return self.rank == 0
 
@@ -41,11 +41,11 @@ class Ranks:
         return total.to(tensor.device)
 
 
-ALONE = Ranks()
+SINGLE = ProcessGroup()
 
 
 @contextmanager
-def joined_ranks(config: DistributedConfig, device: torch.device) -> Iterator[Ranks]:
+def join_process_group(config: DistributedConfig, device: torch.device) -> Iterator[ProcessGroup]:
     """Meet the other ranks at the place that torchrun put into the environment (RANK, WORLD_SIZE, MASTER_ADDR, ...).
 
     One GPU per local rank and NCCL, or the CPU and gloo.
@@ -58,7 +58,7 @@ def joined_ranks(config: DistributedConfig, device: torch.device) -> Iterator[Ra
         "nccl" if device.type == "cuda" else "gloo", timeout=timedelta(seconds=config.timeout_s)
     )
     try:
-        yield Ranks(
+        yield ProcessGroup(
             rank=torch.distributed.get_rank(),
             size=torch.distributed.get_world_size(),
             local_size=int(os.environ["LOCAL_WORLD_SIZE"]),

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 Item = TypeVar("Item")
-Figures = TypeVar("Figures")
+Stats = TypeVar("Stats")
 
 
 def shard(policy: nn.Module, size: int, device: torch.device, forward: Callable[..., Any], name: str) -> None:
@@ -49,17 +49,17 @@ def is_sharded(policy: nn.Module) -> bool:
 
 
 def backward_in_step(
-    policy: Any, items: Sequence[Item], loss_of: Callable[[Item], tuple[Figures, Tensor]]
-) -> Iterator[Figures]:
+    policy: Any, items: Sequence[Item], loss_of: Callable[[Item], tuple[Stats, Tensor]]
+) -> Iterator[Stats]:
     """Forward and backward of each item, all ranks side by side; gradients are added up over ranks at the last one."""
     for number, item in enumerate(items):
         policy.set_requires_gradient_sync(number == len(items) - 1)
-        figures, loss = loss_of(item)
+        stats, loss = loss_of(item)
         loss.backward()  # type: ignore[no-untyped-call]
-        yield figures
+        yield stats
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """All of a tensor whose parts lie on the ranks (collective), detached; any other tensor as it is."""
     gather = getattr(tensor, "full_tensor", None)
     return (gather() if gather else tensor).detach()

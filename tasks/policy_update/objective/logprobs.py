@@ -17,7 +17,7 @@ from tasks.policy_update.packing import Pack
 SHARDED_FORWARD = "sharded_forward_pass"
 
 
-class TokenFigures(NamedTuple):
+class TokenLogprobs(NamedTuple):
     """Of P policy tokens."""
 
     logprobs: Tensor
@@ -26,33 +26,33 @@ class TokenFigures(NamedTuple):
     """[P] float32, in nats, of the same distribution."""
 
 
-def token_figures(policy: nn.Module, pack: Pack, temperature: float, chunk: int, *, entropy: bool) -> TokenFigures:
+def token_logprobs(policy: nn.Module, pack: Pack, temperature: float, chunk: int, *, entropy: bool) -> TokenLogprobs:
     """One forward pass. Differentiable in the log-probs and, if asked for, in the entropies."""
     run = getattr(policy, SHARDED_FORWARD, None) or partial(forward_pass, policy)
-    figures: TokenFigures = run(pack, temperature, chunk, entropy)
-    return figures
+    stats: TokenLogprobs = run(pack, temperature, chunk, entropy)
+    return stats
 
 
-def forward_pass(policy: nn.Module, pack: Pack, temperature: float, chunk: int, entropy: bool) -> TokenFigures:
+def forward_pass(policy: nn.Module, pack: Pack, temperature: float, chunk: int, entropy: bool) -> TokenLogprobs:
     """The pass itself; on a sharded policy it must run as its method SHARDED_FORWARD, which gathers the weights."""
     model: Any = policy.get_base_model() if hasattr(policy, "get_base_model") else policy  # type: ignore[operator]
     states = model.base_model(
         input_ids=pack.input_ids, position_ids=pack.position_ids, use_cache=False, rollout_lengths=pack.lengths
     ).last_hidden_state[0]
-    return head_figures(
-        states[pack.predictors], pack.targets, model.get_output_embeddings(), temperature, chunk, entropy=entropy
+    return head_logprobs(
+        states[pack.logit_positions], pack.targets, model.get_output_embeddings(), temperature, chunk, entropy=entropy
     )
 
 
-def head_figures(
+def head_logprobs(
     states: Tensor, targets: Tensor, head: nn.Module, temperature: float, chunk: int, *, entropy: bool
-) -> TokenFigures:
+) -> TokenLogprobs:
     """states [P, d] and targets [P] through `head` (d -> vocabulary), at most `chunk` tokens' logits at a time.
 
     Liger's kernel takes over where it can (fused_head.py), in chunks of its own.
     """
     if can_fuse(states, head, temperature, entropy=entropy):
-        return TokenFigures(fused_logprobs(states, targets, cast(nn.Linear, head)), None)
+        return TokenLogprobs(fused_logprobs(states, targets, cast(nn.Linear, head)), None)
     single = len(targets) <= chunk or not torch.is_grad_enabled()
     parts = [
         _chunk(state, target, head, temperature, entropy)
@@ -63,7 +63,7 @@ def head_figures(
         for state, target in zip(torch.split(states, chunk), torch.split(targets, chunk), strict=True)
     ]
     logprobs = torch.cat([part[0] for part in parts])
-    return TokenFigures(logprobs, torch.cat([part[1] for part in parts]) if entropy else None)
+    return TokenLogprobs(logprobs, torch.cat([part[1] for part in parts]) if entropy else None)
 
 
 def _chunk(

@@ -1,7 +1,7 @@
 """The clipped policy-gradient objective of LOOP and its terms: pure functions on flat tensors of policy tokens.
 
-Shapes: P policy tokens of R rollouts; `owners` [P] names each token's rollout and rises. An importance unit is what one
-importance weight belongs to: a token, an assistant turn, or a whole rollout (LOOP, eq. 6, 7 and 8).
+Shapes: P policy tokens of R rollouts; `rollout_ids` [P] names each token's rollout and rises. An importance unit is
+what one importance weight belongs to: a token, an assistant turn, or a whole rollout (LOOP, eq. 6, 7 and 8).
 
 Rollouts that an older policy sampled (asynchronous collection) take the decoupled objective of Hilton, Cobbe and
 Schulman (arXiv 2110.00641; for LLMs: AReaL, arXiv 2505.24298): the clip stays around the policy before the update, so
@@ -21,19 +21,19 @@ from tasks.core.config.update import LossConfig
 _MAX_LOG_WEIGHT = 20.0
 
 
-def token_units(owners: Tensor, turns: Tensor) -> Tensor:
+def token_units(rollout_ids: Tensor, turns: Tensor) -> Tensor:
     """[P] every token by itself."""
-    return torch.arange(len(owners), device=owners.device)
+    return torch.arange(len(rollout_ids), device=rollout_ids.device)
 
 
-def turn_units(owners: Tensor, turns: Tensor) -> Tensor:
+def turn_units(rollout_ids: Tensor, turns: Tensor) -> Tensor:
     """[P] one unit per assistant turn of a rollout."""
-    return _runs(_changes(owners) | _changes(turns))
+    return _runs(_changes(rollout_ids) | _changes(turns))
 
 
-def rollout_units(owners: Tensor, turns: Tensor) -> Tensor:
+def rollout_units(rollout_ids: Tensor, turns: Tensor) -> Tensor:
     """[P] one unit per rollout."""
-    return _runs(_changes(owners))
+    return _runs(_changes(rollout_ids))
 
 
 UNITS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -67,7 +67,7 @@ class Objective:
 
 def clipped_objective(
     log_ratios: Tensor,
-    owners: Tensor,
+    rollout_ids: Tensor,
     turns: Tensor,
     advantages: Tensor,
     config: LossConfig,
@@ -79,33 +79,33 @@ def clipped_objective(
     are averaged alike: mean over the units of a rollout; the caller then sums over rollouts. `to_behaviour` is for
     rollouts that were sampled by another policy than pi_old; None is the same as zeros.
     """
-    units = UNITS[config.importance](owners, turns)
+    units = UNITS[config.importance](rollout_ids, turns)
     count = int(units[-1]) + 1
-    unit_owners = owners.new_zeros(count).scatter(0, units, owners)
-    weights, unit_advantages = _unit_weights(log_ratios, units, count), advantages[unit_owners]
+    unit_rollout_ids = rollout_ids.new_zeros(count).scatter(0, units, rollout_ids)
+    weights, unit_advantages = _unit_weights(log_ratios, units, count), advantages[unit_rollout_ids]
     plain = weights * unit_advantages
     bounded = weights.clamp(*clip_range(config)) * unit_advantages
     values = torch.minimum(plain, bounded)
     if to_behaviour is not None:
-        values = values * behaviour_weights(to_behaviour, owners, turns, config)
-    values = mean_by_rollout(values, unit_owners, len(advantages))
+        values = values * behaviour_weights(to_behaviour, rollout_ids, turns, config)
+    values = mean_by_rollout(values, unit_rollout_ids, len(advantages))
     return Objective(values, count, (bounded < plain).sum())
 
 
-def behaviour_weights(log_ratios: Tensor, owners: Tensor, turns: Tensor, config: LossConfig) -> Tensor:
+def behaviour_weights(log_ratios: Tensor, rollout_ids: Tensor, turns: Tensor, config: LossConfig) -> Tensor:
     """log_ratios [P] = log pi_old - log pi_behaviour -> [U] min(pi_old / pi_behaviour, cap) of each unit."""
-    units = UNITS[config.importance](owners, turns)
+    units = UNITS[config.importance](rollout_ids, turns)
     return _unit_weights(log_ratios, units, int(units[-1]) + 1).clamp(max=config.max_behaviour_weight)
 
 
-def mean_by_rollout(values: Tensor, owners: Tensor, rollouts: int) -> Tensor:
+def mean_by_rollout(values: Tensor, rollout_ids: Tensor, rollouts: int) -> Tensor:
     """[N] values of tokens or units -> [R] mean over those of each rollout."""
-    return sum_by_rollout(values, owners, rollouts) / torch.bincount(owners, minlength=rollouts)
+    return sum_by_rollout(values, rollout_ids, rollouts) / torch.bincount(rollout_ids, minlength=rollouts)
 
 
-def sum_by_rollout(values: Tensor, owners: Tensor, rollouts: int) -> Tensor:
+def sum_by_rollout(values: Tensor, rollout_ids: Tensor, rollouts: int) -> Tensor:
     """[N] values of tokens or units -> [R] sum over those of each rollout."""
-    return values.new_zeros(rollouts).index_add(0, owners, values)
+    return values.new_zeros(rollouts).index_add(0, rollout_ids, values)
 
 
 def k3(log_ratios: Tensor) -> Tensor:

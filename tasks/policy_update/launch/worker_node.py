@@ -1,6 +1,6 @@
 """What every machine but the pipeline's own runs when update.distributed.nodes > 1:
 
-    python -m tasks.policy_update.distributed.join [PROJECT FOLDER]
+    python -m tasks.policy_update.launch.worker_node [PROJECT FOLDER]
 
 It waits for updates (preflight's as well) in the project's folder, which all machines share at the same path, takes
 part in each with this machine's ranks, and goes on until it is stopped.
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from tasks.core.records.layout import Layout
-from tasks.policy_update.distributed.launching import RankFailed, job_files, start_ranks
+from tasks.policy_update.launch.launcher import RankFailed, job_files, start_ranks
 from tasks.policy_update.training import UpdateJob
 
 _log = logging.getLogger("join")

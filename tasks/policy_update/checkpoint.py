@@ -1,7 +1,7 @@
 """A learner on disk: the policy's weights beside the optimizer's state.
 
-The learning-rate schedule is a function of the number of updates and every random stream is derived from the run's seed
-and the iteration's key, so this number is all of the scheduler's and generators' state there is.
+The learning-rate schedule is a function of the number of optimizer steps and every random stream is derived from the
+run's seed and the iteration's key, so this number is all of the scheduler's and generators' state there is.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,8 +13,8 @@ from torch import Tensor
 
 from tasks.core.policies.loading import opened, read_tensor, save_policy, trained_tensors
 from tasks.core.records.files import read_json, replacing, write_json
-from tasks.policy_update.distributed.process_group import Ranks
-from tasks.policy_update.distributed.sharding import whole
+from tasks.policy_update.distributed.process_group import ProcessGroup
+from tasks.policy_update.distributed.sharding import full_tensor
 from tasks.policy_update.learner import Learner
 
 OPTIMIZER = "optimizer.safetensors"
@@ -27,14 +27,14 @@ def save_learner(learner: Learner, folder: Path) -> None:
 
     All ranks call it (collective): they hold the parts; one of them writes.
     """
-    weights = _gathered(trained_tensors(learner.policy).items(), learner.ranks)
-    moments = _gathered(_moments(learner), learner.ranks)
-    if not learner.ranks.writes:
+    weights = _gathered(trained_tensors(learner.policy).items(), learner.group)
+    moments = _gathered(_moments(learner), learner.group)
+    if not learner.group.is_main:
         return
     with replacing(folder) as temporary:
         save_policy(learner.policy, temporary, weights)
         save_file(moments, temporary / OPTIMIZER, metadata={"format": "pt"})
-        write_json(temporary / PROGRESS, {"updates": learner.updates})
+        write_json(temporary / PROGRESS, {"optimizer_steps": learner.optimizer_steps})
 
 
 def restore_optimizer(learner: Learner, folder: Path) -> None:
@@ -45,18 +45,18 @@ def restore_optimizer(learner: Learner, folder: Path) -> None:
     if not (folder / PROGRESS).exists():
         return
     path = folder / OPTIMIZER
-    updates: int = read_json(folder / PROGRESS)["updates"]
+    optimizer_steps: int = read_json(folder / PROGRESS)["optimizer_steps"]
     with opened(path) as file:
         found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
         for name, weight in _trained(learner).items():
-            state = {"step": torch.tensor(float(updates), device=weight.device)}
+            state = {"step": torch.tensor(float(optimizer_steps), device=weight.device)}
             for moment in _MOMENTS:
                 place = f"{name}.{moment}"
                 if found.get(place) != list(weight.shape):
                     raise ValueError(f"{path}: does not fit the policy: tensor {place}")
                 state[moment] = read_tensor(file, place, weight)
             learner.optimizer.state[weight] = state
-    learner.updates = updates
+    learner.optimizer_steps = optimizer_steps
 
 
 def _moments(learner: Learner) -> Iterator[tuple[str, Tensor]]:
@@ -67,12 +67,12 @@ def _moments(learner: Learner) -> Iterator[tuple[str, Tensor]]:
             yield f"{name}.{moment}", state.get(moment, torch.zeros_like(weight))
 
 
-def _gathered(tensors: Iterable[tuple[str, Tensor]], ranks: Ranks) -> dict[str, Tensor]:
+def _gathered(tensors: Iterable[tuple[str, Tensor]], group: ProcessGroup) -> dict[str, Tensor]:
     """Each whole, in the memory of the writing rank's machine; the others keep none (collective)."""
     found = {}
     for name, tensor in tensors:
-        entire = whole(tensor)
-        if ranks.writes:
+        entire = full_tensor(tensor)
+        if group.is_main:
             found[name] = entire.cpu().contiguous()
     return found
 

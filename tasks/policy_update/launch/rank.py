@@ -1,8 +1,8 @@
 """One rank of an update: what torchrun starts, on every machine, as often as it has ranks.
 
-    torchrun ... -m tasks.policy_update.distributed.rank JOB      (or accelerate launch --multi_gpu ..., which calls it)
+    torchrun ... -m tasks.policy_update.launch.rank JOB      (or accelerate launch --multi_gpu ..., which calls it)
 
-JOB is the update as JSON (launching.py wrote it). The first rank puts policy and metrics beside it.
+JOB is the update as JSON (launcher.py wrote it). The first rank puts policy and metrics beside it.
 """
 
 import os
@@ -17,9 +17,9 @@ from tasks.core.interfaces.stage import Warm
 from tasks.core.policies.loading import device
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.documents import AdvantageSummary, read_document, write_document
-from tasks.policy_update.distributed.process_group import Ranks, joined_ranks
+from tasks.policy_update.checkpoint import save_learner
+from tasks.policy_update.distributed.process_group import ProcessGroup, join_process_group
 from tasks.policy_update.metrics import trained_metrics
-from tasks.policy_update.model.checkpoint import save_learner
 from tasks.policy_update.training import UpdateJob, read_batch, train
 
 POLICY, METRICS = "policy", "metrics.json"
@@ -35,24 +35,24 @@ def main(arguments: list[str]) -> int:
     errors.initialize()
     try:
         job = UpdateJob.model_validate_json(file.read_text(encoding="utf-8"))
-        with joined_ranks(job.update.distributed, device(job.policy)) as ranks:
-            run_rank(job, ranks, file.parent)
+        with join_process_group(job.update.distributed, device(job.policy)) as group:
+            run_rank(job, group, file.parent)
     except Exception as error:
         errors.record_exception(error)
         return EXPECTED if isinstance(error, ValueError) else 1
     return 0
 
 
-def run_rank(job: UpdateJob, ranks: Ranks, output: Path) -> None:
+def run_rank(job: UpdateJob, group: ProcessGroup, output: Path) -> None:
     """Train with the other ranks; the first writes `output`/policy and `output`/metrics.json."""
-    if not ranks.writes:
+    if not group.is_main:
         warnings.simplefilter("ignore")
     summary = read_document(job.layout.advantage_summary(job.key), AdvantageSummary)
     rollouts = read_batch(job)
-    learner, figures = train(job, rollouts, Warm(), ranks)
+    learner, stats = train(job, rollouts, Warm(), group)
     save_learner(learner, output / POLICY)
-    if ranks.writes:
-        metrics = trained_metrics(rollouts, figures, learner, summary, job.update.loss, job.previous.staleness)
+    if group.is_main:
+        metrics = trained_metrics(rollouts, stats, learner, summary, job.update.loss, job.previous.staleness)
         write_document(output / METRICS, metrics)
 
 

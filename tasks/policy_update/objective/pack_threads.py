@@ -12,7 +12,7 @@ from tasks.policy_update.packing import Pack
 T = TypeVar("T")
 
 
-def side_by_side(run: Callable[[Pack], T], packs: Sequence[Pack], sharers: int) -> Iterator[T]:
+def map_packs(run: Callable[[Pack], T], packs: Sequence[Pack], sharers: int) -> Iterator[T]:
     """The results of `run`, in the order of the packs; on a CPU as many at a time as a sharer has cores."""
     workers = 1 if packs[0].input_ids.is_cuda else (os.cpu_count() or 1) // (torch.get_num_threads() * sharers)
     if min(workers, len(packs)) < 2:

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 from tasks.core.records.documents import Metrics, read_document
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
-from tasks.policy_update.distributed.rank import EXPECTED, METRICS, POLICY
+from tasks.policy_update.launch.rank import EXPECTED, METRICS, POLICY
 from tasks.policy_update.training import UpdateJob
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 _log = logging.getLogger(__name__)
-_RANK_MODULE = "tasks.policy_update.distributed.rank"
+_RANK_MODULE = "tasks.policy_update.launch.rank"
 _CLOSING_S = 15
 _WORKPLACE, _JOB = ".update_policy", "job.json"
 
