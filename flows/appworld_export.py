@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tasks.core.config.params import Params, ParamsError, load_params
-from tasks.core.interfaces.world import Split
+from tasks.core.config.splits import TEST_SPLITS, Split
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer
 from tasks.core.records.files import ArtifactError
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m flows.appworld_export", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("split", choices=("test_normal", "test_challenge"))
+    parser.add_argument("split", choices=TEST_SPLITS)
     parser.add_argument("folder", type=Path, help="a new folder")
     parser.add_argument("--policy", choices=("selected", "base"), default="selected")
     parser.add_argument("--run", type=int, default=0, help="which of the evaluation runs")

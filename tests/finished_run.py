@@ -15,7 +15,6 @@ from tasks.core.records.documents import (
 )
 
 DIGEST = "a" * 64
-SPLITS = ("test_normal", "test_challenge")
 Row = dict[str, Any]
 
 

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tasks.core.config.params import Params
+from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.interfaces.stage import StageContext
 
 Body = Callable[[StageContext], None]
-
-SCORED_SPLITS = ("test_normal", "test_challenge")
 
 
 class UnknownStage(ValueError):  # noqa: N818 - the field's word
@@ -43,7 +42,7 @@ class Stage:
             case "evaluated":
                 return tuple(params.evaluated)
             case "split":
-                return SCORED_SPLITS
+                return TEST_SPLITS
 
     @property
     def sections(self) -> frozenset[str]:

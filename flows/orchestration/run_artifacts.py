@@ -16,7 +16,7 @@ from prefect.artifacts import create_progress_artifact, create_table_artifact, u
 from prefect.exceptions import PrefectException
 
 from flows.dag.dvc_seam import Outcome
-from flows.dag.stages import SCORED_SPLITS
+from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.records.documents import Scores, read_document
 from tasks.core.records.layout import Layout
 
@@ -60,8 +60,8 @@ class RunPage:
     def show_scores(self, root: Path) -> None:
         """A table of TGC and SGC on both test splits, once both are there."""
         layout = Layout(root)
-        if self.server_answers and all(layout.score(split).exists() for split in SCORED_SPLITS):
-            rows = [_score_row(read_document(layout.score(split), Scores)) for split in SCORED_SPLITS]
+        if self.server_answers and all(layout.score(split).exists() for split in TEST_SPLITS):
+            rows = [_score_row(read_document(layout.score(split), Scores)) for split in TEST_SPLITS]
             with self._report():
                 create_table_artifact(rows, key="pipeline-scores", description="TGC and SGC in percent")
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from tasks.core.config.evaluation import EvaluationConfig
 from tasks.core.config.params import Params
 from tasks.core.config.scoring import ScoringConfig
+from tasks.core.config.splits import Split
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.interfaces.world import Split, Task
+from tasks.core.interfaces.world import Task
 from tasks.core.seeding import derive_seed
 from tasks.evaluation.scored_rows import outcomes
 from tasks.evaluation.tgc_sgc import require_complete

@@ -1,12 +1,11 @@
 """score@split: base and selected policy play a test split -> data/scores/<split>.json, <split>_rollouts.parquet."""
 
 from collections.abc import Sequence
-from typing import get_args
 
 from tasks.core.config.params import iteration_key
+from tasks.core.config.splits import SPLITS, Split
 from tasks.core.engines.registry import forget_paid_answers
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.interfaces.world import Split
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.documents import (
     Behaviour,
@@ -105,7 +104,7 @@ def _per_difficulty(selected: Sequence[Outcome], base: Sequence[Outcome]) -> dic
 
 
 def _split(key: str) -> Split:
-    for split in get_args(Split):
+    for split in SPLITS:
         if key == split:
             return split  # type: ignore[no-any-return]
-    raise ValueError(f"score: unknown split {key!r}; one of {', '.join(get_args(Split))}")
+    raise ValueError(f"score: unknown split {key!r}; one of {', '.join(SPLITS)}")

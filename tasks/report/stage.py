@@ -7,9 +7,9 @@ from statistics import fmean
 import pyarrow as pa
 from tokenizers import Tokenizer
 
+from tasks.core.config.splits import SPLITS, TEST_SPLITS
 from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.interfaces.world import SPLITS as TASK_SPLITS
 from tasks.core.records.documents import Scores, Selection, read_document
 from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.records.schemas import VOID_REASONS
@@ -19,8 +19,6 @@ from tasks.report.heat_map import Cell, TaskProgress
 from tasks.report.page import render_page
 from tasks.report.run_stats import read_run_stats
 from tasks.report.viewer_data import Source, index_rows, read_source, script, sources, transcripts
-
-SPLITS = ("test_normal", "test_challenge")
 
 
 def report(context: StageContext) -> None:
@@ -32,13 +30,13 @@ def report(context: StageContext) -> None:
     layout, params = context.layout, context.params
     stats = read_run_stats(layout, params)
     selection = read_document(layout.selection, Selection)
-    scores = [read_document(layout.score(split), Scores) for split in SPLITS]
+    scores = [read_document(layout.score(split), Scores) for split in TEST_SPLITS]
     warnings = collapse_warnings(stats.curves, CollapseThresholds())
     tokenizer = _tokenizer(layout.base_policy / "tokenizer.json")
     instructions = _instructions(params.world, layout.world)
     with replacing(layout.report) as folder:
         (folder / "rollouts").mkdir(parents=True)
-        index, progress = _write_rollouts(folder / "rollouts", sources(layout, params, SPLITS), tokenizer)
+        index, progress = _write_rollouts(folder / "rollouts", sources(layout, params, TEST_SPLITS), tokenizer)
         page = render_page(params, stats, selection, scores, warnings, progress)
         (folder / "rollouts" / "index.js").write_text(instructions + index, encoding="utf-8")
         (folder / "index.html").write_text(page, encoding="utf-8")
@@ -73,7 +71,7 @@ def _instructions(config: WorldConfig, folder: Path) -> str:
     """Scripts with the instruction of every task, by split."""
     world = open_world(config, folder)
     try:
-        texts = {split: {task.task_id: task.instruction for task in world.tasks(split)} for split in TASK_SPLITS}
+        texts = {split: {task.task_id: task.instruction for task in world.tasks(split)} for split in SPLITS}
     finally:
         world.close()
     return "".join(script("loopline_tasks", split, by_task) for split, by_task in texts.items())

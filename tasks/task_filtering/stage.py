@@ -1,7 +1,7 @@
 """filter_tasks: the world's train split -> data/tasks/train.parquet."""
 
+from tasks.core.config.splits import SPLITS
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.interfaces.world import SPLITS
 from tasks.core.records.schemas import TASKS
 from tasks.core.records.tables import write_rows
 from tasks.core.worlds.registry import open_world

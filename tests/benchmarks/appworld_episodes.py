@@ -19,7 +19,7 @@ from typing import Any
 from result_file import write_result
 from tqdm import tqdm
 
-from tasks.core.interfaces.world import Split
+from tasks.core.config.splits import Split
 from tasks.core.worlds.appworld.environment import python_executable
 from tasks.core.worlds.appworld.official_server import OfficialServer
 from tasks.core.worlds.appworld.pool import EpisodePool, PoolLimits

@@ -16,10 +16,10 @@ from tasks.core.config.collection import AgentLimits
 from tasks.core.config.evaluation import EvaluationConfig
 from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.config.scoring import ScoringConfig
+from tasks.core.config.splits import SPLITS
 from tasks.core.config.task_filter import TaskFilterConfig
 from tasks.core.engines.scripted import ScriptedEngine
 from tasks.core.interfaces.stage import StageContext, Warm
-from tasks.core.interfaces.world import SPLITS
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer, policy_digest, save_policy, trainable_policy

@@ -13,6 +13,7 @@ import yaml
 
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import write_json
 from tasks.core.records.layout import Layout
@@ -20,7 +21,7 @@ from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import write_rows
 from tasks.lineage.tracking.mlflow_store import open_store
 from tasks.lineage.tracking.recording import Pipeline
-from tests.finished_run import SPLITS, Row, advantage_summary, evaluation, metrics, played_row, scores, selection
+from tests.finished_run import Row, advantage_summary, evaluation, metrics, played_row, scores, selection
 
 ROOT = Path(__file__).resolve().parents[2]
 POCKET = ROOT / "data" / "base_policies" / "pocket"
@@ -63,7 +64,7 @@ def write_played(layout: Layout, params: Params, solved: set[str]) -> None:
     for key in params.evaluated:
         rows = played("dev", key, set() if key == "i000" else solved)
         write_rows(layout.evaluation_rollouts(key), rows, SCORED_ROLLOUTS)
-    for split in SPLITS:
+    for split in TEST_SPLITS:
         rows = [*played(split, "base", set(), 2), *played(split, "selected", solved, 2)]
         write_rows(layout.score_rollouts(split), rows, SCORED_ROLLOUTS)
 
@@ -115,7 +116,7 @@ def write_lock(layout: Layout, params: Params) -> None:
             layout, name, [layout.policy(key)], [layout.evaluation(key), layout.evaluation_rollouts(key)]
         )
     stages["select_checkpoint"] = stage(layout, "select_checkpoint", [], [layout.selection])
-    for split in SPLITS:
+    for split in TEST_SPLITS:
         name = f"score@{split}"
         stages[name] = stage(layout, name, [layout.selection], [layout.score(split), layout.score_rollouts(split)])
     lock = {"schema": "2.0", "stages": stages}
@@ -169,7 +170,7 @@ def layout(tmp_path: Path, params: Params, empty_store: Path, monkeypatch: pytes
     for key in params.evaluated:
         write_document(layout.evaluation(key), evaluation(key, tgc=20.0 + 10 * int(key[1:])))
     write_document(layout.selection, selection(params.evaluated, 10.0, 5.0))
-    for split in SPLITS:
+    for split in TEST_SPLITS:
         write_document(layout.score(split), scores(split))
     write_played(layout, params, {"a1", "a2", "a3"})
     write_lock(layout, params)

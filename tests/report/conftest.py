@@ -8,6 +8,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import BehaviourChange, DifficultyScores, EngineMismatch, write_document
@@ -16,7 +17,6 @@ from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import write_rows
 from tasks.core.worlds.registry import prepare_world_folder
 from tests.finished_run import (
-    SPLITS,
     Row,
     advantage_summary,
     behaviour,
@@ -150,7 +150,7 @@ def write_run(layout: Layout, tokenizer: Tokenizer, iterations: int = 8, tasks: 
         write_iteration(layout, key, rollouts(tokenizer, tasks, k, int(key[1:])), iterations)
     for key in params.evaluated:
         write_evaluation(layout, key, rollouts(tokenizer, 6, 1, int(key[1:])))
-    for split in SPLITS:
+    for split in TEST_SPLITS:
         write_scores(layout, split, rollouts(tokenizer, 6, 1, 8))
     write_document(layout.selection, selection(params.evaluated, 50.0, 25.0))
     return StageContext(layout, params)

@@ -8,8 +8,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from tasks.core.config.collection import AgentLimits
+from tasks.core.config.splits import Split
 from tasks.core.engines.in_process.engine import TransformersEngine
-from tasks.core.interfaces.world import Evaluation, ExecutionTimeout, Message, Observation, Split, Task, WorldFault
+from tasks.core.interfaces.world import Evaluation, ExecutionTimeout, Message, Observation, Task, WorldFault
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.rollout_collection.agent_loop import PlaySettings
 

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from tasks.core.config.params import Params
+from tasks.core.config.splits import TEST_SPLITS, Split
 
-SPLIT_TASKS = {"dev": 60, "test_normal": 168, "test_challenge": 417}
+SPLIT_TASKS: dict[Split, int] = {"dev": 60, "test_normal": 168, "test_challenge": 417}
 """Pocketworld's and, but for 3 unusable ones of dev, AppWorld's official splits."""
 KEPT_SHARE = 0.6
 """Of the finished rollouts, those that train (assumed; 0.94 to 0.2 over 90 iterations of the embedded policy)."""
@@ -79,7 +80,7 @@ def workload(params: Params, episodes: Episodes | None = None) -> Workload:
         )
     collected = params.collection.tasks_per_iteration * params.collection.rollouts_per_task
     policies = 2 if params.iterations else 1
-    splits = sum(_tasks(params, split, params.scoring.scenarios) for split in ("test_normal", "test_challenge"))
+    splits = sum(_tasks(params, split, params.scoring.scenarios) for split in TEST_SPLITS)
     return Workload(
         episodes=mean,
         collected=collected,
@@ -106,7 +107,7 @@ def longest_pack(params: Params, context_length: int) -> int:
     return max(params.update.tokens_per_pack, longest_rollout(params, context_length))
 
 
-def _tasks(params: Params, split: str, scenarios: int | None) -> int:
+def _tasks(params: Params, split: Split, scenarios: int | None) -> int:
     world = params.world
     authored = world.name == "appworld" and world.appworld.source == "authored"
     tasks = int(getattr(world.appworld.counts, split)) if authored else SPLIT_TASKS[split]

@@ -11,7 +11,6 @@ from pydantic import Field, field_validator
 
 from tasks.core.config.section import Section
 
-
 MILLION = 1e6
 
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypedDict, runtime_checkable
 
-Split = Literal["train", "dev", "test_normal", "test_challenge"]
-SPLITS: tuple[Split, ...] = ("train", "dev", "test_normal", "test_challenge")
+from tasks.core.config.splits import Split
 
 
 class Message(TypedDict):

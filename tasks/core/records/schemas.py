@@ -3,7 +3,7 @@
 import pandera.pyarrow as pandera
 import pyarrow as pa
 
-from tasks.core.interfaces.world import SPLITS
+from tasks.core.config.splits import SPLITS
 
 END_REASONS = (
     "completed",  # the agent ended the episode itself

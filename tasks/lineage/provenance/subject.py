@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.records.documents import Selection, read_document
 from tasks.core.records.files import read_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table
-from tasks.lineage.registry.version_evaluation import SELECTED, TEST_SPLITS
+from tasks.lineage.registry.version_evaluation import SELECTED
 from tasks.lineage.tracking.params_and_metrics import flat_numbers
 
 _ITERATION = re.compile(r"i\d{3}")

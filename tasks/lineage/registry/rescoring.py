@@ -1,10 +1,9 @@
 """Scoring model versions anew with the world and base policy of this working tree. Loads torch: import this late."""
 
 from pathlib import Path
-from typing import get_args
 
+from tasks.core.config.splits import MEASURED_SPLITS, TEST_SPLITS, Split
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.interfaces.world import Split
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer
 from tasks.core.records.files import ArtifactError, read_json
@@ -18,8 +17,6 @@ from tasks.lineage.registry.model_registry import Registry, Version
 from tasks.lineage.registry.version_evaluation import (
     FOLDER,
     SELECTED,
-    SPLITS,
-    TEST_SPLITS,
     VersionEvaluation,
     outcomes_by_policy,
 )
@@ -33,7 +30,7 @@ def rescored_evaluation(registry: Registry, version: Version, context: StageCont
     Raises ArtifactError when the version was trained from another base policy than the one in data/policy.
     """
     require_same_base(version, context)
-    splits: tuple[Split, ...] = tuple(split for split in get_args(Split) if split in SPLITS)
+    splits: tuple[Split, ...] = MEASURED_SPLITS
     with registry.files(version) as files:
         played = {
             split: play_policy(context, plan_split(context, split), files, SELECTED, f"version {version.number}").rows
@@ -47,7 +44,7 @@ def rescored_evaluation(registry: Registry, version: Version, context: StageCont
     return evaluation_of(params, played, chat)
 
 
-def evaluation_of(params: dict[str, str], played: dict[str, list[Row]], chat: ChatFormat) -> VersionEvaluation:
+def evaluation_of(params: dict[str, str], played: dict[Split, list[Row]], chat: ChatFormat) -> VersionEvaluation:
     """What a version's rollouts say, in the form in which versions store it."""
     measured = {split: behaviour(list(acted_rollouts(played[split], chat))) for split in TEST_SPLITS}
     return VersionEvaluation(params, outcomes_by_policy([row for rows in played.values() for row in rows]), measured)

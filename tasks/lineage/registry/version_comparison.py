@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations, product
 from typing import Any
 
+from tasks.core.config.splits import MEASURED_SPLITS
 from tasks.core.records.comparison import (
     ALL_LEVELS,
     ComparedVersion,
@@ -16,7 +17,7 @@ from tasks.core.records.comparison import (
 from tasks.evaluation.paired_test import METRICS, paired_test
 from tasks.evaluation.tgc_sgc import Outcome, by_difficulty, sgc, tgc
 from tasks.lineage.registry.model_registry import Version
-from tasks.lineage.registry.version_evaluation import SELECTED, SPLITS, VersionEvaluation
+from tasks.lineage.registry.version_evaluation import SELECTED, VersionEvaluation
 
 Scored = Sequence[tuple[Version, VersionEvaluation]]
 Levels = dict[str, list[Outcome]]
@@ -48,7 +49,7 @@ def differences(
 ) -> list[Difference]:
     """Second minus first on every split and difficulty that both have played."""
     found = []
-    for split in SPLITS:
+    for split in MEASURED_SPLITS:
         ours, theirs = (levels(evaluation.outcomes.get((split, SELECTED), [])) for _, evaluation in (first, second))
         for level, metric in product((level for level in ours if level in theirs), METRICS):
             test = paired_test(METRICS[metric](ours[level]), METRICS[metric](theirs[level]), confidence)
@@ -78,7 +79,7 @@ def _compared(version: Version, evaluation: VersionEvaluation) -> ComparedVersio
         git_dirty=tags["git_dirty"] == "true",
         splits={
             split: _split_scores(evaluation.outcomes[split, SELECTED], evaluation.behaviour.get(split))
-            for split in SPLITS
+            for split in MEASURED_SPLITS
             if (split, SELECTED) in evaluation.outcomes
         },
     )

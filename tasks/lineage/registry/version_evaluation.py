@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from tasks.core.config.params import Params
+from tasks.core.config.splits import TEST_SPLITS, Split
 from tasks.core.records.documents import Behaviour, Scores, read_document, write_document
 from tasks.core.records.files import read_json, write_json
 from tasks.core.records.layout import Layout
@@ -20,8 +21,6 @@ from tasks.evaluation.tgc_sgc import Outcome
 from tasks.lineage.tracking.params_and_metrics import flat_params
 
 FOLDER = "evaluation"
-TEST_SPLITS = ("test_normal", "test_challenge")
-SPLITS = ("dev", *TEST_SPLITS)
 BASE, SELECTED = "base", "selected"
 
 
@@ -33,7 +32,7 @@ class VersionEvaluation:
     """By dotted name, as text: another version's code may have had other parameters."""
     outcomes: dict[tuple[str, str], list[Outcome]]
     """By split and policy ("base" or "selected")."""
-    behaviour: dict[str, Behaviour]
+    behaviour: dict[Split, Behaviour]
     """Of the selected policy, by test split."""
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.core.config.params import Params, iteration_key
+from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.records.documents import Scores, read_document
 from tasks.core.records.files import read_json, write_json
 from tasks.core.records.layout import Layout
@@ -25,7 +26,7 @@ from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table
 from tasks.lineage.registry import served_policy
 from tasks.lineage.registry.model_card import BaseModel, model_card
-from tasks.lineage.registry.version_evaluation import FOLDER, TEST_SPLITS, write_evaluation
+from tasks.lineage.registry.version_evaluation import FOLDER, write_evaluation
 from tasks.lineage.tracking.params_and_metrics import registered_model
 
 WEIGHT_FILES = ("adapter_config.json", "adapter_model.safetensors", "model.safetensors", "config.json")

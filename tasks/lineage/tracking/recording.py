@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.core.config.params import Params, iteration_key, load_params
+from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.records.documents import Selection, read_document
 from tasks.core.records.layout import Layout
 from tasks.lineage.provenance.dvc_lock import DvcLock, read_lock
 from tasks.lineage.provenance.git_state import GitState, git_state
 from tasks.lineage.registry.registration import log_policy, register
-from tasks.lineage.registry.version_evaluation import TEST_SPLITS
 from tasks.lineage.registry.version_files import write_version
 from tasks.lineage.tracking.mlflow_store import Store, explained, open_store, tracking_uri
 from tasks.lineage.tracking.params_and_metrics import (

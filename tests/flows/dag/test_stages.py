@@ -11,15 +11,16 @@ from dvc.repo import Repo
 
 from flows.configure import write_params
 from flows.dag.dvc_seam import stage_of_command
-from flows.dag.stages import SCORED_SPLITS, STAGES, Stage, UnknownStage, check_key, find_stage
+from flows.dag.stages import STAGES, Stage, UnknownStage, check_key, find_stage
 from flows.dag.versions import code_version, stage_files
 from tasks.core.config.params import Params, evaluated_keys, load_params, previous_map
+from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.records.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[3]
 LAYOUT = Layout(ROOT)
 BY_NAME = {stage.name: stage for stage in STAGES}
-FOREACH = {"iteration": "${previous}", "evaluated": "${evaluated}", "split": list(SCORED_SPLITS)}
+FOREACH = {"iteration": "${previous}", "evaluated": "${evaluated}", "split": list(TEST_SPLITS)}
 
 OUTS = {
     "version_stages": [LAYOUT.stage_versions],

@@ -14,7 +14,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from tasks.core.interfaces.world import Split, WorldFault
+from tasks.core.config.splits import Split
+from tasks.core.interfaces.world import WorldFault
 from tasks.core.records.files import ArtifactError, read_json
 from tasks.core.worlds.appworld.environment import engine_variables
 from tasks.core.worlds.appworld.episode import code_blocks

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tasks.core.interfaces.world import Split, Task
+from tasks.core.config.splits import Split
+from tasks.core.interfaces.world import Task
 from tasks.core.worlds.appworld.episode import AppWorldEpisode, Session
 
 

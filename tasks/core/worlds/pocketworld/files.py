@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from tasks.core.interfaces.world import SPLITS, Split
+from tasks.core.config.splits import SPLITS, Split
 from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.worlds.pocketworld.scenarios import TaskSpec
 from tasks.core.worlds.pocketworld.templates import TEMPLATES

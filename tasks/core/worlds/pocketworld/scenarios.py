@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import ConfigDict
 
-from tasks.core.interfaces.world import SPLITS, Split, Task
+from tasks.core.config.splits import SPLITS, Split
+from tasks.core.interfaces.world import Task
 from tasks.core.seeding import derive_seed
 from tasks.core.worlds.pocketworld.apps import APPS, App, Release, draw_release
 from tasks.core.worlds.pocketworld.state import POOLS, EntityPool, State, populate

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from tasks.core.interfaces.world import Split, Task
+from tasks.core.config.splits import Split
+from tasks.core.interfaces.world import Task
 from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.pocketworld.episode import PocketEpisode, Repl
 from tasks.core.worlds.pocketworld.scenarios import TaskSpec, build_problem

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.interfaces.world import Split
+from tasks.core.config.splits import Split
 from tasks.core.worlds.appworld.environment import ENVIRONMENTS, python_executable
 from tasks.core.worlds.appworld.pool import EpisodePool, PoolLimits
 from tasks.core.worlds.appworld.root import author_root

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tasks.core.interfaces.world import SPLITS
+from tasks.core.config.splits import SPLITS
 from tasks.core.records.files import digest
 from tasks.core.worlds.appworld.environment import engine_variables
 from tasks.core.worlds.appworld.root import AuthoringFailed, author_root, verify_root

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tasks.core.config.splits import SPLITS
 from tasks.core.config.world import AppWorldConfig, WorldConfig
-from tasks.core.interfaces.world import SPLITS
 from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.appworld.root import layout, prepare_root, read_prepared_root, verify_root
 

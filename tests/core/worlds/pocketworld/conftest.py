@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tasks.core.interfaces.world import Split
+from tasks.core.config.splits import Split
 from tasks.core.worlds.pocketworld.episode import PocketEpisode
 from tasks.core.worlds.pocketworld.scenarios import Problem, TaskSpec, generate_specs
 from tasks.core.worlds.pocketworld.trusted_repl import TrustedRepl

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from tasks.core.interfaces.world import Split
+from tasks.core.config.splits import SPLITS, Split
 from tasks.core.records.files import replacing
 from tasks.core.worlds.appworld.environment import engine_variables
 
@@ -38,7 +38,9 @@ def author_root(root: Path, python: Path, seed: int, counts: Mapping[Split, int]
 
 
 def _run_generator(root: Path, python: Path, seed: int, counts: Mapping[Split, int]) -> None:
-    arguments = json.dumps({"root": str(root.resolve()), "seed": seed, "counts": dict(counts)})
+    arguments = json.dumps(
+        {"root": str(root.resolve()), "seed": seed, "counts": {split: counts[split] for split in SPLITS}}
+    )
     command = [str(python), "-P", "-c", _START.format(package=str(_PACKAGE), arguments=arguments)]
     with subprocess.Popen(
         command,

@@ -3,8 +3,9 @@
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tasks.core.config.splits import SPLITS, Split
 from tasks.core.config.world import WorldConfig
-from tasks.core.interfaces.world import SPLITS, Split, Task
+from tasks.core.interfaces.world import Task
 from tasks.core.records.files import ArtifactError, read_json, replacing, write_json
 from tasks.core.worlds.appworld.environment import python_executable
 from tasks.core.worlds.appworld.root.authored import author_root

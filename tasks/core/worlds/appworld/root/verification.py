@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.core.interfaces.world import SPLITS, Split, Task
+from tasks.core.config.splits import SPLITS, Split
+from tasks.core.interfaces.world import Task
 from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.appworld.root import layout
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from .calibration import calibrate_task
 from .databases import frozen_at, write_base_databases
-from .plan import SPLITS, plan_tasks
+from .plan import plan_tasks
 from .scenarios import TEMPLATES, UNSEEN_APPS
 from .world import NOW, make_world
 from .writing import write_task
@@ -25,6 +25,6 @@ def author_root(root: str, seed: int, counts: dict[str, int]) -> None:
             print("done", flush=True)
 
     (folder / "data" / "datasets").mkdir()
-    for split in SPLITS:
+    for split in counts:
         ids = "".join(f"{task.task_id}\n" for task in tasks if task.split == split)
         (folder / "data" / "datasets" / f"{split}.txt").write_text(ids, encoding="utf-8")

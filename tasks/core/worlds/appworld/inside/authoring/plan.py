@@ -9,7 +9,6 @@ from .template import Draw, Template
 from .world import World
 
 TASKS_PER_SCENARIO = 3
-SPLITS = ("train", "dev", "test_normal", "test_challenge")
 
 
 @dataclass(frozen=True)
@@ -26,19 +25,19 @@ class PlannedTask:
 def plan_tasks(
     world: World, templates: list[Template], unseen_apps: frozenset[str], counts: dict[str, int], seed: int
 ) -> list[PlannedTask]:
-    """Tasks of every split, `counts[split]` each (multiples of 3), in the order of the data-set files.
+    """Tasks of every split, `counts[split]` each (multiples of 3), in the order of `counts`.
 
     test_challenge gets the templates that need an app of `unseen_apps`, the other splits get the rest.
     Difficulties are mixed. A split goes through all its templates before it takes one again, then with another variant.
     """
     tasks: list[PlannedTask] = []
-    for split in SPLITS:
+    for split, count in counts.items():
         challenge = split == "test_challenge"
         usable = [template for template in templates if bool(unseen_apps & set(template.apps)) == challenge]
         first = _mixed(usable, Random(f"order:{seed}:{split}"))
-        if counts[split] % TASKS_PER_SCENARIO:
-            raise ValueError(f"{split}: {counts[split]} tasks are no whole number of scenarios of {TASKS_PER_SCENARIO}")
-        for number in range(counts[split] // TASKS_PER_SCENARIO):
+        if count % TASKS_PER_SCENARIO:
+            raise ValueError(f"{split}: {count} tasks are no whole number of scenarios of {TASKS_PER_SCENARIO}")
+        for number in range(count // TASKS_PER_SCENARIO):
             turn, place = divmod(number, len(first))
             tasks += _plan_scenario(world, first[place], split, number, turn, seed)
     return tasks
