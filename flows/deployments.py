@@ -25,9 +25,10 @@ from prefect.states import Completed, Failed, Running
 from flows.configure import write_params
 from flows.dag.checkout_lock import CheckoutBusy, checkout_lock
 from flows.dag.dvc_seam import PipelineFailed
-from flows.dag.execution import is_expected, stop_cleanly_on_signals
+from flows.errors import is_expected
 from flows.orchestration.prefect_server import ServerError
 from flows.orchestration.warm_run import bring_up_to_date, final_state
+from flows.signals import stop_cleanly_on_signals
 from tasks.core.config.params import iteration_key, load_params
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.files import ArtifactError

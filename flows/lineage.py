@@ -14,9 +14,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from flows.dag.execution import is_expected
 from flows.dag.stages import find_stage
 from flows.dag.versions import stage_version
+from flows.errors import is_expected
 from tasks.core.config.params import Params, load_params
 from tasks.core.records.layout import Layout
 from tasks.lineage.provenance.dvc_lock import LockedStage, read_lock

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from flows.dag.checkout_lock import CheckoutBusy, checkout_lock
 from flows.dag.dvc_seam import Outcome, PipelineFailed, summary
-from flows.dag.execution import is_expected, stop_cleanly_on_signals
 from flows.dag.stages import UnknownStage, check_key, find_stage
+from flows.errors import is_expected
 from flows.orchestration.prefect_server import ServerError, prefect_api
+from flows.signals import stop_cleanly_on_signals
 from tasks.core.config.params import ParamsError, iteration_key, load_params
 
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from flows.dag.execution import is_expected
+from flows.errors import is_expected
 from tasks.core.config.params import Params, load_params
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.comparison import Comparison
@@ -112,7 +112,7 @@ def _rescored(
         forget_paid_answers(context.params.collection, {outcome.task_id for outcome in played})
         return scored
     finally:
-        context.warm.close()
+        context.cache.close()
 
 
 def _compare(registry: Registry, names: Sequence[str], root: Path, params: Params, rescore: bool) -> int:

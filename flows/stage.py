@@ -12,12 +12,15 @@ import sys
 from pathlib import Path
 
 from flows.dag.checkout_lock import checkout_lock
-from flows.dag.execution import is_expected, run_body, stop_cleanly_on_signals
+from flows.dag.execution import run_body
 from flows.dag.stages import Stage, UnknownStage, check_key, find_stage, stage_label
+from flows.errors import is_expected
 from flows.orchestration.prefect_server import prefect_api
+from flows.signals import stop_cleanly_on_signals
+from flows.workers.ray_executor import executor_for
 from tasks.core.config.machines import RayConfig
 from tasks.core.config.params import ParamsError, load_params
-from tasks.core.interfaces.stage import Warm
+from tasks.core.interfaces.stage import ProcessCache
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,10 +42,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(stage: Stage, key: str, root: Path, ray: RayConfig) -> int:
-    warm = Warm()
+    cache = ProcessCache()
     try:
         with checkout_lock(root, stage_label(stage.name, key)):
-            _run_body(stage, key, root, ray, warm)
+            _run_body(stage, key, root, ray, cache)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
@@ -51,21 +54,21 @@ def _run(stage: Stage, key: str, root: Path, ray: RayConfig) -> int:
         print(f"{stage_label(stage.name, key)}: {error}", file=sys.stderr)
         return 1
     finally:
-        warm.close()
+        cache.close()
     return 0
 
 
-def _run_body(stage: Stage, key: str, root: Path, ray: RayConfig, warm: Warm) -> None:
+def _run_body(stage: Stage, key: str, root: Path, ray: RayConfig, cache: ProcessCache) -> None:
     if os.environ.get("PREFECT_API_URL") or (stage.plays and ray.address is not None):
         from flows.orchestration.prefect_tasks import run_as_flow
 
         with prefect_api(ray):
             try:
-                run_as_flow(stage, key, root, warm)
+                run_as_flow(stage, key, root, cache)
             finally:
-                warm.drop("ray")
+                cache.drop("ray")
     else:
-        run_body(stage, key, root, warm)
+        run_body(stage, key, root, cache, executor_for)
 
 
 if __name__ == "__main__":

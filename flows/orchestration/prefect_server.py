@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from flows.dag.execution import stop_cleanly_on_signals
+from flows.signals import stop_cleanly_on_signals
 from tasks.core.config.machines import RayConfig
 from tasks.core.processes.free_port import free_port
 

@@ -13,11 +13,13 @@ from prefect.states import Completed
 from prefect.tasks import exponential_backoff
 
 from flows.dag.dvc_seam import Attempt, Outcome
-from flows.dag.execution import may_pass, run_body
+from flows.dag.execution import run_body
 from flows.dag.stages import Stage, stage_label
 from flows.dag.versions import stage_version
+from flows.errors import may_pass
+from flows.workers.ray_executor import executor_for
 from tasks.core.config.params import Params, load_params
-from tasks.core.interfaces.stage import Warm
+from tasks.core.interfaces.stage import ProcessCache
 
 STATE_NAMES: dict[Outcome, str] = {"up to date": "Skipped", "from cache": "Cached", "run": "Completed"}
 
@@ -47,12 +49,12 @@ def stage_task(stage: Stage, params: Params, root: Path) -> Callable[[str, Attem
     return run
 
 
-def run_as_flow(stage: Stage, key: str, root: Path, warm: Warm) -> None:
+def run_as_flow(stage: Stage, key: str, root: Path, cache: ProcessCache) -> None:
     """Run one stage as a flow run of its own on the configured Prefect server."""
     label = stage_label(stage.name, key)
 
     def attempt() -> Outcome:
-        run_body(stage, key, root, warm)
+        run_body(stage, key, root, cache, executor_for)
         return "run"
 
     @flow(name="stage", flow_run_name=label, validate_parameters=False)

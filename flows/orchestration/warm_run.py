@@ -17,8 +17,9 @@ from flows.dag.stages import STAGES, find_stage, stage_label
 from flows.orchestration.prefect_tasks import stage_task
 from flows.orchestration.run_artifacts import RunPage
 from flows.workers.async_collector import AsyncCollector, IsDue, can_overlap
+from flows.workers.ray_executor import executor_for
 from tasks.core.config.params import load_params
-from tasks.core.interfaces.stage import StageContext, Warm
+from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.records.layout import Layout
 
 
@@ -28,7 +29,7 @@ def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False
     Where the parameters allow it, rollouts are collected in a second process while the policy is updated, unless
     `sequential`. The caller holds the checkout. Raises PipelineFailed.
     """
-    warm, params = Warm(), load_params(root / "params.yaml")
+    cache, params = ProcessCache(), load_params(root / "params.yaml")
     tasks = {stage.name: stage_task(stage, params, root) for stage in STAGES}
     collector = None if sequential or not can_overlap(params) else AsyncCollector(root, _prefect_settings())
     page = RunPage(None if targets else sum(len(stage.keys(params)) for stage in STAGES))
@@ -38,9 +39,9 @@ def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False
 
         if collector is not None and find_stage(name).plays:
             collector.claim_or_run(name, key)
-            context = StageContext(Layout(root), load_params(root / "params.yaml"), key, warm)
+            context = StageContext(Layout(root), load_params(root / "params.yaml"), key, cache)
         else:
-            context = run_body(find_stage(name), key, root, warm)
+            context = run_body(find_stage(name), key, root, cache, executor_for)
         record_stage(context, name)
 
     def around(name: str, key: str, attempt: Attempt) -> None:
@@ -59,7 +60,7 @@ def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False
     finally:
         if collector is not None:
             collector.close()
-        warm.close()
+        cache.close()
     page.show_outcomes(outcomes)
     page.show_scores(root)
     return outcomes

@@ -19,10 +19,13 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from flows.dag.execution import is_expected, run_body, stop_cleanly_on_signals, told
+from flows.dag.execution import run_body
 from flows.dag.stages import find_stage, stage_label
+from flows.errors import is_expected, picklable_error
+from flows.signals import stop_cleanly_on_signals
+from flows.workers.ray_executor import executor_for
 from tasks.core.config.params import Params, load_params
-from tasks.core.interfaces.stage import Warm
+from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.records.files import Fingerprint, fingerprint
 from tasks.core.records.layout import Layout
 
@@ -153,23 +156,23 @@ def _begin(environment: dict[str, str]) -> None:
 
 
 @cache
-def _warm() -> Warm:
+def _process_cache() -> ProcessCache:
     """What the second process holds between stages."""
-    return Warm()
+    return ProcessCache()
 
 
 def _body(name: str, key: str, root: str) -> None:
     """In the second process: run a stage's body in the folder `root`."""
     try:
-        run_body(find_stage(name), key, Path(root), _warm())
+        run_body(find_stage(name), key, Path(root), _process_cache(), executor_for)
     except SystemExit:  # SIGTERM; the pool would take it for the body's failure and wait for the next
-        _warm().close()
+        _process_cache().close()
         os._exit(128 + signal.SIGTERM)
     except Exception as error:
         if is_expected(error):
-            raise told(error) from None
+            raise picklable_error(error) from None
         raise
 
 
 def _close() -> None:
-    _warm().close()
+    _process_cache().close()

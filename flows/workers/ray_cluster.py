@@ -70,7 +70,7 @@ def _shards() -> list[Any]:
     """Every task as a task on Ray. Remote tasks are no parameters: Prefect would send all of them with each task."""
     tasks, config = _remote_tasks.get()
     with remote_options(num_cpus=config.cpus_per_worker, num_gpus=config.gpus_per_worker, max_retries=DEATHS):
-        futures = [_shard.with_options(task_run_name=task.job.description).submit(task) for task in tasks]
+        futures = [_shard.with_options(task_run_name=task.item.description).submit(task) for task in tasks]
     return _gathered(futures, tasks)
 
 
@@ -84,7 +84,7 @@ def _gathered(futures: Sequence[PrefectRayFuture[Any]], tasks: Sequence[RemoteTa
     places = {future.wrapped_future: place for place, future in enumerate(futures)}
     results: dict[int, Any] = {}
     waiting = list(places)
-    with tqdm(total=sum(len(task.job) for task in tasks), desc="on Ray", disable=None) as bar:
+    with tqdm(total=sum(len(task.item) for task in tasks), desc="on Ray", disable=None) as bar:
         try:
             while waiting:
                 # Ray would lose Prefect's exception of a SIGTERM that comes while it waits: wait in Python.
@@ -93,7 +93,7 @@ def _gathered(futures: Sequence[PrefectRayFuture[Any]], tasks: Sequence[RemoteTa
                     time.sleep(_POLL_S)
                 for place in (places[reference] for reference in done):
                     results[place] = _result(futures[place], tasks[place])
-                    bar.update(len(tasks[place].job))
+                    bar.update(len(tasks[place].item))
         except Exception:
             _stop(waiting)
             raise
@@ -107,7 +107,7 @@ def _result(future: PrefectRayFuture[Any], task: RemoteTask) -> Any:
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.NodeDiedError) as error:
         reason = str(error).partition("\n")[0]
         raise WorkerDied(
-            f"{task.job.description}: its worker died {DEATHS + 1} times; is memory short? {reason}"
+            f"{task.item.description}: its worker died {DEATHS + 1} times; is memory short? {reason}"
         ) from None
 
 

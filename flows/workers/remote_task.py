@@ -1,4 +1,4 @@
-"""What a worker on another machine does with the job that it is sent. Knows neither Ray nor Prefect."""
+"""What a worker on another machine does with the item that it is sent. Knows neither Ray nor Prefect."""
 
 import os
 import socket
@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from flows.dag.execution import is_expected, told
 from flows.dag.stages import find_stage
 from flows.dag.versions import code_version
+from flows.errors import is_expected, picklable_error
 from tasks.core.config.params import Params
-from tasks.core.interfaces.stage import Part, StageContext, Warm
+from tasks.core.interfaces.stage import ProcessCache, StageContext, WorkItem
 from tasks.core.records.layout import Layout
 
 CODE = Path(__file__).resolve().parents[2]
@@ -26,11 +26,11 @@ class StaleCode(RuntimeError):  # noqa: N818
 
 @dataclass(frozen=True)
 class RemoteTask:
-    """One job of a stage. Can be pickled."""
+    """One item of a stage. Can be pickled."""
 
     stage: str
     work: Callable[[StageContext, Any], Any]
-    job: Part
+    item: WorkItem
     layout: Layout
     params: Params
     key: str
@@ -41,7 +41,7 @@ class RemoteTask:
 
 
 def run_remote(task: RemoteTask) -> Any:
-    """Do the job with what is warm in this process.
+    """Do the item of `task` with what this process has loaded.
 
     Raises StaleCode; StageFailed with the message of an error that was expected; RuntimeError with the traceback of any
     other, since a traceback does not travel.
@@ -49,10 +49,10 @@ def run_remote(task: RemoteTask) -> Any:
     try:
         _require_same_code(task)
         os.chdir(task.folder)
-        return task.work(StageContext(task.layout, task.params, task.key, _warm()), task.job)
+        return task.work(StageContext(task.layout, task.params, task.key, _process_cache()), task.item)
     except Exception as error:
         if is_expected(error):
-            raise told(error) from None
+            raise picklable_error(error) from None
         raise RuntimeError(f"in a worker on {socket.gethostname()}:\n{traceback.format_exc()}") from None
 
 
@@ -70,6 +70,6 @@ def _code_version(stage: str) -> str:
 
 
 @cache
-def _warm() -> Warm:
-    """World, engine and chat format, from one job to the next."""
-    return Warm()
+def _process_cache() -> ProcessCache:
+    """World, engine and chat format, from one item to the next."""
+    return ProcessCache()

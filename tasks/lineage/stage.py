@@ -41,10 +41,10 @@ def record_stage(context: StageContext, stage: str) -> None:
 
     A store that is down is a warning, once, and never stops a run: record_lineage records it all at the end.
     """
-    if stage not in LIVE_STAGES or context.warm.get("lineage_is_down", None, lambda: [False])[0]:
+    if stage not in LIVE_STAGES or context.cache.get("lineage_is_down", None, lambda: [False])[0]:
         return
     try:
         record_iteration(Pipeline(context.layout, context.params), context.key)
     except LineageError as error:
-        context.warm.get("lineage_is_down", None, lambda: [False])[0] = True
+        context.cache.get("lineage_is_down", None, lambda: [False])[0] = True
         warnings.warn(f"the run can't be watched live; {error}", stacklevel=2)

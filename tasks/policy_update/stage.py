@@ -31,7 +31,7 @@ def update_policy(context: StageContext) -> None:
     elif job.update.distributed.size > 1:
         metrics = train_on_ranks(job)
     else:
-        learner, stats = train(job, rollouts, context.warm)
+        learner, stats = train(job, rollouts, context.cache)
         metrics = trained_metrics(rollouts, stats, learner, summary, job.update.loss, job.previous.staleness)
         save_learner(learner, layout.policy(key))
     _warn_of_mismatch(metrics, job.update.max_engine_mismatch, key)

@@ -11,7 +11,7 @@ from tasks.core.config.params import Predecessors
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.section import Section
 from tasks.core.config.update import UpdateConfig
-from tasks.core.interfaces.stage import Warm
+from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.policies.empty import allocate, empty_base_model, fill_base
 from tasks.core.policies.loading import load_base_model, load_weights, with_trained_part
 from tasks.core.records.files import ArtifactError, fingerprint
@@ -64,14 +64,14 @@ def read_batch(job: UpdateJob) -> list[Rollout]:
 
 
 def train(
-    job: UpdateJob, rollouts: list[Rollout], warm: Warm, group: ProcessGroup = SINGLE
+    job: UpdateJob, rollouts: list[Rollout], cache: ProcessCache, group: ProcessGroup = SINGLE
 ) -> tuple[Learner, UpdateStats]:
     """Load the policy of `job.previous.policy` and update it. Writes nothing.
 
     Raises ArtifactError (missing or damaged input), ValueError (a checkpoint that does not fit the base model) or
     UpdateDiverged (loss or gradient not finite), on every rank alike.
     """
-    learner = _load_learner(job, warm, group)
+    learner = _load_learner(job, cache, group)
     try:
         stats = update(
             learner,
@@ -88,7 +88,7 @@ def train(
     return learner, stats
 
 
-def _load_learner(job: UpdateJob, warm: Warm, group: ProcessGroup) -> Learner:
+def _load_learner(job: UpdateJob, cache: ProcessCache, group: ProcessGroup) -> Learner:
     """The learner as iteration `previous` left it; the base model itself is loaded once per process."""
     folder, previous = job.layout.base_policy, job.layout.policy(job.previous.policy)
 
@@ -96,7 +96,7 @@ def _load_learner(job: UpdateJob, warm: Warm, group: ProcessGroup) -> Learner:
         return load_prepared(folder, job.policy, job.update, group)
 
     computing = (job.update.activation_checkpointing, job.update.fold_adapter)
-    policy = warm.get("learner_policy", (fingerprint(folder), job.policy, computing), load)
+    policy = cache.get("learner_policy", (fingerprint(folder), job.policy, computing), load)
     load_weights(policy, previous)
     learner = make_learner(policy, job.update, group)
     restore_optimizer(learner, previous)

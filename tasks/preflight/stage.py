@@ -17,7 +17,7 @@ from tasks.core.capacity.plan import advice
 from tasks.core.capacity.workload import longest_rollout
 from tasks.core.config.params import Params, Predecessors, iteration_key
 from tasks.core.config.update import UpdateConfig
-from tasks.core.interfaces.stage import StageContext, Warm
+from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.records.documents import AdvantageSummary, Preflight, write_document
 from tasks.core.records.files import read_json
 from tasks.core.records.layout import Layout
@@ -58,7 +58,7 @@ def preflight(context: StageContext) -> None:
     with _project(layout, rows) as root:
         job = _job(params, root, rollouts)
         try:
-            _try(job, context.warm)
+            _try(job, context.cache)
         except (RuntimeError, MemoryError, RankFailed) as error:
             if not _ran_out_of_memory(error):
                 raise
@@ -72,11 +72,11 @@ def preflight(context: StageContext) -> None:
     print(f"preflight: {each * length:,} positions fit, {time.perf_counter() - started:.1f} s{_peak()}")
 
 
-def _try(job: UpdateJob, warm: Warm) -> None:
+def _try(job: UpdateJob, cache: ProcessCache) -> None:
     if job.update.distributed.size > 1:
         train_on_ranks(job)
     else:
-        train(job, read_batch(job), warm)
+        train(job, read_batch(job), cache)
 
 
 def _job(params: Params, root: Path, rollouts: int) -> UpdateJob:

@@ -23,26 +23,26 @@ class RolloutResources(NamedTuple):
 def warm_world(context: StageContext) -> World:
     """The world whose tasks are played."""
     params, folder = context.params, context.layout.world
-    return context.warm.get("world", (params.world, fingerprint(folder)), lambda: open_world(params.world, folder))
+    return context.cache.get("world", (params.world, fingerprint(folder)), lambda: open_world(params.world, folder))
 
 
 def warm_chat_format(context: StageContext) -> ChatFormat:
     """The chat format of the base policy."""
     folder = context.layout.base_policy
     key = (context.params.policy, fingerprint(folder))
-    return context.warm.get("chat_format", key, lambda: ChatFormat(load_tokenizer(folder)))
+    return context.cache.get("chat_format", key, lambda: ChatFormat(load_tokenizer(folder)))
 
 
 def open_rollout_resources(context: StageContext) -> RolloutResources:
     """The resources of the run. An engine that shares its device makes the learner give it up."""
-    params, layout, warm = context.params, context.layout, context.warm
+    params, layout, cache = context.params, context.layout, context.cache
     world, chat = warm_world(context), warm_chat_format(context)
     played_with = (params.collection.engine, params.collection.chat_api, params.engine, params.policy, params.world)
-    engine = warm.get(
+    engine = cache.get(
         "engine",
         (*played_with, fingerprint(layout.base_policy), fingerprint(layout.world)),
         lambda: open_engine(params.collection, params.policy, layout.base_policy, world, chat, params.engine),
     )
     if samples_in_background(engine) and engine.releases_device:
-        warm.drop("learner_policy")
+        cache.drop("learner_policy")
     return RolloutResources(world, engine, chat)

@@ -1,7 +1,7 @@
 """Rollouts in parts (shards) that know nothing of each other, so that any number of workers can play them.
 
 How many shards there are decides what is sampled, because log-probs depend on a batch's make-up in the last digits.
-Who plays a shard, and when, does not: `StageContext.workers` may be this process or other machines.
+Who plays a shard, and when, does not: `StageContext.executor` may be this process or other machines.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ def play_in_shards(
 ) -> Played:
     """`play_rollouts` in `collection.shards` parts, by the workers of `context`. Raises what that raises."""
     shards = divided(Shard(tuple(planned), settings, policy, description), context.params.collection.shards)
-    played = context.workers.map(play_shard, context, shards)
+    played = context.executor.map(play_shard, context, shards)
     rows = sorted((row for part in played for row in part.rows), key=lambda row: (row["task_id"], row["rollout_index"]))
     return Played(rows, total([part.stats for part in played]), total_usage(part.usage for part in played))
 

@@ -19,7 +19,7 @@ from tasks.core.config.scoring import ScoringConfig
 from tasks.core.config.splits import SPLITS
 from tasks.core.config.task_filter import TaskFilterConfig
 from tasks.core.engines.scripted import ScriptedEngine
-from tasks.core.interfaces.stage import StageContext, Warm
+from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer, policy_digest, save_policy, trainable_policy
@@ -84,10 +84,10 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Layout:
 
 
 @pytest.fixture
-def warm() -> Iterator[Warm]:
-    warm = Warm()
-    yield warm
-    warm.close()
+def cache() -> Iterator[ProcessCache]:
+    cache = ProcessCache()
+    yield cache
+    cache.close()
 
 
 @pytest.fixture
@@ -107,14 +107,14 @@ def parameters(denylist: Sequence[str] = (), limits: AgentLimits | None = None) 
     )
 
 
-def evaluate(layout: Layout, key: str, warm: Warm, params: Params | None = None) -> Evaluation:
-    evaluate_policy(StageContext(layout, params or parameters(), key, warm))
+def evaluate(layout: Layout, key: str, cache: ProcessCache, params: Params | None = None) -> Evaluation:
+    evaluate_policy(StageContext(layout, params or parameters(), key, cache))
     return read_document(layout.evaluation(key), Evaluation)
 
 
 @pytest.mark.usefixtures("reciting")
-def test_the_pipeline_from_evaluation_to_scores(prepared: Layout, warm: Warm) -> None:
-    evaluations = {key: evaluate(prepared, key, warm) for key in SKILLS}
+def test_the_pipeline_from_evaluation_to_scores(prepared: Layout, cache: ProcessCache) -> None:
+    evaluations = {key: evaluate(prepared, key, cache) for key in SKILLS}
     assert [round(found.tgc) for found in evaluations.values()] == [33, 67, 100, 100]
     assert [found.sgc for found in evaluations.values()] == [0, 0, 100, 100]
     assert len({found.seeds for found in evaluations.values()}) == 1
@@ -122,11 +122,11 @@ def test_the_pipeline_from_evaluation_to_scores(prepared: Layout, warm: Warm) ->
     assert (first.tasks, first.scenarios, first.void_rollouts) == (3 * SCENARIOS, SCENARIOS, 0)
     assert first.adapter_digest == policy_digest(prepared.policy("i000"))
 
-    select_checkpoint(StageContext(prepared, parameters(), "", warm))
+    select_checkpoint(StageContext(prepared, parameters(), "", cache))
     selection = read_document(prepared.selection, Selection)
     assert (selection.iteration, selection.dev_tgc, len(selection.candidates)) == ("i002", 100, 4)
 
-    score(StageContext(prepared, parameters(), "test_normal", warm))
+    score(StageContext(prepared, parameters(), "test_normal", cache))
     scores = read_document(prepared.score("test_normal"), Scores)
     assert (scores.tgc, scores.sgc, scores.base_sgc, len(scores.seeds)) == (100, 100, 0, 2)
     assert scores.base_tgc == pytest.approx(100 / 3)
@@ -147,25 +147,25 @@ def test_the_pipeline_from_evaluation_to_scores(prepared: Layout, warm: Warm) ->
 
 
 @pytest.mark.usefixtures("reciting")
-def test_denylisted_dev_tasks_are_left_out(prepared: Layout, warm: Warm) -> None:
+def test_denylisted_dev_tasks_are_left_out(prepared: Layout, cache: ProcessCache) -> None:
     specs = read_specs(prepared.world)["dev"]
     denied = [spec.task_id for spec in specs[:1]]
-    found = evaluate(prepared, "i002", warm, parameters(denylist=denied))
+    found = evaluate(prepared, "i002", cache, parameters(denylist=denied))
     assert (found.tasks, found.scenarios) == (3 * SCENARIOS - 1, SCENARIOS)
 
 
 @pytest.mark.usefixtures("reciting")
-def test_an_altered_selected_policy_is_not_scored(prepared: Layout, warm: Warm) -> None:
+def test_an_altered_selected_policy_is_not_scored(prepared: Layout, cache: ProcessCache) -> None:
     for key in SKILLS:
-        evaluate(prepared, key, warm)
-    select_checkpoint(StageContext(prepared, parameters(), "", warm))
+        evaluate(prepared, key, cache)
+    select_checkpoint(StageContext(prepared, parameters(), "", cache))
     weights = prepared.policy("i002") / "adapter_model.safetensors"
     whole = weights.read_bytes()
     save_file({"a": torch.zeros(2)}, weights)
     try:
         for stage, key in ((select_checkpoint, ""), (score, "test_normal")):
             with pytest.raises(ArtifactError, match=r"the weights of i002 .* are not those that were evaluated"):
-                stage(StageContext(prepared, parameters(), key, warm))
+                stage(StageContext(prepared, parameters(), key, cache))
     finally:
         weights.write_bytes(whole)
 
@@ -181,9 +181,9 @@ def test_a_real_engine_gives_the_same_bytes_twice(prepared: Layout) -> None:
     params = parameters(limits=AgentLimits(max_turns=2, max_tokens_per_turn=16))
     written = []
     for _ in range(2):
-        warm = Warm()
-        found = evaluate(prepared, "i001", warm, params)
-        warm.close()
+        cache = ProcessCache()
+        found = evaluate(prepared, "i001", cache, params)
+        cache.close()
         path = prepared.evaluation("i001"), prepared.evaluation_rollouts("i001")
         written.append([file.read_bytes() for file in path])
     assert (found.tgc, found.tgc_se, found.mean_return) == (0, 0, 0)

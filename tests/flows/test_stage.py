@@ -12,8 +12,9 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from flows.dag.execution import DeclaredParams, UndeclaredParams, is_expected, may_pass
+from flows.dag.execution import DeclaredParams, UndeclaredParams
 from flows.dag.stages import STAGES, Stage, find_stage
+from flows.errors import is_expected, may_pass
 from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerLost
 from tasks.core.records.files import ArtifactError
@@ -105,7 +106,7 @@ def caught(action: Callable[[], object]) -> Exception:
 
 SLEEPER = """
     import time
-    from flows.dag.execution import stop_cleanly_on_signals
+    from flows.signals import stop_cleanly_on_signals
 
     stop_cleanly_on_signals()
     try:

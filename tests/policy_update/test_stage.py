@@ -15,7 +15,7 @@ from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.config.update import UpdateConfig
-from tasks.core.interfaces.stage import StageContext, Warm
+from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
 from tasks.core.records.documents import AdvantageSummary, Metrics, read_document, write_document
 from tasks.core.records.files import digest
@@ -80,8 +80,8 @@ def row(number: int, rollout: Rollout) -> dict[str, Any]:
     }
 
 
-def run(layout: Layout, params: Params, key: str, warm: Warm | None = None) -> Metrics:
-    update_policy(StageContext(layout, params, key, warm or Warm()))
+def run(layout: Layout, params: Params, key: str, cache: ProcessCache | None = None) -> Metrics:
+    update_policy(StageContext(layout, params, key, cache or ProcessCache()))
     return read_document(layout.metrics(key), Metrics)
 
 
@@ -91,8 +91,8 @@ def test_fresh_processes_and_a_warm_one_write_the_same_bytes(
 ) -> None:
     params = make_params(trained, loss={"kl_coefficient": 0.01})
     batches = {"i001": make_rollouts(6, 1), "i002": make_rollouts(6, 2)}
-    warm, found = Warm(), []
-    for name, held in (("fresh", None), ("warm", warm), ("warm again", warm)):
+    cache, found = ProcessCache(), []
+    for name, held in (("fresh", None), ("warm", cache), ("warm again", cache)):
         layout = prepare(tmp_path / name, base, params, batches)
         for key in batches:
             run(layout, params, key, held)

@@ -113,10 +113,10 @@ from tasks.preflight import stage
 from tasks.core.records.layout import Layout
 from tasks.core.interfaces.stage import StageContext
 attempt = stage._try
-def limited(job, warm):
+def limited(job, cache):
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 60_000_000,) * 2)
-    attempt(job, warm)
+    attempt(job, cache)
 stage._try = limited
 params = params_of("smoke", ["policy.device=cpu", "update.tokens_per_pack=150000"])
 try:

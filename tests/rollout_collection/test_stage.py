@@ -12,7 +12,7 @@ from tasks.core.config.collection import EarlyStop
 from tasks.core.config.params import Params, evaluated_keys, parse_params, previous_map
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.in_process.engine import TransformersEngine
-from tasks.core.interfaces.stage import StageContext, Warm
+from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.policies.loading import load_base_model, policy_digest, save_policy, trainable_policy
 from tasks.core.records.documents import Timings, read_document
 from tasks.core.records.files import ArtifactError
@@ -57,10 +57,10 @@ def test_the_stage_plays_the_drawn_tasks_and_gives_the_same_bytes_again(context:
     collect_rollouts(context)
     first = layout.rollouts("i001").read_bytes()
     collect_rollouts(context)
-    warm = layout.rollouts("i001").read_bytes()
-    context.warm.close()
-    collect_rollouts(dataclasses.replace(context, warm=Warm()))
-    assert first == warm == layout.rollouts("i001").read_bytes()
+    second = layout.rollouts("i001").read_bytes()
+    context.cache.close()
+    collect_rollouts(dataclasses.replace(context, cache=ProcessCache()))
+    assert first == second == layout.rollouts("i001").read_bytes()
     table = read_table(layout.rollouts("i001"), ROLLOUTS)
     assert table.num_rows == 12 and len(set(table["task_id"].to_pylist())) == 3
     assert set(table["adapter_digest"].to_pylist()) == {policy_digest(layout.policy("i000"))}
@@ -98,17 +98,17 @@ class Elsewhere:
     def __init__(self) -> None:
         self.sizes: list[int] = []
 
-    def map(self, work: Any, context: StageContext, jobs: Sequence[Any]) -> list[Any]:
-        self.sizes = [len(job) for job in jobs]
-        played = [self._play(work, context, job) for job in reversed(jobs)]
+    def map(self, work: Any, context: StageContext, items: Sequence[Any]) -> list[Any]:
+        self.sizes = [len(item) for item in items]
+        played = [self._play(work, context, item) for item in reversed(items)]
         return [pickle.loads(pickle.dumps(part)) for part in reversed(played)]
 
-    def _play(self, work: Any, context: StageContext, job: Any) -> Any:
+    def _play(self, work: Any, context: StageContext, item: Any) -> Any:
         there = StageContext(context.layout, pickle.loads(pickle.dumps(context.params)), context.key)
         try:
-            return work(there, pickle.loads(pickle.dumps(job)))
+            return work(there, pickle.loads(pickle.dumps(item)))
         finally:
-            there.warm.close()
+            there.cache.close()
 
 
 def test_who_plays_the_shards_changes_nothing_and_how_many_there_are_no_token(context: StageContext) -> None:
@@ -119,9 +119,9 @@ def test_who_plays_the_shards_changes_nothing_and_how_many_there_are_no_token(co
         path = context.layout.rollouts("i001")
         return path.read_bytes(), read_table(path, ROLLOUTS)["token_ids"].to_pylist()
 
-    workers = Elsewhere()
-    here, elsewhere, undivided = collected(2), collected(2, workers=workers), collected(1)
-    assert workers.sizes == [8, 4]
+    executor = Elsewhere()
+    here, elsewhere, undivided = collected(2), collected(2, executor=executor), collected(1)
+    assert executor.sizes == [8, 4]
     assert here == elsewhere
     assert here[1] == undivided[1]
     assert read_document(context.layout.timings("i001"), Timings).generated_tokens > 0

@@ -1,4 +1,4 @@
-"""What every stage body is given: where, with which parameters, for which key, what is already loaded, who helps."""
+"""The input of every stage body: where, with which parameters, for which key, what is already loaded, who helps."""
 
 from collections.abc import Callable, Hashable, Sequence, Sized
 from dataclasses import dataclass, field
@@ -10,17 +10,17 @@ from tasks.core.records.layout import Layout
 T = TypeVar("T")
 
 
-class Part(Sized, Protocol):
+class WorkItem(Sized, Protocol):
     """A part of a stage's work that knows nothing of the others. Picklable; its length is its share of the work."""
 
     @property
     def description(self) -> str: ...
 
 
-Job = TypeVar("Job", bound=Part)
+Item = TypeVar("Item", bound=WorkItem)
 
 
-class Warm:
+class ProcessCache:
     """Objects that outlive a stage within one process (a loaded model, an engine, a world).
 
     In `dvc repro` every stage has a process, so this starts empty; in the warm flow it is what saves the loading.
@@ -53,23 +53,23 @@ class Warm:
             self.drop(name)
 
 
-class Workers(Protocol):
-    """Who does the parts of a stage's work that know nothing of each other."""
+class Executor(Protocol):
+    """Does those parts of a stage's work that know nothing of each other."""
 
-    def map(self, work: Callable[["StageContext", Job], T], context: "StageContext", jobs: Sequence[Job]) -> list[T]:
-        """What `work` returns for every job, in the order of `jobs`.
+    def map(self, work: Callable[["StageContext", Item], T], context: "StageContext", items: Sequence[Item]) -> list[T]:
+        """What `work` returns for every item, in the order of `items`.
 
-        `work` is a module's function, given a context equal to `context` but for what is warm; what it returns can be
+        `work` is a module's function, given a context equal to `context` but for its cache; what it returns can be
         pickled. Raises what `work` raises.
         """
         ...
 
 
-class ThisProcess:
-    """Does one job after another here."""
+class SerialExecutor:
+    """Does one item after another in this process."""
 
-    def map(self, work: Callable[["StageContext", Job], T], context: "StageContext", jobs: Sequence[Job]) -> list[T]:
-        return [work(context, job) for job in jobs]
+    def map(self, work: Callable[["StageContext", Item], T], context: "StageContext", items: Sequence[Item]) -> list[T]:
+        return [work(context, item) for item in items]
 
 
 @dataclass(frozen=True)
@@ -80,5 +80,5 @@ class StageContext:
     params: Params
     key: str = ""
     """The iteration ("i003") or split ("test_normal") of a foreach stage; "" for the others."""
-    warm: Warm = field(default_factory=Warm)
-    workers: Workers = field(default_factory=ThisProcess)
+    cache: ProcessCache = field(default_factory=ProcessCache)
+    executor: Executor = field(default_factory=SerialExecutor)

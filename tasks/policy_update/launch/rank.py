@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
-from tasks.core.interfaces.stage import Warm
+from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.policies.loading import device
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.documents import AdvantageSummary, read_document, write_document
@@ -49,7 +49,7 @@ def run_rank(job: UpdateJob, group: ProcessGroup, output: Path) -> None:
         warnings.simplefilter("ignore")
     summary = read_document(job.layout.advantage_summary(job.key), AdvantageSummary)
     rollouts = read_batch(job)
-    learner, stats = train(job, rollouts, Warm(), group)
+    learner, stats = train(job, rollouts, ProcessCache(), group)
     save_learner(learner, output / POLICY)
     if group.is_main:
         metrics = trained_metrics(rollouts, stats, learner, summary, job.update.loss, job.previous.staleness)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.dag.execution import StageFailed
+from flows.errors import StageFailed
 from flows.workers.async_collector import AsyncCollector, can_overlap
 from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.records.layout import Layout

@@ -22,15 +22,16 @@ from ray import cloudpickle
 from ray.cluster_utils import Cluster
 
 from flows.dag import versions
-from flows.dag.execution import DeclaredParams, StageFailed, UndeclaredParams
+from flows.dag.execution import DeclaredParams, UndeclaredParams
 from flows.dag.stages import find_stage
+from flows.errors import StageFailed
 from flows.orchestration.prefect_server import prefect_api
 from flows.workers import ray_cluster
 from flows.workers.ray_cluster import ClusterUnavailable, WorkerDied
-from flows.workers.ray_workers import RayWorkers
+from flows.workers.ray_executor import RayExecutor
 from tasks.core.config.machines import RayConfig
 from tasks.core.config.params import Params, ParamsError, evaluated_keys, parse_params, previous_map
-from tasks.core.interfaces.stage import StageContext, Warm
+from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.records.layout import Layout
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -246,33 +247,33 @@ def parameters(**changes: Any) -> Params:
 def context(tmp_path_factory: pytest.TempPathFactory, address: str, api: dict[str, str]) -> Iterator[StageContext]:
     """Of a stage in this process, connected to the cluster."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    warm, config = Warm(), RayConfig(address=address)
+    cache, config = ProcessCache(), RayConfig(address=address)
     layout, params = Layout(tmp_path_factory.mktemp("context")), DeclaredParams.of(parameters(), COLLECT)
-    yield StageContext(layout, params, "i001", warm, RayWorkers(COLLECT, config))
-    warm.close()
+    yield StageContext(layout, params, "i001", cache, RayExecutor(COLLECT, config))
+    cache.close()
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 def test_results_come_in_the_order_of_the_jobs(context: StageContext) -> None:
     pieces = [Piece(number) for number in range(5)]
-    assert context.workers.map(doubled, context, pieces) == [(2 * number, "i001") for number in range(5)]
+    assert context.executor.map(doubled, context, pieces) == [(2 * number, "i001") for number in range(5)]
 
 
 def test_a_bug_comes_with_its_traceback_and_ends_the_other_shards(context: StageContext) -> None:
     with pytest.raises(RuntimeError, match=r"in a worker on (?s:.*), in failing\n(?s:.*)ZeroDivisionError: a bug"):
-        context.workers.map(failing, context, [Piece(0), Piece(1), Piece(2)])
+        context.executor.map(failing, context, [Piece(0), Piece(1), Piece(2)])
 
 
 def test_a_shard_that_no_worker_survives_is_named(context: StageContext, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "DEATHS", 0)
     with pytest.raises(WorkerDied, match="piece: its worker died 1 times"):
-        context.workers.map(deadly, context, [Piece(0)])
+        context.executor.map(deadly, context, [Piece(0)])
 
 
 def test_other_code_than_the_pipelines_is_refused(context: StageContext, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "code_version", lambda *_: "another")
     with pytest.raises(StageFailed, match=r"collect_rollouts: the code in .* is not the pipeline's"):
-        context.workers.map(doubled, context, [Piece(1)])
+        context.executor.map(doubled, context, [Piece(1)])
 
 
 @pytest.mark.parametrize("changes", [{"address": "127.0.0.1:1"}, {"gpus_per_worker": 8}])

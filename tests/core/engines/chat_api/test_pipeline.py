@@ -16,10 +16,11 @@ import pytest
 from flows.configure import main as write_profile
 from flows.dag.execution import run_body
 from flows.dag.stages import STAGES
+from flows.workers.ray_executor import executor_for
 from tasks.core.config.params import ParamsError, load_params
 from tasks.core.config.world import WorldConfig
 from tasks.core.engines.chat_api.paid_answers import PAID_ANSWERS
-from tasks.core.interfaces.stage import Warm
+from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.records.documents import Evaluation, Scores, Selection, read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
@@ -72,13 +73,13 @@ def server(project: Path, serve: Callable[..., Any], tmp_path_factory: pytest.Te
 
 def run_stages(project: Path, *names: str) -> None:
     """Run these stages for all their keys, in the order of the pipeline."""
-    params, warm = load_params(project / "params.yaml"), Warm()
+    params, cache = load_params(project / "params.yaml"), ProcessCache()
     try:
         for stage in STAGES:
             for key in stage.keys(params) if stage.name in names else ():
-                run_body(stage, key, project, warm)
+                run_body(stage, key, project, cache, executor_for)
     finally:
-        warm.close()
+        cache.close()
 
 
 def test_the_profile_scores_a_model_and_trains_nothing(project: Path, server: Any) -> None:

@@ -8,16 +8,23 @@ from pathlib import Path
 
 from flows.dag.stages import Stage, stage_label
 from tasks.core.config.machines import RayConfig
-from tasks.core.interfaces.stage import Job, StageContext, T
+from tasks.core.config.params import Params
+from tasks.core.interfaces.stage import Executor, Item, SerialExecutor, StageContext, T
 
 
-class RayWorkers:
+def executor_for(stage: Stage, params: Params) -> Executor:
+    """Who plays the rollouts of `stage`: Ray's workers where params.yaml names a cluster, else this process."""
+    config = params.machines.ray
+    return RayExecutor(stage, config) if stage.plays and config.address is not None else SerialExecutor()
+
+
+class RayExecutor:
     """The workers of one stage; the connection to the cluster is kept warm from stage to stage."""
 
     def __init__(self, stage: Stage, config: RayConfig) -> None:
         self._stage, self._config = stage, config
 
-    def map(self, work: Callable[[StageContext, Job], T], context: StageContext, jobs: Sequence[Job]) -> list[T]:
+    def map(self, work: Callable[[StageContext, Item], T], context: StageContext, items: Sequence[Item]) -> list[T]:
         """Raises ClusterUnavailable, WorkerDied, StageFailed (a shard failed with an error that says all)."""
         from flows.dag.versions import code_version
         from flows.workers.ray_cluster import Cluster
@@ -25,8 +32,8 @@ class RayWorkers:
 
         code = code_version(self._stage, CODE)
         tasks = [
-            RemoteTask(self._stage.name, work, job, context.layout, context.params, context.key, Path.cwd(), code)
-            for job in jobs
+            RemoteTask(self._stage.name, work, item, context.layout, context.params, context.key, Path.cwd(), code)
+            for item in items
         ]
-        cluster = context.warm.get("ray", self._config, lambda: Cluster(self._config))
+        cluster = context.cache.get("ray", self._config, lambda: Cluster(self._config))
         return cluster.run_remote(tasks, stage_label(self._stage.name, context.key))

@@ -1,0 +1,44 @@
+"""Errors of stages: which of them a user is told in one message, which may pass, and how they reach another process."""
+
+import errno
+import traceback
+from pathlib import Path
+
+from tasks.core.transient import Transient
+
+DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
+
+
+class StageFailed(RuntimeError):  # noqa: N818
+    """A stage's body failed in another process with an error whose message says all."""
+
+
+class StageFailedForNow(StageFailed, Transient):
+    """As well, but trying again may help."""
+
+
+def picklable_error(error: Exception) -> StageFailed:
+    """The message of an expected `error`, and whether it may pass, for another process."""
+    return (StageFailedForNow if isinstance(error, Transient) else StageFailed)(str(error))
+
+
+def is_expected(error: BaseException) -> bool:
+    """Whether the message of `error` is all that a user needs.
+
+    That holds for our own exceptions, ValueErrors raised by our code, and a disk that is full or can't be written.
+    Everything else is a fault in the program, whose traceback is wanted.
+    """
+    if type(error).__module__.partition(".")[0] in ("tasks", "flows"):
+        return True
+    if isinstance(error, OSError) and error.errno in DISK_FAULTS:
+        return True
+    frames = traceback.extract_tb(error.__traceback__)
+    if not isinstance(error, ValueError) or not frames:
+        return False
+    raised_in = Path(frames[-1].filename).resolve()
+    return Path(__file__).resolve().parent.parent in raised_in.parents and "site-packages" not in raised_in.parts
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether trying again may help: not where params, artifacts or the disk are at fault."""
+    return isinstance(error, Transient) or not is_expected(error)
