@@ -12,8 +12,6 @@ import secrets
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +19,7 @@ from pathlib import Path
 from flows.signals import stop_cleanly_on_signals
 from tasks.core.config.machines import RayConfig
 from tasks.core.processes.free_port import free_port
+from tasks.core.processes.http_health import is_healthy
 
 LOG = Path(".prefect/server.log")
 HERE = "127.0.0.1"
@@ -112,11 +111,9 @@ def wait_until_healthy(url: str, process: subprocess.Popen[bytes]) -> None:
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise ServerError(f"the Prefect server ended with exit code {process.returncode}; see {LOG}")
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=5):
-                return
-        except (urllib.error.URLError, TimeoutError, ConnectionError):
-            time.sleep(0.1)
+        if is_healthy(f"{url}/health"):
+            return
+        time.sleep(0.1)
     raise ServerError(
         f"the Prefect server was not up after {STARTUP_S} s; see {LOG}, or set PREFECT_API_URL to a running one"
     )

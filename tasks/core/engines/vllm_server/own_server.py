@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 from tqdm import tqdm
 
 from tasks.core.engines.vllm_server.errors import EngineUnavailable
 from tasks.core.engines.vllm_server.launching import Address, LaunchSpec
 from tasks.core.processes.free_port import free_port
+from tasks.core.processes.http_health import is_healthy
 from tasks.core.processes.pipeline_process import is_running, pipeline_process
 from tasks.core.records.files import ArtifactError, read_json
 
@@ -131,7 +131,7 @@ class OwnServer:
                     continue
                 if state is None:
                     raise EngineUnavailable(f"vLLM server {self.index} ended while it started.\n{self._last_words()}")
-                if is_healthy(state["url"]):
+                if is_healthy(f"{state['url']}/health"):
                     return Address(state["url"], state["key"])
                 bar.set_postfix_str(self._last_words(1)[-80:], refresh=False)
                 bar.n = round(timeout_s - (deadline - time.monotonic()))
@@ -154,11 +154,3 @@ def _sweep(folder: Path) -> None:
         pid = file.name.removeprefix(f"{_HOST}-").partition("-")[0]
         if pid.isdigit() and not psutil.pid_exists(int(pid)):
             file.unlink(missing_ok=True)
-
-
-def is_healthy(url: str) -> bool:
-    """Whether a server at `url` answers, and its engine lives."""
-    try:
-        return httpx.get(f"{url}/health", timeout=5, trust_env=False).status_code == httpx.codes.OK
-    except httpx.TransportError:
-        return False

@@ -9,8 +9,9 @@ from typing import Protocol
 
 from tasks.core.engines.vllm_server.errors import ServerLost
 from tasks.core.engines.vllm_server.launching import Address, LaunchSpec
-from tasks.core.engines.vllm_server.own_server import OwnServer, is_healthy
+from tasks.core.engines.vllm_server.own_server import OwnServer
 from tasks.core.policies.loading import policy_digest
+from tasks.core.processes.http_health import is_healthy
 
 KEY_VARIABLE = "VLLM_API_KEY"
 """Names the bearer token of found servers."""
@@ -91,14 +92,14 @@ class ExternalServers:
                 "or policy.trained: lora"
             )
         for address in self._addresses:
-            if not is_healthy(address.url):
+            if not is_healthy(f"{address.url}/health"):
                 raise ServerLost(f"engine.vllm.urls: no healthy vLLM server at {address.url}")
         return self._addresses
 
     def restart(self, index: int) -> Address:
         """Waits for whoever runs the server to start it again."""
         address, deadline = self._addresses[index], time.monotonic() + self._patience_s
-        while not is_healthy(address.url):
+        while not is_healthy(f"{address.url}/health"):
             if time.monotonic() > deadline:
                 raise ServerLost(f"engine.vllm.urls: the server at {address.url} is gone")
             time.sleep(_POLL_S)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -165,7 +165,7 @@ def test_an_early_stop_aborts_the_turns_in_flight(urls: tuple[str, ...], chat: C
 
 def in_flight(url: str) -> float:
     """Requests that a server has, by its own count."""
-    lines = httpx.get(f"{url}/metrics").raise_for_status().text.splitlines()
+    lines = httpx2.get(f"{url}/metrics").raise_for_status().text.splitlines()
     counts = [float(line.split()[-1]) for line in lines if line.startswith(IN_FLIGHT)]
     assert counts
     return sum(counts)

@@ -1,9 +1,6 @@
 """Starting the official server and talking to it."""
 
-import contextlib
-import http.client
 import json
-import select
 import signal
 import socket
 import subprocess
@@ -12,7 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
+
 from tasks.core.interfaces.world import WorldFault
+from tasks.core.processes.http_health import is_healthy
 from tasks.core.worlds.appworld.environment import engine_variables
 
 _START = """
@@ -98,7 +98,8 @@ class OfficialServer:
                 pass_fds=[listening.fileno()],
                 start_new_session=True,
             )
-        self._connection: http.client.HTTPConnection | None = None
+        self._url = f"http://127.0.0.1:{self.port}"
+        self._http = httpx2.Client(base_url=self._url, trust_env=False)
         try:
             self._await_start()
         except BaseException:
@@ -125,13 +126,12 @@ class OfficialServer:
         body = json.dumps(arguments)
         try:
             return self._post(name, body, seconds)
-        except (OSError, http.client.HTTPException) as error:
-            self._hang_up()
+        except httpx2.TransportError as error:
             raise WorldFault(f"the AppWorld server did not answer /{name}: {error or type(error).__name__}") from error
 
     def close(self) -> None:
         """End the process. Idempotent."""
-        self._hang_up()
+        self._http.close()
         self._process.terminate()
         try:
             self._process.wait(timeout=_END_SECONDS)
@@ -145,39 +145,17 @@ class OfficialServer:
         self.close()
 
     def _post(self, name: str, body: str, seconds: float) -> Any:
-        if self._connection is not None and self._closed_by_server():
-            self._hang_up()
-        if self._connection is None:
-            self._connection = http.client.HTTPConnection("127.0.0.1", self.port)
-        self._connection.timeout = seconds
-        if self._connection.sock is not None:
-            self._connection.sock.settimeout(seconds)
-        self._connection.request("POST", f"/{name}", body, {"Content-Type": "application/json"})
-        response = self._connection.getresponse()
-        text = response.read().decode("utf-8", "replace")
-        if response.status != 200:
-            raise ServerError(name, response.status, text)
+        kind = {"Content-Type": "application/json"}
+        response = self._http.post(f"/{name}", content=body, headers=kind, timeout=seconds)
+        text = response.content.decode("utf-8", "replace")
+        if response.status_code != httpx2.codes.OK:
+            raise ServerError(name, response.status_code, text)
         return json.loads(text)["output"]
 
     def _await_start(self) -> None:
         end = time.monotonic() + _START_SECONDS
         while time.monotonic() < end and self.alive:
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=end - time.monotonic())
-                connection.request("GET", "/")
-                if connection.getresponse().status == 200:
-                    connection.close()
-                    return
+            if is_healthy(f"{self._url}/"):
+                return
             time.sleep(0.1)
         raise WorldFault("the AppWorld server did not start; does `python -m appworld.cli verify tests` work?")
-
-    def _closed_by_server(self) -> bool:
-        """It closes idle connections after some seconds."""
-        assert self._connection is not None
-        end = self._connection.sock
-        return end is not None and bool(select.select([end], [], [], 0)[0])
-
-    def _hang_up(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
