@@ -52,8 +52,9 @@ class Traffic(Section):
     """How often one request is sent at most, while its failures may pass."""
     timeout_s: float = Field(300.0, gt=0)
     """Longest silence of the server."""
-    longest_wait_s: float = Field(120.0, gt=0)
-    """A server that asks for a longer pause than this is given up on: a quota is used up."""
+    longest_wait_s: float = Field(120.0, gt=0, le=120)
+    """A server that asks for a longer pause than this is given up on: a quota is used up. The vendor's client heeds
+    none of more than two minutes."""
     prompt_price: float = Field(0.0, ge=0)
     """Per million prompt tokens, in US dollars."""
     cached_price: float | None = Field(None, ge=0)

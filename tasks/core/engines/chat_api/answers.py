@@ -1,4 +1,4 @@
-"""What a chat-completions server answers: a turn with its token counts, or a fault and whether it may pass.
+"""Answers of a chat-completions server: a turn with its token counts, or a fault and whether it may pass.
 
 Pure: status, headers and body in, a value or an exception out. Sources: OpenAI's API reference (chat completions, error
 codes, rate limits) and RFC 9110 (Retry-After).
@@ -8,16 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
-"""Statuses after which the same request may succeed. A completion changes nothing on the server, so asking again is
-safe; at worst it is paid for twice."""
+PASSING = frozenset({408, 409, 429})
+"""Statuses, besides all from 500, after which the vendor's client asks again. A completion changes nothing on the
+server, so that is safe; at worst it is paid for twice."""
 NEVER_PASSING = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 """Error codes that come with status 429 and will not pass."""
 KEY_REFUSED = frozenset({401, 403})
+TOO_LARGE = frozenset({400, 413, 422})
 OVERFLOW_CODES = frozenset({"context_length_exceeded", "string_above_max_length"})
 OVERFLOW_WORDS = ("context length", "context window", "maximum context", "too many tokens", "prompt is too long")
 
@@ -27,11 +29,7 @@ class ChatApiError(RuntimeError):
 
 
 class PassingFault(Exception):  # noqa: N818 - the fault may pass
-    """The request may succeed later. `wait_s`: how long the server asked to wait, if it did."""
-
-    def __init__(self, message: str, wait_s: float | None = None) -> None:
-        super().__init__(message)
-        self.wait_s = wait_s
+    """The request may succeed later."""
 
 
 class PromptTooLong(Exception):  # noqa: N818
@@ -102,19 +100,17 @@ def read_answer(body: bytes) -> ChatTurn:
     )
 
 
-def fault(status: int, headers: Mapping[str, str], body: Any, now: datetime) -> Exception:
-    """What a response with another status means. `body` is its JSON, or None when it is none."""
+def fault(status: int, body: Any) -> Exception:
+    """The error behind a response with another status. `body` is its JSON, or None when it is none."""
     message, code = _error(body)
     said = f"status {status}" + (f": {message}" if message else "")
     if status in KEY_REFUSED:
         return ChatApiError(f"the server refused the key ({said})")
     if code in NEVER_PASSING:
         return ChatApiError(f"the account's quota is used up ({said})")
-    if status in PASSING:
-        return PassingFault(said, retry_after(headers, now))
-    if status in (400, 413, 422) and (
-        code in OVERFLOW_CODES or any(word in message.lower() for word in OVERFLOW_WORDS)
-    ):
+    if status in PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return PassingFault(said)
+    if status in TOO_LARGE and (code in OVERFLOW_CODES or any(word in message.lower() for word in OVERFLOW_WORDS)):
         return PromptTooLong(said)
     return ChatApiError(f"the server refused the request ({said})")
 

@@ -1,123 +1,167 @@
-"""Asks a chat-completions server for turns, from many threads, and waits and asks again where that may help."""
+"""Asks a chat-completions server for turns, many at once, through the vendor's client.
 
+Retries, back-off and `Retry-After` are the vendor's (openai 3: up to 8 s between attempts, or as long as the server
+asks). Two hooks around every attempt add what it does not do: rate limits and a pause for all requests before, and
+after it a look at the answer, which the vendor's client would take however malformed, or retry though a quota is used
+up.
+"""
+
+import asyncio
 import os
-import random
-import threading
-import time
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 
-import httpx
+import httpx2
+from openai import APIConnectionError, APIStatusError, APITimeoutError, AsyncOpenAI, Omit
 
 from tasks.core.config.chat_api import ChatApiConfig
-from tasks.core.engines.chat_api.answers import ChatApiError, ChatTurn, PassingFault, fault, read_answer
-from tasks.core.engines.chat_api.pace import Pace, Ticket, backoff
+from tasks.core.engines.chat_api.answers import (
+    ChatApiError,
+    ChatTurn,
+    PassingFault,
+    fault,
+    read_answer,
+    retry_after,
+)
+from tasks.core.engines.chat_api.pace import Pace
 from tasks.core.interfaces.engine import SamplingSettings
 from tasks.core.interfaces.world import Message
 
 BYTES_PER_TOKEN = 4
-"""For the estimate that the token limit goes by until the server has counted."""
+"""For the estimate that the token limit goes by; OpenAI too counts a request by its characters and longest turn."""
 
 
-class Abandoned(Exception):  # noqa: N818
-    """Nobody waits for the answer any more."""
+@dataclass(eq=False)
+class Call:
+    """One turn that is asked for. Belongs to the event loop's thread."""
+
+    body: dict[str, Any]
+    tokens: int
+    """Estimate of prompt and answer."""
+    attempts: int = 0
+    turn: ChatTurn | None = None
+    wait_s: float | None = None
+    """How long the server asked to wait after the last attempt, if it did."""
+    in_flight: bool = False
+    """A request is sent, which may be paid for."""
+    abandoned: bool = False
+    task: "asyncio.Task[Any] | None" = None
+
+    def abandon(self) -> None:
+        """Nobody waits for the answer any more: send nothing more, but take an answer that is under way."""
+        self.abandoned = True
+        if self.task is not None and not self.in_flight:
+            self.task.cancel()
+
+    def require_interest(self) -> None:
+        """Raises CancelledError when the call is abandoned."""
+        if self.abandoned:
+            raise asyncio.CancelledError
+
+
+_call: ContextVar[Call] = ContextVar("call")
 
 
 class ChatClient:
-    """One server and model. Thread-safe. Raises ChatApiError when the environment holds no key."""
+    """One server and model, asked from one event loop. Raises ChatApiError when the environment holds no key."""
 
     def __init__(self, config: ChatApiConfig, environment: Mapping[str, str] = os.environ) -> None:
-        self._request, self._traffic = config.request, config.traffic
-        self._key = _key(config.traffic.key_variable, environment)
-        self._pace = Pace(config.traffic.requests_per_minute, config.traffic.tokens_per_minute)
-        self._lock = threading.Lock()
-        self._jitter = random.Random()
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        limits = httpx.Limits(max_connections=config.traffic.concurrency)
-        self._http = httpx.Client(headers=headers, limits=limits, timeout=httpx.Timeout(config.traffic.timeout_s))
+        self._request, traffic = config.request, config.traffic
+        self._traffic, self._key = traffic, _key(traffic.key_variable, environment)
+        self._pace = Pace(traffic.requests_per_minute, traffic.tokens_per_minute)
+        self._headers: Mapping[str, str | Omit] = {} if self._key else {"Authorization": Omit()}
+        self._slots = asyncio.Semaphore(traffic.concurrency)
+        self._vendor = AsyncOpenAI(
+            api_key=self._key or "none",
+            base_url=config.request.base_url,
+            max_retries=traffic.attempts - 1,
+            timeout=traffic.timeout_s,
+            http_client=httpx2.AsyncClient(
+                limits=httpx2.Limits(max_connections=traffic.concurrency),
+                event_hooks={"request": [self._before_attempt], "response": [self._after_attempt]},
+            ),
+        )
 
-    def answer(
-        self, messages: Sequence[Message], sampling: SamplingSettings, seed: int, abandoned: threading.Event
-    ) -> tuple[ChatTurn, int]:
-        """The next assistant turn, and how many attempts it took.
-
-        Raises PromptTooLong, Abandoned (`abandoned` was set meanwhile), and ChatApiError for what will not pass, or has
-        not after all attempts.
-        """
-        body = self.body(messages, sampling, seed)
-        tokens = sum(len(message["content"].encode()) for message in messages) // BYTES_PER_TOKEN + sampling.max_tokens
-        for attempt in range(self._traffic.attempts):
-            ticket = self._wait_for_turn(tokens, abandoned)
-            try:
-                answer = self._post(body)
-            except PassingFault as fault:
-                self._take_in(fault, attempt, abandoned)
-            else:
-                ticket.tokens = answer.prompt_tokens + answer.answer_tokens
-                return answer, attempt + 1
-        raise AssertionError("the last attempt raises")
-
-    def body(self, messages: Sequence[Message], sampling: SamplingSettings, seed: int) -> dict[str, Any]:
-        """What is posted for a turn."""
+    def call(self, messages: Sequence[Message], sampling: SamplingSettings, seed: int) -> Call:
+        """The request for a turn, not sent yet."""
         asked = self._request
         body = {"model": asked.model, "messages": list(messages), asked.max_tokens_field: sampling.max_tokens}
         if asked.send_temperature:
             body["temperature"] = sampling.temperature
         if asked.send_seed:
             body["seed"] = seed
-        return body
+        prompt = sum(len(message["content"].encode()) for message in messages)
+        return Call(body, prompt // BYTES_PER_TOKEN + sampling.max_tokens)
 
-    def close(self) -> None:
-        self._http.close()
+    async def complete(self, call: Call) -> ChatTurn:
+        """The assistant turn; `call.attempts` then says how many attempts it took.
 
-    def _post(self, body: dict[str, Any]) -> ChatTurn:
-        try:
-            response = self._http.post(f"{self._request.base_url}/chat/completions", json=body)
-        except httpx.TimeoutException:
-            raise PassingFault(f"no answer within {self._traffic.timeout_s:g} s") from None
-        except (httpx.TransportError, httpx.DecodingError) as error:
-            raise PassingFault(
-                f"the connection failed ({self._without_key(str(error) or type(error).__name__)})"
-            ) from None
-        if response.status_code == httpx.codes.OK:
-            return read_answer(response.content)
-        found = fault(response.status_code, response.headers, _json(response), datetime.now(UTC))
-        raise self._explained(found)
+        Raises PromptTooLong, ChatApiError for what will not pass, or has not after all attempts, and CancelledError
+        when the call is abandoned before an answer is there.
+        """
+        call.task = asyncio.current_task()
+        call.require_interest()
+        _call.set(call)
+        async with self._slots:
+            try:
+                await self._vendor.chat.completions.with_raw_response.create(**call.body, extra_headers=self._headers)
+            except APIStatusError as error:
+                raise self._explained(fault(error.status_code, _json(error.response)), call) from None
+            except APITimeoutError:
+                raise self._gave_up(f"no answer within {self._traffic.timeout_s:g} s", call) from None
+            except APIConnectionError as error:
+                raise self._gave_up(_cause(error), call) from None
+        assert call.turn is not None
+        return call.turn
 
-    def _explained(self, found: Exception) -> Exception:
-        """The same kind of fault, with the place and what to do, and without the key."""
-        said = self._without_key(str(found))
+    async def close(self) -> None:
+        await self._vendor.close()
+        self._pace.close()
+
+    async def _before_attempt(self, request: httpx2.Request) -> None:
+        call = _call.get()
+        call.in_flight = False
+        call.require_interest()
+        await self._pace.begin(call.tokens)
+        call.in_flight, call.wait_s = True, None
+        call.attempts += 1
+
+    async def _after_attempt(self, response: httpx2.Response) -> None:
+        """Take the answer, or say whether to ask again: a RequestError and `x-should-retry` are the client's signs."""
+        call = _call.get()
+        await response.aread()
+        if response.status_code == HTTPStatus.OK:
+            try:
+                call.turn = read_answer(response.content)
+            except PassingFault as malformed:
+                raise httpx2.DecodingError(str(malformed), request=response.request) from None
+            return
+        call.in_flight, call.wait_s = False, retry_after(response.headers, datetime.now(UTC))
+        passing = isinstance(fault(response.status_code, _json(response)), PassingFault)
+        if not passing or (call.wait_s or 0.0) > self._traffic.longest_wait_s:
+            response.headers["x-should-retry"] = "false"
+        elif call.wait_s is not None:
+            self._pace.pause(call.wait_s)
+
+    def _explained(self, found: Exception, call: Call) -> Exception:
+        """The same error with the place and what to do, and without the key."""
         if isinstance(found, PassingFault):
-            return PassingFault(said, found.wait_s)
+            return self._gave_up(str(found), call)
+        said = self._without_key(str(found))
         if isinstance(found, ChatApiError):
             said = f"{self._place}: {said}; check {self._traffic.key_variable} and collection.chat_api.request"
         return type(found)(said)
 
-    def _wait_for_turn(self, tokens: int, abandoned: threading.Event) -> Ticket:
-        while True:
-            with self._lock:
-                found = self._pace.begin(time.monotonic(), tokens)
-            if isinstance(found, Ticket):
-                if abandoned.is_set():
-                    raise Abandoned
-                return found
-            _sleep(found, abandoned)
-
-    def _take_in(self, found: PassingFault, attempt: int, abandoned: threading.Event) -> None:
-        """Wait before the next attempt: all threads, if the server asked for it. Raises ChatApiError after the last."""
-        last = attempt + 1 == self._traffic.attempts
-        if last or (found.wait_s or 0.0) > self._traffic.longest_wait_s:
-            asked = f", which asks to wait {found.wait_s:.0f} s" if found.wait_s else ""
-            raise ChatApiError(
-                f"{self._place}: gave up after {attempt + 1} attempts; the last one: {found}{asked}. Run again "
-                "later, which asks only for what is missing, or allow more (collection.chat_api.traffic)"
-            ) from None
-        if found.wait_s is not None:
-            with self._lock:
-                self._pace.pause(time.monotonic() + found.wait_s)
-        else:
-            _sleep(backoff(attempt, self._jitter), abandoned)
+    def _gave_up(self, last: str, call: Call) -> ChatApiError:
+        asked = f", which asks to wait {call.wait_s:.0f} s" if call.wait_s else ""
+        return ChatApiError(
+            f"{self._place}: gave up after {call.attempts} attempts; the last one: {self._without_key(last)}{asked}. "
+            "Run again later, which asks only for what is missing, or allow more (collection.chat_api.traffic)"
+        )
 
     @property
     def _place(self) -> str:
@@ -125,6 +169,14 @@ class ChatClient:
 
     def _without_key(self, text: str) -> str:
         return text.replace(self._key, "(key)") if self._key else text
+
+
+def _cause(error: APIConnectionError) -> str:
+    """What broke, in the words of the HTTP client."""
+    cause = error.__cause__
+    if isinstance(cause, httpx2.DecodingError):
+        return str(cause)
+    return f"the connection failed ({cause or type(cause).__name__})"
 
 
 def _key(variable: str | None, environment: Mapping[str, str]) -> str:
@@ -143,12 +195,7 @@ def _key(variable: str | None, environment: Mapping[str, str]) -> str:
     return key
 
 
-def _sleep(seconds: float, abandoned: threading.Event) -> None:
-    if abandoned.wait(seconds):
-        raise Abandoned
-
-
-def _json(response: httpx.Response) -> Any:
+def _json(response: httpx2.Response) -> Any:
     try:
         return response.json()
     except ValueError:

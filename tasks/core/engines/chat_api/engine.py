@@ -6,16 +6,18 @@ log-prob of them is known: the column holds 0. Nothing may train on that, and no
 engine only for runs without iterations.
 """
 
-import threading
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+import asyncio
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from tasks.core.config.chat_api import ChatApiConfig
 from tasks.core.engines.chat_api.answers import PromptTooLong
-from tasks.core.engines.chat_api.client import ChatClient
+from tasks.core.engines.chat_api.client import Call, ChatClient
 from tasks.core.engines.chat_api.paid_answers import PaidAnswer, PaidAnswers, request_key
 from tasks.core.engines.chat_api.spending import Spending
+from tasks.core.engines.event_loop import EventLoopThread
 from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.documents import ApiUsage
@@ -28,6 +30,14 @@ FAREWELL_S = 10.0
 """How long `close` waits for answers under way: they are paid for, and the next attempt finds them."""
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """A turn that is asked for; its result says whether an earlier attempt had paid for it."""
+
+    call: Call
+    result: "Future[tuple[PaidAnswer, bool]]"
+
+
 class ChatApiEngine:
     """See `tasks.core.interfaces.engine.Engine`, and `Metered`. Requests must carry their messages."""
 
@@ -38,11 +48,10 @@ class ChatApiEngine:
         """Raises ChatApiError when the environment holds no key, or the file of paid answers cannot be used."""
         self.version = f"{config.request.model} at {urlsplit(config.request.base_url).netloc}"
         self._chat, self._client = chat, ChatClient(config)
-        self._pool = ThreadPoolExecutor(config.traffic.concurrency, "chat_api")
         self._spending, self._paid = Spending(config.traffic), PaidAnswers()
         self._base_url = config.request.base_url
-        self._asked: dict[str, Future[tuple[PaidAnswer, bool]]] = {}
-        self._abandoned: dict[str, threading.Event] = {}
+        self._loop = EventLoopThread("chat_api")
+        self._asked: dict[str, _Asked] = {}
         self._under_way: set[Future[tuple[PaidAnswer, bool]]] = set()
         """Those of conversations that were released too."""
 
@@ -57,10 +66,11 @@ class ChatApiEngine:
             raise ValueError(f"{request.sequence_id}: a request to a chat API needs the conversation's messages")
         if len(request.prompt_ids) >= self.context_length:
             raise ContextOverflow(request.sequence_id, f"a prompt of {len(request.prompt_ids)} tokens")
-        abandoned = self._abandoned[request.sequence_id] = threading.Event()
-        asked = self._asked[request.sequence_id] = self._pool.submit(self._answer, request, abandoned)
-        self._under_way.add(asked)
-        asked.add_done_callback(self._under_way.discard)
+        call = self._client.call(request.messages, request.sampling, request.seed)
+        result = self._loop.submit(self._answer(request, call))
+        self._asked[request.sequence_id] = _Asked(call, result)
+        self._under_way.add(result)
+        result.add_done_callback(self._under_way.discard)
 
     def collect(self) -> list[Generation]:
         """The turns that are answered, in the order in which they were asked for; waits a little for one.
@@ -69,9 +79,9 @@ class ChatApiEngine:
         """
         if not self._asked:
             return []
-        done, _ = wait(self._asked.values(), LONGEST_WAIT_S, FIRST_COMPLETED)
+        done, _ = wait([asked.result for asked in self._asked.values()], LONGEST_WAIT_S, FIRST_COMPLETED)
         try:
-            return [self._turn(name) for name, asked in list(self._asked.items()) if asked in done]
+            return [self._turn(name) for name, asked in list(self._asked.items()) if asked.result in done]
         except Exception as error:
             self.load_adapter(None)
             error.add_note(f"so far: {self._spending.said()}, kept for the next run")
@@ -81,37 +91,38 @@ class ChatApiEngine:
         """Forget a conversation; a request that has been sent is not waited for, but may be paid for."""
         asked = self._asked.pop(sequence_id, None)
         if asked is not None:
-            self._abandoned.pop(sequence_id).set()
-            asked.cancel()
+            self._loop.call(asked.call.abandon)
 
     def take_usage(self) -> ApiUsage:
         """What was used and paid since the last call."""
         return self._spending.take()
 
     def close(self) -> None:
-        """Ask for nothing more and let the threads end."""
+        """Ask for nothing more, and wait a little for the answers under way. Idempotent."""
+        if self._loop.is_closed:
+            return
         self.load_adapter(None)
-        wait(set(self._under_way), FAREWELL_S)
-        self._client.close()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        _, left = wait(set(self._under_way), FAREWELL_S)
+        for result in left:
+            result.cancel()
+        self._loop.run(self._client.close())
+        self._loop.close()
         self._paid.close()
 
-    def _answer(self, request: GenerationRequest, abandoned: threading.Event) -> tuple[PaidAnswer, bool]:
+    async def _answer(self, request: GenerationRequest, call: Call) -> tuple[PaidAnswer, bool]:
         """The turn, and whether an earlier attempt had paid for it."""
-        body = self._client.body(request.messages, request.sampling, request.seed)
-        key = request_key({"base_url": self._base_url, **body}, request)
-        found = self._paid.find(key)
+        key = request_key({"base_url": self._base_url, **call.body}, request)
+        found = await asyncio.to_thread(self._paid.find, key)
         if found is not None:
             return found, True
-        paid = PaidAnswer(*self._client.answer(request.messages, request.sampling, request.seed, abandoned))
-        self._paid.keep(key, request.task_id, paid)
+        paid = PaidAnswer(await self._client.complete(call), call.attempts)
+        await asyncio.to_thread(self._paid.keep, key, request.task_id, paid)
         return paid, False
 
     def _turn(self, name: str) -> Generation:
         asked = self._asked.pop(name)
-        self._abandoned.pop(name)
         try:
-            paid, earlier = asked.result()
+            paid, earlier = asked.result.result()
         except PromptTooLong:
             return Generation(name, (), (), "context")
         self._spending.add(paid, earlier)

@@ -1,58 +1,55 @@
-"""Rate limits: at most so many requests and tokens begin in any minute, and none while the server asked for a pause."""
+"""Rate limits: at most so many requests and tokens begin in any minute, and none while the server asked for a pause.
 
-import random
-from collections import deque
-from dataclasses import dataclass
+pyrate-limiter keeps the limits, by a log of the last minute. The pause is ours: the vendor's client holds back only the
+request that was told to wait, and the others would be refused one by one.
+"""
 
-WINDOW_S = 60.0
-FIRST_BACKOFF_S = 1.0
-LONGEST_BACKOFF_S = 60.0
+import asyncio
+import math
+import time
 
+from pyrate_limiter import Limiter, Rate
 
-@dataclass
-class Ticket:
-    """One request that has begun: when, and for how many tokens (an estimate until its answer is in)."""
-
-    begun: float
-    tokens: int
+MINUTE_S = 60.0
+UNITS = 10_000
+"""The log has an entry per unit: a limit of more tokens is counted in units of several, rounded up."""
 
 
 class Pace:
-    """A sliding window of one minute. Not thread-safe, and it knows no clock: `now` is in seconds of any steady one."""
+    """For one event loop."""
 
     def __init__(self, requests_per_minute: int | None, tokens_per_minute: int | None) -> None:
-        self._requests, self._tokens = requests_per_minute, tokens_per_minute
-        self._window: deque[Ticket] = deque()
+        self._requests = None if requests_per_minute is None else _limiter(requests_per_minute)
+        self._tokens_per_unit = math.ceil((tokens_per_minute or 1) / UNITS)
+        self._most_units = (tokens_per_minute or 1) // self._tokens_per_unit
+        self._tokens = None if tokens_per_minute is None else _limiter(self._most_units)
+        self._next = asyncio.Lock()
         self._paused_until = float("-inf")
 
-    def begin(self, now: float, tokens: int) -> Ticket | float:
-        """A ticket, if a request of `tokens` tokens may begin now; otherwise the seconds after which to ask again.
+    async def begin(self, tokens: int) -> None:
+        """Wait until a request of `tokens` tokens may begin, after those that asked before.
 
-        A request that is larger than the limit may begin when no other one is in the window.
+        A request that is larger than the limit may begin when no other one was begun in the last minute.
         """
-        if now < self._paused_until:
-            return self._paused_until - now
-        while self._window and self._window[0].begun <= now - WINDOW_S:
-            self._window.popleft()
-        if self._is_full(tokens):
-            return self._window[0].begun + WINDOW_S - now
-        ticket = Ticket(now, tokens)
-        self._window.append(ticket)
-        return ticket
+        async with self._next:
+            if self._requests is not None:
+                await self._requests.try_acquire_async()
+            if self._tokens is not None:
+                units = math.ceil(tokens / self._tokens_per_unit)
+                await self._tokens.try_acquire_async(weight=min(units, self._most_units))
+            while (wait := self._paused_until - time.monotonic()) > 0:
+                await asyncio.sleep(wait)
 
-    def pause(self, until: float) -> None:
-        """Let nothing begin before `until`."""
-        self._paused_until = max(self._paused_until, until)
+    def pause(self, seconds: float) -> None:
+        """Let nothing begin for so long."""
+        self._paused_until = max(self._paused_until, time.monotonic() + seconds)
 
-    def _is_full(self, tokens: int) -> bool:
-        if not self._window:
-            return False
-        if self._requests is not None and len(self._window) >= self._requests:
-            return True
-        return self._tokens is not None and sum(item.tokens for item in self._window) + tokens > self._tokens
+    def close(self) -> None:
+        """End the threads that clear the logs."""
+        for limiter in (self._requests, self._tokens):
+            if limiter is not None:
+                limiter.close()
 
 
-def backoff(attempt: int, generator: random.Random) -> float:
-    """Seconds to wait after the failure of `attempt` (0 first): doubling, capped, and spread over its upper half."""
-    longest = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(attempt, 32))
-    return longest * generator.uniform(0.5, 1.0)
+def _limiter(count: int) -> Limiter:
+    return Limiter(Rate(count, int(MINUTE_S * 1000)), buffer_ms=1)

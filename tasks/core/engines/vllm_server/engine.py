@@ -5,20 +5,18 @@ far with a seed of its own, so that one lost with its server is asked for again,
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from threading import Thread
-from typing import Any, TypeVar
 
+from tasks.core.engines.event_loop import EventLoopThread
 from tasks.core.engines.vllm_server.client import Sampled
 from tasks.core.engines.vllm_server.errors import ServerGone
 from tasks.core.engines.vllm_server.server_pool import ServerHandle, ServerPool
 from tasks.core.interfaces.engine import Generation, GenerationRequest, check_request, check_room
 
-T = TypeVar("T")
 _LEAST_TEMPERATURE = 0.01
 """vLLM samples at no lower one."""
 
@@ -41,9 +39,7 @@ class VllmEngine:
         self._turns: dict[str, _Turn] = {}
         self._done: SimpleQueue[_Turn] = SimpleQueue()
         self._on_news: Callable[[], None] = _ignore
-        self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, name="vllm", daemon=True)
-        self._thread.start()
+        self._loop = EventLoopThread("vllm")
 
     @property
     def version(self) -> str:
@@ -62,7 +58,7 @@ class VllmEngine:
         for name in list(self._turns):
             self.release(name)
         self._home.clear()
-        self._run(self._pool.sync_weights(self._pool.start(path)))
+        self._loop.run(self._pool.sync_weights(self._pool.start(path)))
 
     def submit(self, request: GenerationRequest) -> None:
         """Send one turn to a server. Raises ContextOverflow, or ValueError for what `TransformersEngine` refuses too,
@@ -72,7 +68,7 @@ class VllmEngine:
         self._home[request.sequence_id] = server
         server.turns.add(request.sequence_id)
         turn = self._turns[request.sequence_id] = _Turn(request, server)
-        turn.future = asyncio.run_coroutine_threadsafe(self._play(turn), self._loop)
+        turn.future = self._loop.submit(self._play(turn))
         turn.future.add_done_callback(lambda _: self._report(turn))
 
     def collect(self) -> list[Generation]:
@@ -112,18 +108,13 @@ class VllmEngine:
 
     def close(self) -> None:
         """Abort everything; end the servers that end with this process."""
-        if self._loop.is_closed():
+        if self._loop.is_closed:
             return
         for name in list(self._turns):
             self.release(name)
-        self._run(self._pool.disconnect())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._loop.run(self._pool.disconnect())
         self._loop.close()
         self._pool.close()
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _check(self, request: GenerationRequest) -> None:
         check_request(request, self._vocabulary)

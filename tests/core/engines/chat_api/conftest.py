@@ -3,7 +3,7 @@
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -207,14 +207,8 @@ def chat() -> ChatFormat:
     return ChatFormat(load_tokenizer(SHIPPED))
 
 
-@pytest.fixture
-def no_backoff(monkeypatch: pytest.MonkeyPatch) -> Sequence[int]:
-    """Do not wait between attempts; the attempts that would have been waited after are listed."""
-    attempts: list[int] = []
-
-    def none(attempt: int, generator: Any) -> float:
-        attempts.append(attempt)
-        return 0.0
-
-    monkeypatch.setattr("tasks.core.engines.chat_api.client.backoff", none)
-    return attempts
+@pytest.fixture(autouse=True)
+def short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait a hundredth of the vendor's time between attempts."""
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.005)
+    monkeypatch.setattr("openai._base_client.MAX_RETRY_DELAY", 0.08)

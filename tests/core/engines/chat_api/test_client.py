@@ -1,34 +1,41 @@
 """The client against a real server on a local socket."""
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import asyncio
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tasks.core.engines.chat_api.answers import ChatApiError, PromptTooLong
-from tasks.core.engines.chat_api.client import Abandoned, ChatClient
+from tasks.core.engines.chat_api.answers import ChatApiError, ChatTurn, PromptTooLong
+from tasks.core.engines.chat_api.client import Call, ChatClient
 from tasks.core.interfaces.engine import SamplingSettings
 from tasks.core.interfaces.world import Message
 
 SAMPLING = SamplingSettings(temperature=0.5, max_tokens=20, stop_ids=())
 MESSAGES: list[Message] = [{"role": "user", "content": "Hello."}]
-Ask = Callable[..., tuple[Any, int]]
+Ask = Callable[..., tuple[ChatTurn, int]]
 
 
 @pytest.fixture
-def ask(server: Any, configured: Callable[..., Any]) -> Iterator[Ask]:
+def ask(server: Any, configured: Callable[..., Any]) -> Ask:
     """Ask the server of the test once, with a client that is closed afterwards."""
 
-    def once(abandoned: threading.Event | None = None, **changes: Any) -> tuple[Any, int]:
+    def once(**changes: Any) -> tuple[ChatTurn, int]:
         client = ChatClient(configured(server, **changes))
-        try:
-            return client.answer(MESSAGES, SAMPLING, 7, abandoned or threading.Event())
-        finally:
-            client.close()
+        call = client.call(MESSAGES, SAMPLING, 7)
+        (turn,) = asyncio.run(closing(client, client.complete(call)))
+        return turn, call.attempts
 
-    yield once
+    return once
+
+
+async def closing(client: ChatClient, *work: Any) -> list[Any]:
+    """The results of all `work`, after which the client is closed."""
+    try:
+        return await asyncio.gather(*work)
+    finally:
+        await client.close()
 
 
 def test_a_turn_is_asked_for_and_read(server: Any, ask: Ask) -> None:
@@ -56,39 +63,40 @@ def test_what_a_server_refuses_is_not_sent(server: Any, ask: Ask) -> None:
     ],
     ids=["500", "503", "hung up", "malformed", "empty", "nothing"],
 )
-def test_a_fault_that_may_pass_is_asked_again(
-    fault: dict[str, Any], server: Any, ask: Ask, no_backoff: Sequence[int]
-) -> None:
+def test_a_fault_that_may_pass_is_asked_again(fault: dict[str, Any], server: Any, ask: Ask) -> None:
     server.fail(times=2, **fault)
     answer, attempts = ask()
-    assert (answer.text, attempts, len(server.requests), no_backoff) == ("1 messages", 3, 3, [0, 1])
+    assert (answer.text, attempts, len(server.requests)) == ("1 messages", 3, 3)
 
 
-def test_silence_ends_after_the_timeout(server: Any, ask: Ask, no_backoff: Sequence[int]) -> None:
+def test_silence_ends_after_the_timeout(server: Any, ask: Ask) -> None:
     server.fail(silent=True)
     answer, attempts = ask(timeout_s=0.3)
     assert (answer.text, attempts) == ("1 messages", 2)
 
 
-def test_too_many_requests_wait_as_long_as_the_server_asks(server: Any, ask: Ask, no_backoff: Sequence[int]) -> None:
-    server.refuse(429, "slow down", "rate_limit_exceeded", retry_after="0.2")
+def test_too_many_requests_wait_as_long_as_the_server_asks(server: Any, ask: Ask) -> None:
+    server.refuse(429, "slow down", "rate_limit_exceeded", retry_after="0.4")
+    begun = time.monotonic()
     answer, attempts = ask()
-    assert (answer.text, attempts, no_backoff) == ("1 messages", 2, [])
+    assert (answer.text, attempts) == ("1 messages", 2)
+    assert time.monotonic() - begun >= 0.4
 
 
-def test_a_pause_that_is_asked_for_holds_all_threads(server: Any, configured: Callable[..., Any]) -> None:
-    """While one request was told to wait, none begins: the one after the refusal comes when the pause is over."""
-    client = ChatClient(configured(server))
-    paused: list[float] = []
-    pause = client._pace.pause
-    client._pace.pause = lambda until: (paused.append(until), pause(until))[1]  # type: ignore[method-assign]
-    server.refuse(429, retry_after="0.3")
-    try:
-        client.answer(MESSAGES, SAMPLING, 7, threading.Event())
-        begun = [ticket.begun for ticket in client._pace._window]
-    finally:
-        client.close()
-    assert len(begun) == 2 and begun[1] >= paused[0] > begun[0]
+def test_a_pause_that_is_asked_for_holds_all_requests(server: Any, configured: Callable[..., Any]) -> None:
+    """While one request was told to wait, none begins: the other one comes when the pause is over."""
+    client = ChatClient(configured(server, concurrency=2))
+    server.refuse(429, retry_after="0.5")
+
+    async def later() -> None:
+        while client._pace._paused_until < time.monotonic():
+            await asyncio.sleep(0.01)
+        paused_until = client._pace._paused_until
+        await client.complete(client.call(MESSAGES, SAMPLING, 8))
+        assert time.monotonic() >= paused_until
+
+    asyncio.run(closing(client, client.complete(client.call(MESSAGES, SAMPLING, 7)), later()))
+    assert len(server.requests) == 3
 
 
 def test_a_pause_over_the_limit_is_an_error(server: Any, ask: Ask) -> None:
@@ -97,7 +105,7 @@ def test_a_pause_over_the_limit_is_an_error(server: Any, ask: Ask) -> None:
         ask()
 
 
-def test_faults_that_do_not_pass_end_in_one_error(server: Any, ask: Ask, no_backoff: Sequence[int]) -> None:
+def test_faults_that_do_not_pass_end_in_one_error(server: Any, ask: Ask) -> None:
     server.fail(times=9, status=502)
     with pytest.raises(ChatApiError, match="gave up after 3 attempts; the last one: status 502"):
         ask(attempts=3)
@@ -134,7 +142,7 @@ def test_a_missing_or_broken_key_is_one_error(key: str, ask: Ask, monkeypatch: p
         ask()
 
 
-def test_a_server_that_is_not_there_is_one_error(server: Any, ask: Ask, no_backoff: Sequence[int]) -> None:
+def test_a_server_that_is_not_there_is_one_error(server: Any, ask: Ask) -> None:
     with pytest.raises(ChatApiError, match=r"tiny at http://127.0.0.1:1/v1: gave up after 2 .*connection failed"):
         ask(base_url="http://127.0.0.1:1/v1", attempts=2)
 
@@ -145,13 +153,43 @@ def test_a_full_context_is_told_apart(server: Any, ask: Ask) -> None:
         ask()
 
 
-def test_who_waits_no_longer_is_let_go(server: Any, ask: Ask) -> None:
-    """A thread that waits a minute for its next attempt ends at once."""
-    abandoned = threading.Event()
+def abandon(client: ChatClient, call: Call, when: Callable[[], bool]) -> BaseException | None:
+    """What became of a call that is abandoned as soon as `when`."""
+
+    async def asked() -> Any:
+        task = asyncio.ensure_future(client.complete(call))
+        while not when():
+            await asyncio.sleep(0.01)
+        call.abandon()
+        return await closing(client, asyncio.wait_for(task, 30))
+
+    try:
+        asyncio.run(asked())
+    except BaseException as error:
+        return error
+    return None
+
+
+def test_who_waits_no_longer_is_let_go(server: Any, configured: Callable[..., Any]) -> None:
+    """A request that waits a minute for its next attempt ends at once."""
+    client = ChatClient(configured(server))
     server.refuse(429, retry_after="60")
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(ask, abandoned)
-        while not server.requests:
-            asked.exception(timeout=0.05) if asked.done() else abandoned.wait(0.01)
-        abandoned.set()
-        assert isinstance(asked.exception(timeout=30), Abandoned)
+    call = client.call(MESSAGES, SAMPLING, 7)
+    assert isinstance(abandon(client, call, lambda: call.wait_s == 60.0), asyncio.CancelledError)
+    assert len(server.requests) == 1
+
+
+def test_an_answer_under_way_is_waited_for_though_nobody_asks_any_more(
+    serve: Callable[..., Any], configured: Callable[..., Any]
+) -> None:
+    client = ChatClient(configured(serve(lambda body: (time.sleep(0.3), ("late", "stop"))[1])))
+    call = client.call(MESSAGES, SAMPLING, 7)
+    assert abandon(client, call, lambda: call.in_flight) is None
+    assert call.turn is not None and call.turn.text == "late"
+
+
+def test_a_server_that_wants_no_key_gets_none(serve: Callable[..., Any], configured: Callable[..., Any]) -> None:
+    server = serve(lambda body: ("hi", "stop"))
+    with pytest.raises(ChatApiError, match=r"refused the key \(status 401: Incorrect API key provided: \)"):
+        client = ChatClient(configured(server, key_variable=None))
+        asyncio.run(closing(client, client.complete(client.call(MESSAGES, SAMPLING, 7))))

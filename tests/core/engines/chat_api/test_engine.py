@@ -107,7 +107,7 @@ def test_the_embedded_policy_behind_an_api_plays_as_it_does_in_process(
 
 
 def test_faults_on_the_way_change_nothing_but_the_count_of_retries(
-    world: World, chat: ChatFormat, serve: Callable[..., Any], open_engine: Open, no_backoff: list[int]
+    world: World, chat: ChatFormat, serve: Callable[..., Any], open_engine: Open
 ) -> None:
     server = serve(recited(world))
     server.refuse(429, retry_after="0.05")

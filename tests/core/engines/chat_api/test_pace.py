@@ -1,56 +1,64 @@
-import random
+"""Rate limits by the clock, with minutes of half a second."""
+
+import asyncio
+import time
 
 import pytest
 
-from tasks.core.engines.chat_api.pace import LONGEST_BACKOFF_S, Pace, Ticket, backoff
+from tasks.core.engines.chat_api import pace as pace_module
+from tasks.core.engines.chat_api.pace import Pace
+
+MINUTE_S = 0.5
 
 
-def begun(pace: Pace, now: float, tokens: int = 1) -> Ticket:
-    found = pace.begin(now, tokens)
-    assert isinstance(found, Ticket)
-    return found
+@pytest.fixture(autouse=True)
+def short_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace_module, "MINUTE_S", MINUTE_S)
+
+
+def begun(pace: Pace, *tokens: int) -> list[float]:
+    """When requests of so many tokens began that were asked for at once, in seconds after the first."""
+
+    async def ask(count: int) -> float:
+        await pace.begin(count)
+        return time.monotonic()
+
+    async def ask_all() -> list[float]:
+        return await asyncio.gather(*(ask(count) for count in tokens))
+
+    try:
+        times = asyncio.run(ask_all())
+    finally:
+        pace.close()
+    return [moment - times[0] for moment in times]
 
 
 def test_no_minute_sees_more_requests_than_allowed() -> None:
-    pace = Pace(requests_per_minute=2, tokens_per_minute=None)
-    begun(pace, 0.0)
-    begun(pace, 10.0)
-    assert pace.begin(15.0, 1) == 45.0
-    begun(pace, 60.0)
-    assert pace.begin(60.0, 1) == 10.0
+    times = begun(Pace(requests_per_minute=2, tokens_per_minute=None), 1, 1, 1, 1, 1)
+    assert times == sorted(times)
+    assert all(late - early >= MINUTE_S for early, late in zip(times, times[2:], strict=False))
+    assert times[-1] < 4 * MINUTE_S
 
 
 def test_no_minute_sees_more_tokens_than_allowed() -> None:
-    pace = Pace(None, tokens_per_minute=100)
-    begun(pace, 0.0, 60)
-    assert pace.begin(1.0, 41) == 59.0
-    begun(pace, 1.0, 40)
-    begun(pace, 60.5, 60)
+    times = begun(Pace(None, tokens_per_minute=100), 60, 41, 59, 1)
+    assert times[1] >= MINUTE_S and times[2] < times[1] + MINUTE_S <= times[3]
 
 
-def test_an_estimate_is_replaced_by_what_the_server_counted() -> None:
-    pace = Pace(None, tokens_per_minute=100)
-    begun(pace, 0.0, 90).tokens = 20
-    begun(pace, 1.0, 80)
+def test_limits_of_millions_are_counted_in_units_and_never_exceeded() -> None:
+    times = begun(Pace(None, tokens_per_minute=3_000_000), 1_500_000, 1_499_000, 2_000)
+    assert times[1] < MINUTE_S <= times[2]
 
 
 def test_a_request_over_the_limit_goes_alone() -> None:
-    pace = Pace(None, tokens_per_minute=100)
-    begun(pace, 0.0, 500)
-    assert pace.begin(1.0, 1) == 59.0
+    times = begun(Pace(None, tokens_per_minute=100), 500, 1)
+    assert times[1] >= MINUTE_S
 
 
 def test_a_pause_holds_everything_and_the_longer_one_wins() -> None:
     pace = Pace(None, None)
-    pace.pause(10.0)
-    pace.pause(5.0)
-    assert pace.begin(4.0, 1) == 6.0
-    begun(pace, 10.0)
-
-
-@pytest.mark.parametrize("attempt", [0, 1, 5, 6, 1000])
-def test_backoff_doubles_up_to_a_cap_and_is_spread(attempt: int) -> None:
-    generator = random.Random(0)
-    waits = [backoff(attempt, generator) for _ in range(200)]
-    longest = min(LONGEST_BACKOFF_S, 2.0 ** min(attempt, 10))
-    assert longest / 2 <= min(waits) < 0.55 * longest and 0.95 * longest < max(waits) <= longest
+    pace.pause(0.4)
+    pace.pause(0.1)
+    start = time.monotonic()
+    begun(pace, 1)
+    assert time.monotonic() - start >= 0.39
