@@ -29,8 +29,8 @@ from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table
+from tasks.core.worlds.pocketworld.authoring.scenarios import build_problem
 from tasks.core.worlds.pocketworld.files import read_specs
-from tasks.core.worlds.pocketworld.scenarios import build_problem
 from tasks.core.worlds.pocketworld.solutions import oracle, turn
 from tasks.core.worlds.registry import prepare_world_folder
 from tasks.evaluation.checkpoint_selection import select_checkpoint

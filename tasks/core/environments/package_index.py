@@ -38,7 +38,7 @@ def _pip_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _pip_configuration() -> dict[str, str]:
-    """What pip's configuration files say; empty where this interpreter has no pip."""
+    """Options in pip's configuration files; empty where this interpreter has no pip."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
     listing = subprocess.run(command, capture_output=True, text=True, check=False)
     settings: dict[str, str] = {}

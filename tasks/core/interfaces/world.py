@@ -32,7 +32,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Observation:
-    """What the world answers to one assistant turn."""
+    """The world's answer to one assistant turn."""
 
     text: str
     """Shown to the agent as the next user message, cut when it is too long."""

@@ -21,9 +21,9 @@ from tasks.core.policies.digests import write_digests
 from tasks.core.policies.supervised import Example, Phase, SupervisedSettings, encode_example, train
 from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.records.files import replacing
+from tasks.core.worlds.pocketworld.authoring.vocabulary import vocabulary
 from tasks.core.worlds.pocketworld.demonstrations import demonstrations
-from tasks.core.worlds.pocketworld.episode import SYSTEM_PROMPT
-from tasks.core.worlds.pocketworld.vocabulary import vocabulary
+from tasks.core.worlds.pocketworld.episodes.episode import SYSTEM_PROMPT
 
 if TYPE_CHECKING:
     from transformers import Qwen2ForCausalLM, Qwen2Tokenizer

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.world import World
+from tasks.core.worlds.pocketworld.authoring.scenarios import generate_specs
 from tasks.core.worlds.pocketworld.files import read_specs, write_specs
-from tasks.core.worlds.pocketworld.scenarios import generate_specs
 from tasks.core.worlds.pocketworld.world import PocketWorld
 from tasks.core.worlds.sandbox import Sandbox, SandboxLimits
 

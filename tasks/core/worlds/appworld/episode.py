@@ -20,7 +20,7 @@ def code_blocks(text: str) -> list[str]:
 
 
 class Session(Protocol):
-    """What an episode needs of an engine: `pool.LiveEpisode`, or one on the official server."""
+    """The part of an engine that an episode needs: `pool.LiveEpisode`, or one on the official server."""
 
     @property
     def facts(self) -> dict[str, object]:

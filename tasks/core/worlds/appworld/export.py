@@ -31,14 +31,14 @@ class EvaluationFailed(RuntimeError):  # noqa: N818
 
 @dataclass(frozen=True)
 class PackageScores:
-    """What `appworld evaluate` says."""
+    """Verdicts of `appworld evaluate`."""
 
     tgc: float
     """Percent of tasks."""
     sgc: float
     """Percent of scenarios."""
     successes: Mapping[str, bool]
-    """Of each task."""
+    """By task."""
 
 
 def experiment_name(split: Split) -> str:

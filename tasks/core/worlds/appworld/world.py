@@ -47,7 +47,7 @@ class AppWorldTasks:
             raise
 
     def demonstration(self, task_id: str) -> list[str]:
-        """See `tasks.core.interfaces.world.Demonstrating`. Official solutions must not end up in an artifact: ValueError."""
+        """See `Demonstrating`. Official solutions must not end up in an artifact: ValueError."""
         if self._demonstrate is None:
             raise ValueError("engines that recite need an authored AppWorld root; official solutions are not copied")
         if task_id not in self._known:

@@ -11,8 +11,8 @@ from typing import Any
 
 from tasks.core.interfaces.world import Evaluation, Message, Observation
 from tasks.core.seeding import derive_seed
-from tasks.core.worlds.pocketworld.apps import APPS, App, canonical_release, shadow_app
-from tasks.core.worlds.pocketworld.clauses import (
+from tasks.core.worlds.pocketworld.authoring.apps import APPS, App, canonical_release, shadow_app
+from tasks.core.worlds.pocketworld.authoring.clauses import (
     AskCount,
     AskField,
     AskTotal,
@@ -23,13 +23,13 @@ from tasks.core.worlds.pocketworld.clauses import (
     Selection,
     Update,
 )
-from tasks.core.worlds.pocketworld.episode import PocketEpisode
-from tasks.core.worlds.pocketworld.scenarios import Problem, draw_problem
+from tasks.core.worlds.pocketworld.authoring.scenarios import Problem, draw_problem
+from tasks.core.worlds.pocketworld.authoring.state import POOLS
+from tasks.core.worlds.pocketworld.authoring.templates import KNOWN_TEMPLATES, Mismatch
+from tasks.core.worlds.pocketworld.authoring.vocabulary import SHADOW_APPS
+from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode
+from tasks.core.worlds.pocketworld.episodes.trusted_repl import TrustedRepl
 from tasks.core.worlds.pocketworld.solutions import completion_code, docs_code, login_code, turn
-from tasks.core.worlds.pocketworld.state import POOLS
-from tasks.core.worlds.pocketworld.templates import KNOWN_TEMPLATES, Mismatch
-from tasks.core.worlds.pocketworld.trusted_repl import TrustedRepl
-from tasks.core.worlds.pocketworld.vocabulary import SHADOW_APPS
 
 
 @dataclass(frozen=True)

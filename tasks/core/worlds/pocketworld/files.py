@@ -9,8 +9,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.records.files import ArtifactError, replacing
-from tasks.core.worlds.pocketworld.scenarios import TaskSpec
-from tasks.core.worlds.pocketworld.templates import TEMPLATES
+from tasks.core.worlds.pocketworld.authoring.scenarios import TaskSpec
+from tasks.core.worlds.pocketworld.authoring.templates import TEMPLATES
 
 _SPEC: TypeAdapter[TaskSpec] = TypeAdapter(TaskSpec)
 

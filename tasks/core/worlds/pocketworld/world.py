@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from tasks.core.config.splits import Split
 from tasks.core.interfaces.world import Task
 from tasks.core.records.files import ArtifactError
-from tasks.core.worlds.pocketworld.episode import PocketEpisode, Repl
-from tasks.core.worlds.pocketworld.scenarios import TaskSpec, build_problem
+from tasks.core.worlds.pocketworld.authoring.scenarios import TaskSpec, build_problem
+from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode, Repl
 from tasks.core.worlds.pocketworld.solutions import oracle
 
 

@@ -1,4 +1,4 @@
-"""What goes into the sandbox and what comes out of it."""
+"""Values that go into the sandbox and come out of it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class SandboxLimits:
 
 @dataclass(frozen=True)
 class Execution:
-    """What one `run` did."""
+    """Outcome of one `run`."""
 
     output: str
     """Printed text; after an error also `line N: <source>` and the error's last line, e.g. `NameError: ...`."""

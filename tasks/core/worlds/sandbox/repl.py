@@ -18,7 +18,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]{6,16}\b")
 _SHORTEST_WAIT = 0.005
 _READY_SECONDS = 60.0
 _LAST_SECONDS = 0.25
-"""What a process may need to end after its socket has closed."""
+"""Time that a process may need to end after its socket has closed."""
 _FAULTS_OF_OTHERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT}
 """Signals that no code in the sandbox can send: the machine ran out of memory, or somebody killed the process."""
 

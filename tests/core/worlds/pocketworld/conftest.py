@@ -3,9 +3,9 @@ from collections.abc import Callable
 import pytest
 
 from tasks.core.config.splits import Split
-from tasks.core.worlds.pocketworld.episode import PocketEpisode
-from tasks.core.worlds.pocketworld.scenarios import Problem, TaskSpec, generate_specs
-from tasks.core.worlds.pocketworld.trusted_repl import TrustedRepl
+from tasks.core.worlds.pocketworld.authoring.scenarios import Problem, TaskSpec, generate_specs
+from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode
+from tasks.core.worlds.pocketworld.episodes.trusted_repl import TrustedRepl
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,9 @@ import pytest
 
 from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.world import ExecutionTimeout
-from tasks.core.worlds.pocketworld.episode import NO_CODE, ONLY_FIRST
+from tasks.core.worlds.pocketworld.authoring.scenarios import build_problem
+from tasks.core.worlds.pocketworld.episodes.episode import NO_CODE, ONLY_FIRST
 from tasks.core.worlds.pocketworld.files import write_specs
-from tasks.core.worlds.pocketworld.scenarios import build_problem
 from tasks.core.worlds.pocketworld.solutions import oracle, turn
 from tasks.core.worlds.registry import open_world
 

@@ -1,10 +1,10 @@
 import pytest
 
-from tasks.core.worlds.pocketworld.apps import APPS
-from tasks.core.worlds.pocketworld.scenarios import draw_problem
+from tasks.core.worlds.pocketworld.authoring.apps import APPS
+from tasks.core.worlds.pocketworld.authoring.scenarios import draw_problem
+from tasks.core.worlds.pocketworld.authoring.state import POOLS
+from tasks.core.worlds.pocketworld.authoring.templates import TEMPLATES
 from tasks.core.worlds.pocketworld.solutions import login_code, oracle, turn
-from tasks.core.worlds.pocketworld.state import POOLS
-from tasks.core.worlds.pocketworld.templates import TEMPLATES
 
 COMPLETE = turn("apis.supervisor.complete_task()")
 

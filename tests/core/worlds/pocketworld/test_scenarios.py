@@ -1,9 +1,9 @@
 from collections import Counter
 
-from tasks.core.worlds.pocketworld.apps import HELD_OUT_APPS
-from tasks.core.worlds.pocketworld.scenarios import build_problem, generate_specs
+from tasks.core.worlds.pocketworld.authoring.apps import HELD_OUT_APPS
+from tasks.core.worlds.pocketworld.authoring.scenarios import build_problem, generate_specs
+from tasks.core.worlds.pocketworld.authoring.state import POOLS
 from tasks.core.worlds.pocketworld.solutions import completion_code, oracle, turn
-from tasks.core.worlds.pocketworld.state import POOLS
 
 HELD_OUT = {app.name for app in HELD_OUT_APPS}
 EXPECTED = {"train": (12, 12, 11), "dev": (8, 7, 5), "test_normal": (21, 21, 14), "test_challenge": (56, 56, 27)}

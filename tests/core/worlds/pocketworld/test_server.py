@@ -1,10 +1,10 @@
 import pytest
 
-from tasks.core.worlds.pocketworld.apps import APPS, Release
-from tasks.core.worlds.pocketworld.scenarios import draw_problem
-from tasks.core.worlds.pocketworld.server import Completion, Server
-from tasks.core.worlds.pocketworld.state import POOLS
-from tasks.core.worlds.pocketworld.templates import TEMPLATES
+from tasks.core.worlds.pocketworld.authoring.apps import APPS, Release
+from tasks.core.worlds.pocketworld.authoring.scenarios import draw_problem
+from tasks.core.worlds.pocketworld.authoring.state import POOLS
+from tasks.core.worlds.pocketworld.authoring.templates import TEMPLATES
+from tasks.core.worlds.pocketworld.episodes.server import Completion, Server
 from tasks.core.worlds.sandbox import ApiError
 
 

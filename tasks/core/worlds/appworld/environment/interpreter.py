@@ -1,4 +1,4 @@
-"""What goes into AppWorld's interpreter, and what its processes may know of this one's surroundings."""
+"""Requirements of AppWorld's interpreter, and the environment variables that its processes get."""
 
 import os
 from pathlib import Path

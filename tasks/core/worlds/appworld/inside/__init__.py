@@ -1,1 +1,1 @@
-"""What runs in AppWorld's own interpreter: standard library and `appworld` only, nothing of `tasks`."""
+"""Code that runs in AppWorld's own interpreter: standard library, `appworld` and `..confinement.inside` only."""

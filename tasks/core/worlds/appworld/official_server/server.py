@@ -46,12 +46,12 @@ _START_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """What the kernel lets a server take, agents' code in it included."""
+    """Limits that the kernel sets a server, agents' code in it included."""
 
     memory_bytes: int = 4 * 2**30
     """Address space; more raises MemoryError."""
     file_bytes: int = 2**30
-    """Of one file, such as the state that it saves after every step."""
+    """Size of one file, such as the state that it saves after every step."""
 
     @property
     def by_name(self) -> list[tuple[str, int]]:

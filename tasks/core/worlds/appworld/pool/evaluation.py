@@ -16,7 +16,7 @@ class Verdict:
     passed: tuple[str, ...]
     failed: tuple[str, ...]
     status: str | None
-    """What the agent ended the task with: "success", "fail" or None."""
+    """The status with which the agent ended the task: "success", "fail" or None."""
     question: bool
     """The task asks for an answer."""
 

@@ -25,12 +25,12 @@ _FAULTS_OF_OTHERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGIN
 _LOOK_INTERVAL = struct.pack("ll", 0, 200_000)
 """How often a world that waits for its shell looks at the clock, as a timeval."""
 _LAST_SECONDS = 0.25
-"""What a process may need to end after its socket has closed."""
+"""Time that a process may need to end after its socket has closed."""
 
 
 @dataclass(frozen=True)
 class ShellRun:
-    """What one block of code did."""
+    """Outcome of one block of code."""
 
     output: str
     """As the official server's /execute answers."""
@@ -42,7 +42,7 @@ class ShellRun:
 
 
 class Lender(Protocol):
-    """Whom an episode has its processes from: the pool."""
+    """The pool, as an episode sees it: the lender of its processes."""
 
     def evaluate(self, task: TaskData, state: bytes) -> Verdict:
         """The verdict on a state, a frame as a world sends it. Raises WorldFault."""
@@ -208,7 +208,7 @@ class LiveEpisode:
 
 
 def facts_of(task: TaskData, zygote: Zygote) -> dict[str, Any]:
-    """What the opening of an episode says about its task."""
+    """Facts that the opening of an episode states about its task."""
     return {
         "instruction": task.instruction,
         "supervisor": task.supervisor,

@@ -51,7 +51,7 @@ class EpisodePool:
         return LiveEpisode(task, world, self.limits, self)
 
     def facts(self, task_id: str) -> dict[str, Any]:
-        """What is known about a task at its opening. Raises WorldFault."""
+        """Facts about a task at its opening. Raises WorldFault."""
         task = self._task(task_id)
         return facts_of(task, self._live_zygote(task))
 

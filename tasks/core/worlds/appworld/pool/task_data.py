@@ -25,7 +25,7 @@ class TaskData:
 
     @cached_property
     def message(self) -> dict[str, Any]:
-        """What worlds and evaluators are told."""
+        """The task as worlds and evaluators are told it."""
         names = ("task_id", "supervisor", "datetime", "changes")
         return {name: getattr(self, name) for name in names}
 

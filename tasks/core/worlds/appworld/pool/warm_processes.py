@@ -19,7 +19,7 @@ class WarmProcess:
         self.zygote, self._engine = zygote, zygote.engine
         self.uses = 0
         self.cpu_seconds = 0.0
-        """What it had used when it last said so."""
+        """CPU time that it had used when it last said so."""
         ours, theirs = socket.socketpair()
         self.link = Link(ours)
         try:
@@ -82,7 +82,7 @@ class WarmProcesses:
 
     @property
     def idle_pids(self) -> list[int]:
-        """Of those that wait."""
+        """Process ids of those that wait."""
         with self._lock:
             return [process.pid for process in self._idle if process.pid is not None]
 

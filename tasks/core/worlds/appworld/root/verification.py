@@ -28,7 +28,7 @@ _DIFFICULTIES = (1, 2, 3)
 
 @dataclass(frozen=True)
 class RootReport:
-    """What a root holds."""
+    """Content of a root."""
 
     root: Path
     tasks: dict[Split, tuple[Task, ...]]

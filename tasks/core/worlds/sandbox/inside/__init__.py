@@ -1,1 +1,1 @@
-"""What runs inside the sandbox. Agents' code can reach all of it: standard library only, nothing of `tasks`."""
+"""Code that runs inside the sandbox. Agents' code can reach all of it: standard library only."""

@@ -14,10 +14,10 @@ import warnings
 from importlib import import_module
 from typing import Any
 
+from .frozen_system import FrozenSystem
 from .interpreter import Channel, Interpreter
 from .jail import Jail
 from .reaping import end_child
-from .stillness import Stillness
 
 REQUEST = struct.Struct("!cqd")
 """b"S", seed, clock with the REPL's socket beside it; or b"E", pid, seconds that it may take to end by itself."""
@@ -118,8 +118,8 @@ class Zygote:
         self._control = control
         self._limits = limits
         self._jail = Jail(limits["confinement"], limits["memory_bytes"], limits["cpu_seconds_per_repl"])
-        self._stillness = Stillness()
-        self._stillness.install()
+        self._system = FrozenSystem()
+        self._system.install()
         self._children: set[int] = set()
 
     def serve(self) -> None:
@@ -160,7 +160,7 @@ class Zygote:
 
     def _become_repl(self, channel: Channel, descriptor: int, zygote: int, seed: int, clock: float) -> None:
         try:
-            self._stillness.start(seed, clock)
+            self._system.start(seed, clock)
             confinement = self._jail.shut(descriptor, zygote)
         except Exception as error:
             channel.send({"fault": f"{type(error).__name__}: {error}"})

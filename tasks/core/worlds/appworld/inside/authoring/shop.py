@@ -1,4 +1,4 @@
-"""What the shop of an authored world sells. Pure; no database."""
+"""Goods of an authored world's shop. Pure; no database."""
 
 from dataclasses import dataclass
 from random import Random

@@ -1,4 +1,4 @@
-"""What a scenario template is: one module of `scenarios` with a drawing of entities, an oracle and an evaluation."""
+"""A scenario template: one module of `scenarios` with a drawing of entities, an oracle and an evaluation."""
 
 import inspect
 import textwrap
@@ -19,9 +19,9 @@ class Draw:
 
     instruction: str
     public: dict[str, Any]
-    """What the instruction says; the oracle gets it as variables of these names. JSON values."""
+    """Entities that the instruction names; the oracle gets them as variables of these names. JSON values."""
     private: dict[str, Any] = field(default_factory=dict)
-    """What only the evaluation knows. JSON values; no key may be the name of a dict method."""
+    """Entities that only the evaluation knows. JSON values; no key may be the name of a dict method."""
     answer: Any = None
     """The answer of a question; None for a task without one."""
     change: Change | None = None

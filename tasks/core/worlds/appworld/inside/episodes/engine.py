@@ -45,7 +45,7 @@ class Engine:
 
     @property
     def app_descriptions(self) -> dict[str, str]:
-        """What the package says about each app that agents may use."""
+        """The package's description of each app that agents may use."""
         from appworld.apps import APP_TO_DESCRIPTION, get_all_apps
 
         return {name: APP_TO_DESCRIPTION[name] for name in get_all_apps(skip_admin=True)}
@@ -87,7 +87,7 @@ def _run_endpoints_in_this_thread() -> None:
 
 
 def _build_models(app_names: tuple[str, ...]) -> None:
-    """What the package builds at a model's first use and then keeps."""
+    """Build now what the package builds at a model's first use and then keeps."""
     from appworld.common.utils import import_models_module
     from sqlalchemy.orm import configure_mappers
 

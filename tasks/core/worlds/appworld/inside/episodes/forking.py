@@ -42,7 +42,7 @@ class Forker:
                 self._end(pid, 0.0)
 
     def become(self, request: dict[str, Any], descriptors: list[int], parent: int) -> None:
-        """What a child is; runs in it, and the child ends when it returns."""
+        """Be the child: runs in it, and the child ends when it returns."""
         raise NotImplementedError
 
     def _answer(self) -> None:

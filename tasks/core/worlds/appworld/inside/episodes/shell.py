@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from tasks.core.worlds.appworld.inside.episodes.engine import APPWORLD_SEED, set_clock
-from tasks.core.worlds.appworld.inside.episodes.quick_guard import quick_guard
+from tasks.core.worlds.appworld.inside.episodes.safety_guard import fast_safety_guard
 from tasks.core.worlds.appworld.inside.episodes.shell_client import ShellClient
 from tasks.core.worlds.sandbox.inside.interpreter import Channel
 
@@ -134,7 +134,7 @@ def _shell_world(client: Any, api_calls: int) -> Any:
             self.environment_io: list[dict[str, str]] = []
             self.num_interactions = 0
             self._execute_preamble()
-            self.safety_guard = quick_guard()
+            self.safety_guard = fast_safety_guard()
 
         def _execute_preamble(self) -> None:
             self.apis, self.requester = _apis(client, api_calls)

@@ -20,8 +20,8 @@ class Channel(Protocol):
     def receive(self) -> dict[str, Any]: ...
 
 
-class Answer:
-    """What callers use of an httpx response."""
+class Response:
+    """The part of an httpx response that callers use."""
 
     def __init__(self, status: int, text: str) -> None:
         self.status_code, self.text = status, text
@@ -71,7 +71,7 @@ class ShellClient:
         if _PLAIN_PATH.fullmatch(url) and all(value.isascii() and value.isprintable() for value in headers.values()):
             answer = self.exchange(method, *_encoded(url, headers, params, json, data))
             if answer["status"] not in _REDIRECTS:
-                return Answer(answer["status"], answer["body"])
+                return Response(answer["status"], answer["body"])
         return self._httpx.request(method, url, headers=headers, params=params, json=json, data=data)
 
     def exchange(self, method: str, url: str, headers: list[list[str]], body: str) -> dict[str, Any]:

@@ -117,7 +117,7 @@ class WorldServer:
         return Task.first()
 
     def _state(self) -> dict[str, Any]:
-        """What an evaluation needs, and what an export writes down."""
+        """Changes, hashes and log: all that an evaluation or an export needs."""
         return {"changes": self._databases.changes(), "hashes": self._databases.hashes(), "log": self._api.log}
 
 

@@ -6,14 +6,14 @@ from typing import Any
 _WORD = re.compile(r"\w+")
 
 
-def quick_guard() -> Any:
+def fast_safety_guard() -> Any:
     """A `SafetyGuard` that parses only code in which something forbidden can be, and patches without importing."""
     from appworld.common import safety_guard
 
     words = {name for names in safety_guard.DISALLOWED_MODULE_TO_FUNCTION_NAMES.values() for name in names}
     words |= {"import", "__import__", "import_module"}
 
-    class QuickGuard(safety_guard.SafetyGuard):
+    class FastSafetyGuard(safety_guard.SafetyGuard):
         def __init__(self) -> None:
             super().__init__()
             self._off = self._functions()
@@ -42,4 +42,4 @@ def quick_guard() -> Any:
                 for path, function in self.name_to_function.items()
             ]
 
-    return QuickGuard()
+    return FastSafetyGuard()

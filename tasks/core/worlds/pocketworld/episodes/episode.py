@@ -4,9 +4,9 @@ import re
 from typing import Any, Protocol
 
 from tasks.core.interfaces.world import Evaluation, Message, Observation
-from tasks.core.worlds.pocketworld.evaluation import evaluate
-from tasks.core.worlds.pocketworld.scenarios import Problem
-from tasks.core.worlds.pocketworld.server import Server
+from tasks.core.worlds.pocketworld.authoring.scenarios import Problem
+from tasks.core.worlds.pocketworld.episodes.evaluation import evaluate
+from tasks.core.worlds.pocketworld.episodes.server import Server
 from tasks.core.worlds.sandbox import CallApi, Execution
 
 SYSTEM_PROMPT = "You solve tasks by writing python code. Read the docs first."
@@ -18,7 +18,7 @@ _BLOCK = re.compile(r"```[ \t]*(?:python|py)?[ \t]*\n?(.*?)(?:```|\Z)", re.DOTAL
 
 
 class Repl(Protocol):
-    """What an episode needs of a REPL: `tasks.core.worlds.sandbox.Repl`, or a trusted one in this process."""
+    """The part of a REPL that an episode needs: `tasks.core.worlds.sandbox.Repl`, or a trusted one in this process."""
 
     def run(self, code: str, call_api: CallApi) -> Execution: ...
 
@@ -76,7 +76,7 @@ def _observed(execution: Execution, blocks: int) -> str:
 
 
 def _printed(execution: Execution) -> str:
-    """What failing code printed before it failed, without the line of source that the sandbox adds."""
+    """Text that failing code printed before it failed, without the line of source that the sandbox adds."""
     printed = execution.output.removesuffix(execution.error).rstrip("\n")
     printed = _SOURCE_LINE.sub("", printed)
     return f"{printed}\n" if printed else ""

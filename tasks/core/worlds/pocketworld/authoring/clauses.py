@@ -1,4 +1,4 @@
-"""What a task asks for: selections and clauses. A clause has its words, its effect on a state, and its code.
+"""The requests of a task: selections and clauses. A clause has its words, its effect on a state, and its code.
 
 Code is written with the names of a given release per app, so that a demonstrator may also write it with guessed names.
 No line is indented: loops fit on one line.
@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tasks.core.worlds.pocketworld.apps import App, Release
-from tasks.core.worlds.pocketworld.state import Row, State
+from tasks.core.worlds.pocketworld.authoring.apps import App, Release
+from tasks.core.worlds.pocketworld.authoring.state import Row, State
 
 Releases = Mapping[str, Release]
 """App name -> the names to write code with."""

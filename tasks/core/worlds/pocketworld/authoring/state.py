@@ -7,8 +7,8 @@ from functools import cached_property
 from random import Random
 from typing import Any
 
-from tasks.core.worlds.pocketworld.apps import App, Table
-from tasks.core.worlds.pocketworld.vocabulary import (
+from tasks.core.worlds.pocketworld.authoring.apps import App, Table
+from tasks.core.worlds.pocketworld.authoring.vocabulary import (
     ACTIONS,
     ADJECTIVES,
     DAYS,
@@ -132,7 +132,7 @@ Content = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True)
 class Difference:
-    """What changed between two states, by (app, noun). Added records count without their ids."""
+    """Changes between two states, by (app, noun). Added records count without their ids."""
 
     added: dict[Place, Counter[Content]]
     removed: dict[Place, frozenset[int]]

@@ -11,7 +11,7 @@ from typing import Any
 _real_localtime, _real_gmtime, _real_strftime = time.localtime, time.gmtime, time.strftime
 
 
-class Stillness:
+class FrozenSystem:
     """One frozen clock and one source of random bytes, put in the place of the system's by `install`.
 
     The clock stands still except that `time.sleep(seconds)` moves it on, at once and without waiting.

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from tasks.core.interfaces.world import Evaluation
-from tasks.core.worlds.pocketworld.scenarios import Problem
-from tasks.core.worlds.pocketworld.server import Completion
-from tasks.core.worlds.pocketworld.state import Difference, State, difference
+from tasks.core.worlds.pocketworld.authoring.scenarios import Problem
+from tasks.core.worlds.pocketworld.authoring.state import Difference, State, difference
+from tasks.core.worlds.pocketworld.episodes.server import Completion
 
 
 def evaluate(problem: Problem, state: State, completion: Completion | None) -> Evaluation:

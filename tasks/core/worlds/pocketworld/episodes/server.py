@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.core.worlds.pocketworld.apps import NUMERIC_FIELDS, Operation, Release
-from tasks.core.worlds.pocketworld.scenarios import Problem
-from tasks.core.worlds.pocketworld.state import Row
+from tasks.core.worlds.pocketworld.authoring.apps import NUMERIC_FIELDS, Operation, Release
+from tasks.core.worlds.pocketworld.authoring.scenarios import Problem
+from tasks.core.worlds.pocketworld.authoring.state import Row
 from tasks.core.worlds.sandbox import ApiError
 
 Arguments = dict[str, Any]
@@ -14,7 +14,7 @@ Arguments = dict[str, Any]
 
 @dataclass(frozen=True)
 class Completion:
-    """What the agent said when it called complete_task."""
+    """Arguments of the agent's call of complete_task."""
 
     answer: Any
     status: str

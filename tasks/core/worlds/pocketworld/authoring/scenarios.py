@@ -10,9 +10,9 @@ from pydantic import ConfigDict
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.interfaces.world import Task
 from tasks.core.seeding import derive_seed
-from tasks.core.worlds.pocketworld.apps import APPS, App, Release, draw_release
-from tasks.core.worlds.pocketworld.state import POOLS, EntityPool, State, populate
-from tasks.core.worlds.pocketworld.templates import (
+from tasks.core.worlds.pocketworld.authoring.apps import APPS, App, Release, draw_release
+from tasks.core.worlds.pocketworld.authoring.state import POOLS, EntityPool, State, populate
+from tasks.core.worlds.pocketworld.authoring.templates import (
     HELD_OUT_TEMPLATES,
     KNOWN_TEMPLATES,
     TEMPLATES,
@@ -21,7 +21,7 @@ from tasks.core.worlds.pocketworld.templates import (
     Template,
     Unsuitable,
 )
-from tasks.core.worlds.pocketworld.vocabulary import FIRST_NAMES, LAST_NAMES, PASSWORD_WORDS
+from tasks.core.worlds.pocketworld.authoring.vocabulary import FIRST_NAMES, LAST_NAMES, PASSWORD_WORDS
 
 TASKS_PER_SCENARIO = 3
 SCENARIOS: dict[Split, tuple[int, int, int]] = {
@@ -51,7 +51,7 @@ class TaskSpec:
 
     @property
     def task(self) -> Task:
-        """What the agent loop sees of it."""
+        """The part that the agent loop sees."""
         return Task(self.task_id, self.scenario_id, self.difficulty, self.split, self.instruction)
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
 
-from tasks.core.worlds.pocketworld.apps import NUMERIC_FIELDS, App, Table
-from tasks.core.worlds.pocketworld.clauses import (
+from tasks.core.worlds.pocketworld.authoring.apps import NUMERIC_FIELDS, App, Table
+from tasks.core.worlds.pocketworld.authoring.clauses import (
     AskCount,
     AskExtreme,
     AskField,
@@ -18,7 +18,7 @@ from tasks.core.worlds.pocketworld.clauses import (
     Selection,
     Update,
 )
-from tasks.core.worlds.pocketworld.state import CATEGORY_FIELDS, EntityPool, State
+from tasks.core.worlds.pocketworld.authoring.state import CATEGORY_FIELDS, EntityPool, State
 
 Clauses = tuple[Clause, ...]
 
@@ -260,7 +260,7 @@ KNOWN_TEMPLATES: tuple[Template, ...] = (
     Template("delete_beyond", 3, _delete_beyond, _singles("payments music")),
     Template("extreme", 3, _extreme, _singles("payments music")),
 )
-"""What train, dev and test_normal are made of."""
+"""Templates of train, dev and test_normal."""
 
 HELD_OUT_TEMPLATES: tuple[Template, ...] = (
     Template("held_out_create", 1, _create, _singles("todo calendar")),
@@ -283,6 +283,6 @@ HELD_OUT_TEMPLATES: tuple[Template, ...] = (
         "held_out_update_and_ask", 3, _update_and_ask, _pairs("todo>phone payments>todo todo>calendar music>todo")
     ),
 )
-"""What test_challenge is made of: every one needs an app that no training task has."""
+"""Templates of test_challenge: every one needs an app that no training task has."""
 
 TEMPLATES: dict[str, Template] = {template.name: template for template in (*KNOWN_TEMPLATES, *HELD_OUT_TEMPLATES)}
