@@ -1,75 +1,34 @@
-"""Run one stage in this process: what every `cmd:` of dvc.yaml calls.
+"""Run one stage: what every `cmd:` of dvc.yaml calls.
 
     python -m flows.stage NAME [KEY]
 
-Exit code 2: no such stage or key; 1: the stage failed. With PREFECT_API_URL set, the stage is a Prefect flow run of its
-own; without, its plain function runs, because a Prefect server would cost 5 s per stage: only what Ray plays needs one.
+Under `dvc repro` the stage runs in the stage server (flows/orchestration/stage_server.py), which the first stage of
+that `dvc repro` starts and which ends with it, so that models, engines and worlds are loaded once; this process lends
+it its standard streams, hands signals on, and ends with its exit code. Without a `dvc repro` above it, on systems other
+than Linux, with LOOPLINE_WARM=0, or where no server can be started, the stage runs in this process.
+
+Exit code 2: no such stage or key; 1: the stage failed; 137: the server was killed under it.
 """
 
-import argparse
-import os
+import signal
 import sys
-from pathlib import Path
 
-from flows.dag.checkout_lock import checkout_lock
-from flows.dag.execution import run_body
-from flows.dag.stages import Stage, UnknownStage, check_key, find_stage, stage_label
-from flows.errors import is_expected
-from flows.orchestration.prefect_server import prefect_api
-from flows.signals import stop_cleanly_on_signals
-from flows.workers.ray_executor import executor_for
-from tasks.core.config.machines import RayConfig
-from tasks.core.config.params import ParamsError, load_params
-from tasks.core.interfaces.stage import ProcessCache
+from flows.orchestration.stage_client import run_in_server
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Parse, run, and turn expected errors into one message and an exit code."""
-    parser = argparse.ArgumentParser(prog="python -m flows.stage", description="Run one stage of the pipeline.")
-    parser.add_argument("name", help="the stage, as in dvc.yaml")
-    parser.add_argument("key", nargs="?", default="", help="its iteration (i003) or split (test_normal)")
-    parsed = parser.parse_args(arguments)
-    stop_cleanly_on_signals()
-    root = Path.cwd()
+def main(arguments: list[str]) -> int:
+    """Have the stage run and return its exit code."""
     try:
-        stage = find_stage(parsed.name)
-        params = load_params(root / "params.yaml")
-        check_key(stage, parsed.key, params)
-    except (UnknownStage, ParamsError) as error:
-        print(f"flows.stage: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UnknownStage) else 1
-    return _run(stage, parsed.key, root, params.machines.ray)
-
-
-def _run(stage: Stage, key: str, root: Path, ray: RayConfig) -> int:
-    cache = ProcessCache()
-    try:
-        with checkout_lock(root, stage_label(stage.name, key)):
-            _run_body(stage, key, root, ray, cache)
+        code = run_in_server(arguments)
     except KeyboardInterrupt:
-        return 130
-    except Exception as error:
-        if not is_expected(error):
-            raise
-        print(f"{stage_label(stage.name, key)}: {error}", file=sys.stderr)
-        return 1
-    finally:
-        cache.close()
-    return 0
+        return 128 + signal.SIGINT
+    if code is not None:
+        return code
+    # Late: where a server runs the stage, this process imports the standard library only.
+    from flows.orchestration.single_stage import main as run_here
 
-
-def _run_body(stage: Stage, key: str, root: Path, ray: RayConfig, cache: ProcessCache) -> None:
-    if os.environ.get("PREFECT_API_URL") or (stage.plays and ray.address is not None):
-        from flows.orchestration.prefect_tasks import run_as_flow
-
-        with prefect_api(ray):
-            try:
-                run_as_flow(stage, key, root, cache)
-            finally:
-                cache.drop("ray")
-    else:
-        run_body(stage, key, root, cache, executor_for)
+    return run_here(arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

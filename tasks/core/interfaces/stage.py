@@ -23,7 +23,7 @@ Item = TypeVar("Item", bound=WorkItem)
 class ProcessCache:
     """Objects that outlive a stage within one process (a loaded model, an engine, a world).
 
-    In `dvc repro` every stage has a process, so this starts empty; in the warm flow it is what saves the loading.
+    What saves the loading in `dvc repro` and in the warm flow; a stage with a process of its own begins with none.
     One object per name: asking for the same name with another key replaces (and closes) the old one.
     """
 

@@ -1,0 +1,75 @@
+"""One stage in this process, as `python -m flows.stage` means it.
+
+With PREFECT_API_URL set, the stage is a Prefect flow run of its own; without, its plain function runs, because a
+Prefect server would cost 5 s per stage: only what Ray plays needs one.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from flows.dag.checkout_lock import checkout_lock
+from flows.dag.execution import run_body
+from flows.dag.stages import Stage, UnknownStage, check_key, find_stage, stage_label
+from flows.errors import is_expected
+from flows.orchestration.prefect_server import prefect_api
+from flows.signals import stop_cleanly_on_signals
+from flows.workers.ray_executor import executor_for
+from tasks.core.config.machines import RayConfig
+from tasks.core.config.params import ParamsError, load_params
+from tasks.core.interfaces.stage import ProcessCache
+
+
+def main(arguments: list[str]) -> int:
+    """Run a stage in a process of its own, until a signal or the end of its parent ends it; returns its exit code."""
+    stop_cleanly_on_signals()
+    cache = ProcessCache()
+    try:
+        return run_stage(arguments, cache)
+    finally:
+        cache.close()
+
+
+def run_stage(arguments: list[str], cache: ProcessCache) -> int:
+    """Parse NAME [KEY], run that stage in the current folder, turn expected errors into a message and an exit code."""
+    parser = argparse.ArgumentParser(prog="python -m flows.stage", description="Run one stage of the pipeline.")
+    parser.add_argument("name", help="the stage, as in dvc.yaml")
+    parser.add_argument("key", nargs="?", default="", help="its iteration (i003) or split (test_normal)")
+    parsed = parser.parse_args(arguments)
+    root = Path.cwd()
+    try:
+        stage = find_stage(parsed.name)
+        params = load_params(root / "params.yaml")
+        check_key(stage, parsed.key, params)
+    except (UnknownStage, ParamsError) as error:
+        print(f"flows.stage: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UnknownStage) else 1
+    return _run(stage, parsed.key, root, params.machines.ray, cache)
+
+
+def _run(stage: Stage, key: str, root: Path, ray: RayConfig, cache: ProcessCache) -> int:
+    try:
+        with checkout_lock(root, stage_label(stage.name, key)):
+            _run_body(stage, key, root, ray, cache)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if not is_expected(error):
+            raise
+        print(f"{stage_label(stage.name, key)}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run_body(stage: Stage, key: str, root: Path, ray: RayConfig, cache: ProcessCache) -> None:
+    if os.environ.get("PREFECT_API_URL") or (stage.plays and ray.address is not None):
+        from flows.orchestration.prefect_tasks import run_as_flow
+
+        with prefect_api(ray):
+            try:
+                run_as_flow(stage, key, root, cache)
+            finally:
+                cache.drop("ray")
+    else:
+        run_body(stage, key, root, cache, executor_for)

@@ -1,0 +1,211 @@
+"""Stages of a real `dvc repro` share a process: safe to kill, nothing left behind, never old code."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+KEYS = ("i001", "i002")
+BODY = """
+import os
+import sys
+import time
+from pathlib import Path
+
+from tasks.core.records.files import ArtifactError
+
+
+class Held:
+    def __init__(self):
+        self.pid = os.getpid()
+
+    def close(self):
+        with Path("closed").open("a") as closed:
+            print(self.pid, file=closed)
+
+
+def probe(context):
+    held, out = context.cache.get("held", 0, Held), Path(f"data/{context.key}")
+    print(f"{context.key} says so")
+    print(f"{context.key} says so here", file=sys.stderr)
+    if (to_do := Path(f"do_{context.key}")).exists():
+        exec(to_do.read_text())
+    out.write_text(f"{held.pid} {os.environ['DVC_STAGE']}")
+"""
+DVC_YAML = """
+stages:
+  first:
+    cmd: python -m flows.stage probe i001
+    outs: [data/i001]
+  second:
+    cmd: python -m flows.stage probe i002
+    deps: [data/i001]
+    outs: [data/i002]
+"""
+WAIT = "Path('ready').touch(); time.sleep(120)"
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stage servers are for Linux")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, python_in: Callable[..., Callable[..., object]]) -> Path:
+    """A project with this checkout's code and a stage that reports on itself."""
+    root = tmp_path_factory.mktemp("made") / "project"
+    for name in ("tasks", "flows"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "tasks/probe.py").write_text(BODY)
+    with (root / "flows/dag/stages.py").open("a") as stages:
+        print('STAGES += (Stage("probe", "tasks.probe:probe", each="iteration"),)', file=stages)
+    (root / "data").mkdir()
+    (root / "dvc.yaml").write_text(DVC_YAML)
+    python = python_in(root)
+    python("-m", "flows.configure", "default", "--set", "iterations=2")
+    python("-m", "dvc", "init", "--no-scm", "--quiet")
+    python("-m", "dvc", "config", "core.analytics", "false")
+    return root
+
+
+@pytest.fixture
+def project(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "project"))
+
+
+def start(project: Path, **variables: str) -> subprocess.Popen[str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PYTHONPATH": str(project), "PATH": path, "PREFECT_API_URL": "", **variables}
+    command = [sys.executable, "-m", "dvc", "repro"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=project, env=environment, stdout=pipe, stderr=pipe, text=True, process_group=0)
+
+
+def repro(project: Path, **variables: str) -> tuple[int, str, str]:
+    """Exit code and what was said, on either stream."""
+    process = start(project, **variables)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def ran(project: Path) -> dict[str, str]:
+    """For each stage that is done, the process that ran it."""
+    words = [path.read_text().split() for path in sorted((project / "data").iterdir())]
+    return {stage: pid for pid, stage in words}
+
+
+def closed(project: Path) -> list[str]:
+    """Processes that closed what they held, in order."""
+    return (project / "closed").read_text().split()
+
+
+def processes(project: Path) -> dict[str, psutil.Process]:
+    """Everything that runs in the project's folder, by what it is."""
+    names = {"repro": "repro", "flows.stage": "stage", "flows.orchestration.stage_server": "server"}
+    found = {}
+    for process in psutil.process_iter():
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE and process.cwd() == str(project):
+                found[next((name for word, name in names.items() if word in process.cmdline()), "other")] = process
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait_until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def left_nothing(project: Path) -> bool:
+    """Whether no process is left, and no socket."""
+    wait_until(lambda: not processes(project))
+    return not list((project / ".loopline/stage_servers").iterdir())
+
+
+def test_the_stages_of_each_checkout_share_a_process_that_ends_with_dvc(project: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(project, tmp_path / "other"))
+    beside = start(other)
+    code, out, err = repro(project)
+    assert code == 0, err
+    assert [f"{key} says so" in out for key in KEYS] == [True, True]
+    assert [f"{key} says so here" in err for key in KEYS] == [True, True]
+    assert beside.wait(60) == 0
+    beside.communicate()
+    for folder in (project, other):
+        assert left_nothing(folder)
+        assert list(ran(folder)) == ["first", "second"]
+        assert len(set(ran(folder).values())) == 1
+        assert closed(folder) == [ran(folder)["first"]]
+    assert closed(project) != closed(other)
+
+
+@pytest.mark.parametrize("hindrance", ["switched off", "no folder for sockets"])
+def test_without_a_server_each_stage_has_its_own_process(project: Path, hindrance: str) -> None:
+    off = hindrance == "switched off"
+    if not off:
+        (project / ".loopline").mkdir()
+        (project / ".loopline/stage_servers").touch()
+    code, _, err = repro(project, **({"LOOPLINE_WARM": "0"} if off else {}))
+    assert code == 0, err
+    assert closed(project) == list(ran(project).values())
+    assert len(set(closed(project))) == 2
+
+
+def test_a_change_of_code_makes_the_next_stage_start_anew(project: Path) -> None:
+    (project / "do_i001").write_text("Path('tasks/probe.py').open('a').write('# changed')")
+    code, _, err = repro(project)
+    assert code == 0, err
+    assert closed(project) == list(ran(project).values())
+    assert len(set(closed(project))) == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "message", "exit_code"),
+    [("raise ArtifactError('broken')", "probe@i002: broken", 1), ("sys.exit(7)", "", 7), ("1 / 0", "ZeroDivision", 1)],
+)
+def test_a_failure_is_the_stages_own(project: Path, fault: str, message: str, exit_code: int) -> None:
+    (project / "do_i002").write_text(fault)
+    code, _, err = repro(project)
+    assert code != 0
+    assert message in err
+    assert ("Traceback" in err) == (fault == "1 / 0")
+    assert f"exited with {exit_code}" in err
+    assert left_nothing(project)
+    assert closed(project) == [ran(project)["first"]]
+
+
+@pytest.mark.parametrize(
+    ("whom", "number"),
+    [("repro", signal.SIGKILL), ("stage", signal.SIGKILL), ("server", signal.SIGKILL), ("group", signal.SIGINT)],
+)
+def test_whoever_is_killed_nothing_is_left_and_the_next_run_goes_on(project: Path, whom: str, number: int) -> None:
+    (project / "do_i002").write_text(WAIT)
+    process = start(project)
+    wait_until((project / "ready").exists)
+    if whom == "group":  # as Ctrl-C does; the server is in another one
+        os.killpg(process.pid, number)
+    else:
+        os.kill(processes(project)[whom].pid, number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode != 0
+    wait_until(lambda: not processes(project))
+    before = ran(project)
+    if whom == "server":
+        assert "exited with 137" in err
+        assert not (project / "closed").exists()
+    else:
+        assert closed(project) == list(before.values())
+    (project / "do_i002").unlink()
+    code, _, err = repro(project)
+    assert code == 0, err
+    assert left_nothing(project)
+    assert ran(project)["first"] == before["first"]
+    assert ran(project)["second"] != before["first"]
