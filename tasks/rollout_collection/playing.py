@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from os import cpu_count
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,13 @@ from tasks.core.interfaces.engine import Engine, samples_in_background
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import policy_digest
-from tasks.rollout_collection.agent_loop import AgentLoop, PlaySettings
+from tasks.core.processes.usable_cores import usable_cores
+from tasks.rollout_collection.agent_loop import play_episode
 from tasks.rollout_collection.collection_stats import CollectionStats
+from tasks.rollout_collection.live_rollout import EpisodeSteps, LiveRollout
 from tasks.rollout_collection.planning import PlannedRollout
+from tasks.rollout_collection.play_settings import PlaySettings
+from tasks.rollout_collection.scheduler import Scheduler
 
 BASE_DIGEST = "base"
 """`adapter_digest` of rollouts of the base policy."""
@@ -50,10 +53,19 @@ def play_rollouts(
         "engine_version": engine.version,
     }
     stats = stats or CollectionStats()
-    workers = min(16, 2 * (cpu_count() or 1))
+    workers = min(16, 2 * usable_cores())
     with ThreadPoolExecutor(workers, "world") as pool, tqdm(total=len(planned), desc=description, disable=None) as bar:
+
+        def on_row() -> None:
+            bar.set_postfix_str(f"{stats.tokens_per_s:,.0f} tok/s", refresh=False)
+            bar.update()
+
+        def play(rollout: LiveRollout) -> EpisodeSteps:
+            return play_episode(rollout, world, chat, settings)
+
         try:
-            return AgentLoop((world, engine, chat), planned, settings, origin, stats, pool, bar).run()
+            rows = Scheduler(engine, play, planned, settings, pool, stats, on_row).run()
         finally:
             if samples_in_background(engine):
                 engine.sleep()
+    return sorted((row | origin for row in rows), key=lambda row: (row["task_id"], row["rollout_index"]))

@@ -13,9 +13,9 @@ from typing import Any
 from tasks.core.interfaces.engine import Engine, Metered
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import ApiUsage, total_usage
-from tasks.rollout_collection.agent_loop import PlaySettings
 from tasks.rollout_collection.collection_stats import CollectionStats, total
 from tasks.rollout_collection.planning import PlannedRollout
+from tasks.rollout_collection.play_settings import PlaySettings
 from tasks.rollout_collection.playing import play_rollouts
 from tasks.rollout_collection.rollout_resources import open_rollout_resources
 

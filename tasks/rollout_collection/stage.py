@@ -9,8 +9,8 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, TASKS
 from tasks.core.records.tables import read_table, write_rows
 from tasks.core.seeding import derive_seed
-from tasks.rollout_collection.agent_loop import PlaySettings
 from tasks.rollout_collection.planning import PlannedRollout, draw_tasks, plan_rollouts
+from tasks.rollout_collection.play_settings import PlaySettings
 from tasks.rollout_collection.rollout_resources import warm_world
 from tasks.rollout_collection.shards import play_in_shards
 

@@ -19,16 +19,17 @@ class Transcript:
     turns: list[dict[str, Any]] = field(default_factory=list)
 
     @property
-    def sampled_turns(self) -> int:
-        return max(self.turn_index, default=-1) + 1
+    def played_turns(self) -> int:
+        """How many turns were sampled and answered."""
+        return len(self.turns)
 
     def add_context(self, ids: Sequence[int]) -> None:
         """Append ids that the policy did not sample."""
         self._extend(ids, sampled=False, turn=-1, logprobs=[0.0] * len(ids))
 
     def add_turn(self, generation: Generation) -> None:
-        """Append one sampled assistant turn."""
-        self._extend(generation.token_ids, sampled=True, turn=self.sampled_turns, logprobs=generation.logprobs)
+        """Append one sampled assistant turn; the one before must have had its reply."""
+        self._extend(generation.token_ids, sampled=True, turn=self.played_turns, logprobs=generation.logprobs)
 
     def add_reply(self, observation: Observation) -> None:
         """Note how the world took the last sampled turn."""

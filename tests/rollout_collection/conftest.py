@@ -12,7 +12,7 @@ from tasks.core.config.splits import Split
 from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.world import Evaluation, ExecutionTimeout, Message, Observation, Task, WorldFault
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.rollout_collection.agent_loop import PlaySettings
+from tasks.rollout_collection.play_settings import PlaySettings
 
 TEMPLATE = (
     "{%- for message in messages %}{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}"

@@ -16,9 +16,9 @@ from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.schemas import PLAYED_ROLLOUTS
 from tasks.core.records.tables import validate
-from tasks.rollout_collection.agent_loop import PlaySettings
 from tasks.rollout_collection.collection_stats import CollectionStats
 from tasks.rollout_collection.planning import PlannedRollout, plan_rollouts
+from tasks.rollout_collection.play_settings import PlaySettings
 from tasks.rollout_collection.playing import BASE_DIGEST, play_rollouts
 
 Row = dict[str, Any]

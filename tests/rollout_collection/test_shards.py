@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from tasks.core.config.collection import AgentLimits
 from tasks.core.interfaces.world import Task
-from tasks.rollout_collection.agent_loop import PlaySettings
 from tasks.rollout_collection.collection_stats import CollectionStats, total
 from tasks.rollout_collection.planning import plan_rollouts
+from tasks.rollout_collection.play_settings import PlaySettings
 from tasks.rollout_collection.shards import Shard, divided
 
 

@@ -15,8 +15,8 @@ from tasks.core.interfaces.engine import ContextOverflow, GenerationRequest, Sam
 from tasks.core.interfaces.world import Demonstrating, World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer
-from tasks.rollout_collection.agent_loop import PlaySettings
 from tasks.rollout_collection.planning import plan_rollouts
+from tasks.rollout_collection.play_settings import PlaySettings
 from tasks.rollout_collection.playing import play_rollouts
 
 SHIPPED = Path(__file__).parents[3] / "data" / "base_policies" / "pocket"

@@ -21,8 +21,8 @@ from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model
 from tasks.core.records.files import read_json, write_json
-from tasks.rollout_collection.agent_loop import PlaySettings
 from tasks.rollout_collection.planning import plan_rollouts
+from tasks.rollout_collection.play_settings import PlaySettings
 from tasks.rollout_collection.playing import play_rollouts
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]

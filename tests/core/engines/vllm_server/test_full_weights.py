@@ -17,8 +17,8 @@ from tasks.core.engines.vllm_server.weight_sync_check import LocalModel, mean_di
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
-from tasks.rollout_collection.agent_loop import PlaySettings
 from tasks.rollout_collection.planning import plan_rollouts
+from tasks.rollout_collection.play_settings import PlaySettings
 from tasks.rollout_collection.playing import play_rollouts
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]

@@ -14,8 +14,8 @@ from tasks.core.worlds.appworld.demonstration import MOST_TURNS, demonstration
 from tasks.core.worlds.appworld.pool import EpisodePool
 from tasks.core.worlds.appworld.root import verify_root
 from tasks.core.worlds.appworld.world import AppWorldTasks
-from tasks.rollout_collection.agent_loop import PlaySettings
 from tasks.rollout_collection.planning import plan_rollouts
+from tasks.rollout_collection.play_settings import PlaySettings
 from tasks.rollout_collection.playing import play_rollouts
 
 SHIPPED = Path(__file__).parents[4] / "data" / "base_policies" / "pocket"

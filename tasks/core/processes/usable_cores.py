@@ -1,0 +1,17 @@
+"""How many cores there are for this process, which may be fewer than the machine has."""
+
+import os
+
+OVERRIDE = "PYTHON_CPU_COUNT"
+"""Python's own variable (3.13) for a process whose share of a machine its affinity does not show, as on Ray."""
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on: what PYTHON_CPU_COUNT says, else its affinity; at least 1.
+
+    As `os.process_cpu_count` of Python 3.13. Raises ValueError when PYTHON_CPU_COUNT is no whole number.
+    """
+    told = os.environ.get(OVERRIDE, "default")
+    if told != "default":
+        return max(1, int(told))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,47 @@
+"""An episode as the policy meets it: messages, and the ids that its next turn goes on from."""
+
+from tasks.core.interfaces.engine import Generation, GenerationRequest, SamplingSettings
+from tasks.core.interfaces.world import Message, Observation
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.rollout_collection.live_rollout import LiveRollout
+from tasks.rollout_collection.observation import shown_observation
+from tasks.rollout_collection.play_settings import PlaySettings
+
+
+class Conversation:
+    """The conversation of one attempt at a rollout. Reads the rollout's transcript, which others write."""
+
+    def __init__(self, rollout: LiveRollout, chat: ChatFormat, settings: PlaySettings, opening: list[Message]) -> None:
+        self._rollout, self._chat, self._settings = rollout, chat, settings
+        self._messages = list(opening)
+        self._context = chat.prompt_ids(opening)
+        self._turn_closed = False
+
+    def next_turn(self) -> GenerationRequest:
+        """The request for the policy's next turn."""
+        rollout, settings = self._rollout, self._settings
+        return GenerationRequest(
+            rollout.name,
+            rollout.transcript.token_ids + self._context,
+            SamplingSettings(settings.temperature, settings.limits.max_tokens_per_turn, self._chat.stop_ids),
+            rollout.seed("turn", rollout.transcript.played_turns),
+            rollout.planned.task.task_id,
+            tuple(self._messages),
+        )
+
+    def add_turn(self, generation: Generation) -> str:
+        """Append a sampled turn. Returns its text, without the stop token."""
+        ids = generation.token_ids
+        self._turn_closed = generation.stop_reason == "stop"
+        text = self._chat.decode(ids[:-1] if self._turn_closed else ids)
+        self._messages.append({"role": "assistant", "content": text})
+        return text
+
+    def add_observation(self, observation: Observation) -> None:
+        """Append what the world said to the last turn, cut to the budget of an observation."""
+        limit = self._settings.limits.max_observation_tokens
+        shown = shown_observation(
+            self._chat, observation.text, observation.ending, closed=self._turn_closed, max_tokens=limit
+        )
+        self._messages.append({"role": "user", "content": shown.text})
+        self._context = shown.ids

@@ -1,0 +1,18 @@
+"""How the rollouts of one collection, evaluation or scoring are played."""
+
+from dataclasses import dataclass
+
+from tasks.core.config.collection import AgentLimits, EarlyStop
+
+
+@dataclass(frozen=True)
+class PlaySettings:
+    """Training: temperature 1 and early stop; evaluation: low temperature, no early stop. Picklable."""
+
+    temperature: float
+    limits: AgentLimits
+    max_concurrent_episodes: int
+    """How many episodes are open at once; the next one opens when one ends."""
+    world_retries: int
+    """How often a rollout whose world broke is played again."""
+    early_stop: EarlyStop | None = None
