@@ -2,6 +2,7 @@
 
 import contextvars
 import logging
+import math
 import os
 import signal
 import time
@@ -16,6 +17,7 @@ from tqdm import tqdm
 
 from flows.workers.remote_task import CODE, RemoteTask, run_remote
 from tasks.core.config.machines import RayConfig
+from tasks.core.processes.usable_cores import CORES_VARIABLE
 
 try:
     import ray
@@ -123,13 +125,13 @@ def _stop(references: list[Any]) -> None:
 def _connect(config: RayConfig) -> None:
     logging.getLogger("ray").setLevel(logging.ERROR)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    on_sigterm = signal.getsignal(signal.SIGTERM)
+    on_sigterm, cores = signal.getsignal(signal.SIGTERM), str(math.ceil(config.cpus_per_worker))
     try:
         with _without("DVC_STAGE"):
             ray.init(
                 address=config.address,
                 include_dashboard=False if config.address == "local" else None,
-                runtime_env={"env_vars": {"PYTHONPATH": str(CODE)}},
+                runtime_env={"env_vars": {"PYTHONPATH": str(CODE), CORES_VARIABLE: cores}},
                 log_to_driver=False,
                 logging_level=logging.ERROR,
             )

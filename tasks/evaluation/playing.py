@@ -16,8 +16,8 @@ from tasks.core.interfaces.world import Task
 from tasks.core.seeding import derive_seed
 from tasks.evaluation.scored_rows import outcomes
 from tasks.evaluation.tgc_sgc import require_complete
-from tasks.rollout_collection.play_settings import PlaySettings
 from tasks.rollout_collection.planning import PlannedRollout
+from tasks.rollout_collection.play_settings import PlaySettings
 from tasks.rollout_collection.rollout_resources import warm_world
 from tasks.rollout_collection.shards import Played, play_in_shards
 

@@ -9,7 +9,6 @@ wall clock, `learner_vs_single_per_core` that of CPU time. Their gradients on th
 """
 
 import copy
-import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ from transformers.utils import logging
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
 from tasks.core.policies.loading import trainable_policy
+from tasks.core.processes.usable_cores import usable_cores
 from tasks.policy_update.learner import make_learner, update
 from tasks.policy_update.model.attention import use_packed_attention
 from tasks.policy_update.objective.fixed_logprobs import compute_fixed_logprobs
@@ -152,7 +152,7 @@ def main() -> None:
             "learner_tokens_per_s": round(statistics.median(tokens / packed for _, packed in wall)),
             "single_tokens_per_s": round(statistics.median(tokens / single for single, _ in wall)),
             "gradient_difference": difference,
-            "cores": os.cpu_count(),
+            "cores": usable_cores(),
             "rollouts": ROLLOUTS,
             "tokens": tokens,
             "policy_tokens": sum(len(rollout.policy_positions) for rollout in rollouts),

@@ -37,6 +37,7 @@ from torch import Tensor, nn
 from transformers.utils import logging
 
 from tasks.core.config.update import UpdateConfig
+from tasks.core.processes.usable_cores import usable_cores
 from tasks.policy_update.learner import make_learner
 from tasks.policy_update.objective.fixed_logprobs import FixedLogprobs, compute_fixed_logprobs
 from tasks.policy_update.objective.gradients import accumulate_gradients
@@ -46,7 +47,7 @@ from tasks.policy_update.rollouts import Rollout
 TRL = ("trl==1.16.0", "datasets==5.2.0", "dill==0.4.1", "multiprocess==0.70.19", "xxhash==4.1.0")
 FOLDER = Path(__file__).parents[2] / ".loopline" / "environments" / "benchmark-trl-1.16.0"
 MINIBATCH = 40
-CORES = os.cpu_count() or 1
+CORES = usable_cores()
 CPU = torch.device("cpu")
 SIDES = ("learner", "trl", "learner_lean", "trl_lean")
 Pass = Callable[[Sequence[Rollout], Sequence[Tensor]], None]

@@ -9,6 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from tasks.core.processes.usable_cores import usable_cores
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -21,7 +23,7 @@ def write_result(
         "machine": {
             "system": platform.platform(),
             "processor": _processor(),
-            "cores": os.cpu_count(),
+            "cores": usable_cores(),
             "load": round(os.getloadavg()[0], 2),
         },
         "versions": {"python": platform.python_version(), **{package: version(package) for package in packages}},

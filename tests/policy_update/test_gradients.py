@@ -170,7 +170,7 @@ def test_the_number_of_threads_changes_no_bit(
     make_policy: MakePolicy, make_rollouts: MakeRollouts, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     def gradients(workers: int) -> list[Tensor]:
-        monkeypatch.setattr("os.cpu_count", lambda: workers * torch.get_num_threads())
+        monkeypatch.setenv("PYTHON_CPU_COUNT", str(workers * torch.get_num_threads()))
         policy, rollouts = make_policy(), make_rollouts(8)
         use_packed_attention(policy)
         packs = pack_rollouts(rollouts, range(8), 24, torch.device("cpu"))

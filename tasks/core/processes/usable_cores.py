@@ -2,7 +2,7 @@
 
 import os
 
-OVERRIDE = "PYTHON_CPU_COUNT"
+CORES_VARIABLE = "PYTHON_CPU_COUNT"
 """Python's own variable (3.13) for a process whose share of a machine its affinity does not show, as on Ray."""
 
 
@@ -11,7 +11,7 @@ def usable_cores() -> int:
 
     As `os.process_cpu_count` of Python 3.13. Raises ValueError when PYTHON_CPU_COUNT is no whole number.
     """
-    told = os.environ.get(OVERRIDE, "default")
+    told = os.environ.get(CORES_VARIABLE, "default")
     if told != "default":
         return max(1, int(told))
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,12 +1,12 @@
 """Packs on all cores. Results come in the order of the packs: a sum over them has the same bits on any number."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
 
+from tasks.core.processes.usable_cores import usable_cores
 from tasks.policy_update.packing import Pack
 
 T = TypeVar("T")
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 def map_packs(run: Callable[[Pack], T], packs: Sequence[Pack], sharers: int) -> Iterator[T]:
     """The results of `run`, in the order of the packs; on a CPU as many at a time as a sharer has cores."""
-    workers = 1 if packs[0].input_ids.is_cuda else (os.cpu_count() or 1) // (torch.get_num_threads() * sharers)
+    workers = 1 if packs[0].input_ids.is_cuda else usable_cores() // (torch.get_num_threads() * sharers)
     if min(workers, len(packs)) < 2:
         yield from map(run, packs)
         return
