@@ -35,7 +35,7 @@ class _Recital:
 
 
 class ScriptedEngine:
-    """See `tasks.core.interfaces.engine.Engine`. `script` writes the turns of a rollout when its first turn is asked for.
+    """See `tasks.core.interfaces.engine.Engine`. `script` writes a rollout's turns when its first is asked for.
 
     After its last turn a rollout gives up. Requests must name their task.
     """
