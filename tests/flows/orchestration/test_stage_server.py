@@ -163,6 +163,7 @@ def test_a_change_of_code_makes_the_next_stage_start_anew(project: Path) -> None
     (project / "do_i001").write_text("Path('tasks/probe.py').open('a').write('# changed')")
     code, _, err = repro(project)
     assert code == 0, err
+    assert left_nothing(project)
     assert closed(project) == list(ran(project).values())
     assert len(set(closed(project))) == 2
 
