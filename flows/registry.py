@@ -130,7 +130,8 @@ def _promote(registry: Registry, name: str, params: Params) -> int:
 
 
 def _list(registry: Registry) -> int:
-    print(f"{registry.name}: {len(registry.versions)} versions")
+    count = len(registry.versions)
+    print(f"{registry.name}: {count} {'version' if count == 1 else 'versions'}")
     for version in registry.versions:
         made = datetime.fromtimestamp(version.created_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
         tags = version.tags

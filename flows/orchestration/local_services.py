@@ -46,6 +46,11 @@ UNFINISHED = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 Process = subprocess.Popen[bytes]
 
 
+def server_settings(port: int) -> dict[str, str]:
+    """Settings of the server on this port. Its UI would ask Prefect's default port for its data."""
+    return {**SETTINGS, "PREFECT_SERVER_UI_API_URL": api_url(port)}
+
+
 def serve(root: Path, port: int) -> None:
     """Serve until a signal ends it; a server or worker that dies is started again. Raises ServerError."""
     url = api_url(port)
@@ -82,7 +87,7 @@ def _command(process: Process) -> str:
 
 
 def _started_server(port: int) -> Process:
-    process = start_server(port, SETTINGS)
+    process = start_server(port, server_settings(port))
     try:
         wait_until_healthy(api_url(port), process)
     except BaseException:
