@@ -96,13 +96,13 @@ def _memory(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.load.iterations:
         parts = ", ".join(f"{name} {_size(value)}" for name, value in vars(plan.learner).items())
         yield "learner, per device", f"{_size(plan.learner.total)}: {parts}"
-    weights, caches = engines.memory.weights + engines.memory.adapter, plan.cache_bytes
+    weights, caches = engines.memory.loaded, plan.cache_bytes
     yield (
         "engine, per device",
         f"{_size(weights + caches)}: weights {_size(weights)}, caches of episodes {_size(caches)}",
     )
     yield "", f"{plan.live:,} episodes at once; there is room for {engines.room:,} of mean length"
-    shared = "take turns" if plan.takes_turns else "stay loaded side by side"
+    shared = "take turns" if plan.releases_device else "stay loaded side by side"
     yield "", f"replicas: {engines.replicas}, each on {engines.tensor_parallel}; learner and engine {shared}"
 
 

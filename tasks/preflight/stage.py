@@ -6,20 +6,24 @@ rollout is collected anew because it ran anew.
 """
 
 import shutil
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from tasks.core.capacity.flops import ModelShape
-from tasks.core.capacity.memory import LearnerMemory, learner_memory
+import psutil
+
+from tasks.core.capacity.known_models import read_model_config
+from tasks.core.capacity.memory import LearnerMemory, memory_of
 from tasks.core.capacity.plan import advice
 from tasks.core.capacity.workload import longest_rollout
 from tasks.core.config.params import Params, Predecessors, iteration_key
 from tasks.core.config.update import UpdateConfig
 from tasks.core.interfaces.stage import ProcessCache, StageContext
+from tasks.core.processes.oom_kills import oom_kills
 from tasks.core.records.documents import AdvantageSummary, Preflight, write_document
-from tasks.core.records.files import read_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import TRAINING_BATCH
 from tasks.core.records.tables import write_rows
@@ -29,8 +33,8 @@ from tasks.policy_update.training import UpdateJob, read_batch, train
 from tasks.preflight.longest_batch import longest_batch
 
 GIB = 2**30
-OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "memory runs out")
-"""What torch says on a GPU, and on a CPU; and what we say of a rank that the system killed."""
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
+"""Messages of torch when memory runs out, on a GPU and on a CPU."""
 STEPS = 2
 """Optimizer steps: the second one finds the optimizer's state in memory."""
 
@@ -46,30 +50,33 @@ def preflight(context: StageContext) -> None:
     raises.
     """
     params, layout = context.params, context.layout
-    config = read_json(layout.base_policy / "config.json")
+    ranks = params.update.distributed.size
     if not params.previous:
-        write_document(layout.preflight, Preflight(positions=0, rollouts=0, ranks=params.update.distributed.size))
+        write_document(layout.preflight, Preflight(positions=0, rollouts=0, ranks=ranks))
         return
+    config = read_model_config(layout.base_policy)
     length = longest_rollout(params, int(config["max_position_embeddings"]))
     each = max(1, params.update.tokens_per_pack // length)
-    rollouts = each * params.update.distributed.size
+    rollouts = each * ranks
     rows = longest_batch(length, rollouts, int(config["vocab_size"]), params.collection.limits.max_turns, params.seed)
     started = time.perf_counter()
-    with _project(layout, rows) as root:
-        job = _job(params, root, rollouts)
-        try:
-            _try(job, context.cache)
-        except (RuntimeError, MemoryError, RankFailed) as error:
-            if not _ran_out_of_memory(error):
-                raise
-            memory = learner_memory(
-                ModelShape.of_config(config), params.policy, job.update, each * length, each * length, rollouts // each
-            )
-            raise DoesNotFit(_explained(error, each * length, memory)) from None
-    write_document(
-        layout.preflight, Preflight(positions=each * length, rollouts=rollouts, ranks=params.update.distributed.size)
-    )
+    with _project(layout, rows) as root, _memory_explained(params, config, each * length):
+        _try(_job(params, root, rollouts), context.cache)
+    write_document(layout.preflight, Preflight(positions=each * length, rollouts=rollouts, ranks=ranks))
     print(f"preflight: {each * length:,} positions fit, {time.perf_counter() - started:.1f} s{_peak()}")
+
+
+@contextmanager
+def _memory_explained(params: Params, config: Mapping[str, Any], positions: int) -> Iterator[None]:
+    """Turn an end for lack of memory into DoesNotFit; any other stays what it is."""
+    killed_before = oom_kills()
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        memory = memory_of(params, config).learner
+        if _ran_out_of_memory(error) or (_was_killed(error) and _lacked_memory(killed_before, memory, params)):
+            raise DoesNotFit(_explained(error, positions, memory)) from None
+        raise
 
 
 def _try(job: UpdateJob, cache: ProcessCache) -> None:
@@ -126,8 +133,22 @@ def _summary(count: int) -> AdvantageSummary:
 
 
 def _ran_out_of_memory(error: BaseException) -> bool:
+    """By its own words: torch's or Python's."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or any(words in text for words in OUT_OF_MEMORY)
+
+
+def _was_killed(error: BaseException) -> bool:
+    """Whether a rank got the signal that the kernel's OOM killer sends; others send it too."""
+    return isinstance(error, RankFailed) and error.ended_by == signal.SIGKILL
+
+
+def _lacked_memory(killed_before: int | None, memory: LearnerMemory, params: Params) -> bool:
+    """By the kernel's count of such kills; where it keeps none, by what the plan says this machine's ranks need."""
+    killed = oom_kills()
+    if killed is not None and killed_before is not None:
+        return killed > killed_before
+    return memory.total * params.update.distributed.ranks > psutil.virtual_memory().total
 
 
 def _explained(error: BaseException, positions: int, memory: LearnerMemory) -> str:

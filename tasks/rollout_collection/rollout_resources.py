@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from tasks.core.capacity.known_models import read_model_config
+from tasks.core.capacity.memory import memory_of
 from tasks.core.engines.registry import open_engine
 from tasks.core.interfaces.engine import Engine, samples_in_background
 from tasks.core.interfaces.stage import StageContext
@@ -37,12 +39,25 @@ def open_rollout_resources(context: StageContext) -> RolloutResources:
     """The resources of the run. An engine that shares its device makes the learner give it up."""
     params, layout, cache = context.params, context.layout, context.cache
     world, chat = warm_world(context), warm_chat_format(context)
+    learner = learner_bytes(context)
     played_with = (params.collection.engine, params.collection.chat_api, params.engine, params.policy, params.world)
     engine = cache.get(
         "engine",
-        (*played_with, fingerprint(layout.base_policy), fingerprint(layout.world)),
-        lambda: open_engine(params.collection, params.policy, layout.base_policy, world, chat, params.engine),
+        (*played_with, learner, fingerprint(layout.base_policy), fingerprint(layout.world)),
+        lambda: open_engine(params.collection, params.policy, layout.base_policy, world, chat, params.engine, learner),
     )
     if samples_in_background(engine) and engine.releases_device:
         cache.drop("learner_policy")
     return RolloutResources(world, engine, chat)
+
+
+def learner_bytes(context: StageContext) -> float | None:
+    """Bytes on a device that updates will need beside own servers; None for a run that trains nothing.
+
+    They decide who is on the device and change no byte of any artifact, so that no stage that plays rollouts declares
+    what it reads here of `update`.
+    """
+    params = context.params
+    if params.collection.engine != "vllm" or not params.iterations:
+        return None
+    return memory_of(params, read_model_config(context.layout.base_policy)).learner.total

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -63,7 +64,7 @@ def test_the_same_params_give_the_same_bytes_and_a_run_without_iterations_tries_
 
 @pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the ranks' environment")
-def test_a_rank_that_dies_is_one_error(layout: Layout) -> None:
+def test_a_rank_that_somebody_kills_is_no_lack_of_memory(layout: Layout) -> None:
     code = f"""
 from pathlib import Path
 from flows.configure import params_of
@@ -77,12 +78,46 @@ preflight(StageContext(Layout(Path({str(layout.root)!r})), params_of("smoke", se
     assert stage.stderr is not None
     seen = b""
     while b"log-probs" not in seen:
-        seen += os.read(stage.stderr.fileno(), 4096)
+        seen += (piece := os.read(stage.stderr.fileno(), 4096))
+        assert piece, seen.decode()
     children = psutil.Process(stage.pid).children()
     next(child for child in children if child.environ().get("RANK") == "1").kill()
     errors = stage.communicate(timeout=300)[1].decode()
     assert stage.returncode == 1 and errors.count("Traceback") == 1
-    assert "DoesNotFit: an update on the longest batch" in errors and "rank 1 of 2 was ended by SIGKILL" in errors
+    assert "RankFailed: update_policy@i001: rank 1 of 2 was ended by SIGKILL" in errors
+    assert "DoesNotFit" not in errors
+    assert not layout.preflight.exists() and not layout.preflight_project.exists()
+
+
+@pytest.fixture
+def little_memory() -> Iterator[Path]:
+    """A memory cgroup of 2 GB, whose processes the kernel kills when they need more."""
+    group = Path(f"/sys/fs/cgroup/memory/loopline-{os.getpid()}")
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no memory cgroup can be made here: {error}")
+    (group / "memory.limit_in_bytes").write_text(str(2_000_000_000))
+    yield group
+    group.rmdir()
+
+
+@pytest.mark.faults
+def test_a_rank_that_the_kernel_kills_for_memory_does_not_fit(layout: Layout, little_memory: Path) -> None:
+    code = f"""
+import os
+from pathlib import Path
+Path({str(little_memory / "cgroup.procs")!r}).write_text(str(os.getpid()))
+from flows.configure import params_of
+from tasks.preflight.stage import preflight
+from tasks.core.records.layout import Layout
+from tasks.core.interfaces.stage import StageContext
+settings = ["policy.device=cpu", "update.distributed.ranks=2", "update.tokens_per_pack=2000000"]
+preflight(StageContext(Layout(Path({str(layout.root)!r})), params_of("smoke", settings)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1, done.stderr[-2000:]
+    assert "DoesNotFit: an update on the longest batch" in done.stderr and "was ended by SIGKILL" in done.stderr
     assert not layout.preflight.exists() and not layout.preflight_project.exists()
 
 

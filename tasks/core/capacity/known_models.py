@@ -4,16 +4,15 @@ From the config.json of each repository on the Hugging Face hub. `parameters` is
 of policy_update.flops must give (a test compares them).
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tasks.core.records.files import ArtifactError
+from tasks.core.records.files import ArtifactError, read_json
 
 
 class KnownModel(NamedTuple):
-    """What of a model's config.json the plan needs."""
+    """Sizes of a model, by the names of its config.json."""
 
     config: Mapping[str, Any]
     parameters: int
@@ -43,15 +42,20 @@ KNOWN_MODELS: dict[str, KnownModel] = {
 }
 
 
+def read_model_config(folder: Path) -> Mapping[str, Any]:
+    """The config.json of a model's folder; of a multimodal model, the part that writes. Raises ArtifactError."""
+    config = read_json(folder / "config.json")
+    writes: Mapping[str, Any] = config.get("text_config") or config
+    return writes
+
+
 def model_config(source: str, root: Path) -> Mapping[str, Any]:
     """The config.json of `policy.source`: of a folder under `root`, or of a known hub id.
 
     Raises ArtifactError for any other source.
     """
-    path = root / source / "config.json"
-    if path.is_file():
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return content
+    if (root / source / "config.json").is_file():
+        return read_model_config(root / source)
     if source in KNOWN_MODELS:
         return KNOWN_MODELS[source].config
     raise ArtifactError(

@@ -6,9 +6,13 @@ in float32 and with a bfloat16 base. Sharding (FSDP2) and GPUs follow by arithme
 Loading needs no more than training: ranks that share a model read their parts (tests/benchmarks/learner_loading.py).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tasks.core.capacity.flops import ModelShape, adapter_parameters, parameters
+from tasks.core.capacity.workload import longest_pack
+from tasks.core.config.params import Params
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
 
@@ -47,11 +51,40 @@ class EngineMemory:
     cache_per_token: float
     """Keys and values of one token."""
 
+    @property
+    def loaded(self) -> float:
+        """Without caches."""
+        return self.weights + self.adapter
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """Bytes on one device, for whoever must know: the plan, an engine beside an update, the preflight."""
+
+    learner: LearnerMemory
+    engine: EngineMemory
+
+
+def memory_of(
+    params: Params, model: Mapping[str, Any], *, ranks: int | None = None, tensor_parallel: int = 1
+) -> DeviceMemory:
+    """Memory on each of `ranks` devices (None: those of update.distributed) for a base model of this config.json.
+
+    The learner passes its longest pack; an engine's replica lies on `tensor_parallel` devices. Raises ValueError naming
+    a size that is missing.
+    """
+    shape, pack = ModelShape.of_config(model), longest_pack(params, int(model["max_position_embeddings"]))
+    ranks = ranks or params.update.distributed.size
+    return DeviceMemory(
+        learner=learner_memory(shape, params.policy, params.update, pack, pack - 1, ranks),
+        engine=engine_memory(shape, params.policy, tensor_parallel),
+    )
+
 
 def learner_memory(
     shape: ModelShape, policy: PolicyConfig, update: UpdateConfig, positions: int, policy_tokens: int, ranks: int
 ) -> LearnerMemory:
-    """Of a rank that passes `positions` in one pack, `policy_tokens` of them sampled by the policy."""
+    """Memory of a rank that passes `positions` in one pack, `policy_tokens` of them sampled by the policy."""
     element = DTYPE_BYTES[policy.dtype]
     trained = adapter_parameters(shape, policy.lora) if policy.trained == "lora" else parameters(shape)
     bytes_each = ADAPTER_BYTES if policy.trained == "lora" else element
@@ -70,7 +103,7 @@ def learner_memory(
 
 
 def engine_memory(shape: ModelShape, policy: PolicyConfig, tensor_parallel: int) -> EngineMemory:
-    """Of an engine that spreads the model over `tensor_parallel` devices."""
+    """Memory of an engine that spreads the model over `tensor_parallel` devices."""
     element = DTYPE_BYTES[policy.dtype]
     adapter = adapter_parameters(shape, policy.lora) * element if policy.trained == "lora" else 0
     heads = max(1, shape.kv_heads / tensor_parallel)

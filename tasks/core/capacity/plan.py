@@ -8,7 +8,7 @@ from tasks.core.capacity.disk import disk_bytes
 from tasks.core.capacity.duration import Engines, Playing, playing, updating
 from tasks.core.capacity.flops import ModelShape, generation_flops, parameters
 from tasks.core.capacity.hardware import GB, Hardware
-from tasks.core.capacity.memory import EngineMemory, LearnerMemory, engine_memory, learner_memory
+from tasks.core.capacity.memory import DeviceMemory, LearnerMemory, engine_memory, memory_of
 from tasks.core.capacity.sharing import choose_sharing
 from tasks.core.capacity.workload import Episodes, Workload, longest_pack, longest_rollout, workload
 from tasks.core.config.params import Params
@@ -29,8 +29,8 @@ class Plan:
     longest_pack: int
     learner: LearnerMemory
     engines: Engines
-    takes_turns: bool
-    """Learner and engines, on the same devices."""
+    releases_device: bool
+    """Whether learner and engines, on the same devices, take turns."""
     live: int
     """Episodes that run at once: what collection.max_concurrent_episodes asks for, as far as caches have room."""
     collecting: Playing
@@ -81,7 +81,7 @@ def make_plan(
     context = int(config["max_position_embeddings"])
     pack = longest_pack(params, context)
     engines = _engines(params, shape, hardware, gpus, load.episodes.tokens)
-    learner = learner_memory(shape, params.policy, params.update, pack, pack - 1, gpus)
+    memory = memory_of(params, config, ranks=gpus, tensor_parallel=engines.tensor_parallel)
     live = params.collection.max_concurrent_episodes
     seconds, flops = updating(load, params, shape, gpus, hardware)
 
@@ -95,9 +95,9 @@ def make_plan(
         load=load,
         longest_rollout=longest_rollout(params, context),
         longest_pack=pack,
-        learner=learner,
+        learner=memory.learner,
         engines=engines,
-        takes_turns=_takes_turns(params, engines, learner, hardware),
+        releases_device=_releases_device(params, memory, hardware),
         live=max(0, min(live, engines.room)),
         collecting=play(load.collected),
         updating_s=seconds,
@@ -131,19 +131,21 @@ def _engines(params: Params, shape: ModelShape, hardware: Hardware, gpus: int, t
     spread = min(gpus, params.engine.vllm.gpus_per_server) if params.collection.engine == "vllm" else 1
     while spread < gpus and engine_memory(shape, params.policy, spread).weights > WEIGHTS_SHARE * hardware.memory:
         spread *= 2
-    memory: EngineMemory = engine_memory(shape, params.policy, spread)
+    memory = engine_memory(shape, params.policy, spread)
     replicas = max(1, gpus // spread)
-    left = hardware.memory - hardware.reserved - memory.weights - memory.adapter
+    left = hardware.memory - hardware.reserved - memory.loaded
     return Engines(replicas, spread, memory, int(replicas * left // (tokens * memory.cache_per_token)))
 
 
-def _takes_turns(params: Params, engines: Engines, learner: LearnerMemory, hardware: Hardware) -> bool:
+def _releases_device(params: Params, memory: DeviceMemory, hardware: Hardware) -> bool:
     """Only servers have a choice: they may stay loaded during the update."""
     if params.collection.engine != "vllm":
         return True
-    weights, memory = engines.memory.weights + engines.memory.adapter, int(hardware.memory)
-    vllm = params.engine.vllm
-    return choose_sharing(vllm, weights=weights, learner=learner.total, memory=memory, servers=1).takes_turns
+    weights, learner = memory.engine.loaded, memory.learner.total if params.iterations else None
+    device = int(hardware.memory)
+    return choose_sharing(
+        params.engine.vllm, weights=weights, learner=learner, memory=device, servers=1
+    ).releases_device
 
 
 def _gb(count: float) -> str:

@@ -20,10 +20,12 @@ def open_engine(
     world: World,
     chat: ChatFormat,
     settings: EngineConfig = EngineConfig(),  # noqa: B008 - frozen
+    learner_bytes: float | None = None,
 ) -> Engine:
     """The engine that `collection.engine` names, with the base model of the folder `base_policy` loaded.
 
-    `world` and `chat` are for the engines that recite. Raises ValueError when the world has nothing to recite.
+    `world` and `chat` are for the engines that recite; `learner_bytes` is what an update will need beside own servers
+    (None: there is none). Raises ValueError when the world has nothing to recite.
     """
     match collection.engine:
         case "transformers":
@@ -31,7 +33,7 @@ def open_engine(
         case "vllm":
             from tasks.core.engines.vllm_server.opening import open_vllm
 
-            return open_vllm(settings.vllm, policy, base_policy, chat)
+            return open_vllm(settings.vllm, policy, base_policy, chat, learner_bytes)
         case "oracle":
             return oracle_engine(world, chat)
         case "scripted":

@@ -31,6 +31,11 @@ _WORKPLACE, _JOB = ".update_policy", "job.json"
 class RankFailed(RuntimeError):  # noqa: N818 - the field's word
     """A rank of an update failed or died, and the update with it."""
 
+    def __init__(self, message: str, ended_by: signal.Signals | None = None) -> None:
+        """`ended_by`: the signal that ended the rank; None for one that ended itself."""
+        super().__init__(message)
+        self.ended_by = ended_by
+
 
 def train_on_ranks(job: UpdateJob) -> Metrics:
     """Run `job` on its ranks and move the policy that they wrote to its place, whole or not at all.
@@ -73,7 +78,7 @@ def start_ranks(job: UpdateJob, folder: Path) -> None:
         with _own_signal_handlers(), _quiet_launcher():
             elastic_launch(config, sys.executable)("-m", _RANK_MODULE, str(folder / _JOB))
     except ChildFailedError as error:
-        raise RankFailed(_reason(job, error.failures)) from None
+        raise _rank_failed(job, error.failures) from None
     except SignalException as error:
         if error.sigval == signal.SIGINT:
             raise KeyboardInterrupt from None
@@ -121,8 +126,8 @@ def _quiet_launcher() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _reason(job: UpdateJob, failures: "dict[int, ProcessFailure]") -> str:
-    """One message, of the failure that caused the others: an error of ours, else a signal, else the first one.
+def _rank_failed(job: UpdateJob, failures: "dict[int, ProcessFailure]") -> RankFailed:
+    """One error, of the failure that caused the others: an error of ours, else a signal, else the first one.
 
     SIGTERM comes last: it is what the launcher ends the other ranks with.
     """
@@ -135,12 +140,13 @@ def _reason(job: UpdateJob, failures: "dict[int, ProcessFailure]") -> str:
     failure = failures[rank]
     message = _message(failure)
     if failure.exitcode == EXPECTED:
-        return message
+        return RankFailed(message)
     place = f"update_policy@{job.key}: rank {rank} of {job.update.distributed.size}"
     if failure.exitcode < 0:
         hint = " (the system does that when memory runs out)" if failure.exitcode == -signal.SIGKILL else ""
-        return f"{place} was ended by {failure.signal_name()}{hint}; nothing was saved, run the same command again"
-    return f"{place} failed: {message}; nothing was saved"
+        text = f"{place} was ended by {failure.signal_name()}{hint}; nothing was saved, run the same command again"
+        return RankFailed(text, signal.Signals(-failure.exitcode))
+    return RankFailed(f"{place} failed: {message}; nothing was saved")
 
 
 def _message(failure: "ProcessFailure") -> str:

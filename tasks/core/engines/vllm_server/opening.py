@@ -3,11 +3,13 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import psutil
 
-from tasks.core.capacity.sharing import Sharing, choose_sharing, needed_bytes
+from tasks.core.capacity.flops import ModelShape
+from tasks.core.capacity.known_models import read_model_config
+from tasks.core.capacity.memory import engine_memory
+from tasks.core.capacity.sharing import Sharing, choose_sharing
 from tasks.core.config.engine import VllmConfig
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.vllm_server.engine import VllmEngine
@@ -18,29 +20,35 @@ from tasks.core.engines.vllm_server.server_provider import ExternalServers, OwnS
 from tasks.core.engines.vllm_server.weight_sync_check import LocalModel
 from tasks.core.environments import ENVIRONMENTS, python_executable
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.records.files import read_json
 
 _PROBE = "Name every letter of the alphabet, then count from one to twenty."
 
 
-def open_vllm(config: VllmConfig, policy: PolicyConfig, base_policy: Path, chat: ChatFormat) -> VllmEngine:
+def open_vllm(
+    config: VllmConfig, policy: PolicyConfig, base_policy: Path, chat: ChatFormat, learner_bytes: float | None = None
+) -> VllmEngine:
     """The engine over servers of the base model in `base_policy`; own ones start with the first policy.
+
+    `learner_bytes`: what an update will need of the device that own servers are on; None: nothing is trained there.
 
     Raises EnvironmentUnavailable when vLLM can't be installed, ValueError for settings that don't fit each other.
     """
     from tasks.core.policies.loading import device
 
     kind = device(policy).type
-    sharing = _sharing(config, policy, base_policy, kind)
+    sharing = _sharing(config, policy, base_policy, kind, learner_bytes)
     provider: ServerProvider
     if config.urls:
         provider = ExternalServers(config.urls, config.start_timeout_s)
     else:
         print(f"vLLM: {sharing.reason}", file=sys.stderr)
         provider = OwnServers(launch_specs(config, policy, base_policy, kind, sharing), config.start_timeout_s)
-    probe, vocabulary = chat.prompt_ids([{"role": "user", "content": _PROBE}]), int(_model(base_policy)["vocab_size"])
+    probe, vocabulary = (
+        chat.prompt_ids([{"role": "user", "content": _PROBE}]),
+        int(read_model_config(base_policy)["vocab_size"]),
+    )
     pool = ServerPool(provider, LocalModel(base_policy, policy), config, probe, vocabulary)
-    return VllmEngine(pool, vocabulary, kind, releases_device=sharing.takes_turns and not config.urls)
+    return VllmEngine(pool, vocabulary, kind, releases_device=sharing.releases_device and not config.urls)
 
 
 def launch_specs(
@@ -68,11 +76,13 @@ def launch_specs(
     ]
 
 
-def _sharing(config: VllmConfig, policy: PolicyConfig, base_policy: Path, kind: str) -> Sharing:
+def _sharing(
+    config: VllmConfig, policy: PolicyConfig, base_policy: Path, kind: str, learner_bytes: float | None
+) -> Sharing:
     spread = config.gpus_per_server if kind == "cuda" else 1
-    weights, learner = needed_bytes(_model(base_policy), policy, config.context_length, spread)
+    weights = engine_memory(ModelShape.of_config(read_model_config(base_policy)), policy, spread).loaded
     servers = 1 if kind == "cuda" else config.servers
-    return choose_sharing(config, weights=weights, learner=learner, memory=_memory(kind), servers=servers)
+    return choose_sharing(config, weights=weights, learner=learner_bytes, memory=_memory(kind), servers=servers)
 
 
 def _memory(kind: str) -> int:
@@ -82,9 +92,3 @@ def _memory(kind: str) -> int:
 
         return int(torch.cuda.mem_get_info(0)[1])
     return int(psutil.virtual_memory().total)
-
-
-def _model(base_policy: Path) -> dict[str, Any]:
-    """config.json, of a multimodal model what it says of the part that writes."""
-    config: dict[str, Any] = read_json(base_policy / "config.json")
-    return config.get("text_config") or config

@@ -18,11 +18,6 @@ import psutil
 import pytest
 from pydantic import ValidationError
 
-from flows.configure import params_of
-from tasks.core.capacity.hardware import HARDWARE
-from tasks.core.capacity.known_models import KNOWN_MODELS
-from tasks.core.capacity.plan import make_plan
-from tasks.core.capacity.sharing import GIB, Sharing, choose_sharing, needed_bytes
 from tasks.core.config.engine import VllmConfig
 from tasks.core.engines.vllm_server.client import ServerClient
 from tasks.core.engines.vllm_server.errors import EngineUnavailable, WrongPolicy
@@ -190,32 +185,6 @@ def test_a_small_step_that_was_not_delivered_shows_within_the_tolerance() -> Non
     with pytest.raises(WrongPolicy, match="not delivered"):
         check_weight_sync(old, NEW, {"the old one": old}, PRECISIONS["float32"], "server")
     assert check_weight_sync(NEW, NEW, {"the old one": NEW}, PRECISIONS["float32"], "server") == 0
-
-
-def test_memory_decides_whether_rollouts_and_update_take_turns() -> None:
-    def choose(setting: str, memory: int) -> Sharing:
-        config = VllmConfig.model_validate({"sharing": setting, "kv_cache_gib": 8})
-        return choose_sharing(config, weights=14 * GIB, learner=28 * GIB, memory=memory * GIB, servers=1)
-
-    roomy, tight = choose("auto", 80), choose("auto", 48)
-    assert not roomy.takes_turns and roomy.memory_share == pytest.approx(0.31, abs=0.01)
-    assert tight.takes_turns and tight.memory_share == 0.9
-    assert "take turns" in tight.reason and "48.0 GiB" in tight.reason
-    assert choose("alternate", 80).takes_turns
-    assert not choose("side_by_side", 48).takes_turns
-
-
-@pytest.mark.parametrize(("profile", "turns"), [("gpu_80gb", False), ("gpu_small", False), ("paper", True)])
-def test_the_choice_is_the_plans(profile: str, turns: bool) -> None:
-    params = params_of(profile, [])
-    vllm, config = params.engine.vllm, KNOWN_MODELS[params.policy.source].config
-    plan = make_plan(params, config, HARDWARE["h100"], params.update.distributed.size)
-    weights, learner = needed_bytes(config, params.policy, vllm.context_length, vllm.gpus_per_server)
-    if params.update.distributed.size == 1:
-        assert learner == pytest.approx(plan.learner.total, rel=0.01)
-    memory = int(HARDWARE["h100"].memory)
-    chosen = choose_sharing(vllm, weights=weights, learner=learner, memory=memory, servers=1)
-    assert chosen.takes_turns == plan.takes_turns == turns
 
 
 def test_found_servers_cannot_take_turns() -> None:

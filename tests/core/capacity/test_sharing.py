@@ -1,0 +1,60 @@
+"""One device for servers and update: the engine decides by the figures that the plan prints."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flows.configure import params_of
+from tasks.core.capacity.hardware import HARDWARE
+from tasks.core.capacity.known_models import KNOWN_MODELS, read_model_config
+from tasks.core.capacity.memory import memory_of
+from tasks.core.capacity.plan import make_plan
+from tasks.core.capacity.sharing import GIB, Sharing, choose_sharing
+from tasks.core.config.engine import VllmConfig
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.records.layout import Layout
+from tasks.rollout_collection.rollout_resources import learner_bytes
+
+
+def test_memory_decides_whether_rollouts_and_update_take_turns() -> None:
+    def choose(setting: str, memory: int, learner: float | None = 28 * GIB) -> Sharing:
+        config = VllmConfig.model_validate({"sharing": setting, "kv_cache_gib": 8})
+        return choose_sharing(config, weights=14 * GIB, learner=learner, memory=memory * GIB, servers=1)
+
+    roomy, tight = choose("auto", 80), choose("auto", 48)
+    assert not roomy.releases_device and roomy.memory_share == pytest.approx(0.31, abs=0.01)
+    assert tight.releases_device and tight.memory_share == 0.9
+    assert "take turns" in tight.reason and "48.0 GiB" in tight.reason
+    assert choose("alternate", 80).releases_device
+    assert not choose("side_by_side", 48).releases_device
+    untrained = choose("auto", 24, learner=None)
+    assert (untrained.releases_device, untrained.memory_share) == (False, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("profile", "settings", "turns"),
+    [
+        ("gpu_80gb", [], False),
+        ("gpu_80gb", ["update.tokens_per_pack=65536"], True),  # 82 of 80 GB
+        ("gpu_80gb", ["update.activation_checkpointing=false"], True),
+        ("gpu_small", [], False),
+        ("paper", [], True),
+        ("paper", ["update.distributed.ranks=1"], True),
+        ("paper", ["iterations=0"], False),
+    ],
+)
+def test_the_choice_of_engine_and_plan_is_one(profile: str, settings: list[str], turns: bool, tmp_path: Path) -> None:
+    params = params_of(profile, settings)
+    layout = Layout(tmp_path)
+    layout.base_policy.mkdir(parents=True)
+    config = KNOWN_MODELS[params.policy.source].config
+    (layout.base_policy / "config.json").write_text(json.dumps(config))
+    plan = make_plan(params, config, HARDWARE["h100"], params.update.distributed.size)
+    learner = learner_bytes(StageContext(layout, params))
+    assert learner == (plan.learner.total if params.iterations else None)
+    vllm = params.engine.vllm
+    server = memory_of(params, read_model_config(layout.base_policy), tensor_parallel=vllm.gpus_per_server).engine
+    device = int(HARDWARE["h100"].memory)
+    chosen = choose_sharing(vllm, weights=server.loaded, learner=learner, memory=device, servers=1)
+    assert chosen.releases_device == plan.releases_device == turns
