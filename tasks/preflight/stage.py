@@ -60,14 +60,14 @@ def preflight(context: StageContext) -> None:
     rollouts = each * ranks
     rows = longest_batch(length, rollouts, int(config["vocab_size"]), params.collection.limits.max_turns, params.seed)
     started = time.perf_counter()
-    with _project(layout, rows) as root, _memory_explained(params, config, each * length):
+    with _project(layout, rows) as root, memory_explained(params, config, each * length):
         _try(_job(params, root, rollouts), context.cache)
     write_document(layout.preflight, Preflight(positions=each * length, rollouts=rollouts, ranks=ranks))
     print(f"preflight: {each * length:,} positions fit, {time.perf_counter() - started:.1f} s{_peak()}")
 
 
 @contextmanager
-def _memory_explained(params: Params, config: Mapping[str, Any], positions: int) -> Iterator[None]:
+def memory_explained(params: Params, config: Mapping[str, Any], positions: int) -> Iterator[None]:
     """Turn an end for lack of memory into DoesNotFit; any other stays what it is."""
     killed_before = oom_kills()
     try:
