@@ -1,12 +1,14 @@
 """One stage in this process, as `python -m flows.stage` means it.
 
 With PREFECT_API_URL set, the stage is a Prefect flow run of its own; without, its plain function runs, because a
-Prefect server would cost 5 s per stage: only what Ray plays needs one.
+Prefect server would cost 5 s: only what Ray plays needs one, and keeps it for the process's later stages.
 """
 
 import argparse
+import gc
 import os
 import sys
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from flows.dag.checkout_lock import checkout_lock
@@ -29,6 +31,7 @@ def main(arguments: list[str]) -> int:
         return run_stage(arguments, cache)
     finally:
         cache.close()
+        gc.freeze()  # else Python looks through all that torch loaded, for seconds, only to exit
 
 
 def run_stage(arguments: list[str], cache: ProcessCache) -> int:
@@ -66,10 +69,14 @@ def _run_body(stage: Stage, key: str, root: Path, ray: RayConfig, cache: Process
     if os.environ.get("PREFECT_API_URL") or (stage.plays and ray.address is not None):
         from flows.orchestration.prefect_tasks import run_as_flow
 
-        with prefect_api(ray):
-            try:
-                run_as_flow(stage, key, root, cache)
-            finally:
-                cache.drop("ray")
+        cache.get("prefect", ray, lambda: _entered(prefect_api(ray)))
+        run_as_flow(stage, key, root, cache)
     else:
         run_body(stage, key, root, cache, executor_for)
+
+
+def _entered(block: AbstractContextManager[object]) -> ExitStack:
+    """What has entered `block` and leaves it when it is closed."""
+    stack = ExitStack()
+    stack.enter_context(block)
+    return stack

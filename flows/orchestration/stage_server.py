@@ -9,6 +9,7 @@ than when it started: the next stage then starts another server.
 """
 
 import contextlib
+import gc
 import json
 import os
 import select
@@ -65,6 +66,7 @@ class StageServer:
             self._cache.close()
             if connection is not None:
                 connection.close()
+            gc.freeze()  # else Python looks through all that torch loaded, for seconds, only to exit
 
     def _serves(self, connection: socket.socket) -> bool:
         """Run the stage that is asked for here; whether this process can run another one."""

@@ -48,8 +48,8 @@ class ProcessCache:
             close()
 
     def close(self) -> None:
-        """Drop everything."""
-        for name in list(self._objects):
+        """Drop everything, what came last first."""
+        for name in reversed(list(self._objects)):
             self.drop(name)
 
 
