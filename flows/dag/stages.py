@@ -65,6 +65,7 @@ _ENGINE = ("engine.vllm.context_length", "engine.vllm.arguments")
 _PLAYING = (
     "collection.engine",
     "collection.chat_api.request",
+    "collection.limits",
     "collection.max_concurrent_episodes",
     "collection.shards",
     "collection.world_retries",
@@ -119,7 +120,7 @@ STAGES = (
     Stage(
         "score",
         "tasks.evaluation.scoring:score",
-        ("seed", "world", "policy", *_PLAYING, "scoring"),
+        ("seed", "world", "policy", *_PLAYING, "evaluation.limits", "scoring"),
         each="split",
         retries=2,
         plays=True,

@@ -44,7 +44,7 @@ def plan_split(context: StageContext, split: Split) -> SplitPlan:
         split=split,
         tasks=tuple(_first_scenarios(tasks, config.scenarios)),
         seeds=tuple(derive_seed(params.seed, *names, run) for run in range(config.rollouts_per_task)),
-        settings=_play_settings(params, config),
+        settings=_play_settings(params, config, split),
     )
 
 
@@ -73,11 +73,12 @@ def _first_scenarios(tasks: Sequence[Task], count: int | None) -> list[Task]:
     return [task for task in tasks if task.scenario_id in scenarios]
 
 
-def _play_settings(params: Params, config: EvaluationConfig | ScoringConfig) -> PlaySettings:
+def _play_settings(params: Params, config: EvaluationConfig | ScoringConfig, split: Split) -> PlaySettings:
     """Evaluation's temperature and limits; collection's number of concurrent episodes and retries; no early stop."""
+    limits = params.evaluation.limits.of(params.collection.limits)
     return PlaySettings(
         temperature=config.temperature,
-        limits=config.limits,
+        limits=limits if split == "dev" else params.scoring.limits.of(limits),
         max_concurrent_episodes=params.collection.max_concurrent_episodes,
         world_retries=params.collection.world_retries,
     )

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tasks.core.config.collection import AgentLimits
+from tasks.core.config.collection import AgentLimits, CollectionConfig
 from tasks.core.config.evaluation import EvaluationConfig
 from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.config.scoring import ScoringConfig
@@ -102,8 +102,9 @@ def parameters(denylist: Sequence[str] = (), limits: AgentLimits | None = None) 
         previous=previous_map(3),
         evaluated=evaluated_keys(3, 1),
         tasks=TaskFilterConfig(denylist=tuple(denylist)),
-        evaluation=EvaluationConfig(every=1, scenarios=SCENARIOS, limits=limits),
-        scoring=ScoringConfig(rollouts_per_task=2, scenarios=SCENARIOS, limits=limits),
+        collection=CollectionConfig(limits=limits),
+        evaluation=EvaluationConfig(every=1, scenarios=SCENARIOS),
+        scoring=ScoringConfig(rollouts_per_task=2, scenarios=SCENARIOS),
     )
 
 

@@ -18,6 +18,18 @@ class AgentLimits(Section):
     """Longer observations are cut, with a note that says so."""
 
 
+class ChangedLimits(Section):
+    """Budgets that differ from other ones; null: the same."""
+
+    max_turns: int | None = Field(None, ge=1)
+    max_tokens_per_turn: int | None = Field(None, ge=1)
+    max_observation_tokens: int | None = Field(None, ge=1)
+
+    def of(self, limits: AgentLimits) -> AgentLimits:
+        """`limits` with these changes."""
+        return limits.model_copy(update=self.model_dump(exclude_none=True))
+
+
 class EarlyStop(Section):
     """Stop collecting when every task has `min_per_task` rollouts and `share` of all are in."""
 
@@ -39,6 +51,7 @@ class CollectionConfig(Section):
     rollouts_per_task: int = Field(6, ge=2)
     temperature: float = Field(1.0, gt=0)
     limits: AgentLimits = AgentLimits()
+    """Of every episode that is played; `evaluation.limits` says where evaluation differs."""
     early_stop: EarlyStop | None = EarlyStop()
     max_concurrent_episodes: int = Field(144, ge=1)
     """How many episodes are open at once."""

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from tasks.core.config.collection import AgentLimits
+from tasks.core.config.collection import ChangedLimits
 from tasks.core.config.section import Section
 
 
@@ -13,6 +13,7 @@ class EvaluationConfig(Section):
     """Evaluate after every n-th iteration (and always before the first and after the last)."""
     temperature: float = Field(0.1, ge=0)
     rollouts_per_task: int = Field(1, ge=1)
-    limits: AgentLimits = AgentLimits(max_turns=50)
+    limits: ChangedLimits = ChangedLimits()
+    """Where they differ from `collection.limits`."""
     scenarios: int | None = Field(None, ge=1)
     """Play only the first n scenarios of the split (for smoke tests); None: all."""

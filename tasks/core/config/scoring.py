@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tasks.core.config.collection import AgentLimits
+from tasks.core.config.collection import ChangedLimits
 from tasks.core.config.section import Section
 
 
@@ -17,6 +17,7 @@ class ScoringConfig(Section):
     rollouts_per_task: int = Field(3, ge=1)
     """Evaluation runs: each has a seed of its own and plays every task once."""
     temperature: float = Field(0.1, ge=0)
-    limits: AgentLimits = AgentLimits(max_turns=50)
+    limits: ChangedLimits = ChangedLimits()
+    """Where they differ from those of dev evaluation."""
     scenarios: int | None = Field(None, ge=1)
     """Play only the first n scenarios of the split (for smoke tests); None: all."""

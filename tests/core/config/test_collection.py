@@ -1,0 +1,28 @@
+import pytest
+from pydantic import ValidationError
+
+from flows.configure import params_of
+from tasks.core.config.collection import AgentLimits, ChangedLimits, CollectionConfig
+
+
+def test_limits_are_those_of_collection_where_evaluation_says_nothing_else() -> None:
+    limits = AgentLimits(max_turns=40, max_tokens_per_turn=1500, max_observation_tokens=3000)
+    assert ChangedLimits().of(limits) == limits
+    assert ChangedLimits(max_turns=50).of(limits) == AgentLimits(
+        max_turns=50, max_tokens_per_turn=1500, max_observation_tokens=3000
+    )
+    with pytest.raises(ValidationError, match="max_turns"):
+        ChangedLimits(max_turns=0)
+
+
+def test_the_paper_plays_40_turns_in_training_and_50_in_evaluation_and_scoring() -> None:
+    params = params_of("paper")
+    assert params.collection.limits.max_turns == 40
+    evaluated = params.evaluation.limits.of(params.collection.limits)
+    assert evaluated == AgentLimits(max_turns=50, max_tokens_per_turn=1500, max_observation_tokens=3000)
+    assert params.scoring.limits.of(evaluated) == evaluated
+
+
+def test_the_earlier_name_of_a_knob_names_todays() -> None:
+    with pytest.raises(ValidationError, match="`live_episodes` is now called `max_concurrent_episodes`"):
+        CollectionConfig.model_validate({"live_episodes": 8})
