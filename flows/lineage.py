@@ -5,8 +5,9 @@
     python -m flows.lineage i003:TASK:2             a rollout; also test_normal:TASK:0
     python -m flows.lineage data/report             any artifact
 
-Prints the stages behind it, down to task ids, seeds, parameters, code and base model, and checks each digest against
-dvc.lock and DVC's cache. Exit code 1: a link is broken (it is named); 2: the subject is unknown.
+Prints the stages behind it, down to task ids and seeds, with parameters, commit and base model as they were recorded
+when it was made, and checks each digest against dvc.lock and DVC's cache. Exit code 1: a link is broken (it is named);
+2: the subject is unknown.
 """
 
 import argparse
@@ -23,6 +24,8 @@ from tasks.lineage.provenance.dvc_lock import LockedStage, read_lock
 from tasks.lineage.provenance.git_state import git_state
 from tasks.lineage.provenance.subject import Subject, UnknownSubject, find_subject
 from tasks.lineage.provenance.trace import Provenance, trace_provenance
+from tasks.lineage.tracking.mlflow_store import LineageError
+from tasks.lineage.tracking.origin import Origin, find_origin
 from tasks.lineage.tracking.params_and_metrics import flat_params, params_digest
 
 
@@ -79,17 +82,34 @@ def page(subject: Subject, found: Provenance, params: Params, root: Path) -> Ite
     if found.played:
         yield "rollouts"
         yield from (f"  {line}" for line in found.played)
-    yield from _made_with(found, params, root)
+    yield from origin_lines(found, _origin(found, params, root), params, root)
 
 
-def _made_with(found: Provenance, params: Params, root: Path) -> Iterator[str]:
-    git = git_state(root)
-    base = next((s.outs["data/policy"] for s in found.stages if "data/policy" in s.outs), "?")
-    revision = f" at {params.policy.revision}" if params.policy.revision else ""
-    yield f"base model: {params.policy.source}{revision}  {base}"
-    yield f"code: commit {git.commit or '(no git)'}{' with changes' if git.dirty else ''}"
-    yield f"parameters: {params_digest(params)}"
-    yield from (f"  {name} = {value}" for name, value in flat_params(params).items())
+def origin_lines(found: Provenance, origin: Origin | None, params: Params, root: Path) -> Iterator[str]:
+    """Base model, commit and parameters as recorded with the artifacts, each with what lies here where that differs."""
+    head, here = git_state(root), flat_params(params)
+    base = next((stage.outs["data/policy"] for stage in found.stages if "data/policy" in stage.outs), "?")
+    if origin is None:
+        yield f"base model: {base}"
+        yield "code and parameters: in no finished run that MLflow knows (record_lineage records them)"
+        yield f"  here are {head} and parameters {params_digest(params)}"
+        return
+    source, revision = (origin.params.get(f"policy.{name}", "null") for name in ("source", "revision"))
+    yield f"base model: {source}{'' if revision == 'null' else f' at {revision}'}  {base}"
+    yield f"code: {origin.git}{'' if origin.git == head else f' (here is {head})'}"
+    yield f"parameters: {origin.params_digest}"
+    for name, value in sorted(origin.params.items()):
+        yield f"  {name} = {value}{'' if here.get(name) == value else f' (here: {here.get(name)})'}"
+
+
+def _origin(found: Provenance, params: Params, root: Path) -> Origin | None:
+    """What is recorded of the stages behind the subject; a store that is down is said, and leaves it unknown."""
+    versions = {stage.task: _recorded_version(stage) for stage in found.stages}
+    try:
+        return find_origin(params.lineage, root, {task: version for task, version in versions.items() if version})
+    except LineageError as error:
+        print(f"flows.lineage: {error}", file=sys.stderr)
+        return None
 
 
 if __name__ == "__main__":

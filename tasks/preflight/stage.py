@@ -148,7 +148,7 @@ def _lacked_memory(killed_before: int | None, memory: LearnerMemory, params: Par
     killed = oom_kills()
     if killed is not None and killed_before is not None:
         return killed > killed_before
-    return memory.total * params.update.distributed.ranks > psutil.virtual_memory().total
+    return memory.total * params.update.distributed.ranks > float(psutil.virtual_memory().total)
 
 
 def _explained(error: BaseException, positions: int, memory: LearnerMemory) -> str:

@@ -13,6 +13,9 @@ class GitState:
     dirty: bool
     """Tracked files differ from the commit. dvc.lock is left out: a running pipeline rewrites it."""
 
+    def __str__(self) -> str:
+        return f"commit {self.commit or '(no git)'}{' with changes' if self.dirty else ''}"
+
 
 def git_state(root: Path) -> GitState:
     """The state of the repository at `root`."""

@@ -104,6 +104,11 @@ def tracking_uri(root: Path) -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or _default_uri(root)
 
 
+def store_exists(root: Path) -> bool:
+    """Whether there is a store to look into: a server, or a database that an earlier record made."""
+    return tracking_uri(root) != _default_uri(root) or _database(root).exists()
+
+
 @contextmanager
 def explained(uri: str) -> Iterator[None]:
     """Turn what MLflow raises into one LineageError that says what to do."""
