@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from flows.dag.local_change import show_change
 from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.evaluation import EvaluationConfig
 from tasks.core.config.params import Params, ParamsError, evaluated_keys, parse_params, previous_map, read_yaml
@@ -46,6 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
         for assignment in parsed.set:
             content = merged(content, parse_assignment(assignment))
         changes = write_params(path, content)
+        if show_change(path):
+            changes.append("git sees params.yaml again, in which a scheduled run had raised `iterations`")
     except (UnknownProfile, ParamsError) as error:
         print(f"flows.configure: {error}", file=sys.stderr)
         return 2 if isinstance(error, UnknownProfile) else 1

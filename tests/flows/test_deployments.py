@@ -1,16 +1,19 @@
 """prefect.yaml and the flows that it names; the goal of a short iteration."""
 
 import inspect
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import prefect
 import pytest
 import yaml
+from dvc.repo import Repo
 
-from flows import deployments
+from flows import configure, deployments
 from flows.configure import profile_content, write_params
 from flows.orchestration.local_services import POOL
+from tasks.core.config.params import load_params
 
 ROOT = Path(__file__).resolve().parents[2]
 DECLARED: list[dict[str, Any]] = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
@@ -27,6 +30,45 @@ def test_a_deployment_fits_its_flow(declared: dict[str, Any]) -> None:
     inspect.signature(flow.fn).bind(**declared.get("parameters", {}))
     assert declared["work_pool"] == {"name": POOL}
     assert declared["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A git repository that tracks params.yaml."""
+    write_params(tmp_path / "params.yaml", profile_content("drill"))
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "params.yaml")
+    git(tmp_path, "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "params")
+    return tmp_path
+
+
+def git(root: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True).stdout
+
+
+def test_hourly_runs_leave_the_checkout_clean_and_dvc_reads_what_they_raised(checkout: Path) -> None:
+    for iterations in (2, 3):
+        deployments._raise_iterations(checkout, iterations)
+        assert git(checkout, "status", "--porcelain") == "" and git(checkout, "diff", "HEAD") == ""
+        assert load_params(checkout / "params.yaml").iterations == iterations
+    (checkout / "dvc.yaml").write_text("stages: {s: {foreach: '${previous}', do: {cmd: 'echo ${key}'}}}")
+    with Repo.init(str(checkout), no_scm=True) as repo:
+        assert [stage.name for stage in repo.index.stages] == ["s@i001", "s@i002", "s@i003"]
+
+
+def test_a_persons_own_change_stays_in_sight(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = checkout / "params.yaml"
+    path.write_text(path.read_text().replace("seed: 0", "seed: 7", 1))
+    deployments._raise_iterations(checkout, 2)
+    assert git(checkout, "status", "--porcelain") == " M params.yaml\n"
+
+    git(checkout, "checkout", "-q", "params.yaml")
+    deployments._raise_iterations(checkout, 2)
+    assert git(checkout, "status", "--porcelain") == ""
+    monkeypatch.chdir(checkout)
+    assert configure.main(["--refresh", "--set", "update.epochs=3"]) == 0
+    assert git(checkout, "status", "--porcelain") == " M params.yaml\n"
+    assert load_params(path).iterations == 2
 
 
 def test_a_short_iteration_finishes_what_is_unfinished_before_it_adds(tmp_path: Path) -> None:
