@@ -4,7 +4,8 @@
 caller: code in the sandbox reaches it only through `call_api`, JSON value by JSON value.
 """
 
-from tasks.core.worlds.sandbox.interface import ApiError, CallApi, Execution, ProcessDied, SandboxLimits
+from tasks.core.worlds.confinement.verdict import ProcessDied
+from tasks.core.worlds.sandbox.interface import ApiError, CallApi, Execution, SandboxLimits
 from tasks.core.worlds.sandbox.repl import Repl
 from tasks.core.worlds.sandbox.sandbox import Sandbox
 

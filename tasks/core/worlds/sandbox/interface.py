@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.core.interfaces.world import ExecutionTimeout
-
 CallApi = Callable[[str, str, list[Any], dict[str, Any]], Any]
 """`call_api(app, name, args, kwargs)` answers with a JSON value or raises `ApiError`; all four come from the agent."""
 
@@ -16,10 +14,6 @@ _FRAME_BYTES = 256
 
 class ApiError(Exception):
     """An API's answer is an error. Raised again inside the agent's code, which may catch it as `ApiError`."""
-
-
-class ProcessDied(ExecutionTimeout):
-    """The agent's code ended its own process: os._exit, a crash, a broken protocol. The policy is at fault."""
 
 
 @dataclass(frozen=True)

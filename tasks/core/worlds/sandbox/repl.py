@@ -1,26 +1,21 @@
 """One REPL process as its owner sees it."""
 
-import os
 import re
-import signal
-import socket
 import sys
 import time
 from typing import Any
 
 from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
-from tasks.core.worlds.sandbox.fork_server import ForkServer
-from tasks.core.worlds.sandbox.inside.reaping import KILLED
-from tasks.core.worlds.sandbox.interface import ApiError, CallApi, Execution, ProcessDied, SandboxLimits
-from tasks.core.worlds.sandbox.wire import MalformedMessage, decode_message, encode_message
+from tasks.core.worlds.confinement.fork_server import ForkServer
+from tasks.core.worlds.confinement.inside.frames import OversizedMessage, encode
+from tasks.core.worlds.confinement.inside.hostile_json import MalformedMessage
+from tasks.core.worlds.confinement.link import Link, LinkBroken, LinkTimeout
+from tasks.core.worlds.confinement.verdict import LAST_SECONDS, ProcessDied, verdict_on_death
+from tasks.core.worlds.sandbox.interface import ApiError, CallApi, Execution, SandboxLimits
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]{6,16}\b")
 _SHORTEST_WAIT = 0.005
 _READY_SECONDS = 60.0
-_LAST_SECONDS = 0.25
-"""Time that a process may need to end after its socket has closed."""
-_FAULTS_OF_OTHERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT}
-"""Signals that no code in the sandbox can send: the machine ran out of memory, or somebody killed the process."""
 
 
 class Repl:
@@ -29,10 +24,10 @@ class Repl:
     The code sees `apis.<app>.<name>(...)`, `ApiError` and the standard library modules that were imported for it.
     """
 
-    def __init__(self, channel: socket.socket, pid: int, server: ForkServer, limits: SandboxLimits) -> None:
-        self._channel = channel
+    def __init__(self, link: Link, pid: int, forks: ForkServer, limits: SandboxLimits) -> None:
+        self._link = link
         self._pid = pid
-        self._server = server
+        self._forks = forks
         self._limits = limits
         self._turn = 0
         self._closed = False
@@ -99,65 +94,38 @@ class Repl:
 
     def _send(self, message: dict[str, Any]) -> None:
         try:
-            frame = encode_message(message)
+            frame = encode(message)
         except (TypeError, ValueError, RecursionError) as error:
             raise WorldFault(f"an API answered with something that is no JSON value: {error}") from error
         try:
-            self._channel.settimeout(max(self._watch.wall_left(), _SHORTEST_WAIT))
-            self._channel.sendall(frame)
-        except TimeoutError:
+            self._link.send_frame(frame, seconds=max(self._watch.wall_left(), _SHORTEST_WAIT))
+        except LinkTimeout:
             raise ExecutionTimeout("the code did not take an answer in time") from None
-        except OSError:
+        except LinkBroken:
             raise self._death() from None
 
     def _receive(self) -> dict[str, Any]:
-        size = int.from_bytes(self._exactly(4), "big")
-        if size > self._limits.request_bytes:
-            raise ProcessDied(f"the process sent a message of {size} bytes")
         try:
-            return decode_message(bytes(self._exactly(size)))
+            return self._link.receive_hostile(self._limits.request_bytes, self._watch.next_look)
+        except OversizedMessage as error:
+            raise ProcessDied(f"the process sent {error}") from error
         except MalformedMessage as error:
             raise ProcessDied(f"the process sent a malformed message: {error}") from error
-
-    def _exactly(self, size: int) -> bytearray:
-        data = bytearray()
-        while len(data) < size:
-            self._channel.settimeout(self._watch.next_look())
-            try:
-                more = self._channel.recv(min(size - len(data), 2**16))
-            except TimeoutError:
-                continue
-            except OSError:
-                more = b""
-            if not more:
-                raise self._death()
-            data += more
-        return data
+        except LinkBroken:
+            raise self._death() from None
 
     def _death(self) -> Exception:
         """End the process and say whose fault its end was."""
         if self._closed:
             return WorldFault("the REPL was closed while it ran")
-        status = self._end(_LAST_SECONDS)
-        if status is None:
-            return WorldFault("the sandbox broke while code ran")
-        if status == KILLED:
-            return ProcessDied("the code closed the connection of its process")
-        if not os.WIFSIGNALED(status):
-            return ProcessDied(f"the code ended its process with exit code {os.waitstatus_to_exitcode(status)}")
-        number = os.WTERMSIG(status)
-        if number == signal.SIGXCPU:
-            return ExecutionTimeout(f"the REPL used more than {self._limits.cpu_seconds_per_repl} s of CPU time")
-        if number in _FAULTS_OF_OTHERS:
-            return WorldFault(f"a sandboxed process was killed from outside (signal {number}); is memory short?")
-        return ProcessDied(f"the code crashed its process (signal {number})")
+        return verdict_on_death(self._end(LAST_SECONDS), "sandboxed process")
 
     def _end(self, patience: float = 0.0) -> int | None:
         """Exit status of the process, or KILLED; None when the zygote is gone too."""
         self._closed = True
-        self._channel.close()
+        self._link.close()
         try:
-            status, self.peak_memory_bytes = self._server.end(self._pid, patience)
+            status, self.peak_memory_bytes = self._forks.end(self._pid, patience)
         except WorldFault:
             return None
         return status

@@ -1,11 +1,15 @@
 """The sandbox: a source of confined REPL processes."""
 
+import dataclasses
+import os
 import socket
+import sys
 import threading
 from typing import Literal
 
 from tasks.core.interfaces.world import WorldFault
-from tasks.core.worlds.sandbox.fork_server import ForkServer
+from tasks.core.worlds.confinement.link import Link
+from tasks.core.worlds.confinement.zygote_process import ZygoteProcess
 from tasks.core.worlds.sandbox.interface import SandboxLimits
 from tasks.core.worlds.sandbox.repl import Repl
 
@@ -13,6 +17,11 @@ START_OF_TIME = 1_684_411_200.0
 """The frozen clock's default, POSIX seconds: 18 May 2023, 12:00 UTC."""
 
 Confinement = Literal["auto", "seccomp", "audit"]
+
+# -S and -P keep site-packages and the working directory away; -I would ignore PYTHONHASHSEED.
+_FLAGS = ("-S", "-s", "-P")
+_MODULE = "tasks.core.worlds.sandbox.inside.zygote"
+_KEPT_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME")
 
 
 class Sandbox:
@@ -30,7 +39,7 @@ class Sandbox:
     def __init__(self, limits: SandboxLimits | None = None, confinement: Confinement = "auto") -> None:
         self.limits = limits or SandboxLimits()
         self._confinement = confinement
-        self._server: ForkServer | None = None
+        self._zygote: ZygoteProcess | None = None
         self._lock = threading.Lock()
         self._closed = False
 
@@ -39,35 +48,42 @@ class Sandbox:
 
         Raises WorldFault when the sandbox can't start a process; the next call tries with a new zygote.
         """
-        server = self._live_server()
+        zygote = self._live_zygote()
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                pid = server.fork(theirs, seed, clock)
+                pid = zygote.forks.fork("repl", [theirs.fileno()], seed=seed, clock=clock)
         except WorldFault:
             ours.close()
-            self._drop(server)
+            self._drop(zygote)
             raise
-        return Repl(ours, pid, server, self.limits)
+        return Repl(Link(ours), pid, zygote.forks, self.limits)
 
     def close(self) -> None:
         """End every process of the sandbox. Idempotent; REPLs that are left raise WorldFault when used."""
         with self._lock:
             self._closed = True
-            server, self._server = self._server, None
-        if server is not None:
-            server.close()
+            zygote, self._zygote = self._zygote, None
+        if zygote is not None:
+            zygote.close()
 
-    def _live_server(self) -> ForkServer:
+    def _live_zygote(self) -> ZygoteProcess:
         with self._lock:
             if self._closed:
                 raise WorldFault("the sandbox is closed")
-            if self._server is None:
-                self._server = ForkServer(self.limits, self._confinement)
-            return self._server
+            if self._zygote is None:
+                self._zygote = _start_zygote(self.limits, self._confinement)
+            return self._zygote
 
-    def _drop(self, server: ForkServer) -> None:
+    def _drop(self, zygote: ZygoteProcess) -> None:
         with self._lock:
-            if self._server is server:
-                self._server = None
-        server.close()
+            if self._zygote is zygote:
+                self._zygote = None
+        zygote.close()
+
+
+def _start_zygote(limits: SandboxLimits, confinement: Confinement) -> ZygoteProcess:
+    settings = {**dataclasses.asdict(limits), "confinement": confinement}
+    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    environment = {**kept, "PYTHONHASHSEED": "0"}
+    return ZygoteProcess("the sandbox's zygote", [sys.executable, *_FLAGS], _MODULE, settings, environment)

@@ -29,7 +29,7 @@ def appworld_python() -> Path:
 @pytest.fixture(scope="session")
 def appworld_root(appworld_python: Path) -> Path:
     """A root of every template, for reading only; made anew when the generator's code changes."""
-    package = PROJECT / "tasks" / "worlds" / "appworld" / "inside" / "authoring"
+    package = PROJECT / "tasks" / "core" / "worlds" / "appworld" / "inside" / "authoring"
     code = hashlib.sha256(repr((SEED, COUNTS)).encode())
     for file in sorted(package.rglob("*.py")):
         code.update(file.read_bytes())

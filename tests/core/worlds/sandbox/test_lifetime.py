@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tasks.core.interfaces.world import WorldFault
+from tasks.core.worlds.confinement.inside.hostile_json import MAX_DEPTH, MalformedMessage, decode_hostile
 from tasks.core.worlds.sandbox import Repl, Sandbox, SandboxLimits
-from tasks.core.worlds.sandbox.wire import MAX_DEPTH, MalformedMessage, decode_message
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -86,9 +86,9 @@ def test_a_dead_zygote_is_replaced() -> None:
     sandbox = Sandbox()
     repl = sandbox.start()
     repl.run("x = 1", nothing)
-    assert sandbox._server is not None
-    sandbox._server._process.kill()
-    sandbox._server._process.wait()
+    assert sandbox._zygote is not None
+    sandbox._zygote._process.kill()
+    sandbox._zygote._process.wait()
     with pytest.raises(WorldFault):
         repl.run("x", nothing)
     with pytest.raises(WorldFault):
@@ -132,8 +132,8 @@ def test_zygote_imports_nothing_of_the_pipeline(repl: Repl) -> None:
 
 def test_depth_counts_brackets_outside_strings_only() -> None:
     brackets = b'{"a": "' + b"[" * 200 + b'\\"["}'
-    assert decode_message(brackets)["a"].startswith("[[[")
+    assert decode_hostile(brackets)["a"].startswith("[[[")
     flat = b'{"a": [' + b",".join([b"[]"] * 200) + b"]}"
-    assert len(decode_message(flat)["a"]) == 200
+    assert len(decode_hostile(flat)["a"]) == 200
     with pytest.raises(MalformedMessage, match="deep"):
-        decode_message(b'{"a": ' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}")
+        decode_hostile(b'{"a": ' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}")

@@ -2,8 +2,6 @@
 
 import contextlib
 import json
-import os
-import signal
 import socket
 import struct
 import threading
@@ -13,19 +11,14 @@ from typing import Any, Protocol
 from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 from tasks.core.worlds.appworld.pool.evaluation import Verdict
 from tasks.core.worlds.appworld.pool.limits import PoolLimits
-from tasks.core.worlds.appworld.pool.link import LinkBroken, LinkTimeout
 from tasks.core.worlds.appworld.pool.task_data import TaskData
 from tasks.core.worlds.appworld.pool.warm_processes import WarmProcess
 from tasks.core.worlds.appworld.pool.zygote import Zygote
-from tasks.core.worlds.sandbox import ProcessDied
-from tasks.core.worlds.sandbox.inside.reaping import KILLED
+from tasks.core.worlds.confinement.link import LinkBroken, LinkTimeout
+from tasks.core.worlds.confinement.verdict import LAST_SECONDS, ProcessDied, verdict_on_death
 
-_FAULTS_OF_OTHERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT}
-"""Signals that no code in a shell can send: the machine ran out of memory, or somebody killed the process."""
 _LOOK_INTERVAL = struct.pack("ll", 0, 200_000)
 """How often a world that waits for its shell looks at the clock, as a timeval."""
-_LAST_SECONDS = 0.25
-"""Time that a process may need to end after its socket has closed."""
 
 
 @dataclass(frozen=True)
@@ -170,33 +163,14 @@ class LiveEpisode:
                 return ExecutionTimeout(f"the code made more than {limits.api_calls_per_run} API calls in one run")
             case "protocol":
                 return ProcessDied(f"the code broke its shell: {detail}")
-        return self._death("shell", self._end_shell(_LAST_SECONDS))
+        return verdict_on_death(self._end_shell(LAST_SECONDS), "shell")
 
     def _world_ended(self, error: LinkBroken) -> Exception:
         if self._closed:
             return WorldFault("the episode was closed while it ran")
         if isinstance(error, LinkTimeout):
             return WorldFault(f"the world of task {self._task.task_id} hangs: it {error}")
-        return self._death("world", self._world.end(_LAST_SECONDS))
-
-    def _death(self, name: str, status: int | None) -> Exception:
-        if status is None:
-            return WorldFault("the episode's processes are gone")
-        if status == KILLED:
-            text = f"the {name} closed its connection"
-            return ProcessDied(f"the code broke its shell: {text}") if name == "shell" else WorldFault(text)
-        if not os.WIFSIGNALED(status):
-            code = os.waitstatus_to_exitcode(status)
-            text = f"the {name} ended with exit code {code}"
-            return (
-                ProcessDied(f"the code ended its shell with exit code {code}") if name == "shell" else WorldFault(text)
-            )
-        number = os.WTERMSIG(status)
-        if number == signal.SIGXCPU:
-            return ExecutionTimeout(f"the episode's {name} used all of its CPU time")
-        if number in _FAULTS_OF_OTHERS or name == "world":
-            return WorldFault(f"the {name} was killed from outside (signal {number}); is memory short?")
-        return ProcessDied(f"the code crashed its shell (signal {number})")
+        return verdict_on_death(self._world.end(LAST_SECONDS), "world", trusted=True)
 
     def _end_shell(self, patience: float = 0.0) -> int | None:
         """Exit status of the shell, or KILLED; None when nobody knows it any more."""

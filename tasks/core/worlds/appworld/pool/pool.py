@@ -12,7 +12,7 @@ from tasks.core.worlds.appworld.pool.live_episode import LiveEpisode, facts_of
 from tasks.core.worlds.appworld.pool.task_data import TaskData, read_task_data
 from tasks.core.worlds.appworld.pool.warm_processes import WarmProcess, WarmProcesses
 from tasks.core.worlds.appworld.pool.zygote import Confinement, Zygote
-from tasks.core.worlds.sandbox.wire import encode_message
+from tasks.core.worlds.confinement.inside.frames import encode
 
 
 class EpisodePool:
@@ -62,7 +62,7 @@ class EpisodePool:
         """
         task = self._task(task_id)
         own = {app: statements[len(task.changes.get(app, ())) :] for app, statements in changes.items()}
-        return self.evaluate(task, encode_message({"changes": own, "hashes": hashes}))
+        return self.evaluate(task, encode({"changes": own, "hashes": hashes}))
 
     def evaluate(self, task: TaskData, state: bytes) -> Verdict:
         """See `live_episode.Lender`."""

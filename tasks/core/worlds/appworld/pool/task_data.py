@@ -8,7 +8,7 @@ from typing import Any
 
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.worlds.appworld.root import layout
-from tasks.core.worlds.sandbox.wire import encode_message
+from tasks.core.worlds.confinement.inside.frames import encode
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class TaskData:
     @cached_property
     def frame(self) -> bytes:
         """`message`, encoded."""
-        return encode_message(self.message)
+        return encode(self.message)
 
     @cached_property
     def opening_frame(self) -> bytes:
         """The request to a world to be this task's."""
-        return encode_message({"open": self.message})
+        return encode({"open": self.message})
 
 
 def read_task_data(root: Path, task_id: str) -> TaskData:

@@ -5,8 +5,8 @@ import socket
 import threading
 
 from tasks.core.interfaces.world import WorldFault
-from tasks.core.worlds.appworld.pool.link import Link
 from tasks.core.worlds.appworld.pool.zygote import Zygote
+from tasks.core.worlds.confinement.link import Link
 
 
 class WarmProcess:

@@ -6,56 +6,19 @@ Out: {"ready": confinement}, {"call": [app, name, args, kwargs]}, {"done": n, "p
 
 import builtins
 import io
-import json
-import os
 import sys
 from types import CodeType, TracebackType
 from typing import Any, NoReturn
+
+from tasks.core.worlds.confinement.inside.channel import Channel
 
 # Functions look built-in names up where __builtins__ of their module points: a private copy, so that an agent's
 # `builtins.len = None` breaks the agent's code and not the protocol.
 globals()["__builtins__"] = dict(vars(builtins))
 
-# json's own C parts, for the same reason: the Python layer over them can be broken from outside.
-_make_encoder: Any = json.encoder.c_make_encoder  # type: ignore[attr-defined]
-_quote: Any = json.encoder.encode_basestring  # type: ignore[attr-defined]
-_scan: Any = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
-_read, _write, _exit = os.read, os.write, os._exit
-
 
 class ApiError(Exception):
     """An API answered with an error."""
-
-
-class Channel:
-    """The process's one open descriptor."""
-
-    def __init__(self, descriptor: int, request_bytes: int) -> None:
-        self._descriptor = descriptor
-        self._request_bytes = request_bytes
-
-    def send(self, message: dict[str, Any]) -> None:
-        """Raises TypeError, ValueError or RecursionError, and sends nothing, when `message` is no JSON or too large."""
-        payload = _encode(message)
-        if len(payload) > self._request_bytes:
-            raise ValueError("too much data in one call")
-        rest = memoryview(len(payload).to_bytes(4, "big") + payload)
-        while rest:
-            rest = rest[_write(self._descriptor, rest) :]
-
-    def receive(self) -> dict[str, Any]:
-        """The next message; at its end the process ends too."""
-        message: dict[str, Any] = _scan(str(self._exactly(int.from_bytes(self._exactly(4), "big")), "ascii"), 0)[0]
-        return message
-
-    def _exactly(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            more = _read(self._descriptor, size - len(data))
-            if not more:
-                _exit(0)
-            data = data + more if data else more
-        return data
 
 
 class Printed(io.TextIOBase):
@@ -161,15 +124,6 @@ class Interpreter:
         lines = self._sources[name]
         source = lines[number - 1].strip() if 0 < number <= len(lines) else ""
         return f"line {number}: {source}"[: self._error_chars]
-
-
-def _encode(message: dict[str, Any]) -> bytes:
-    encoder = _make_encoder({}, _refuse, _quote, None, ":", ",", False, False, False)
-    return "".join(encoder(message, 0)).encode("utf-8")
-
-
-def _refuse(value: Any) -> NoReturn:
-    raise TypeError(f"{type(value).__name__} is no JSON value")
 
 
 def _compile(code: str, name: str) -> CodeType:

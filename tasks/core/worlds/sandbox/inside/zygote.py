@@ -6,23 +6,17 @@ It ends, and every REPL process with it, when its control socket does.
 
 import gc
 import os
-import select
 import socket
-import struct
 import sys
 import warnings
 from importlib import import_module
 from typing import Any
 
-from .frozen_system import FrozenSystem
-from .interpreter import Channel, Interpreter
-from .jail import Jail
-from .reaping import end_child
-
-REQUEST = struct.Struct("!cqd")
-"""b"S", seed, clock with the REPL's socket beside it; or b"E", pid, seconds that it may take to end by itself."""
-REPLY = struct.Struct("!qq")
-"""To b"S": pid, 0. To b"E": exit status and peak memory as `reaping.end_child` gives them."""
+from tasks.core.worlds.confinement.inside.channel import Channel
+from tasks.core.worlds.confinement.inside.forking import Forker
+from tasks.core.worlds.confinement.inside.jail import Jail
+from tasks.core.worlds.sandbox.inside.frozen_system import FrozenSystem
+from tasks.core.worlds.sandbox.inside.interpreter import Interpreter
 
 # Nothing can be opened later, so what agents may import is imported now.
 _PRELOADED = (
@@ -84,7 +78,7 @@ _PRELOADED = (
     "encodings.utf_8_sig",
     "fnmatch",
 )
-_HIDDEN = ("ctypes", "_ctypes", "_posixsubprocess", "inside")
+_HIDDEN = ("ctypes", "_ctypes", "_posixsubprocess", "tasks")
 
 
 def main(control_descriptor: int, limits: dict[str, Any]) -> None:
@@ -111,65 +105,19 @@ def _hide() -> None:
     sys.unraisablehook = lambda _: None
 
 
-class Zygote:
-    """Forks REPL processes and is the only one to wait for them, so that a pid it knows is never another process's."""
+class Zygote(Forker):
+    """Forks REPL processes, asked with their `seed` and `clock` (POSIX seconds)."""
 
     def __init__(self, control: socket.socket, limits: dict[str, Any]) -> None:
-        self._control = control
+        super().__init__(control)
         self._limits = limits
         self._jail = Jail(limits["confinement"], limits["memory_bytes"], limits["cpu_seconds_per_repl"])
         self._system = FrozenSystem()
         self._system.install()
-        self._children: set[int] = set()
 
-    def serve(self) -> None:
-        """Answer requests until the socket or the parent is gone; then end all children."""
-        parent = os.getppid()
-        try:
-            while os.getppid() == parent:
-                # A process that the parent forked may hold the socket open, so the parent itself is looked at too.
-                if select.select([self._control], [], [], 1.0)[0] and not self._answer():
-                    break
-        finally:
-            for pid in list(self._children):
-                self._end(pid, 0.0)
-
-    def _answer(self) -> bool:
-        data, descriptors, _, _ = socket.recv_fds(self._control, REQUEST.size, 1)
-        if len(data) != REQUEST.size:
-            return False
-        command, number, clock = REQUEST.unpack(data)
-        if command == b"S":
-            reply = REPLY.pack(self._fork(descriptors[0], number, clock), 0)
-        else:
-            reply = REPLY.pack(*self._end(number, clock))
-        self._control.sendall(reply)
-        return True
-
-    def _fork(self, descriptor: int, seed: int, clock: float) -> int:
-        zygote = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                self._become_repl(Channel(descriptor, self._limits["request_bytes"]), descriptor, zygote, seed, clock)
-            finally:
-                os._exit(70)
-        os.close(descriptor)
-        self._children.add(pid)
-        return pid
-
-    def _become_repl(self, channel: Channel, descriptor: int, zygote: int, seed: int, clock: float) -> None:
-        try:
-            self._system.start(seed, clock)
-            confinement = self._jail.shut(descriptor, zygote)
-        except Exception as error:
-            channel.send({"fault": f"{type(error).__name__}: {error}"})
-            return
-        channel.send({"ready": confinement})
+    def become(self, request: dict[str, Any], descriptors: list[int], parent: int) -> None:
+        """A REPL process on the one descriptor."""
+        channel = Channel(descriptors[0], self._limits["request_bytes"])
+        self._system.start(request["seed"], request["clock"])
+        channel.send({"ready": self._jail.shut(descriptors[0], parent)})
         Interpreter(channel, self._limits["output_chars"], self._limits["error_chars"]).serve()
-
-    def _end(self, pid: int, patience: float) -> tuple[int, int]:
-        if pid not in self._children:
-            return 0, 0
-        self._children.discard(pid)
-        return end_child(pid, patience)

@@ -11,15 +11,15 @@ import socket
 from typing import Any
 from urllib.parse import urlencode
 
-from tasks.core.worlds.appworld.inside.episodes import wire
 from tasks.core.worlds.appworld.inside.episodes.api_server import ApiServer
 from tasks.core.worlds.appworld.inside.episodes.databases import END, START, TaskDatabases
 from tasks.core.worlds.appworld.inside.episodes.engine import Engine
 from tasks.core.worlds.appworld.inside.episodes.evaluation import serve_evaluations
-from tasks.core.worlds.appworld.inside.episodes.forking import Forker, die_with, keep_only
 from tasks.core.worlds.appworld.inside.episodes.huge_pages import collapse
 from tasks.core.worlds.appworld.inside.episodes.world_server import WorldServer
-from tasks.core.worlds.sandbox.inside.jail import Jail
+from tasks.core.worlds.confinement.inside import frames
+from tasks.core.worlds.confinement.inside.forking import Forker
+from tasks.core.worlds.confinement.inside.jail import Jail, keep_only
 
 _ROUNDS = 3  # CPython 3.11 specialises code that ran a few times; later that would copy shared pages
 _SHELLS = 2  # descriptors that a world may be sent at once: its new shell's, while the old one's is open
@@ -37,14 +37,14 @@ class EngineProcess(Forker):
         self._databases = TaskDatabases()
         cold = ""
         try:
-            warm_up(self._databases, self._api, wire.receive(control))
+            warm_up(self._databases, self._api, frames.receive(control))
         except Exception as error:  # a broken task is its own episodes' affair
             cold = f"{type(error).__name__}: {error}"
         self._api.log.clear()
         gc.collect()
         gc.freeze()
         collapse()
-        wire.send(control, {"ready": True, "cold": cold, "app_descriptions": engine.app_descriptions})
+        frames.send(control, {"ready": True, "cold": cold, "app_descriptions": engine.app_descriptions})
 
     def become(self, request: dict[str, Any], descriptors: list[int], parent: int) -> None:
         """A world, or an evaluator, that serves the one descriptor."""
@@ -53,7 +53,7 @@ class EngineProcess(Forker):
             self._jail.shut(pipeline.fileno(), parent)
             WorldServer(pipeline, self._api, self._databases, self._limits).serve()
         else:
-            die_with(parent)
+            self.die_with(parent)
             keep_only(descriptors)
             serve_evaluations(descriptors[0], self._databases)
 

@@ -4,19 +4,19 @@ import importlib.util
 from types import ModuleType
 from typing import Any, NoReturn
 
-from tasks.core.worlds.appworld.inside.episodes import wire
 from tasks.core.worlds.appworld.inside.episodes.databases import END, START, TaskDatabases
+from tasks.core.worlds.confinement.inside import frames
 
 
 def serve_evaluations(descriptor: int, databases: TaskDatabases) -> NoReturn:
     """Answer two frames, a task and a state of it, with a verdict or a fault, until the peer hangs up."""
     while True:
-        task, state = wire.receive(descriptor), wire.receive(descriptor)
+        task, state = frames.receive(descriptor), frames.receive(descriptor)
         try:
             verdict = evaluate(databases, task, state)
         except Exception as error:
             verdict = {"fault": f"{type(error).__name__}: {error}"}
-        wire.send(descriptor, verdict)
+        frames.send(descriptor, verdict)
 
 
 def evaluate(databases: TaskDatabases, task: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:

@@ -5,10 +5,10 @@ import socket
 import time
 from typing import Any, NoReturn
 
-from tasks.core.worlds.appworld.inside.episodes import wire
 from tasks.core.worlds.appworld.inside.episodes.api_server import ApiServer
 from tasks.core.worlds.appworld.inside.episodes.databases import END, TaskDatabases
-from tasks.core.worlds.sandbox.wire import MalformedMessage
+from tasks.core.worlds.confinement.inside import frames
+from tasks.core.worlds.confinement.inside.hostile_json import MalformedMessage
 
 
 class ShellEnded(Exception):  # noqa: N818
@@ -31,7 +31,7 @@ class WorldServer:
     def serve(self) -> NoReturn:
         """Answer the pipeline until it hangs up."""
         while True:
-            request, descriptors = wire.receive_with_descriptors(self._pipeline)
+            request, descriptors = frames.receive_with_descriptors(self._pipeline)
             match request:
                 case {"open": task}:
                     answer = self._open(task, descriptors)
@@ -39,14 +39,14 @@ class WorldServer:
                     answer = self._run(code)
                 case _:
                     answer = self._state()
-            wire.send(self._pipeline.fileno(), answer)
+            frames.send(self._pipeline.fileno(), answer)
 
     def _open(self, task: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Be the task's world for the shell behind the new descriptor, whose process id a second frame tells."""
         if self._shell >= 0:
             os.close(self._shell)
         (self._shell,) = descriptors
-        shell_pid = wire.receive(self._pipeline.fileno())["shell_pid"]
+        shell_pid = frames.receive(self._pipeline.fileno())["shell_pid"]
         self._cpu_clock = (~shell_pid << 3) | 2  # CLOCK_PROCESS_CPUTIME_ID of another process
         self._turn = 0
         self._api.log.clear()
@@ -67,13 +67,13 @@ class WorldServer:
     def _executed(self, code: str) -> tuple[str, bool]:
         try:
             self._start_watch()
-            wire.send(self._shell, {"run": self._turn, "code": code}, self._check_watch)
+            frames.send(self._shell, {"run": self._turn, "code": code}, self._check_watch)
             for _ in range(self._limits["api_calls_per_run"] + 1):
                 message = self._next_message()
                 if "done" in message:
                     return _result(message, self._turn)
-                wire.send(self._shell, self._answered(message), self._check_watch)
-        except wire.PeerGone:
+                frames.send(self._shell, self._answered(message), self._check_watch)
+        except frames.PeerGone:
             raise ShellEnded("died") from None
         raise ShellEnded("api_calls")
 
@@ -86,8 +86,8 @@ class WorldServer:
 
     def _next_message(self) -> dict[str, Any]:
         try:
-            return wire.receive_hostile(self._shell, self._limits["message_bytes"], self._check_watch)
-        except (MalformedMessage, wire.OversizedMessage) as error:
+            return frames.receive_hostile(self._shell, self._limits["message_bytes"], self._check_watch)
+        except (MalformedMessage, frames.OversizedMessage) as error:
             raise ShellEnded("protocol", str(error)) from None
 
     def _start_watch(self) -> None:

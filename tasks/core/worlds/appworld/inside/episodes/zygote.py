@@ -5,13 +5,13 @@ import os
 import socket
 from typing import Any
 
-from tasks.core.worlds.appworld.inside.episodes import wire
 from tasks.core.worlds.appworld.inside.episodes.engine import Engine
 from tasks.core.worlds.appworld.inside.episodes.engine_process import EngineProcess
-from tasks.core.worlds.appworld.inside.episodes.forking import Forker, die_with, keep_only
 from tasks.core.worlds.appworld.inside.episodes.huge_pages import collapse
 from tasks.core.worlds.appworld.inside.episodes.shell import Shell
-from tasks.core.worlds.sandbox.inside.jail import Jail
+from tasks.core.worlds.confinement.inside import frames
+from tasks.core.worlds.confinement.inside.forking import Forker
+from tasks.core.worlds.confinement.inside.jail import Jail, keep_only
 
 
 def main(control_descriptor: int, limits: dict[str, Any]) -> None:
@@ -22,7 +22,7 @@ def main(control_descriptor: int, limits: dict[str, Any]) -> None:
     gc.collect()
     gc.freeze()  # a collection in a child would write to, and so copy, every shared page
     collapse()
-    wire.send(control.fileno(), {"ready": True})
+    frames.send(control.fileno(), {"ready": True})
     zygote.serve()
 
 
@@ -43,6 +43,6 @@ class Zygote(Forker):
             self._shell_jail.shut(descriptors[0], parent)
             self._shell.serve(descriptors[0])
         else:
-            die_with(parent)
+            self.die_with(parent)
             keep_only(descriptors)
             EngineProcess(descriptors[0], self._engine, self._limits).serve()

@@ -1,7 +1,4 @@
-"""Frames between the pipeline and its own processes: a 4-byte big-endian length and a JSON object.
-
-What comes from a shell is hostile and is read by `tasks.core.worlds.sandbox.wire` instead.
-"""
+"""Frames between processes: a 4-byte big-endian length and a JSON object."""
 
 import array
 import json
@@ -10,7 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from tasks.core.worlds.sandbox.wire import decode_message, encode_message
+from tasks.core.worlds.confinement.inside.hostile_json import decode_hostile
 
 _MOST_DESCRIPTORS = 4
 _read, _write = os.read, os.write
@@ -20,13 +17,31 @@ class PeerGone(Exception):  # noqa: N818
     """The other end is closed."""
 
 
+class OversizedMessage(Exception):  # noqa: N818
+    """A frame is larger than its reader takes."""
+
+
 Wait = Callable[[], None]
 """Called each time that a descriptor's own time limit passes without progress; raises to give up."""
 
 
+def encode(message: dict[str, Any]) -> bytes:
+    """The frame of a message. Raises TypeError, ValueError or RecursionError when it is no JSON."""
+    payload = json.dumps(message, allow_nan=False).encode("ascii")
+    return len(payload).to_bytes(4, "big") + payload
+
+
+def checked_size(header: bytes, most_bytes: int) -> int:
+    """The length that an untrusted peer announced. Raises OversizedMessage."""
+    size = int.from_bytes(header, "big")
+    if size > most_bytes:
+        raise OversizedMessage(f"a message of {size} bytes")
+    return size
+
+
 def send(descriptor: int, message: dict[str, Any], wait: Wait | None = None) -> None:
     """Write one frame. Raises PeerGone, and ValueError or TypeError for what is no JSON."""
-    rest = memoryview(encode_message(message))
+    rest = memoryview(encode(message))
     while rest:
         try:
             rest = rest[_write(descriptor, rest) :]
@@ -45,14 +60,8 @@ def receive(descriptor: int) -> dict[str, Any]:
 
 def receive_hostile(descriptor: int, most_bytes: int, wait: Wait) -> dict[str, Any]:
     """Read one frame of an untrusted peer. Raises PeerGone, MalformedMessage and OversizedMessage."""
-    size = int.from_bytes(exactly(descriptor, 4, wait), "big")
-    if size > most_bytes:
-        raise OversizedMessage(f"a message of {size} bytes")
-    return decode_message(exactly(descriptor, size, wait))
-
-
-class OversizedMessage(Exception):  # noqa: N818
-    """A frame is larger than its reader takes."""
+    size = checked_size(exactly(descriptor, 4, wait), most_bytes)
+    return decode_hostile(exactly(descriptor, size, wait))
 
 
 def exactly(descriptor: int, size: int, wait: Wait | None = None) -> bytes:

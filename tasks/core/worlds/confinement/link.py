@@ -1,13 +1,14 @@
-"""The pipeline's end of a socket to one of the engine's processes."""
+"""The pipeline's end of a socket to a process."""
 
 import json
 import select
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from tasks.core.worlds.sandbox.wire import encode_message
+from tasks.core.worlds.confinement.inside.frames import checked_size, encode
+from tasks.core.worlds.confinement.inside.hostile_json import decode_hostile
 
 
 class LinkBroken(Exception):  # noqa: N818
@@ -18,6 +19,10 @@ class LinkTimeout(LinkBroken):
     """It did not answer in time."""
 
 
+Patience = Callable[[], float]
+"""Seconds to wait for the next bytes; asked again when they have passed, and raises to give up."""
+
+
 class Link:
     """Frames of JSON, each way in turn. Not thread-safe."""
 
@@ -26,7 +31,7 @@ class Link:
 
     def send(self, message: dict[str, Any], descriptors: Sequence[int] = (), seconds: float = 30.0) -> None:
         """Send one message. Raises LinkBroken."""
-        self.send_frame(encode_message(message), descriptors, seconds)
+        self.send_frame(encode(message), descriptors, seconds)
 
     def send_frame(self, frame: bytes, descriptors: Sequence[int] = (), seconds: float = 30.0) -> None:
         """Send a frame as it is. Raises LinkBroken."""
@@ -46,9 +51,14 @@ class Link:
 
     def receive_frame(self, seconds: float) -> bytes:
         """The next message with its length before it, to be passed on unread."""
-        end = time.monotonic() + seconds
-        header = self._exactly(4, end, seconds)
-        return header + self._exactly(int.from_bytes(header, "big"), end, seconds)
+        patience = _until(time.monotonic() + seconds, seconds)
+        header = self._exactly(4, patience)
+        return header + self._exactly(int.from_bytes(header, "big"), patience)
+
+    def receive_hostile(self, most_bytes: int, patience: Patience) -> dict[str, Any]:
+        """The next message of an untrusted peer. Raises LinkBroken, MalformedMessage, OversizedMessage."""
+        size = checked_size(self._exactly(4, patience), most_bytes)
+        return decode_hostile(self._exactly(size, patience))
 
     @property
     def quiet(self) -> bool:
@@ -59,14 +69,14 @@ class Link:
         """Hang up. Idempotent."""
         self._end.close()
 
-    def _exactly(self, size: int, end: float, seconds: float) -> bytes:
+    def _exactly(self, size: int, patience: Patience) -> bytes:
         parts, left = [], size
         while left:
             try:
-                self._end.settimeout(max(end - time.monotonic(), 0.001))
+                self._end.settimeout(patience())
                 part = self._end.recv(min(left, 2**20))
-            except TimeoutError as error:
-                raise LinkTimeout(f"did not answer in {seconds:g} s") from error
+            except TimeoutError:
+                continue
             except OSError as error:
                 raise LinkBroken(f"is gone ({error})") from error
             if not part:
@@ -74,3 +84,13 @@ class Link:
             parts.append(part)
             left -= len(part)
         return b"".join(parts)
+
+
+def _until(end: float, seconds: float) -> Patience:
+    def left() -> float:
+        rest = end - time.monotonic()
+        if rest <= 0:
+            raise LinkTimeout(f"did not answer in {seconds:g} s")
+        return rest
+
+    return left

@@ -1,4 +1,4 @@
-"""Reading what a sandboxed process sends. Every byte is taken as hostile."""
+"""JSON from a process that runs an agent's code. Every byte is taken as hostile."""
 
 import json
 import math
@@ -17,13 +17,7 @@ class MalformedMessage(Exception):  # noqa: N818
     """The bytes are no message of the protocol."""
 
 
-def encode_message(message: dict[str, Any]) -> bytes:
-    """Frame of a message to the process. Raises TypeError, ValueError or RecursionError when it is no JSON."""
-    payload = json.dumps(message, allow_nan=False).encode("ascii")
-    return len(payload).to_bytes(4, "big") + payload
-
-
-def decode_message(payload: bytes) -> dict[str, Any]:
+def decode_hostile(payload: bytes) -> dict[str, Any]:
     """The JSON object in `payload`: finite numbers, valid Unicode, at most MAX_DEPTH deep. Raises MalformedMessage."""
     try:
         text = payload.decode("utf-8")

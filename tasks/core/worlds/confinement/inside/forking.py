@@ -1,18 +1,14 @@
 """A process that forks others on request, and is the only one to wait for them."""
 
 import contextlib
-import ctypes
 import os
 import select
-import signal
 import socket
-import sys
 from typing import Any, NoReturn
 
-from tasks.core.worlds.appworld.inside.episodes import wire
-from tasks.core.worlds.sandbox.inside.reaping import end_child
-
-_PR_SET_PDEATHSIG = 1
+from tasks.core.processes.parent_death import killed_with_parent
+from tasks.core.worlds.confinement.inside import frames
+from tasks.core.worlds.confinement.inside.reaping import end_child
 
 
 class Forker:
@@ -25,6 +21,8 @@ class Forker:
 
     def __init__(self, control: socket.socket) -> None:
         self.control = control
+        self.die_with = killed_with_parent()
+        """Called in a child with its parent's pid; a jail does it by itself."""
         self._children: set[int] = set()
 
     def serve(self) -> None:
@@ -35,7 +33,7 @@ class Forker:
             while os.getppid() == parent:
                 if select.select([self.control], [], [], 1.0)[0]:
                     self._answer()
-        except (wire.PeerGone, OSError):
+        except (frames.PeerGone, OSError):
             pass
         finally:
             for pid in list(self._children):
@@ -46,13 +44,13 @@ class Forker:
         raise NotImplementedError
 
     def _answer(self) -> None:
-        request, descriptors = wire.receive_with_descriptors(self.control)
+        request, descriptors = frames.receive_with_descriptors(self.control)
         try:
             if "end" in request:
                 status, peak = self._end(request["end"], request["patience"])
-                wire.send(self.control.fileno(), {"status": status, "peak": peak})
+                frames.send(self.control.fileno(), {"status": status, "peak": peak})
             else:
-                wire.send(self.control.fileno(), {"pid": self._fork(request, descriptors)})
+                frames.send(self.control.fileno(), {"pid": self._fork(request, descriptors)})
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -70,11 +68,11 @@ class Forker:
         try:
             self.become(request, descriptors, parent)
             code = 0
-        except wire.PeerGone:
+        except frames.PeerGone:
             code = 0
         except BaseException as error:
             with contextlib.suppress(BaseException):
-                wire.send(descriptors[0], {"fault": f"{type(error).__name__}: {error}"})
+                frames.send(descriptors[0], {"fault": f"{type(error).__name__}: {error}"})
         finally:
             os._exit(code)
 
@@ -83,20 +81,3 @@ class Forker:
             return 0, 0
         self._children.discard(pid)
         return end_child(pid, patience)
-
-
-def die_with(parent: int) -> None:
-    """Let the kernel kill this process when `parent`, which forked it, ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(0)
-
-
-def keep_only(descriptors: list[int]) -> None:
-    """Close every other descriptor but the standard ones."""
-    begin = 3
-    for descriptor in sorted(descriptors):
-        os.closerange(begin, descriptor)
-        begin = descriptor + 1
-    os.closerange(begin, max(begin, 1024))

@@ -1,4 +1,4 @@
-"""The pipeline's view of a process that forks others: the zygote, or the engine's process."""
+"""The pipeline's view of a process that forks others (see `inside.forking`)."""
 
 import socket
 import threading
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tasks.core.interfaces.world import WorldFault
-from tasks.core.worlds.appworld.pool.link import Link, LinkBroken
+from tasks.core.worlds.confinement.link import Link, LinkBroken
 
 _ANSWER_SECONDS = 60.0
 

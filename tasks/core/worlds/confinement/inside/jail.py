@@ -1,17 +1,16 @@
-"""Shutting the jail: what a REPL process gives up before it runs a line of an agent's code."""
+"""Shutting the jail: what a process gives up before it runs a line of an agent's code."""
 
 import contextlib
 import ctypes
 import os
 import resource
-import signal
 import sys
 from typing import Any
 
-from . import seccomp
+from tasks.core.processes.parent_death import killed_with_parent
+from tasks.core.worlds.confinement.inside import seccomp
 
 _NOBODY = 65534
-_PR_SET_PDEATHSIG = 1
 _DENIED_EVENTS = (
     "open", "os.", "socket.", "subprocess.", "ctypes.", "shutil.", "pty.", "fcntl.", "mmap.", "resource.",
     "signal.", "_thread.start", "_posixsubprocess.", "syslog.", "glob.", "pathlib.", "sqlite3.", "tempfile.",
@@ -19,7 +18,7 @@ _DENIED_EVENTS = (
 
 
 class Jail:
-    """Prepared once in the zygote, shut in every REPL process.
+    """Prepared once in the zygote, shut in every process that it forks.
 
     `confinement` is "seccomp", "audit" or "auto" (seccomp where the system has it). "audit" is for systems without
     seccomp (macOS): a Python audit hook, which stops what a confused agent does and not what a determined one can.
@@ -31,22 +30,22 @@ class Jail:
         self._descriptors = descriptors
         self._memory_bytes = memory_bytes
         self._cpu_seconds = cpu_seconds
+        self._die_with = killed_with_parent()
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._filter = _filter_of_this_machine(descriptors > 0) if confinement != "audit" else None
         if confinement == "seccomp" and self._filter is None:
             raise OSError("confinement 'seccomp' was asked for, but this system has no seccomp")
 
-    def shut(self, channel: int, zygote: int, others: tuple[int, ...] = ()) -> str:
-        """Give everything up but the descriptors `channel` and `others`; returns the confinement that is in force.
+    def shut(self, channel: int, zygote: int) -> str:
+        """Give everything up but the descriptor `channel`; returns the confinement that is in force.
 
         Raises OSError when a limit can't be set.
         """
-        kept = sorted({channel, *others})
-        self._close_all_but(kept)
-        self._limit(kept)
+        keep_only([channel], begin=0)
+        self._limit(channel)
         if os.getuid() == 0:
             self._become_nobody()
-        self._die_with(zygote)
+        self._die_with(zygote)  # after the change of user, which makes the kernel forget it
         if self._filter is not None:
             try:
                 seccomp.install_filter(self._filter, self._libc)
@@ -57,14 +56,7 @@ class Jail:
         sys.addaudithook(_refuse)
         return "audit"
 
-    def _close_all_but(self, kept: list[int]) -> None:
-        begin = 0
-        for descriptor in kept:
-            os.closerange(begin, descriptor)
-            begin = descriptor + 1
-        os.closerange(begin, 1024)
-
-    def _limit(self, kept: list[int]) -> None:
+    def _limit(self, channel: int) -> None:
         # macOS refuses RLIMIT_AS below what is mapped already and does not keep to it otherwise.
         if sys.platform == "linux":
             space = _address_space() + self._memory_bytes
@@ -72,7 +64,7 @@ class Jail:
         _lower(resource.RLIMIT_CPU, self._cpu_seconds, self._cpu_seconds + 1)
         for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC):
             _lower(limit, 0, 0)
-        files = max(kept) + 1 + self._descriptors if self._descriptors else 0
+        files = channel + 1 + self._descriptors if self._descriptors else 0
         _lower(resource.RLIMIT_NOFILE, files, files)
 
     def _become_nobody(self) -> None:
@@ -82,11 +74,13 @@ class Jail:
             os.setgid(_NOBODY)
             os.setuid(_NOBODY)
 
-    def _die_with(self, zygote: int) -> None:
-        if sys.platform == "linux":
-            self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != zygote:
-            os._exit(0)
+
+def keep_only(descriptors: list[int], begin: int = 3) -> None:
+    """Close every other descriptor from `begin` on: by default all but the standard ones."""
+    for descriptor in sorted(descriptors):
+        os.closerange(begin, descriptor)
+        begin = descriptor + 1
+    os.closerange(begin, max(begin, 1024))
 
 
 def _filter_of_this_machine(receiving: bool) -> bytes | None:
