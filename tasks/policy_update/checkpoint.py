@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tasks.core.policies.loading import opened, read_tensor, save_policy, trained_tensors
-from tasks.core.records.files import read_json, replacing, write_json
+from tasks.core.records.files import ArtifactError, read_json, replacing, write_json
 from tasks.policy_update.distributed.process_group import ProcessGroup
 from tasks.policy_update.distributed.sharding import full_tensor
 from tasks.policy_update.learner import Learner
@@ -45,7 +45,10 @@ def restore_optimizer(learner: Learner, folder: Path) -> None:
     if not (folder / PROGRESS).exists():
         return
     path = folder / OPTIMIZER
-    optimizer_steps: int = read_json(folder / PROGRESS)["optimizer_steps"]
+    progress = read_json(folder / PROGRESS)
+    if "optimizer_steps" not in progress:
+        raise ArtifactError(f"{folder / PROGRESS}: no optimizer_steps, an earlier version wrote it; run `dvc repro`")
+    optimizer_steps: int = progress["optimizer_steps"]
     with opened(path) as file:
         found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
         for name, weight in _trained(learner).items():

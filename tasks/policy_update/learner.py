@@ -3,10 +3,10 @@
 The learner sees token ids, masks, turns and advantages, and a frozen config; nothing of worlds, engines or files.
 """
 
-import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,18 +18,16 @@ from tasks.core.config.update import UpdateConfig
 from tasks.core.seeding import derive_seed
 from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup
 from tasks.policy_update.distributed.sharding import full_tensor, is_sharded, shard
+from tasks.policy_update.divergence import rollouts_not_finite
 from tasks.policy_update.model.activation_checkpointing import checkpoint_activations
 from tasks.policy_update.model.attention import use_packed_attention
 from tasks.policy_update.model.lora_forward import fold_adapter
-from tasks.policy_update.objective.fixed_logprobs import (
-    BehaviourView,
-    FixedLogprobs,
-    ReferenceView,
-    compute_fixed_logprobs,
-)
-from tasks.policy_update.objective.gradients import StepStats, accumulate_gradients, without_finite_gradient
+from tasks.policy_update.objective.backward import backward
+from tasks.policy_update.objective.fixed_logprobs import ReferenceView, compute_fixed_logprobs
 from tasks.policy_update.objective.logprobs import SHARDED_FORWARD, forward_pass
-from tasks.policy_update.packing import pack_rollouts
+from tasks.policy_update.objective.objective import Objective
+from tasks.policy_update.objective.stats import StepStats, read_stats
+from tasks.policy_update.packing import TrainingPack, pack_rollouts
 from tasks.policy_update.rollouts import Rollout
 
 
@@ -46,23 +44,33 @@ class Learner:
     optimizer_steps: int = 0
     group: ProcessGroup = SINGLE
 
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        """The weights that the optimizer steps."""
+        return [weight for settings in self.optimizer.param_groups for weight in settings["params"]]
+
 
 @dataclass(frozen=True)
 class UpdateStats:
-    """What one update did."""
+    """Record of one update."""
 
     entropy: float
+    """Mean over all policy tokens, in nats, before the update."""
     old_logprobs: list[Tensor]
-    behaviour_logprobs: list[Tensor] | None = None
-    """[P] each, of an older policy that sampled the rollouts; None when the policy before the update did."""
-    steps: list[StepStats] = field(default_factory=list)
-    planned: int = 0
-    stopped_early: bool = False
-    seconds: float = 0.0
+    """[P] each, of the policy before the update."""
+    steps: list[StepStats]
+    """One per minibatch that was begun; only the last can have been one whose KL was over the limit."""
+    planned: int
+    """Minibatches in all."""
+    stopped_early: bool
+    """Whether the last minibatch's KL was over the limit, so that it made no optimizer step."""
+    corrects_behaviour: bool
+    """Whether the loss was weighted by pi_old / pi_behaviour."""
+    seconds: float
 
 
 def make_learner(policy: nn.Module, config: UpdateConfig, group: ProcessGroup = SINGLE) -> Learner:
-    """A learner with a new optimizer over what of `policy` requires gradients."""
+    """A learner with a new optimizer over those weights of `policy` that require gradients."""
     prepare_forward(policy, config, group)
     trained = [weight for weight in policy.parameters() if weight.requires_grad]
     optimizer = AdamW(
@@ -95,51 +103,63 @@ def update(
     temperature: float,
     seed: int,
     reference_view: ReferenceView | None = None,
-    behaviour_view: BehaviourView | None = None,
+    stale: bool = False,
     name: str = "update",
 ) -> UpdateStats:
     """Train `learner` on `rollouts` in place.
 
     `temperature` is the one that the rollouts were sampled at; `seed` decides the order of the minibatches;
-    `reference_view` is needed when config.loss.kl_coefficient > 0, `behaviour_view` when another policy sampled the
-    rollouts. Raises UpdateDiverged, having changed nothing on disk, when loss or gradient stops being finite.
+    `reference_view` is needed when config.loss.kl_coefficient > 0; `stale`: an older policy sampled the rollouts.
+    Raises UpdateDiverged, having changed nothing on disk, when loss or gradient stops being finite.
     """
-    started, group = time.perf_counter(), learner.group
-    packs = pack_rollouts(rollouts, range(len(rollouts)), config.tokens_per_pack, _device(learner.policy), group)
-    fixed = compute_fixed_logprobs(
-        learner.policy, packs, rollouts, config, temperature, reference_view, group, behaviour_view
-    )
+    started, policy, group = time.perf_counter(), learner.policy, learner.group
+    objective = Objective.of(config, len(rollouts), temperature, stale=stale)
+    pack = partial(pack_rollouts, rollouts, capacity=config.tokens_per_pack, device=_device(policy), group=group)
+    fixed = compute_fixed_logprobs(policy, pack(range(len(rollouts))), rollouts, objective, reference_view, group)
     minibatches = list(_minibatches(len(rollouts), config, seed))
-    loss_denominator = config.minibatch or len(rollouts)
     steps: list[StepStats] = []
-    with tqdm(
-        total=sum(map(len, minibatches)), desc=name, unit="rollout", leave=False, disable=not group.is_main
-    ) as bar:
+    total = sum(map(len, minibatches))
+    with tqdm(total=total, desc=name, unit="rollout", leave=False, disable=not group.is_main) as bar:
         for minibatch in minibatches:
-            step = _step(learner, rollouts, minibatch, fixed, config, loss_denominator, temperature)
-            steps.append(step)
-            if not _is_finite(step):
-                rows = step.not_finite or without_finite_gradient(
-                    learner.policy, minibatch, rollouts, fixed, config, loss_denominator, temperature, group
-                )
+            steps.append(optimizer_step(learner, fixed.attach(pack(minibatch)), objective, config))
+            if not steps[-1].is_finite:
+                alone = fixed.attach(pack(minibatch, capacity=1))
+                broken = rollouts_not_finite(policy, alone, objective, len(rollouts), group) or minibatch
                 place = f"minibatch {len(steps)} of {len(minibatches)}"
-                raise UpdateDiverged(_explained(step, place, rows or minibatch, rollouts))
-            if step.kl > config.max_kl:
+                names = [rollouts[row].name or f"row {row}" for row in sorted(broken)]
+                raise UpdateDiverged(_explained(steps[-1], place, names))
+            if not steps[-1].allows_step(config.max_kl):
                 break
             bar.update(len(minibatch))
     return UpdateStats(
         entropy=fixed.entropy,
         old_logprobs=fixed.old,
-        behaviour_logprobs=fixed.behaviour,
         steps=steps,
         planned=len(minibatches),
-        stopped_early=steps[-1].kl > config.max_kl,
+        stopped_early=not steps[-1].allows_step(config.max_kl),
+        corrects_behaviour=objective.corrects_behaviour,
         seconds=time.perf_counter() - started,
     )
 
 
+def optimizer_step(
+    learner: Learner, packs: Sequence[TrainingPack], objective: Objective, config: UpdateConfig
+) -> StepStats:
+    """Gradient of one minibatch (`packs`: this rank's share) and, if its stats allow it, one optimizer step."""
+    learner.optimizer.zero_grad(set_to_none=True)
+    pack_stats = backward(learner.policy, packs, objective, learner.group)
+    grad_norm = full_tensor(nn.utils.clip_grad_norm_(learner.trained, config.max_grad_norm))
+    stats = read_stats(pack_stats, grad_norm, learner.group)
+    if stats.allows_step(config.max_kl):
+        for settings in learner.optimizer.param_groups:
+            settings["lr"] = learning_rate(config, learner.optimizer_steps)
+        learner.optimizer.step()
+        learner.optimizer_steps += 1
+    return stats
+
+
 def learning_rate(config: UpdateConfig, optimizer_steps: int) -> float:
-    """Of the step that follows `optimizer_steps` earlier ones: rising over the warm-up, then constant."""
+    """Learning rate of the step that follows `optimizer_steps` earlier ones: rising over the warm-up, then constant."""
     return config.learning_rate * min(1.0, (optimizer_steps + 1) / max(1, config.warmup_steps))
 
 
@@ -153,37 +173,7 @@ def _minibatches(count: int, config: UpdateConfig, seed: int) -> Iterator[list[i
         yield from (order[start : start + size].tolist() for start in range(0, count, size))
 
 
-def _step(
-    learner: Learner,
-    rollouts: Sequence[Rollout],
-    minibatch: list[int],
-    fixed: FixedLogprobs,
-    config: UpdateConfig,
-    loss_denominator: int,
-    temperature: float,
-) -> StepStats:
-    """Gradient of one minibatch and, unless its KL is over the limit, one optimizer step."""
-    group = learner.group
-    packs = pack_rollouts(rollouts, minibatch, config.tokens_per_pack, _device(learner.policy), group)
-    learner.optimizer.zero_grad(set_to_none=True)
-    stats = accumulate_gradients(learner.policy, packs, rollouts, fixed, config, loss_denominator, temperature, group)
-    trained = [weight for group in learner.optimizer.param_groups for weight in group["params"]]
-    stats.grad_norm = full_tensor(nn.utils.clip_grad_norm_(trained, config.max_grad_norm)).item()
-    if stats.kl <= config.max_kl and _is_finite(stats):
-        for settings in learner.optimizer.param_groups:
-            settings["lr"] = learning_rate(config, learner.optimizer_steps)
-        learner.optimizer.step()
-        learner.optimizer_steps += 1
-    return stats
-
-
-def _is_finite(stats: StepStats) -> bool:
-    return math.isfinite(stats.loss) and math.isfinite(stats.grad_norm)
-
-
-def _explained(stats: StepStats, place: str, rows: Sequence[int], rollouts: Sequence[Rollout]) -> str:
-    """With the rollouts that broke it: by their own objective, else by their own gradient, else the whole minibatch."""
-    names = [rollouts[row].name or f"row {row}" for row in sorted(rows)]
+def _explained(stats: StepStats, place: str, names: Sequence[str]) -> str:
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     return (
         f"{place}: loss {stats.loss}, gradient norm {stats.grad_norm}, from {shown}; nothing was saved. "

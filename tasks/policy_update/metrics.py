@@ -1,7 +1,7 @@
-"""The figures of one update, as metrics.json holds them."""
+"""metrics.json: the record of one update."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 from tasks.core.config.update import LossConfig
 from tasks.core.records.documents import AdvantageSummary, EngineMismatch, Metrics
 from tasks.policy_update.learner import Learner, UpdateStats
-from tasks.policy_update.objective.losses import behaviour_weights, k3
+from tasks.policy_update.objective.losses import behaviour_weights, importance_units, k3, sum_by_rollout
 from tasks.policy_update.rollouts import Rollout
 
 
@@ -22,11 +22,9 @@ def trained_metrics(
     loss: LossConfig,
     staleness: int,
 ) -> Metrics:
-    """What an update did; `staleness` is that of its rollouts.
-
-    Means over its optimizer steps unless a field of `Metrics` says otherwise.
-    """
-    steps, sampler = stats.steps, stats.behaviour_logprobs or stats.old_logprobs
+    """Metrics of an update on `rollouts` of this staleness."""
+    steps = stats.steps
+    behaviour = behaviour_stats(rollouts, stats.old_logprobs, loss) if stats.corrects_behaviour else None
     return Metrics(
         mean_return=summary.mean_return,
         group_return_std=summary.group_return_std,
@@ -34,23 +32,25 @@ def trained_metrics(
         entropy=stats.entropy,
         kl=steps[-1].kl,
         grad_norm=float(np.mean([step.grad_norm for step in steps])),
-        clip_fraction=sum(step.clipped for step in steps) / sum(step.units for step in steps),
-        engine_mismatch=engine_mismatch(rollouts, sampler),
-        tokens_per_s=sum(step.tokens for step in steps) / stats.seconds,
-        loss=float(np.mean([step.loss for step in steps])),
         largest_grad_norm=max(step.grad_norm for step in steps),
+        clip_fraction=sum(step.clipped for step in steps) / sum(step.units for step in steps),
+        loss=float(np.mean([step.loss for step in steps])),
+        engine_mismatch=engine_mismatch(rollouts, stats.old_logprobs),
+        staleness=staleness,
+        behaviour_kl=behaviour and behaviour.kl,
+        behaviour_weight=behaviour and behaviour.weight,
+        capped_behaviour_weights=behaviour and behaviour.capped,
         optimizer_steps=len(steps) - stats.stopped_early,
         planned_optimizer_steps=stats.planned,
         total_optimizer_steps=learner.optimizer_steps,
         stopped_early=stats.stopped_early,
+        tokens_per_s=sum(step.tokens for step in steps) / stats.seconds,
         update_s=stats.seconds,
-        staleness=staleness,
-        **({} if stats.behaviour_logprobs is None else staleness_stats(rollouts, stats, loss)),
     )
 
 
 def unchanged_metrics(summary: AdvantageSummary) -> Metrics:
-    """An iteration without a batch: there are no figures of an update."""
+    """Metrics of an iteration without a batch: nothing was measured."""
     return Metrics(
         mean_return=summary.mean_return,
         group_return_std=summary.group_return_std,
@@ -58,43 +58,51 @@ def unchanged_metrics(summary: AdvantageSummary) -> Metrics:
         entropy=None,
         kl=None,
         grad_norm=None,
+        largest_grad_norm=None,
         clip_fraction=None,
-        engine_mismatch=None,
-        tokens_per_s=None,
-        note="nothing to train on: the policy is that of the iteration before",
         loss=None,
+        engine_mismatch=None,
         optimizer_steps=0,
         planned_optimizer_steps=0,
         stopped_early=False,
+        tokens_per_s=None,
+        update_s=None,
+        note="nothing to train on: the policy is that of the iteration before",
     )
 
 
-def staleness_stats(rollouts: Sequence[Rollout], stats: UpdateStats, loss: LossConfig) -> dict[str, Any]:
-    """How far the policy before the update had moved from the one that sampled, over the whole batch.
+class BehaviourStats(NamedTuple):
+    """Distance of the policy before the update from the one that sampled, over the whole batch."""
 
-    `behaviour_kl`: estimate of KL(behaviour || policy before the update), mean over the rollouts, in nats;
-    `behaviour_weight`: mean weight of an importance unit; `capped_behaviour_weights`: share of those at the cap.
-    """
-    sampler = stats.behaviour_logprobs or stats.old_logprobs
-    drift = [old - behaviour for old, behaviour in zip(stats.old_logprobs, sampler, strict=True)]
-    turns = [torch.from_numpy(rollout.turns).to(ratios.device) for rollout, ratios in zip(rollouts, drift, strict=True)]
-    weights = [
-        behaviour_weights(ratios, torch.zeros_like(turn), turn, loss) for ratios, turn in zip(drift, turns, strict=True)
-    ]
-    every = torch.cat(weights)
-    return {
-        "behaviour_kl": float(torch.stack([k3(ratios).sum() for ratios in drift]).mean()),
-        "behaviour_weight": float(every.mean()),
-        "capped_behaviour_weights": float((every >= loss.max_behaviour_weight).float().mean()),
-    }
+    kl: float
+    """Estimate of KL(behaviour || policy before the update), mean over the rollouts, in nats."""
+    weight: float
+    """Mean weight of an importance unit."""
+    capped: float
+    """Share of the units whose weight is at the cap."""
 
 
-def engine_mismatch(rollouts: Sequence[Rollout], learner_logprobs: Sequence[Tensor]) -> EngineMismatch:
-    """|engine - learner| over all policy tokens; `learner_logprobs` [P] per rollout, of the policy that sampled them.
+def behaviour_stats(rollouts: Sequence[Rollout], old_logprobs: Sequence[Tensor], loss: LossConfig) -> BehaviourStats:
+    """Compares old_logprobs [P] per rollout with the engine's."""
+    engine = torch.from_numpy(np.concatenate([rollout.engine_logprobs for rollout in rollouts]))
+    log_ratios = torch.cat(list(old_logprobs)).cpu() - engine
+    turns = torch.from_numpy(np.concatenate([rollout.turns for rollout in rollouts]))
+    sizes = torch.tensor([len(rollout.turns) for rollout in rollouts])
+    rollout_ids = torch.repeat_interleave(torch.arange(len(rollouts)), sizes)
+    weights = behaviour_weights(log_ratios, importance_units(loss.importance, rollout_ids, turns), loss)
+    return BehaviourStats(
+        kl=float(sum_by_rollout(k3(log_ratios), rollout_ids, len(rollouts)).mean()),
+        weight=float(weights.mean()),
+        capped=float((weights >= loss.max_behaviour_weight).float().mean()),
+    )
 
-    A broken engine, chat format or adapter shows here first.
+
+def engine_mismatch(rollouts: Sequence[Rollout], old_logprobs: Sequence[Tensor]) -> EngineMismatch:
+    """|engine - learner| over all policy tokens; `old_logprobs` [P] per rollout, of the policy before the update.
+
+    A broken engine, chat format or adapter shows here first. Of stale rollouts it holds the updates between as well.
     """
     engine = np.concatenate([rollout.engine_logprobs for rollout in rollouts])
-    learner = np.concatenate([logprobs.cpu().numpy() for logprobs in learner_logprobs])
+    learner = np.concatenate([logprobs.cpu().numpy() for logprobs in old_logprobs])
     gap = np.abs(engine.astype(np.float64) - learner)
     return EngineMismatch(mean=float(gap.mean()), max=float(gap.max()), share_over_1e2=float((gap > 1e-2).mean()))

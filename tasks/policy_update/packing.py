@@ -13,12 +13,19 @@ from tasks.policy_update.rollouts import Rollout
 
 @dataclass(frozen=True)
 class Pack:
-    """R rollouts in one row of T positions with P policy tokens, ready for one forward pass."""
+    """R rollouts in one row of T positions with P policy tokens, ready for one forward pass.
 
-    rollouts: tuple[int, ...]
-    """[R] their indices in the batch, in the order in which they lie in the row."""
+    Tensors are on the policy's device; the counts are on the host, so that nothing waits for the device to count.
+    """
+
+    rows: tuple[int, ...]
+    """[R] the rollouts' indices in the batch, in the order in which they lie in the row."""
     lengths: tuple[int, ...]
     """[R] positions of each; attention stays inside them."""
+    policy_tokens: list[int]
+    """[R] policy tokens of each."""
+    turn_count: int
+    """Assistant turns of all of them."""
     input_ids: Tensor
     """[1, T] int64"""
     position_ids: Tensor
@@ -31,8 +38,22 @@ class Pack:
     """[P] int64 in 0..R-1, the rollout of each policy token, rising."""
     turns: Tensor
     """[P] int64, the assistant turn of each policy token."""
-    is_padding: bool = False
+    advantages: Tensor
+    """[R] float32"""
+    behaviour_logprobs: Tensor
+    """[P] float32, of the policy tokens when they were sampled, as the engine reported them."""
+    is_padding: bool
     """A pass that only keeps this rank in step with the others: it counts for nothing."""
+
+
+@dataclass(frozen=True)
+class TrainingPack(Pack):
+    """A pack with the log-probs that an update computes once, before its first step."""
+
+    old_logprobs: Tensor
+    """[P] float32, of the policy before the update."""
+    reference_logprobs: Tensor | None
+    """[P] float32, of the base policy; None without a KL term."""
 
 
 def first_fit_decreasing(lengths: Sequence[int], capacity: int) -> list[list[int]]:
@@ -130,18 +151,23 @@ def _pack(rollouts: Sequence[Rollout], members: tuple[int, ...], device: torch.d
     parts = [rollouts[index] for index in members]
     lengths = [part.length for part in parts]
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    turns = [part.turns for part in parts]
 
     def tensor(*arrays: np.ndarray) -> Tensor:
         return torch.from_numpy(np.concatenate(arrays)).to(device)
 
     return Pack(
-        rollouts=members,
+        rows=members,
         lengths=tuple(lengths),
+        policy_tokens=[len(part.policy_positions) for part in parts],
+        turn_count=sum(1 + int(np.count_nonzero(np.diff(own))) for own in turns),
         input_ids=tensor(*(part.token_ids[: part.length] for part in parts))[None],
         position_ids=tensor(*(np.arange(length) for length in lengths))[None],
         logit_positions=tensor(*(part.policy_positions - 1 + start for part, start in zip(parts, starts, strict=True))),
         targets=tensor(*(part.token_ids[part.policy_positions] for part in parts)),
         rollout_ids=tensor(*(np.full(len(part.policy_positions), row) for row, part in enumerate(parts))),
-        turns=tensor(*(part.turns for part in parts)),
+        turns=tensor(*turns),
+        advantages=torch.tensor([part.advantage for part in parts], dtype=torch.float32, device=device),
+        behaviour_logprobs=tensor(*(part.engine_logprobs for part in parts)),
         is_padding=is_padding,
     )

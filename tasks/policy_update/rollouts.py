@@ -1,4 +1,4 @@
-"""What the learner sees of a rollout: token ids, which of them the policy sampled in which turn, and one advantage."""
+"""A rollout as the learner sees it: token ids, those that the policy sampled in which turn, and one advantage."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ class Rollout:
     turns: NDArray[np.int64]
     """[P] assistant turn of each of them."""
     engine_logprobs: NDArray[np.float32]
-    """[P] as the engine reported them (for the mismatch report only)."""
+    """[P] natural log-probs at the sampling temperature, as the engine reported them: those of the behaviour policy."""
     advantage: float
     name: str = ""
-    """What an error calls it: task and rollout index."""
+    """Task and rollout index, for errors."""
 
     @property
     def length(self) -> int:

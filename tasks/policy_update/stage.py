@@ -62,10 +62,11 @@ def _unchanged(previous: Path, folder: Path, summary: AdvantageSummary) -> Metri
 
 def _warn_of_mismatch(metrics: Metrics, limit: float, key: str) -> None:
     found = metrics.engine_mismatch
-    if found is not None and found.mean > limit:
+    if found is not None and found.mean > limit and not metrics.staleness:
         _log.warning(
             "update_policy@%s: the engine's log-probs differ from the learner's by %.2g on average (limit %.2g): "
-            "check that the engine samples from this policy, at this temperature, in this precision",
+            "check that the engine samples from this policy, at this temperature, in this precision; a difference that "
+            "its kernels make is corrected by update.loss.correct_engine_mismatch",
             key,
             found.mean,
             limit,

@@ -1,9 +1,8 @@
-"""One update from files to a trained learner: what a stage process does alone, and each of several ranks."""
+"""One update from files to a trained learner, in a stage's process alone and on each of several ranks alike."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -21,7 +20,6 @@ from tasks.core.records.tables import read_table
 from tasks.core.seeding import derive_seed
 from tasks.policy_update.checkpoint import restore_optimizer
 from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup
-from tasks.policy_update.distributed.sharding import is_sharded
 from tasks.policy_update.learner import (
     Learner,
     UpdateDiverged,
@@ -31,12 +29,12 @@ from tasks.policy_update.learner import (
     update,
     uses_fsdp,
 )
-from tasks.policy_update.objective.fixed_logprobs import BehaviourView, ReferenceView
+from tasks.policy_update.objective.fixed_logprobs import ReferenceView
 from tasks.policy_update.rollouts import Rollout, read_rollouts
 
 
 class UpdateJob(Section):
-    """What one update reads: the project's folder, the iteration, and the parameters."""
+    """Inputs of one update: the project's folder, the iteration, and the parameters."""
 
     root: Path
     key: str
@@ -80,7 +78,7 @@ def train(
             temperature=job.temperature,
             seed=derive_seed(job.seed, "update_policy", job.key),
             reference_view=_reference_view(job, learner),
-            behaviour_view=_behaviour_view(job, learner.policy),
+            stale=job.previous.staleness > 0,
             name=f"update {job.key}",
         )
     except UpdateDiverged as error:
@@ -120,36 +118,12 @@ def load_prepared(folder: Path, policy: PolicyConfig, update: UpdateConfig, grou
 
 
 def _reference_view(job: UpdateJob, learner: Learner) -> ReferenceView:
-    """How to see the base policy: switch the adapter off, or load the base beside a fully trained policy."""
+    """A view of the base policy: the adapter switched off, or the base loaded beside a fully trained policy."""
     views: dict[str, Callable[[], AbstractContextManager[nn.Module]]] = {
         "lora": lambda: _without_adapter(learner.policy),
         "full": lambda: _separate_base(job, learner.group),
     }
     return views[job.policy.trained]
-
-
-def _behaviour_view(job: UpdateJob, policy: nn.Module) -> BehaviourView | None:
-    """How to see the policy that sampled the iteration's rollouts; None when it is the one that is to be updated."""
-    if job.previous.staleness == 0:
-        return None
-    folders = job.layout.policy(job.previous.behaviour), job.layout.policy(job.previous.policy)
-    return lambda: as_checkpoint(policy, *folders)
-
-
-@contextmanager
-def as_checkpoint(policy: nn.Module, behaviour: Path, present: Path) -> Iterator[nn.Module]:
-    """Without a second model in memory: another checkpoint's weights for a while, then the present ones again."""
-    _switch(policy, behaviour)
-    try:
-        yield policy
-    finally:
-        _switch(policy, present)
-
-
-def _switch(policy: Any, folder: Path) -> None:
-    load_weights(policy, folder)
-    if is_sharded(policy):
-        policy.reshard()  # what it holds gathered since the last pass is of the weights before
 
 
 @contextmanager

@@ -26,8 +26,9 @@ from tasks.core.policies.loading import trainable_policy
 from tasks.core.processes.usable_cores import usable_cores
 from tasks.policy_update.learner import make_learner, update
 from tasks.policy_update.model.attention import use_packed_attention
+from tasks.policy_update.objective.backward import backward
 from tasks.policy_update.objective.fixed_logprobs import compute_fixed_logprobs
-from tasks.policy_update.objective.gradients import accumulate_gradients
+from tasks.policy_update.objective.objective import Objective
 from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout
 
@@ -112,8 +113,8 @@ def gradient_difference(policy: nn.Module, rollouts: Sequence[Rollout]) -> float
     single_gradients(single, rollouts, old)
     use_packed_attention(packed)
     packs = pack_rollouts(rollouts, range(len(rollouts)), CONFIG.tokens_per_pack, CPU)
-    fixed = compute_fixed_logprobs(packed, packs, rollouts, CONFIG, 1.0, None)
-    accumulate_gradients(packed, packs, rollouts, fixed, CONFIG, CONFIG.minibatch or len(rollouts), 1.0)
+    objective = Objective.of(CONFIG, len(rollouts), temperature=1.0)
+    backward(packed, compute_fixed_logprobs(packed, packs, rollouts, objective).attach(packs), objective)
     expected, found = flat_gradient(single), flat_gradient(packed)
     return float((found - expected).norm() / expected.norm())
 

@@ -30,8 +30,9 @@ from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.config.update import UpdateConfig
 from tasks.core.policies.loading import trainable_policy
 from tasks.policy_update.learner import make_learner
+from tasks.policy_update.objective.backward import backward
 from tasks.policy_update.objective.fixed_logprobs import compute_fixed_logprobs
-from tasks.policy_update.objective.gradients import accumulate_gradients
+from tasks.policy_update.objective.objective import Objective
 from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout
 
@@ -103,12 +104,13 @@ def measure(name: str, tokens: int, device: torch.device, peak: float, checkpoin
     policy, shape, config = make_policy(name, device, checkpointing)
     rollouts = [make_rollout(tokens, shape.vocabulary)]
     packs = pack_rollouts(rollouts, [0], config.tokens_per_pack, device)
-    fixed = compute_fixed_logprobs(policy, packs, rollouts, config, 1.0, None)
+    objective = Objective.of(config, len(rollouts), temperature=1.0)
+    training_packs = compute_fixed_logprobs(policy, packs, rollouts, objective).attach(packs)
 
     def step() -> float:
         policy.zero_grad(set_to_none=True)
         begin = time.perf_counter()
-        accumulate_gradients(policy, packs, rollouts, fixed, config, 1, 1.0)
+        backward(policy, training_packs, objective)
         if device.type == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter() - begin

@@ -39,8 +39,9 @@ from transformers.utils import logging
 from tasks.core.config.update import UpdateConfig
 from tasks.core.processes.usable_cores import usable_cores
 from tasks.policy_update.learner import make_learner
+from tasks.policy_update.objective.backward import backward as packed_backward
 from tasks.policy_update.objective.fixed_logprobs import FixedLogprobs, compute_fixed_logprobs
-from tasks.policy_update.objective.gradients import accumulate_gradients
+from tasks.policy_update.objective.objective import Objective
 from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout
 
@@ -63,7 +64,7 @@ def config(tokens: int, checkpointing: bool = False) -> UpdateConfig:
 def old_logprobs(make_policy: Callable[[], nn.Module], rollouts: Sequence[Rollout]) -> list[Tensor]:
     policy = make_learner(make_policy(), config(2048)).policy
     packs = pack_rollouts(rollouts, range(len(rollouts)), 2048, CPU)
-    return compute_fixed_logprobs(policy, packs, rollouts, config(2048), 1.0, None).old
+    return compute_fixed_logprobs(policy, packs, rollouts, Objective.of(config(2048), len(rollouts), 1.0)).old
 
 
 def learner_side(policy: nn.Module, tokens: int, checkpointing: bool = False, threads: int = 1) -> Pass:
@@ -74,7 +75,7 @@ def learner_side(policy: nn.Module, tokens: int, checkpointing: bool = False, th
         torch.set_num_threads(threads)  # as many packs at a time as there are cores for
         packs = pack_rollouts(rollouts, range(len(rollouts)), tokens, CPU)
         fixed = FixedLogprobs(list(old), None, 0.0)
-        accumulate_gradients(policy, packs, rollouts, fixed, settings, MINIBATCH, 1.0)
+        packed_backward(policy, fixed.attach(packs), Objective.of(settings, MINIBATCH, temperature=1.0))
 
     return backward
 

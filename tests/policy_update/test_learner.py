@@ -1,7 +1,5 @@
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -105,17 +103,38 @@ def test_the_gradient_norm_is_measured_before_the_clip_that_bounds_the_step(
     assert sum(grad.pow(2).sum() for grad in left) ** 0.5 == pytest.approx(1e-3, rel=1e-2)
 
 
-def test_a_behaviour_policy_that_is_the_old_one_changes_nothing(
+def test_an_engine_that_agrees_with_the_learner_changes_nothing(
     make_policy: MakePolicy, make_rollouts: MakeRollouts, tmp_path: Path
 ) -> None:
-    rollouts = make_rollouts(8)
+    drawn = make_rollouts(8)
+    old = update(make_learner(make_policy(), CONFIG), drawn, CONFIG, temperature=1.0, seed=0).old_logprobs
+    rollouts = [replace(rollout, engine_logprobs=found.numpy()) for rollout, found in zip(drawn, old, strict=True)]
     for name in ("on-policy", "stale by nothing"):
         learner = make_learner(make_policy(), CONFIG)
-        view = None if name == "on-policy" else partial(nullcontext, learner.policy)
-        stats = update(learner, rollouts, CONFIG, temperature=1.0, seed=0, behaviour_view=view)
-        assert (stats.behaviour_logprobs is None) == (view is None)
+        stats = update(learner, rollouts, CONFIG, temperature=1.0, seed=0, stale=name != "on-policy")
+        assert stats.corrects_behaviour == (name != "on-policy")
         save_learner(learner, tmp_path / name)
     assert digest(tmp_path / "on-policy") == digest(tmp_path / "stale by nothing")
+
+
+def test_an_engine_that_computes_otherwise_is_corrected_when_asked_for(
+    make_policy: MakePolicy, make_rollouts: MakeRollouts
+) -> None:
+    """One step, token weights: the first loss is -sum of the mean over tokens of min(pi_old / pi_engine, 2) A."""
+    rollouts = [replace(drawn, engine_logprobs=drawn.engine_logprobs - 2) for drawn in make_rollouts(4)]
+    config = CONFIG.model_copy(update={"epochs": 1})
+    corrected = config.model_copy(update={"loss": config.loss.model_copy(update={"correct_engine_mismatch": True})})
+    plain = update(make_learner(make_policy(), config), rollouts, config, temperature=1.0, seed=0)
+    stats = update(make_learner(make_policy(), config), rollouts, corrected, temperature=1.0, seed=0)
+    weights = [
+        (old - torch.from_numpy(rollout.engine_logprobs)).exp().clamp(max=2.0)
+        for rollout, old in zip(rollouts, stats.old_logprobs, strict=True)
+    ]
+    expected = sum(rollout.advantage * float(weight.mean()) for rollout, weight in zip(rollouts, weights, strict=True))
+    assert stats.corrects_behaviour and not plain.corrects_behaviour
+    assert any((weight == 2).any() for weight in weights) and any((weight < 2).any() for weight in weights)
+    assert stats.steps[0].loss == pytest.approx(-expected / 4, rel=1e-5)
+    assert plain.steps[0].loss == pytest.approx(-sum(rollout.advantage for rollout in rollouts) / 4, abs=1e-5)
 
 
 def test_warm_up_then_constant() -> None:
@@ -161,6 +180,10 @@ def test_damaged_or_foreign_optimizer_states_are_refused(
     save_learner(learner, tmp_path)
     with pytest.raises(ValueError, match=r"optimizer\.safetensors: does not fit the policy: tensor model\."):
         restore_optimizer(make_learner(make_policy("full"), CONFIG), tmp_path)
+    (tmp_path / "learner.json").write_text('{"updates": 1}')
+    with pytest.raises(ArtifactError, match=r"learner\.json: no optimizer_steps, an earlier version wrote it; run"):
+        restore_optimizer(make_learner(make_policy(), CONFIG), tmp_path)
+    (tmp_path / "learner.json").write_text('{"optimizer_steps": 1}')
     (tmp_path / "optimizer.safetensors").unlink()
     with pytest.raises(ArtifactError, match=r"optimizer\.safetensors: missing; run the stage"):
         restore_optimizer(make_learner(make_policy(), CONFIG), tmp_path)

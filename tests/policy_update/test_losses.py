@@ -6,10 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.core.config.update import LossConfig
-from tasks.policy_update.objective.losses import UNITS, clip_range, clipped_objective, k3
+from tasks.policy_update.objective.losses import (
+    UNITS,
+    ImportanceUnits,
+    clip_range,
+    clipped_objective,
+    importance_units,
+    k3,
+)
 
 ROLLOUT_IDS = torch.tensor([0, 0, 0, 0, 1, 1])
 TURNS = torch.tensor([0, 0, 1, 2, 0, 1])
+
+
+def units(config: LossConfig) -> ImportanceUnits:
+    return importance_units(config.importance, ROLLOUT_IDS, TURNS)
 
 
 @pytest.mark.parametrize(
@@ -18,6 +29,14 @@ TURNS = torch.tensor([0, 0, 1, 2, 0, 1])
 )
 def test_units(importance: str, expected: list[int]) -> None:
     assert UNITS[importance](ROLLOUT_IDS, TURNS).tolist() == expected
+
+
+@pytest.mark.parametrize(("importance", "count"), [("token", 6), ("turn", 5), ("trajectory", 2)])
+def test_units_have_the_rollouts_of_their_tokens_whoever_counts_them(importance: str, count: int) -> None:
+    counted = importance_units(importance, ROLLOUT_IDS, TURNS)
+    given = importance_units(importance, ROLLOUT_IDS, TURNS, count)
+    assert torch.equal(counted.rollout_ids, given.rollout_ids)
+    assert torch.equal(counted.rollout_ids[counted.ids], ROLLOUT_IDS)
 
 
 def test_the_last_turn_of_one_rollout_and_the_first_of_the_next_are_two_units() -> None:
@@ -51,7 +70,9 @@ def test_clip_ranges(settings: dict[str, object], bounds: tuple[float, float]) -
 def test_the_clip_by_sign_of_the_advantage(advantage: float, weight: float, value: float, gradient_flows: bool) -> None:
     log_ratios = torch.tensor([math.log(weight)], requires_grad=True)
     zero = torch.zeros(1, dtype=torch.long)
-    objective = clipped_objective(log_ratios, zero, zero, torch.tensor([advantage]), LossConfig())
+    objective = clipped_objective(
+        log_ratios, importance_units("token", zero, zero), torch.tensor([advantage]), LossConfig()
+    )
     objective.values.sum().backward()
     assert objective.values.item() == pytest.approx(value)
     assert log_ratios.grad is not None
@@ -71,7 +92,7 @@ def test_the_clip_by_sign_of_the_advantage(advantage: float, weight: float, valu
 def test_objectives_by_hand(importance: str, first: float, second: float) -> None:
     log_ratios = torch.tensor([1.05, 1.04, 1.5, 0.8, 1.02, 0.5]).log()
     config = LossConfig.model_validate({"importance": importance})
-    objective = clipped_objective(log_ratios, ROLLOUT_IDS, TURNS, torch.tensor([1.0, -1.0]), config)
+    objective = clipped_objective(log_ratios, units(config), torch.tensor([1.0, -1.0]), config)
     assert objective.values.tolist() == pytest.approx([first, second])
 
 
@@ -79,7 +100,7 @@ def test_objectives_by_hand(importance: str, first: float, second: float) -> Non
 def test_a_weight_beyond_every_float_gives_finite_gradients(advantage: float) -> None:
     log_ratios = torch.full((6,), 50.0, requires_grad=True)
     config = LossConfig(importance="trajectory")
-    objective = clipped_objective(log_ratios, ROLLOUT_IDS, TURNS, torch.tensor([advantage, advantage]), config)
+    objective = clipped_objective(log_ratios, units(config), torch.tensor([advantage, advantage]), config)
     objective.values.sum().backward()
     assert log_ratios.grad is not None
     assert torch.isfinite(objective.values).all() and torch.isfinite(log_ratios.grad).all()
@@ -99,7 +120,7 @@ def test_k3_is_never_negative(log_ratios: list[float]) -> None:
 def test_without_a_step_the_objective_is_the_advantage_and_nothing_is_clipped(importance: str) -> None:
     advantages = torch.tensor([0.7, -0.3])
     config = LossConfig.model_validate({"importance": importance})
-    objective = clipped_objective(torch.zeros(6), ROLLOUT_IDS, TURNS, advantages, config)
+    objective = clipped_objective(torch.zeros(6), units(config), advantages, config)
     assert objective.values.tolist() == pytest.approx(advantages.tolist())
     assert int(objective.clipped) == 0
 
@@ -118,7 +139,7 @@ def test_stale_rollouts_are_weighted_by_hand(importance: str, first: float, seco
     to_behaviour = torch.tensor([2, 0.5, 1.5, 4, 1, 0.25]).log()
     config = LossConfig.model_validate({"importance": importance, "max_behaviour_weight": 3.0})
     advantages = torch.tensor([1.0, -1.0])
-    objective = clipped_objective(log_ratios, ROLLOUT_IDS, TURNS, advantages, config, to_behaviour)
+    objective = clipped_objective(log_ratios, units(config), advantages, config, to_behaviour)
     assert objective.values.tolist() == pytest.approx([first, second])
 
 
@@ -129,7 +150,9 @@ def test_the_weight_of_the_behaviour_policy_makes_the_gradient_unbiased() -> Non
     rollout_ids, turns = torch.arange(2), torch.zeros(2, dtype=torch.long)
     log_ratios = torch.log_softmax(logits, 0) - math.log(0.5)
     config = LossConfig(max_behaviour_weight=10.0)
-    values = clipped_objective(log_ratios, rollout_ids, turns, advantages, config, (0.5 / behaviour).log()).values
+    values = clipped_objective(
+        log_ratios, importance_units("token", rollout_ids, turns), advantages, config, (0.5 / behaviour).log()
+    ).values
     (behaviour * values).sum().backward()
     assert logits.grad is not None
     # d/dz of 0.5 * 1 * log pi_1 + 0.5 * -0.5 * log pi_2 at pi = (0.5, 0.5)

@@ -66,31 +66,32 @@ def test_the_ranks_packs_hold_every_rollout_once_and_a_padding_one_counts_for_no
     shares = [pack_rollouts(rollouts, range(7), 40, CPU, ProcessGroup(rank=rank, size=3)) for rank in range(3)]
     assert len({len(packs) for packs in shares}) == 1
     packs = [pack for packs in shares for pack in packs]
-    assert sorted(row for pack in packs if not pack.is_padding for row in pack.rollouts) == list(range(7))
+    assert sorted(row for pack in packs if not pack.is_padding for row in pack.rows) == list(range(7))
     (alone,) = pack_rollouts(rollouts, [4], 40, CPU, ProcessGroup(rank=0, size=2))
     (padding,) = pack_rollouts(rollouts, [4], 40, CPU, ProcessGroup(rank=1, size=2))
-    assert (alone.is_padding, padding.is_padding, padding.rollouts) == (False, True, (4,))
+    assert (alone.is_padding, padding.is_padding, padding.rows) == (False, True, (4,))
 
 
 def test_a_pack_by_hand() -> None:
-    first = Rollout(np.array([9, 8, 7, 6, 5]), np.array([2, 3]), np.array([0, 0]), np.zeros(2, np.float32), 1.0)
-    second = Rollout(np.array([1, 2, 3, 4]), np.array([1, 3]), np.array([0, 1]), np.zeros(2, np.float32), -1.0)
+    first = Rollout(np.array([9, 8, 7, 6, 5]), np.array([2, 3]), np.array([0, 0]), np.array([-1, -2], np.float32), 1.0)
+    second = Rollout(np.array([1, 2, 3, 4]), np.array([1, 3]), np.array([0, 1]), np.array([-3, -4], np.float32), -1.0)
     (pack,) = pack_rollouts([first, second], [1, 0], 100, CPU)
-    assert (pack.rollouts, pack.lengths) == ((1, 0), (3, 3))
+    assert (pack.rows, pack.lengths) == ((1, 0), (3, 3))
     assert pack.input_ids.tolist() == [[1, 2, 3, 9, 8, 7]]
     assert pack.position_ids.tolist() == [[0, 1, 2, 0, 1, 2]]
     assert pack.logit_positions.tolist() == [0, 2, 4, 5]
     assert pack.targets.tolist() == [2, 4, 7, 6]
     assert pack.rollout_ids.tolist() == [0, 0, 1, 1]
     assert pack.turns.tolist() == [0, 1, 0, 0]
+    assert (pack.policy_tokens, pack.turn_count) == ([2, 2], 3)
+    assert pack.advantages.tolist() == [-1.0, 1.0]
+    assert pack.behaviour_logprobs.tolist() == [-3.0, -4.0, -1.0, -2.0]
 
 
 def test_every_predictor_lies_one_before_its_target(make_rollouts: Callable[..., list[Rollout]]) -> None:
     rollouts = make_rollouts(20)
     for pack in pack_rollouts(rollouts, range(20), 50, CPU):
-        rows = torch.cat(
-            [torch.from_numpy(rollouts[row].token_ids[1 : rollouts[row].length + 1]) for row in pack.rollouts]
-        )
+        rows = torch.cat([torch.from_numpy(rollouts[row].token_ids[1 : rollouts[row].length + 1]) for row in pack.rows])
         assert torch.equal(rows[pack.logit_positions], pack.targets)
 
 

@@ -23,11 +23,13 @@ from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup, 
 from tasks.policy_update.distributed.sharding import full_tensor
 from tasks.policy_update.launch.rank import run_rank
 from tasks.policy_update.learner import Learner, UpdateDiverged, make_learner, update
-from tasks.policy_update.objective.fixed_logprobs import BehaviourView, compute_fixed_logprobs
-from tasks.policy_update.objective.gradients import accumulate_gradients
+from tasks.policy_update.objective.backward import backward
+from tasks.policy_update.objective.fixed_logprobs import compute_fixed_logprobs
+from tasks.policy_update.objective.objective import Objective
+from tasks.policy_update.objective.stats import read_stats
 from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout
-from tasks.policy_update.training import UpdateJob, as_checkpoint, load_prepared
+from tasks.policy_update.training import UpdateJob, load_prepared
 
 CASES: dict[str, dict[str, Any]] = {
     "fsdp": {},
@@ -67,22 +69,13 @@ def case_gradients(base: Path, case: dict[str, Any], group: ProcessGroup) -> dic
     dtype = case.get("dtype", "float32")
     rollouts = make_rollouts(11)[: case.get("count")]
     packs = pack_rollouts(rollouts, range(len(rollouts)), config.tokens_per_pack, torch.device("cpu"), group)
+    objective = Objective(config.loss, 0.7, 8, config.logprob_chunk, corrects_behaviour=case.get("stale", False))
     before = make_policy(base, group, config, trained, dtype)
-    with tempfile.TemporaryDirectory() as folder:
-        view = behaviour_view(base, trained, before, Path(folder)) if case.get("stale") else None
-        fixed = compute_fixed_logprobs(before, packs, rollouts, config, 0.7, None, group, view)
+    fixed = compute_fixed_logprobs(before, packs, rollouts, objective, None, group)
     policy = make_policy(base, group, config, trained, dtype, moved=0.01)
-    stats = accumulate_gradients(policy, packs, rollouts, fixed, config, 8, 0.7, group)
+    stats = read_stats(backward(policy, fixed.attach(packs), objective, group), torch.zeros(()), group)
     found = {name: full_tensor(weight.grad) for name, weight in policy.named_parameters() if weight.grad is not None}
-    old = fixed.old + (fixed.behaviour or [])
-    return {"stats": vars(stats), "old": old, "entropy": fixed.entropy, "gradients": found}
-
-
-def behaviour_view(base: Path, trained: str, before: nn.Module, folder: Path) -> BehaviourView:
-    """Of `before`, as the unshaken policy was."""
-    for name, shaken in (("behaviour", False), ("present", True)):
-        save_policy(make_whole_policy(base, trained, shaken=shaken), folder / name)
-    return lambda: as_checkpoint(before, folder / "behaviour", folder / "present")
+    return {"stats": vars(stats), "old": fixed.old, "entropy": fixed.entropy, "gradients": found}
 
 
 def resumed(base: Path, folder: Path, group: ProcessGroup = SINGLE) -> Learner:

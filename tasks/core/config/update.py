@@ -18,7 +18,12 @@ class LossConfig(Section):
     lower_bound: Literal["reciprocal", "symmetric"] = "reciprocal"
     """Lower bound of the importance weight: 1 / (1 + eps), or 1 - eps."""
     max_behaviour_weight: float = Field(2.0, gt=0)
-    """Cap of the weight pi / pi_behaviour that corrects stale rollouts (`collection.staleness` above 0)."""
+    """Cap of the weight pi_old / pi_behaviour (truncated importance sampling), with pi_behaviour as the engine reported
+    it. It corrects stale rollouts (`collection.staleness` above 0), and engines if `correct_engine_mismatch`."""
+    correct_engine_mismatch: bool = False
+    """Weight fresh rollouts as well. To be turned on for an engine that does not compute as the learner does (vLLM's
+    kernels in bfloat16, a quantised model or cache), say when `update_policy` warns of `max_engine_mismatch`; off where
+    both agree, as the embedded policy's engine and learner do: the weights are then 1 up to rounding."""
     kl_coefficient: float = Field(0.0, ge=0)
     """Weight of the k3 estimate of KL(policy || base policy); 0: no reference forward pass is made."""
     entropy_coefficient: float = Field(0.0, ge=0)

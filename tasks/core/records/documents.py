@@ -84,7 +84,7 @@ class AdvantageSummary(OpenDocument):
     """What a person should know, say that every advantage was zero."""
 
 
-class Metrics(OpenDocument):
+class Metrics(Document):
     """metrics.json: one policy update. The figures of the update are null when nothing trained (see `note`)."""
 
     mean_return: Share
@@ -96,10 +96,29 @@ class Metrics(OpenDocument):
     """Estimate of KL(policy before || policy after the update) at the last minibatch."""
     grad_norm: Positive | None
     """Mean over the optimizer steps, before clipping."""
+    largest_grad_norm: Positive | None
     clip_fraction: Share | None
+    loss: float | None
+    """Mean over the optimizer steps."""
     engine_mismatch: EngineMismatch | None
+    staleness: Count | None = None
+    """Updates between the policy that sampled the rollouts and the one that was updated."""
+    behaviour_kl: float | None = None
+    """Estimate of KL(policy that sampled || policy before the update), mean over the rollouts; this and the two below
+    are null where the loss was not weighted by pi_old / pi_behaviour."""
+    behaviour_weight: Positive | None = None
+    """Mean over the importance units."""
+    capped_behaviour_weights: Share | None = None
+    """Share of the importance units whose weight is at the cap."""
+    optimizer_steps: Count
+    planned_optimizer_steps: Count
+    total_optimizer_steps: Count | None = None
+    """Since the base policy."""
+    stopped_early: bool
+    """Whether the KL limit ended the update before all planned steps."""
     tokens_per_s: Positive | None
     """Tokens that the learner passed forward and backward per second of wall clock."""
+    update_s: Positive | None
     note: str | None = None
 
 

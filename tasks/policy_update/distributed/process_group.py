@@ -18,14 +18,14 @@ from tasks.core.config.update import DistributedConfig
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """Which of how many processes this one is."""
+    """This process's place among the processes of an update."""
 
     rank: int = 0
     size: int = 1
     local_size: int = 1
-    """How many of them are on this machine and share its cores."""
+    """Processes on this machine, which share its cores."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    """Where the process group can add tensors up."""
+    """The device on which the group can add tensors up."""
 
     @property
     def is_main(self) -> bool:

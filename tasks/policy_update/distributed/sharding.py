@@ -5,15 +5,14 @@ in it. Works on gloo and CPUs as on NCCL and GPUs (seen with torch 2.13; gloo kn
 a reduction, which is one more reason for plain sums).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from types import MethodType
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-Item = TypeVar("Item")
-Stats = TypeVar("Stats")
+from tasks.policy_update.model.decoder import decoder_layers
 
 
 def shard(policy: nn.Module, size: int, device: torch.device, forward: Callable[..., Any], name: str) -> None:
@@ -37,29 +36,17 @@ def shard(policy: nn.Module, size: int, device: torch.device, forward: Callable[
     register_fsdp_forward_method(policy, name)
 
 
-def decoder_layers(policy: nn.Module) -> list[nn.Module]:
-    """The layers of a transformers decoder, with or without peft's wrapping."""
-    model: Any = policy.get_base_model() if hasattr(policy, "get_base_model") else policy  # type: ignore[operator]
-    return list(model.base_model.layers)
-
-
 def is_sharded(policy: nn.Module) -> bool:
     """Whether `shard` was applied."""
     return hasattr(policy, "set_requires_gradient_sync")
 
 
-def backward_in_step(
-    policy: Any, items: Sequence[Item], loss_of: Callable[[Item], tuple[Stats, Tensor]]
-) -> Iterator[Stats]:
-    """Forward and backward of each item, all ranks side by side; gradients are added up over ranks at the last one."""
-    for number, item in enumerate(items):
-        policy.set_requires_gradient_sync(number == len(items) - 1)
-        stats, loss = loss_of(item)
-        loss.backward()  # type: ignore[no-untyped-call]
-        yield stats
+def set_gradient_sync(policy: Any, sync: bool) -> None:
+    """Whether the next backward pass adds the gradients of a sharded policy up over the ranks."""
+    policy.set_requires_gradient_sync(sync)
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """All of a tensor whose parts lie on the ranks (collective), detached; any other tensor as it is."""
+    """The whole of a tensor whose parts lie on the ranks (collective), detached; any other tensor as it is."""
     gather = getattr(tensor, "full_tensor", None)
     return (gather() if gather else tensor).detach()

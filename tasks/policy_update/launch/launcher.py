@@ -50,7 +50,7 @@ def train_on_ranks(job: UpdateJob) -> Metrics:
 
 
 def job_files(layout: Layout) -> Iterator[Path]:
-    """Of the updates that are under way in a project."""
+    """Job files of the updates that are under way in a project."""
     return layout.iteration("*").parent.glob(f"*/{_WORKPLACE}/{_JOB}")
 
 
@@ -116,7 +116,7 @@ def _own_signal_handlers() -> Iterator[None]:
 
 @contextmanager
 def _quiet_launcher() -> Iterator[None]:
-    """What the launcher logs of a failed rank comes as one error from here."""
+    """Without the launcher's own log of a failed rank, which comes as one error from here."""
     logger = logging.getLogger("torch.distributed.elastic")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

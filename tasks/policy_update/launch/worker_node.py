@@ -1,4 +1,4 @@
-"""What every machine but the pipeline's own runs when update.distributed.nodes > 1:
+"""The command of every machine but the pipeline's own when update.distributed.nodes > 1:
 
     python -m tasks.policy_update.launch.worker_node [PROJECT FOLDER]
 

@@ -5,7 +5,7 @@ from functools import partial
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from tasks.policy_update.distributed.sharding import decoder_layers
+from tasks.policy_update.model.decoder import decoder_layers
 
 
 def checkpoint_activations(policy: nn.Module) -> None:

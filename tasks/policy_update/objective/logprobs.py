@@ -18,7 +18,7 @@ SHARDED_FORWARD = "sharded_forward_pass"
 
 
 class TokenLogprobs(NamedTuple):
-    """Of P policy tokens."""
+    """Log-probs and entropies of P policy tokens."""
 
     logprobs: Tensor
     """[P] float32, of the distribution at the sampling temperature."""

@@ -3,14 +3,16 @@
 Shapes: P policy tokens of R rollouts; `rollout_ids` [P] names each token's rollout and rises. An importance unit is
 what one importance weight belongs to: a token, an assistant turn, or a whole rollout (LOOP, eq. 6, 7 and 8).
 
-Rollouts that an older policy sampled (asynchronous collection) take the decoupled objective of Hilton, Cobbe and
-Schulman (arXiv 2110.00641; for LLMs: AReaL, arXiv 2505.24298): the clip stays around the policy before the update, so
-that it bounds the step whatever the staleness, and each unit is weighted by pi_before / pi_behaviour, capped (as in
-IMPALA, arXiv 1802.01561, section 4.1) so that no single unit outweighs the batch: a bias in exchange for variance.
+Rollouts whose behaviour policy is another than the policy before the update (an older one, or an engine that computes
+otherwise) take the decoupled objective of Hilton, Cobbe and Schulman (arXiv 2110.00641; for LLMs: AReaL, arXiv
+2505.24298): the clip stays around the policy before the update, so that it bounds the step whatever the staleness, and
+each unit is weighted by pi_before / pi_behaviour, truncated (as in IMPALA, arXiv 1802.01561, section 4.1) so that no
+single unit outweighs the batch: a bias in exchange for variance. pi_behaviour is as the engine reported it, in AReaL
+and in verl alike.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -53,54 +55,71 @@ def clip_range(config: LossConfig) -> tuple[float, float]:
     return LOWER_BOUNDS[config.lower_bound](config.clip_epsilon), 1 + high
 
 
-@dataclass(frozen=True)
-class Objective:
+class ImportanceUnits(NamedTuple):
+    """The U units of P policy tokens."""
+
+    ids: Tensor
+    """[P] int64 in 0..U-1, the unit of each token, rising."""
+    rollout_ids: Tensor
+    """[U] int64 in 0..R-1, the rollout of each unit, rising."""
+
+
+def importance_units(importance: str, rollout_ids: Tensor, turns: Tensor, count: int | None = None) -> ImportanceUnits:
+    """Units of tokens with `rollout_ids` [P] and `turns` [P].
+
+    `count` is U where the caller knows it: a GPU need not be waited for to count them.
+    """
+    ids = UNITS[importance](rollout_ids, turns)
+    units = int(ids[-1]) + 1 if count is None else count
+    return ImportanceUnits(ids, rollout_ids.new_zeros(units).scatter(0, ids, rollout_ids))
+
+
+class ClippedObjective(NamedTuple):
     """The clipped objective of R rollouts, to be maximised."""
 
     values: Tensor
     """[R] mean over the rollout's units of min(w A, clip(w) A)."""
-    units: int
-    """Importance units in all."""
     clipped: Tensor
     """[] how many units gave no gradient because their weight left the clip range."""
 
 
 def clipped_objective(
     log_ratios: Tensor,
-    rollout_ids: Tensor,
-    turns: Tensor,
+    units: ImportanceUnits,
     advantages: Tensor,
     config: LossConfig,
-    to_behaviour: Tensor | None = None,
-) -> Objective:
-    """log_ratios [P] = log pi - log pi_old, advantages [R]; to_behaviour [P] = log pi_old - log pi_behaviour.
+    behaviour_log_ratios: Tensor | None = None,
+) -> ClippedObjective:
+    """log_ratios [P] = log pi - log pi_old, advantages [R]; behaviour_log_ratios [P] = log pi_old - log pi_behaviour.
 
     With one unit per token this is LOOP's per-token objective: the mean over a rollout's LLM tokens. Turns and rollouts
-    are averaged alike: mean over the units of a rollout; the caller then sums over rollouts. `to_behaviour` is for
-    rollouts that were sampled by another policy than pi_old; None is the same as zeros.
+    are averaged alike: mean over the units of a rollout; the caller then sums over rollouts. `behaviour_log_ratios` is
+    for rollouts with another behaviour policy than pi_old; None is the same as zeros.
     """
-    units = UNITS[config.importance](rollout_ids, turns)
-    count = int(units[-1]) + 1
-    unit_rollout_ids = rollout_ids.new_zeros(count).scatter(0, units, rollout_ids)
-    weights, unit_advantages = _unit_weights(log_ratios, units, count), advantages[unit_rollout_ids]
+    weights, unit_advantages = unit_weights(log_ratios, units), advantages[units.rollout_ids]
     plain = weights * unit_advantages
     bounded = weights.clamp(*clip_range(config)) * unit_advantages
     values = torch.minimum(plain, bounded)
-    if to_behaviour is not None:
-        values = values * behaviour_weights(to_behaviour, rollout_ids, turns, config)
-    values = mean_by_rollout(values, unit_rollout_ids, len(advantages))
-    return Objective(values, count, (bounded < plain).sum())
+    if behaviour_log_ratios is not None:
+        values = values * behaviour_weights(behaviour_log_ratios, units, config)
+    return ClippedObjective(mean_by_rollout(values, units.rollout_ids, len(advantages)), (bounded < plain).sum())
 
 
-def behaviour_weights(log_ratios: Tensor, rollout_ids: Tensor, turns: Tensor, config: LossConfig) -> Tensor:
+def behaviour_weights(log_ratios: Tensor, units: ImportanceUnits, config: LossConfig) -> Tensor:
     """log_ratios [P] = log pi_old - log pi_behaviour -> [U] min(pi_old / pi_behaviour, cap) of each unit."""
-    units = UNITS[config.importance](rollout_ids, turns)
-    return _unit_weights(log_ratios, units, int(units[-1]) + 1).clamp(max=config.max_behaviour_weight)
+    return unit_weights(log_ratios, units).clamp(max=config.max_behaviour_weight)
+
+
+def unit_weights(log_ratios: Tensor, units: ImportanceUnits) -> Tensor:
+    """[P] log-ratios of tokens -> [U] the product of the ratios of each unit's tokens."""
+    sums = log_ratios.new_zeros(len(units.rollout_ids)).index_add(0, units.ids, log_ratios)
+    return sums.clamp(max=_MAX_LOG_WEIGHT).exp()
 
 
 def mean_by_rollout(values: Tensor, rollout_ids: Tensor, rollouts: int) -> Tensor:
     """[N] values of tokens or units -> [R] mean over those of each rollout."""
-    return sum_by_rollout(values, rollout_ids, rollouts) / torch.bincount(rollout_ids, minlength=rollouts)
+    counts = sum_by_rollout(torch.ones_like(values, requires_grad=False), rollout_ids, rollouts)
+    return sum_by_rollout(values, rollout_ids, rollouts) / counts
 
 
 def sum_by_rollout(values: Tensor, rollout_ids: Tensor, rollouts: int) -> Tensor:
@@ -114,11 +133,6 @@ def k3(log_ratios: Tensor) -> Tensor:
     Source: Schulman, "Approximating KL divergence"; with p the policy and q the base it is GRPO's KL term (eq. 4).
     """
     return torch.expm1(log_ratios.clamp(max=_MAX_LOG_WEIGHT)) - log_ratios
-
-
-def _unit_weights(log_ratios: Tensor, units: Tensor, count: int) -> Tensor:
-    """[P] log-ratios of tokens -> [U] the product of the ratios of each unit's tokens."""
-    return log_ratios.new_zeros(count).index_add(0, units, log_ratios).clamp(max=_MAX_LOG_WEIGHT).exp()
 
 
 def _changes(values: Tensor) -> Tensor:

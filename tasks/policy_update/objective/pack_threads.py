@@ -9,12 +9,16 @@ import torch
 from tasks.core.processes.usable_cores import usable_cores
 from tasks.policy_update.packing import Pack
 
+P = TypeVar("P", bound=Pack)
 T = TypeVar("T")
 
 
-def map_packs(run: Callable[[Pack], T], packs: Sequence[Pack], sharers: int) -> Iterator[T]:
-    """The results of `run`, in the order of the packs; on a CPU as many at a time as a sharer has cores."""
-    workers = 1 if packs[0].input_ids.is_cuda else usable_cores() // (torch.get_num_threads() * sharers)
+def map_packs(run: Callable[[P], T], packs: Sequence[P], processes: int) -> Iterator[T]:
+    """The results of `run`, in the order of the packs.
+
+    On a CPU as many at a time as there are cores for each of this machine's `processes` and each pass's threads.
+    """
+    workers = 1 if packs[0].input_ids.is_cuda else usable_cores() // (torch.get_num_threads() * processes)
     if min(workers, len(packs)) < 2:
         yield from map(run, packs)
         return

@@ -43,7 +43,17 @@ METRICS = Metrics(
     clip_fraction=0.125,
     engine_mismatch=EngineMismatch(mean=1e-6, max=1e-5, share_over_1e2=0.0),
     tokens_per_s=17000.0,
-    optimizer_steps=8,
+    largest_grad_norm=1.5,
+    loss=-0.25,
+    staleness=1,
+    behaviour_kl=0.002,
+    behaviour_weight=1.0625,
+    capped_behaviour_weights=0.03125,
+    optimizer_steps=7,
+    planned_optimizer_steps=8,
+    total_optimizer_steps=23,
+    stopped_early=True,
+    update_s=1.5,
 )
 BEHAVIOUR = Behaviour(
     rollouts=336,
@@ -202,7 +212,7 @@ def test_a_copy_that_went_round_validation_is_not_written(tmp_path: Path) -> Non
     with pytest.raises(ArtifactError, match=r"metrics\.json: mean_return: Input should be less than or equal to 1"):
         write_document(path, METRICS.model_copy(update={"mean_return": 2.0}))
     with pytest.raises(ArtifactError, match=r"metrics\.json: .*learning_rates"):
-        write_document(path, METRICS.model_copy(update={"learning_rates": [float("inf")]}))
+        write_document(path, EXAMPLES["timings"].model_copy(update={"learning_rates": [float("inf")]}))
     assert not path.exists()
 
 

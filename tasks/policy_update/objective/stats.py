@@ -1,0 +1,66 @@
+"""Sums of an optimizer step. They stay on the device until the step needs them, and then come in one transfer."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from tasks.policy_update.distributed.process_group import ProcessGroup
+
+
+class PackStats(NamedTuple):
+    """Sums over the rollouts of a pack: [] tensors on the policy's device, and numbers that the host knows."""
+
+    loss: Tensor
+    kl: Tensor
+    """Estimate of KL(policy before || policy now), summed over the rollouts."""
+    clipped: Tensor
+    """Importance units without a gradient, because their weight left the clip range."""
+    units: int
+    tokens: int
+    """Positions passed forward and backward."""
+    rollouts: int
+
+
+@dataclass(frozen=True)
+class StepStats:
+    """Sums over one minibatch and all ranks, on the host."""
+
+    loss: float
+    kl: float
+    """Mean over the rollouts of the estimate of KL(policy before || policy now), in nats."""
+    clipped: int
+    units: int
+    tokens: int
+    rollouts: int
+    grad_norm: float
+    """Before clipping."""
+
+    @property
+    def is_finite(self) -> bool:
+        return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
+
+    def allows_step(self, max_kl: float) -> bool:
+        """Whether the gradient is a number and the policy is still within `max_kl` of the one before the update."""
+        return self.is_finite and self.kl <= max_kl
+
+
+def read_stats(packs: Sequence[PackStats], grad_norm: Tensor, group: ProcessGroup) -> StepStats:
+    """The packs' sums, added in their order and then over the ranks (collective), with `grad_norm` [] of all of them.
+
+    The only place in an optimizer step that waits for the device.
+    """
+    sums = grad_norm.new_zeros(3, dtype=torch.float64)
+    for pack in packs:
+        sums = sums + torch.stack([pack.loss.double(), pack.kl.double(), pack.clipped.double()])
+    counts = [
+        sum(pack.units for pack in packs),
+        sum(pack.tokens for pack in packs),
+        sum(pack.rollouts for pack in packs),
+    ]
+    everything = group.sum(torch.cat([sums, sums.new_tensor(counts)]))
+    loss, kl, clipped, units, tokens, rollouts, norm = torch.cat([everything, grad_norm[None].double()]).tolist()
+    return StepStats(loss, kl / rollouts, int(clipped), int(units), int(tokens), int(rollouts), norm)
