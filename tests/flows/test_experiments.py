@@ -1,13 +1,12 @@
 """An experiment of the whole pipeline in little: names and numbers agree, its lineage holds, and others can pull it."""
 
 import json
-import os
 import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,36 +16,9 @@ import yaml
 from flows.configure import main as write_profile
 from flows.configure import parse_assignment
 from tasks.core.processes.free_port import free_port
-from tasks.lineage.tracking.recording import EXPERIMENT
+from tests.flows.tiny_project import ROOT, configure, copy_project, run, succeed
 
-ROOT = Path(__file__).resolve().parents[2]
-TINY = ("collection.tasks_per_iteration=2", "collection.rollouts_per_task=4", "evaluation.scenarios=1")
-COPIED = (
-    "tasks",
-    "flows",
-    "data/base_policies",
-    ".dvc/config",
-    ".dvcignore",
-    ".gitignore",
-    "dvc.yaml",
-    "pyproject.toml",
-)
-Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in a project with the project's own code."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    names = {"PYTHONPATH": str(folder), "PATH": path, "PREFECT_API_URL": "", "MLFLOW_TRACKING_URI": "", EXPERIMENT: ""}
-    variables = {**os.environ, **names, **environment}
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=550)
-
-
-def succeed(folder: Path, *arguments: str, **environment: str) -> str:
-    done = run(folder, *arguments, **environment)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+SMALLER = ("-S", "iterations=1", "-S", "update.learning_rate=0.002")
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -55,34 +27,21 @@ def git(folder: Path, *arguments: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clone in which nothing has run, at two iterations."""
-    folder = tmp_path_factory.mktemp("experiments") / "project"
-    for name in COPIED:
-        source, target = ROOT / name, folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy2(source, target)
-    changes = [word for assignment in (*TINY, "scoring.scenarios=2") for word in ("--set", assignment)]
-    succeed(folder, "-m", "flows.configure", "smoke", *changes)
+def finished(finished_project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A git repository after an experiment that changed the number of iterations and the learning rate."""
+    folder = copy_project(finished_project, tmp_path_factory.mktemp("experiments") / "project")
+    for name in (".dvc/config", ".dvc/.gitignore"):
+        shutil.copy2(ROOT / name, folder / name)
+    configure(folder, "--refresh", "iterations=2")
     git(folder, "init", "-q")
     git(folder, "config", "user.name", "t")
     git(folder, "config", "user.email", "t@t")
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "project")
+    succeed(folder, "-m", "dvc", "exp", "run", "-n", "tiny-one", *SMALLER)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "tiny-one")
     return folder
-
-
-@pytest.fixture(scope="module")
-def finished(project: Path) -> Path:
-    """The project after an experiment that changed the number of iterations and the learning rate."""
-    changes = ("-S", "iterations=1", "-S", "update.learning_rate=0.002")
-    succeed(project, "-m", "dvc", "exp", "run", "-n", "tiny-one", *changes)
-    git(project, "add", "-A")
-    git(project, "commit", "-qm", "tiny-one")
-    return project
 
 
 def test_composing_without_changes_leaves_params_yaml_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,12 @@
 """Secrets of the environment never enter artifacts, logs, MLflow, Prefect's database or the report."""
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from flows.orchestration.prefect_server import local_server
 from tasks.lineage.tracking.mlflow_store import without_credentials
+from tests.flows.tiny_project import make_project, run
 
 SECRET = "hunter2"  # in every fake below
 ENVIRONMENT = {
@@ -27,35 +24,23 @@ def test_addresses_are_told_without_their_user() -> None:
 
 
 @pytest.mark.services
-def test_no_secret_is_written_anywhere(
-    tiny_project: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = tiny_project(tmp_path / "project")
+def test_no_secret_is_written_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = make_project(tmp_path / "project")
     monkeypatch.chdir(root)
     remote = root / ".dvc" / "config.local"
     credentials = f"    url = s3://bucket\n    secret_access_key = {SECRET}\n"
     remote.write_text(f"['remote \"store\"']\n{credentials}[core]\n    remote = store\n")
     with local_server() as url:
-        address = url.replace("://", f"://user:{SECRET}@")
-        live = python("flows.pipeline", "--until", "update_policy", **ENVIRONMENT, PREFECT_API_URL=address)
-        assert live.returncode == 0, live.stderr
-        assert "can't be watched live" in live.stderr
-        failed = python("flows.pipeline", **ENVIRONMENT, PREFECT_API_URL=address)
-        assert failed.returncode == 1
+        environment = {**ENVIRONMENT, "PREFECT_API_URL": url.replace("://", f"://user:{SECRET}@")}
+        failed = run(root, "-m", "flows.pipeline", **environment)
+        assert failed.returncode == 1, failed.stderr
+        assert "can't be watched live" in failed.stderr
         assert "MLflow at http://127.0.0.1:9" in failed.stderr
-        local = {**ENVIRONMENT, "MLFLOW_TRACKING_URI": ""}
-        done = python("flows.pipeline", **local, PREFECT_API_URL=address)
+        done = run(root, "-m", "flows.pipeline", **environment | {"MLFLOW_TRACKING_URI": ""})
         assert done.returncode == 0, done.stderr
-    for run in (live, failed, done):
-        assert SECRET not in run.stdout + run.stderr
+    for command in (failed, done):
+        assert SECRET not in command.stdout + command.stderr
     written = [path for path in root.rglob("*") if path.is_file() and path != remote]
     assert root / "mlflow.db" in written
     assert root / ".prefect/server.log" in written
     assert [str(path) for path in written if SECRET.encode() in path.read_bytes()] == []
-
-
-def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    variables = {**os.environ, "PYTHONPATH": str(Path.cwd()), **environment}
-    return subprocess.run(
-        [sys.executable, "-m", *arguments], env=variables, capture_output=True, text=True, timeout=500, check=False
-    )

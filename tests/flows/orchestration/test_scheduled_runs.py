@@ -22,9 +22,9 @@ from prefect.states import Scheduled
 
 from flows.dag.checkout_lock import LOCK
 from tasks.core.processes.free_port import free_port
+from tests.flows.tiny_project import digest_of, make_project
 
 T = TypeVar("T")
-Project = Callable[[Path], Path]
 
 pytestmark = pytest.mark.services
 
@@ -75,8 +75,8 @@ def until(read: Callable[[], T], holds: Callable[[T], bool], deadline_s: float =
 
 
 @pytest.fixture
-def served(tiny_project: Project, tmp_path: Path) -> Iterator[Served]:
-    root = tiny_project(tmp_path / "served")
+def served(tmp_path: Path) -> Iterator[Served]:
+    root = make_project(tmp_path / "served")
     without_schedules(root / "prefect.yaml")
     port = free_port()
     process = subprocess.Popen(
@@ -101,7 +101,7 @@ def without_schedules(path: Path) -> None:
     path.write_text(yaml.safe_dump(content))
 
 
-def test_schedules_kills_and_overlaps(served: Served, undisturbed: str, digest_of: Callable[[Path], str]) -> None:
+def test_schedules_kills_and_overlaps(served: Served, finished_project: Path) -> None:
     nightly = fires_on_schedule(served)
 
     until(lambda: (served.root / "data/world").exists(), bool)
@@ -121,7 +121,7 @@ def test_schedules_kills_and_overlaps(served: Served, undisturbed: str, digest_o
     served.ends(resumed, "Completed")
     assert served.tasks(resumed)["prepare_world"] == "Skipped"
     assert served.tasks(resumed)["update_policy@i001"] == "Completed"
-    assert digest_of(served.root) == undisturbed
+    assert digest_of(served.root) == digest_of(finished_project)
 
     short = served.due_in("short-iteration", 0, iterations=1)
     until(lambda: (served.root / LOCK).read_text(), lambda text: "short-iteration" in text)

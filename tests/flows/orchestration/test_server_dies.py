@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.flows.tiny_project import make_project
+
 DVC_YAML = """\
 stages:
   prepare_world:
@@ -35,9 +37,9 @@ Python = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def flow(tiny_project: Callable[[Path], Path], tmp_path: Path, python_in: Callable[[Path], Python]) -> Python:
+def flow(tmp_path: Path, python_in: Callable[[Path], Python]) -> Python:
     """Run Python in a project of three stages, the second of which kills the server."""
-    root = tiny_project(tmp_path)
+    root = make_project(tmp_path / "project")
     (root / "dvc.yaml").write_text(DVC_YAML)
     (root / "kill_server.py").write_text(KILL_SERVER)
     return python_in(root)

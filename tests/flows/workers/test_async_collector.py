@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,9 +15,10 @@ from flows.errors import StageFailed
 from flows.workers.async_collector import AsyncCollector, can_overlap
 from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.records.layout import Layout
+from tests.flows.tiny_project import configure, copy_project, succeed
 
-ROOT = Path(__file__).resolve().parents[3]
-SETTINGS = ("iterations=2", "collection.staleness=1", "collection.tasks_per_iteration=2", "update.epochs=1")
+SETTINGS = ("iterations=2", "collection.staleness=1", "update.epochs=1")
+WarmFlow = Callable[..., str]
 TOLD = """
 import sys
 from flows import pipeline
@@ -38,28 +37,21 @@ pytestmark = [pytest.mark.services, pytest.mark.skipif(not hasattr(os, "fork"), 
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def warm_flow(prefect_url: str) -> WarmFlow:
+    """Run the warm flow until the last update; returns what it printed."""
+    return lambda root, *options: succeed(
+        root, "told.py", "--until", "update_policy", *options, PREFECT_API_URL=prefect_url
+    )
+
+
+@pytest.fixture(scope="module")
+def played(finished_project: Path, warm_flow: WarmFlow, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project in which the warm flow has updated both policies, the second rollouts beside the first update."""
-    root = tmp_path_factory.mktemp("asynchronous")
-    for name in ("tasks", "flows"):
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    (root / "data").mkdir()
-    shutil.copytree(ROOT / "data" / "base_policies", root / "data" / "base_policies")
-    for name in ("dvc.yaml", ".dvcignore", "pyproject.toml"):
-        shutil.copy(ROOT / name, root / name)
+    root = copy_project(finished_project, tmp_path_factory.mktemp("asynchronous") / "project")
     (root / "told.py").write_text(TOLD)
-    python(root, "-m", "flows.configure", "smoke", *(f"--set={setting}" for setting in SETTINGS))
-    python(root, "-m", "dvc", "init", "--no-scm", "--quiet")
-    assert "claimed i002 True" in python(root, "told.py", "--until", "update_policy").stdout
+    configure(root, "--refresh", *SETTINGS)
+    assert "claimed i002 True" in warm_flow(root)
     return root
-
-
-def python(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    variables = {**os.environ, "PYTHONPATH": str(root), "PATH": path, "PREFECT_API_URL": ""}
-    done = subprocess.run([sys.executable, *arguments], cwd=root, env=variables, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done
 
 
 def recorded(root: Path) -> dict[str, Any]:
@@ -70,15 +62,15 @@ def recorded(root: Path) -> dict[str, Any]:
     return stages
 
 
-def test_one_stage_at_a_time_gives_the_same_bytes(played: Path) -> None:
-    assert "up to date" in python(played, "-m", "dvc", "status", "update_policy@i002").stdout
+def test_one_stage_at_a_time_gives_the_same_bytes(played: Path, warm_flow: WarmFlow) -> None:
+    assert "up to date" in succeed(played, "-m", "dvc", "status", "update_policy@i002")
     assert json.loads((Layout(played).metrics("i002")).read_text())["staleness"] == 1
     assert not (played / ".loopline" / "prefetched").exists()
     beside = recorded(played)
     for folder in (played / "data" / "iterations", played / ".dvc" / "cache"):
         shutil.rmtree(folder)
     (played / "dvc.lock").unlink()
-    assert "claimed" not in python(played, "told.py", "--until", "update_policy", "--sequential").stdout
+    assert "claimed" not in warm_flow(played, "--sequential")
     assert recorded(played) == beside
 
 

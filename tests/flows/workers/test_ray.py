@@ -33,9 +33,9 @@ from tasks.core.config.machines import RayConfig
 from tasks.core.config.params import Params, ParamsError, evaluated_keys, parse_params, previous_map
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.records.layout import Layout
+from tests.flows.tiny_project import make_project
 
 Start = Callable[..., "subprocess.Popen[str]"]
-ROOT = Path(__file__).resolve().parents[3]
 COLLECT = find_stage("collect_rollouts")
 
 pytestmark = pytest.mark.ray
@@ -76,14 +76,7 @@ def start(api: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Star
 @pytest.fixture(scope="module")
 def played(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project whose rollouts were played in two shards, one after the other in one process."""
-    root = tmp_path_factory.mktemp("ray") / "project"
-    for name in ("tasks", "flows", "data/base_policies"):
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("dvc.yaml", ".dvcignore", "pyproject.toml"):
-        shutil.copy(ROOT / name, root / name)
-    settings = ("--set", "iterations=1", "--set", "collection.shards=2")
-    ended(start(root, "-m", "flows.configure", "smoke", *settings))
-    ended(start(root, "-m", "dvc", "init", "--no-scm", "--quiet"))
+    root = make_project(tmp_path_factory.mktemp("ray") / "project", "collection.shards=2")
     ended(start(root, "-m", "flows.pipeline", "--until", "score"))
     return root
 

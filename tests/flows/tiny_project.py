@@ -1,0 +1,68 @@
+"""A project in little in a folder of its own: this checkout's code, the profile `drill`, and Python run in it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tasks.core.records.files import digest, read_json
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("tasks", "flows", "data/base_policies")
+FILES = ("dvc.yaml", ".dvcignore", ".gitignore", "pyproject.toml", "prefect.yaml")
+OF_ONE_RUN = shutil.ignore_patterns("mlflow.db", ".prefect", "tmp")
+NOWHERE = {"PREFECT_API_URL": "", "MLFLOW_TRACKING_URI": "", "DVC_EXP_NAME": ""}
+WALL_CLOCK = ("metrics.json", "timings.json")
+
+
+def make_project(folder: Path, *settings: str) -> Path:
+    """A DVC project (without git) in which nothing has run; `settings` as `--set` takes them."""
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in FILES:
+        shutil.copy2(ROOT / name, folder)
+    succeed(folder, "-m", "dvc", "init", "--no-scm", "--quiet")
+    configuration = (ROOT / ".dvc" / "config").read_text()
+    (folder / ".dvc" / "config").write_text(configuration.replace("[core]\n", "[core]\n    no_scm = true\n"))
+    configure(folder, "drill", *settings)
+    return folder
+
+
+def configure(folder: Path, profile: str, *settings: str) -> None:
+    """Write params.yaml; profile "--refresh" changes the one that is there."""
+    succeed(folder, "-m", "flows.configure", profile, *(f"--set={setting}" for setting in settings))
+
+
+def copy_project(project: Path, folder: Path) -> Path:
+    """A copy with all artifacts and DVC's cache, without what trackers and locks wrote down of the original's run."""
+    shutil.copytree(project, folder, ignore=OF_ONE_RUN)
+    return folder
+
+
+def run(folder: Path, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Run Python in a folder: with the code that lies there, or with this checkout's where none does.
+
+    Byte code is kept, also where the environment says otherwise: a project's commands are many.
+    """
+    code = folder if (folder / "flows").is_dir() else ROOT
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    own = {"PYTHONPATH": str(code), "PYTHONDONTWRITEBYTECODE": "", "PATH": path}
+    variables = {**os.environ, **own, **NOWHERE, **environment}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=550)
+
+
+def succeed(folder: Path, *arguments: str, **environment: str) -> str:
+    """What a command that ends well prints."""
+    done = run(folder, *arguments, **environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def digest_of(root: Path) -> str:
+    """A digest of a finished pipeline: what lineage.json says of code, parameters and artifacts, and the files."""
+    data = root / "data"
+    kept = [path for path in data.rglob("*") if path.is_file() and path.name not in WALL_CLOCK]
+    files = {str(path.relative_to(data)): digest(path) for path in kept if "report" not in path.parts}
+    return str([read_json(data / "lineage.json"), sorted(files.items())])
