@@ -1,8 +1,12 @@
-"""Lanes: tests that start servers, clusters or environments of their own run by their marker alone (`-m ray`)."""
+"""What all tests share: their lanes, and over how many processes a whole run is spread."""
 
 import pytest
 
+from tasks.core.processes.usable_cores import usable_cores
+
 LANES = frozenset({"vllm", "appworld", "services", "ray", "faults"})
+"""Markers of tests that start servers, clusters or environments of their own; .ci/run runs them lane by lane."""
+MOST_PROCESSES = 8
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -10,3 +14,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if len(lanes := sorted(LANES & {mark.name for mark in item.iter_markers()})) > 1:
             raise pytest.UsageError(f"{item.nodeid} is in the lanes {' and '.join(lanes)}; one marker is enough")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """What `-n auto` means here: a process per core for all tests, none for those that the command line names."""
+    return 0 if config.args_source is pytest.Config.ArgsSource.ARGS else min(usable_cores(), MOST_PROCESSES)

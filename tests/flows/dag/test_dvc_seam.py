@@ -1,17 +1,16 @@
 """The contract with DVC's private seams: run these before DVC is upgraded."""
 
-import inspect
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
-import dvc.dvcfile
-import dvc.repo.reproduce
-import dvc.stage.run
 import pytest
 from dvc.utils.serialize import dumps_yaml, loads_yaml
 
+from flows.dag import dvc_seam
 from flows.dag.dvc_seam import Attempt, PipelineFailed, modify_lock, reproduce
 
 ALL = ["prepare_world", *(f"filter_advantages@i00{i}" for i in (1, 2, 3)), "strangers_stage"]
@@ -32,14 +31,6 @@ def once(name: str, key: str, attempt: Attempt) -> None:
 def inside(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(project)
     return project
-
-
-def test_the_seams_exist() -> None:
-    assert list(inspect.signature(dvc.stage.run.cmd_run).parameters) == ["stage", "dry", "run_env"]
-    assert "cmd_run" in inspect.getsource(dvc.stage.run.run_stage)
-    assert "repro_fn" in inspect.signature(dvc.repo.reproduce._reproduce).parameters
-    assert "modify_yaml(self.path, fs=self.repo.fs)" in inspect.getsource(dvc.dvcfile.Lockfile.dump_stages)
-    assert dvc.dvcfile.LOCK_FILE == "dvc.lock"
 
 
 def test_outcomes_and_recording(inside: Path, python: Callable[..., CompletedProcess[str]]) -> None:
@@ -135,8 +126,18 @@ def test_bodies_see_dvcs_variables_for_their_time_only(inside: Path) -> None:
     assert "DVC_STAGE" not in os.environ
 
 
-def test_the_lock_has_the_bytes_that_dvc_writes(inside: Path) -> None:
+def test_the_lock_is_written_by_our_writer_and_has_the_bytes_that_dvc_writes(
+    inside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewritten: list[str] = []
+
+    def counted(path: Path) -> AbstractContextManager[dict[str, Any]]:
+        rewritten.append(path.name)
+        return modify_lock(path)
+
+    monkeypatch.setattr(dvc_seam, "modify_lock", counted)
     reproduce(inside, [], body, once)
+    assert rewritten == ["dvc.lock"] * len(ALL)
     written = (inside / "dvc.lock").read_text()
     assert dumps_yaml(loads_yaml(written, typ="rt")) == written
 

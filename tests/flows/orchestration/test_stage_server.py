@@ -183,6 +183,7 @@ def test_a_failure_is_the_stages_own(project: Path, fault: str, message: str, ex
     assert closed(project) == [ran(project)["first"]]
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("whom", "number"),
     [("repro", signal.SIGKILL), ("stage", signal.SIGKILL), ("server", signal.SIGKILL), ("group", signal.SIGINT)],
