@@ -19,7 +19,7 @@ from tasks.evaluation.tgc_sgc import require_complete
 from tasks.rollout_collection.planning import PlannedRollout
 from tasks.rollout_collection.play_settings import PlaySettings
 from tasks.rollout_collection.rollout_resources import warm_world
-from tasks.rollout_collection.shards import Played, play_in_shards
+from tasks.rollout_collection.shards import PlayedRollouts, play_in_shards
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def plan_split(context: StageContext, split: Split) -> SplitPlan:
     )
 
 
-def play_policy(context: StageContext, plan: SplitPlan, checkpoint: Path, policy: str, name: str) -> Played:
+def play_policy(context: StageContext, plan: SplitPlan, checkpoint: Path, policy: str, name: str) -> PlayedRollouts:
     """Play every task once for every seed with the policy in the folder `checkpoint`.
 
     The rows are those of SCORED_ROLLOUTS, their policy is `policy`; `name` is what the progress line says. Raises

@@ -34,7 +34,7 @@ class CollectionStats:
         return self.generated_tokens / seconds if seconds else 0.0
 
     def timings(self) -> Timings:
-        """What timings.json holds."""
+        """The figures as timings.json holds them."""
         figures: dict[str, Any] = {**vars(self), "end_reasons": dict(sorted(self.end_reasons.items()))}
         del figures["began"]
         return Timings(tokens_per_s=self.tokens_per_s, rollouts=self.end_reasons.total(), **figures)

@@ -10,7 +10,7 @@ CUT_LINE_NOTE = "[output cut]"
 
 
 class ShownObservation(NamedTuple):
-    """What the policy sees of an observation."""
+    """An observation as the policy sees it."""
 
     text: str
     ids: list[int]

@@ -35,11 +35,11 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Played:
-    """What came of a shard, or of several. Picklable."""
+class PlayedRollouts:
+    """Rollouts of one shard, or of several. Picklable."""
 
     rows: list[dict[str, Any]]
-    """Of `schemas.PLAYED_ROLLOUTS`, sorted by task id and rollout index."""
+    """Rows of `schemas.PLAYED_ROLLOUTS`, sorted by task id and rollout index."""
     stats: CollectionStats
     usage: ApiUsage | None
     """None for an engine that costs nothing."""
@@ -52,18 +52,18 @@ def play_in_shards(
     *,
     policy: Path | None,
     description: str = "rollouts",
-) -> Played:
-    """`play_rollouts` in `collection.shards` parts, by the workers of `context`. Raises what that raises."""
+) -> PlayedRollouts:
+    """`play_rollouts` in `collection.shards` parts, by the executor of `context`. Raises what that raises."""
     shards = divided(Shard(tuple(planned), settings, policy, description), context.params.collection.shards)
     played = context.executor.map(play_shard, context, shards)
     rows = sorted((row for part in played for row in part.rows), key=lambda row: (row["task_id"], row["rollout_index"]))
-    return Played(rows, total([part.stats for part in played]), total_usage(part.usage for part in played))
+    return PlayedRollouts(rows, total([part.stats for part in played]), total_usage(part.usage for part in played))
 
 
 def divided(whole: Shard, count: int) -> list[Shard]:
     """`whole` in at most `count` shards: every task's rollouts stay together, tasks go round in the order of the plan.
 
-    A shard has its share of the live episodes, rounded up. One shard is the whole as it is.
+    A shard has its share of the concurrent episodes, rounded up. One shard is the whole as it is.
     """
     tasks = list(dict.fromkeys(rollout.task.task_id for rollout in whole.rollouts))
     count = max(1, min(count, len(tasks)))
@@ -84,7 +84,7 @@ def divided(whole: Shard, count: int) -> list[Shard]:
     ]
 
 
-def play_shard(context: StageContext, shard: Shard) -> Played:
+def play_shard(context: StageContext, shard: Shard) -> PlayedRollouts:
     """Play one shard in this process, with the world and the engine of `context`."""
     world, engine, chat = open_rollout_resources(context)
     _usage(engine)  # what a failed attempt paid for is not this one's
@@ -99,9 +99,9 @@ def play_shard(context: StageContext, shard: Shard) -> Played:
         description=shard.description,
         stats=stats,
     )
-    return Played(rows, stats, _usage(engine))
+    return PlayedRollouts(rows, stats, _usage(engine))
 
 
 def _usage(engine: Engine) -> ApiUsage | None:
-    """What the engine used since the last call."""
+    """Usage of the engine since the last call; None for one that costs nothing."""
     return engine.take_usage() if isinstance(engine, Metered) else None

@@ -1,4 +1,4 @@
-"""What one episode looked like in token ids: exactly those that the engine saw and sampled, in their order."""
+"""One episode in token ids: exactly those that the engine saw and sampled, in their order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -63,7 +63,7 @@ class CountingGame:
     chatter: int = 1
     """Lines of an observation."""
     ending: str = ""
-    """Of every observation."""
+    """Ending of every observation."""
     brittle: Sequence[str] = ()
     endless: Sequence[str] = ()
     broken: Sequence[str] = ()

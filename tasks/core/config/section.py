@@ -12,7 +12,7 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     renamed: ClassVar[Mapping[str, str]] = {}
-    """Earlier names of knobs and today's: {"warmup_updates": "warmup_steps"}. An earlier name is an error that says so."""
+    """Earlier names of knobs and today's, {"warmup_updates": "warmup_steps"}; an earlier one is an error."""
 
     @model_validator(mode="before")
     @classmethod

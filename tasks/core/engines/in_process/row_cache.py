@@ -92,9 +92,9 @@ class RowCache(Cache):
         super().__init__(layers=[RowLayer(self.window) for _ in range(layers)])
 
     def copy_row(self, source: int, target: int, length: int) -> None:
-        """Give row `target` the first `length` positions of row `source`."""
+        """Give row `target` the first `length` positions of row `source`, which may have no place yet when that is 0."""
         for layer in self.layers:
-            if layer.is_initialized:
+            if layer.is_initialized and length:
                 layer.copy_row(source, target, length)
 
 

@@ -185,6 +185,17 @@ def test_greedy_and_sampled_conversations_share_a_batch(qwen2: Build) -> None:
     assert done["greedy"].token_ids != done["sampled"].token_ids
 
 
+def test_a_conversation_that_waits_beyond_the_caches_rows_may_take_a_released_ones_place(qwen2: Build) -> None:
+    engine = TransformersEngine(qwen2())
+    answer(engine, request("first", [1, 2, 3], tokens=2))
+    late = [request(f"late{number}", [number, 5, 6], seed=number, tokens=4) for number in range(8)]
+    for one in late:
+        engine.submit(one)
+    engine.release("first")
+    alone = answer(TransformersEngine(qwen2()), late[-1])
+    assert answer(engine)[late[-1].sequence_id].token_ids == alone[late[-1].sequence_id].token_ids
+
+
 def test_a_released_conversation_is_not_returned(qwen2: Build) -> None:
     engine = TransformersEngine(qwen2())
     for name in "abc":
