@@ -92,7 +92,7 @@ class RowCache(Cache):
         super().__init__(layers=[RowLayer(self.window) for _ in range(layers)])
 
     def copy_row(self, source: int, target: int, length: int) -> None:
-        """Give row `target` the first `length` positions of row `source`, which may have no place yet when that is 0."""
+        """Give row `target` the first `length` positions of row `source`, which needs no place yet for 0."""
         for layer in self.layers:
             if layer.is_initialized and length:
                 layer.copy_row(source, target, length)
