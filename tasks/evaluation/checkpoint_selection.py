@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.records.documents import Candidate, Evaluation, Selection, read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
@@ -41,8 +42,6 @@ def select(standing: Sequence[Candidate]) -> Selection:
 
 def require_evaluated_policy(folder: Path, chosen: Candidate) -> None:
     """Raise ArtifactError when the weights in `folder` are not those that were evaluated as `chosen`."""
-    from tasks.core.policies.loading import policy_digest  # imports torch, which only this check needs
-
     found = policy_digest(folder)
     if found != chosen.adapter_digest:
         raise ArtifactError(

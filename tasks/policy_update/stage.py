@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.policies.loading import policy_digest
+from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.records.documents import AdvantageSummary, Metrics, read_document, write_document
 from tasks.core.records.files import replacing
 from tasks.policy_update.checkpoint import save_learner

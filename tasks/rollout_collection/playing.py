@@ -10,7 +10,7 @@ from tqdm import tqdm
 from tasks.core.interfaces.engine import Engine, samples_in_background
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.policies.loading import policy_digest
+from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.processes.usable_cores import usable_cores
 from tasks.rollout_collection.agent_loop import play_episode
 from tasks.rollout_collection.collection_stats import CollectionStats

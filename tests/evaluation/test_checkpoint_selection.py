@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from tasks.core.policies.loading import policy_digest
+from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.records.documents import Candidate, Evaluation, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout

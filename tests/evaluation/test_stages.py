@@ -22,7 +22,8 @@ from tasks.core.engines.scripted import ScriptedEngine
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.policies.loading import load_tokenizer, policy_digest, save_policy, trainable_policy
+from tasks.core.policies.checkpoint_files import policy_digest
+from tasks.core.policies.loading import load_tokenizer, save_policy, trainable_policy
 from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.records.documents import Evaluation, Scores, Selection, read_document
 from tasks.core.records.files import ArtifactError

@@ -5,8 +5,8 @@ import pytest
 from tasks.core.config.params import ParamsError, evaluated_keys, parse_params, previous_map
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.architecture import TinyQwen2, new_model
+from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.policies.digests import write_digests
-from tasks.core.policies.loading import policy_digest
 from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.records.files import ArtifactError, digest
 from tasks.core.records.layout import Layout

@@ -13,7 +13,8 @@ from tasks.core.config.params import Params, evaluated_keys, parse_params, previ
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.stage import ProcessCache, StageContext
-from tasks.core.policies.loading import load_base_model, policy_digest, save_policy, trainable_policy
+from tasks.core.policies.checkpoint_files import policy_digest
+from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
 from tasks.core.records.documents import Timings, read_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout

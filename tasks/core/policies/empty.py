@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.policies.loading import freeze_base, is_lora, opened, read_tensor, require, untied_tensors
+from tasks.core.policies.checkpoint_files import require
+from tasks.core.policies.loading import freeze_base, is_lora, opened, read_tensor, untied_tensors
 from tasks.core.records.files import ArtifactError
 
 if TYPE_CHECKING:

@@ -18,14 +18,19 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from tasks.core.config.policy import LoraSettings, PolicyConfig
-from tasks.core.records.files import ArtifactError, digest, read_json, write_json
+from tasks.core.policies.checkpoint_files import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    FULL_CONFIG,
+    FULL_WEIGHTS,
+    require,
+    weights_file,
+)
+from tasks.core.records.files import ArtifactError, read_json, write_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-ADAPTER_WEIGHTS = "adapter_model.safetensors"
-ADAPTER_CONFIG = "adapter_config.json"
-FULL_WEIGHTS = "model.safetensors"
 _ADAPTER_NAME = "default"
 
 
@@ -142,20 +147,9 @@ def save_policy(policy: nn.Module, folder: Path, weights: dict[str, Tensor] | No
     if is_lora(policy):
         write_json(folder / ADAPTER_CONFIG, _adapter_settings(policy))
     else:
-        write_json(folder / "config.json", json.loads(policy.config.to_json_string()))  # type: ignore[operator, union-attr]
+        write_json(folder / FULL_CONFIG, json.loads(policy.config.to_json_string()))  # type: ignore[operator, union-attr]
     name = ADAPTER_WEIGHTS if is_lora(policy) else FULL_WEIGHTS
     save_file(tensors, folder / name, metadata={"format": "pt"})
-
-
-def weights_file(folder: Path) -> Path:
-    """The safetensors file of a checkpoint folder, of either kind."""
-    adapter = folder / ADAPTER_WEIGHTS
-    return adapter if adapter.exists() or (folder / ADAPTER_CONFIG).exists() else folder / FULL_WEIGHTS
-
-
-def policy_digest(folder: Path) -> str:
-    """SHA-256 of the weights file of a checkpoint. Raises ArtifactError when there is none."""
-    return digest(require(weights_file(folder)))
 
 
 def trained_tensors(policy: nn.Module) -> dict[str, Tensor]:
@@ -235,10 +229,3 @@ def _require_fit(found: dict[str, list[int]], expected: dict[str, Tensor], path:
     for name in found:
         if name not in expected:
             raise ValueError(f"{path}: does not fit the base model: no place for tensor {name}")
-
-
-def require(path: Path) -> Path:
-    """`path`, if there is such a file. Raises ArtifactError."""
-    if not path.exists():
-        raise ArtifactError(f"{path}: missing; run the stage that writes it (`dvc repro`)")
-    return path

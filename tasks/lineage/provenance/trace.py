@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from tasks.core.policies.checkpoint_files import weights_file
 from tasks.core.records.files import ArtifactError, digest, read_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS
@@ -94,8 +95,7 @@ def _played(stages: Sequence[LockedStage], layout: Layout) -> tuple[list[str], l
 def _misplayed(stage: LockedStage, layout: Layout, digests: set[str]) -> Iterator[str]:
     """The rollouts' own word for who played them, held against the weights in the checkpoint."""
     for path in data_deps(stage):
-        for name in ("adapter_model.safetensors", "model.safetensors"):
-            weights = layout.root / path / name
-            if path.endswith("/policy") and path.count("/") > 1 and weights.exists() and digests != {digest(weights)}:
-                found = ", ".join(sorted(one[:12] for one in digests))
-                yield f"{stage.name}: its rollouts were played by {found}, but {path} is {digest(weights)[:12]}"
+        weights = weights_file(layout.root / path)
+        if path.endswith("/policy") and path.count("/") > 1 and weights.exists() and digests != {digest(weights)}:
+            found = ", ".join(sorted(one[:12] for one in digests))
+            yield f"{stage.name}: its rollouts were played by {found}, but {path} is {digest(weights)[:12]}"

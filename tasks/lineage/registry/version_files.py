@@ -19,6 +19,7 @@ from typing import Any
 
 from tasks.core.config.params import Params, iteration_key
 from tasks.core.config.splits import TEST_SPLITS
+from tasks.core.policies.checkpoint_files import ADAPTER_CONFIG, POLICY_FILES
 from tasks.core.records.documents import Scores, read_document
 from tasks.core.records.files import read_json, write_json
 from tasks.core.records.layout import Layout
@@ -29,8 +30,6 @@ from tasks.lineage.registry.model_card import BaseModel, model_card
 from tasks.lineage.registry.version_evaluation import FOLDER, write_evaluation
 from tasks.lineage.tracking.params_and_metrics import registered_model
 
-WEIGHT_FILES = ("adapter_config.json", "adapter_model.safetensors", "model.safetensors", "config.json")
-"""What makes a checkpoint folder a policy; its optimizer and RNG state stay with DVC."""
 SMALL_BASE_BYTES = 64 * 2**20
 """A local base model up to this size is put into the version."""
 REQUIREMENTS = ("torch", "transformers", "peft", "accelerate", "safetensors", "mlflow", "pandas")
@@ -41,7 +40,7 @@ def write_version(
     folder: Path, layout: Layout, params: Params, iteration: str, model_id: str, tags: Mapping[str, str]
 ) -> None:
     """Write all files of the version that the policy after `iteration` becomes. Raises ArtifactError."""
-    _copy(layout.policy(iteration), folder, WEIGHT_FILES)
+    _copy(layout.policy(iteration), folder, POLICY_FILES)
     base = _write_base(folder, layout, params)
     write_evaluation(folder / FOLDER, layout, params, iteration_key(0), iteration)
     scores = [read_document(layout.score(split), Scores) for split in TEST_SPLITS]
@@ -66,7 +65,7 @@ def _write_base(folder: Path, layout: Layout, params: Params) -> BaseModel:
     else:
         base = BaseModel(layout.base_policy.relative_to(layout.root).as_posix(), inside=False, revision=None)
     write_json(folder / "base.json", vars(base))
-    _name_base(folder / "adapter_config.json", base)
+    _name_base(folder / ADAPTER_CONFIG, base)
     return base
 
 

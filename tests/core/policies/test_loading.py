@@ -8,13 +8,8 @@ from safetensors.torch import load_file, save_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tasks.core.config.policy import LoraSettings, PolicyConfig
-from tasks.core.policies.loading import (
-    load_base_model,
-    policy_digest,
-    save_policy,
-    trainable_policy,
-    trained_tensors,
-)
+from tasks.core.policies.checkpoint_files import policy_digest
+from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy, trained_tensors
 from tasks.core.records.files import ArtifactError
 
 LORA = PolicyConfig(lora=LoraSettings(rank=4, alpha=8), device="cpu")

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from tasks.core.policies.checkpoint_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, FULL_WEIGHTS, holds_adapter
 from tasks.core.records.files import ArtifactError, read_json
 
 _PREFIX = "base_model.model."
@@ -43,11 +44,11 @@ class PolicyWeights:
         """
         if path is None:
             return self._restore()
-        if (path / "adapter_config.json").exists() or not (path / "model.safetensors").exists():
+        if holds_adapter(path) or not (path / FULL_WEIGHTS).exists():
             deltas = self._read_adapter(path)
             self._restore()
             return self._add(deltas)
-        tensors = self._read_full(path / "model.safetensors")
+        tensors = self._read_full(path / FULL_WEIGHTS)
         self._restore()
         for name, tensor in tensors.items():
             self._writable(name).copy_(tensor)
@@ -55,8 +56,8 @@ class PolicyWeights:
 
     def _read_adapter(self, folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
         """Module name -> (A [r, in], scaled B [out, r]), both float32 on the module's device."""
-        file = folder / "adapter_model.safetensors"
-        rank, scaling = _settings(folder / "adapter_config.json")
+        file = folder / ADAPTER_WEIGHTS
+        rank, scaling = _settings(folder / ADAPTER_CONFIG)
         tensors = _read(file)
         modules = {_module_of(name, file): name for name in sorted(tensors)}
         deltas = {}

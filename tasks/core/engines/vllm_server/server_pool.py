@@ -12,7 +12,7 @@ from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerGone,
 from tasks.core.engines.vllm_server.launching import Address
 from tasks.core.engines.vllm_server.server_provider import ServerProvider
 from tasks.core.engines.vllm_server.weight_sync_check import LocalModel, check_weight_sync
-from tasks.core.policies.loading import ADAPTER_WEIGHTS, policy_digest, weights_file
+from tasks.core.policies.checkpoint_files import ADAPTER_WEIGHTS, policy_digest, weights_file
 
 _PREFIX = "policy-"
 """Adapters that we loaded are called this and 16 digits of their digest."""

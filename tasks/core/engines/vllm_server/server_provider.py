@@ -10,7 +10,7 @@ from typing import Protocol
 from tasks.core.engines.vllm_server.errors import ServerLost
 from tasks.core.engines.vllm_server.launching import Address, LaunchSpec
 from tasks.core.engines.vllm_server.own_server import OwnServer
-from tasks.core.policies.loading import policy_digest
+from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.processes.http_health import is_healthy
 
 KEY_VARIABLE = "VLLM_API_KEY"

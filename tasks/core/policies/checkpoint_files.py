@@ -1,0 +1,34 @@
+"""Names of the files in a checkpoint folder, by peft's and transformers' conventions. Needs no torch."""
+
+from pathlib import Path
+
+from tasks.core.records.files import ArtifactError, digest
+
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+FULL_CONFIG = "config.json"
+FULL_WEIGHTS = "model.safetensors"
+POLICY_FILES = (ADAPTER_CONFIG, ADAPTER_WEIGHTS, FULL_WEIGHTS, FULL_CONFIG)
+"""Files that make a folder a policy, of either kind; a learner's own state is none of them."""
+
+
+def weights_file(folder: Path) -> Path:
+    """The safetensors file of a checkpoint folder, of either kind."""
+    return folder / ADAPTER_WEIGHTS if holds_adapter(folder) else folder / FULL_WEIGHTS
+
+
+def holds_adapter(folder: Path) -> bool:
+    """Whether a checkpoint is a peft adapter, or what is left of one; else all weights."""
+    return (folder / ADAPTER_WEIGHTS).exists() or (folder / ADAPTER_CONFIG).exists()
+
+
+def policy_digest(folder: Path) -> str:
+    """SHA-256 of the weights file of a checkpoint. Raises ArtifactError when there is none."""
+    return digest(require(weights_file(folder)))
+
+
+def require(path: Path) -> Path:
+    """`path`, if there is such a file. Raises ArtifactError."""
+    if not path.exists():
+        raise ArtifactError(f"{path}: missing; run the stage that writes it (`dvc repro`)")
+    return path
