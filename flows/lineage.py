@@ -1,4 +1,4 @@
-"""Where a checkpoint, a metric or a rollout came from, and whether every link of that chain holds.
+"""The origin of a checkpoint, a metric or a rollout, and whether every link of that chain holds.
 
     python -m flows.lineage i012                    a checkpoint (`selected`: the one chosen on dev)
     python -m flows.lineage test_normal.tgc         a score; also dev.tgc, i003.kl
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def cache_folder(root: Path) -> Path:
-    """Where DVC keeps the files of this project, by its configuration."""
+    """The folder of DVC's cache of this project, by its configuration."""
     from dvc.repo import Repo
 
     with Repo(str(root)) as repo:
@@ -103,7 +103,7 @@ def origin_lines(found: Provenance, origin: Origin | None, params: Params, root:
 
 
 def _origin(found: Provenance, params: Params, root: Path) -> Origin | None:
-    """What is recorded of the stages behind the subject; a store that is down is said, and leaves it unknown."""
+    """The record of the stages behind the subject; a store that is down is said, and leaves it unknown."""
     versions = {stage.task: _recorded_version(stage) for stage in found.stages}
     try:
         return find_origin(params.lineage, root, {task: version for task, version in versions.items() if version})

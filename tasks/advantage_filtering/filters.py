@@ -1,4 +1,4 @@
-"""Which rollouts train: pure masks over advantages and groups."""
+"""Choice of the rollouts that train: pure masks over advantages and groups."""
 
 import math
 

@@ -16,7 +16,7 @@ from tasks.core.records.schemas import VOID_REASONS
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What the estimators need of N rollouts, in the order of their table."""
+    """N rollouts as far as the estimators need them, in the order of their table."""
 
     task_ids: Sequence[str]
     returns: Floats

@@ -1,4 +1,4 @@
-"""How a policy acts: the behaviour metrics that LOOP reports before and after training. Pure functions on rows.
+"""The behaviour metrics that LOOP reports before and after training. Pure functions on rows.
 
 Turns are counted as the world reported them (`records.schemas.TURN`); words are counted in the agent's own text.
 """
@@ -27,7 +27,7 @@ class Turn(TypedDict):
 
 @dataclass(frozen=True)
 class ActedRollout:
-    """What the behaviour metrics need of one rollout."""
+    """One rollout, as far as the behaviour metrics need it."""
 
     task_id: str
     success: bool

@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 
 def outcomes(rows: Sequence[Row]) -> list[Outcome]:
-    """What counts for TGC and SGC. A rollout that the world broke is a failure here, since no verdict speaks for it."""
+    """Outcomes that count for TGC and SGC. A rollout that the world broke is a failure: no verdict speaks for it."""
     return [
         Outcome(row["task_id"], row["scenario_id"], row["difficulty"], row["evaluation_run"], row["success"])
         for row in rows
@@ -34,7 +34,7 @@ def mean_return(rows: Sequence[Row]) -> float:
 
 
 def void_rollouts(rows: Sequence[Row]) -> int:
-    """How many rollouts the world broke."""
+    """Number of rollouts that the world broke."""
     return sum(row["end_reason"] in VOID_REASONS for row in rows)
 
 

@@ -33,7 +33,7 @@ class CollapseThresholds:
     spike: float = 4.0
     """Gradient norm over so many times the median of the values before it."""
     spike_history: int = 5
-    """How many values before it that median needs, and takes."""
+    """Number of values before it that the median needs, and takes."""
     mismatch_share: float = 0.01
     """Share of policy tokens whose engine and learner log-probs differ by more than 1e-2."""
 

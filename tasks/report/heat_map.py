@@ -1,4 +1,4 @@
-"""What became of every training task in every iteration, as inline SVG: rows are tasks, columns iterations."""
+"""The fate of every training task in every iteration, as inline SVG: rows are tasks, columns iterations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -34,7 +34,7 @@ def score_table(scores: Sequence[Scores]) -> str:
 
 
 def usage_table(documents: Sequence[Evaluation | Scores]) -> str:
-    """What a model behind an API used and cost, dev and test splits; "" for an engine that costs nothing."""
+    """Tokens and cost of a model behind an API, dev and test splits; "" for an engine that costs nothing."""
     used = [("dev" if isinstance(d, Evaluation) else SPLIT_NAMES.get(d.split, d.split), d.usage) for d in documents]
     rows = [
         (
@@ -64,7 +64,7 @@ def behaviour_table(scores: Sequence[Scores]) -> str:
 
 
 def warning_list(warnings: Iterable[CollapseSign], notes: Iterable[tuple[int, str]]) -> str:
-    """What a person should know, each with its iteration."""
+    """Warnings and notes, each with its iteration."""
     lines = [("sign", w.iteration, w.message) for w in warnings] + [("note", i, note) for i, note in notes]
     if not lines:
         return '<p class="fine">No sign of collapse in any iteration.</p>'

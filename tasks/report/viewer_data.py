@@ -24,7 +24,7 @@ RolloutKey = tuple[str, int]
 
 
 class Decoder(Protocol):
-    """What is needed of `tokenizers.Tokenizer`."""
+    """The one method of `tokenizers.Tokenizer` that is needed."""
 
     def decode_batch(self, sequences: list[list[int]], skip_special_tokens: bool) -> list[str]: ...
 

@@ -1,4 +1,4 @@
-"""What scoring a model behind an API may cost: every turn sends the whole conversation again."""
+"""Cost of scoring a model behind an API: every turn sends the whole conversation again."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class ApiCost:
 
 
 def api_cost(load: Workload, traffic: Traffic) -> ApiCost:
-    """Of all episodes of the run."""
+    """Requests, tokens, money and time of all episodes of the run."""
     mean, rollouts = load.episodes, load.rollouts
     per_turn = mean.sampled_per_turn + mean.observed_per_turn
     requests = mean.turns * rollouts

@@ -1,4 +1,4 @@
-"""How long the parts of a run take on given hardware, in seconds. Pure arithmetic; see `hardware` for the rates."""
+"""Durations of the parts of a run on given hardware, in seconds. Pure arithmetic; see `hardware` for the rates."""
 
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ class Playing:
     """Prompts and observations, each token once."""
     sampling: float
     world: float
-    """What the world needs beyond what sampling hides."""
+    """The world's time beyond what sampling hides."""
 
     @property
     def total(self) -> float:

@@ -1,4 +1,4 @@
-"""How many parameters a decoder of the Qwen2/Llama family has, and how many FLOPs an update or a generation costs.
+"""Counts of the parameters of a decoder of the Qwen2/Llama family, and of the FLOPs of an update or a generation.
 
 Pure arithmetic on the sizes in a model's config.json, without torch. A multiply-add counts as 2 FLOPs; only matrix
 products count (norms, softmax, rotary positions and the optimizer are under 1% at the sizes where it matters).

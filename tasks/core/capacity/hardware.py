@@ -18,13 +18,13 @@ class Hardware:
     bandwidth: float
     """Bytes of memory read."""
     learner_share: float
-    """Of `flops` that the learner's useful work gets (MFU)."""
+    """Share of `flops` that the learner's useful work gets (MFU)."""
     prefill_share: float
-    """Of `flops` that an engine gets while it reads prompts."""
+    """Share of `flops` that an engine gets while it reads prompts."""
     decode_share: float
-    """Of `bandwidth` that an engine gets while it samples."""
+    """Share of `bandwidth` that an engine gets while it samples."""
     step_s: float
-    """What one decoding step costs beside reading and computing: launches, scheduling, sampling."""
+    """Seconds of one decoding step beside reading and computing: launches, scheduling, sampling."""
     reserved: float
     """Bytes that are not the model's: context, fragments, communication buffers."""
 

@@ -35,7 +35,7 @@ class LearnerMemory:
     activations: float
     """Kept from the forward pass for the backward pass."""
     work: float
-    """Of the larger moment: the logits of a chunk, or one layer's gradients (checkpointing: and activations)."""
+    """At the larger moment: the logits of a chunk, or one layer's gradients (checkpointing: and activations)."""
 
     @property
     def total(self) -> float:

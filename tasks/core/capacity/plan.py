@@ -1,4 +1,4 @@
-"""What a profile needs on given hardware: memory, tokens, FLOPs, hours and disk. Pure; `flows.plan` prints it."""
+"""Needs of a profile on given hardware: memory, tokens, FLOPs, hours and disk. Pure; `flows.plan` prints it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Plan:
     evaluating: Playing
     scoring: Playing
     generation_flops: float
-    """Of all episodes of the run."""
+    """For all episodes of the run."""
     disk: Mapping[str, float]
 
     @property
@@ -59,7 +59,7 @@ class Plan:
         return self.update_flops * self.load.iterations + self.generation_flops
 
     def warnings(self) -> list[str]:
-        """What does not fit, and the knobs to turn."""
+        """Parts that do not fit, and the knobs to turn."""
         room = self.hardware.memory - self.hardware.reserved
         found = []
         if self.learner.total > room and self.load.iterations:
@@ -111,7 +111,7 @@ def make_plan(
 
 
 def advice(memory: LearnerMemory) -> str:
-    """Which knob lowers the largest part of what the learner needs."""
+    """The knob that lowers the largest part of what the learner needs."""
     knobs = {
         "weights": "policy.dtype: bfloat16, or more ranks with update.distributed.sharding: fsdp",
         "activations": "update.activation_checkpointing: true, a smaller update.tokens_per_pack, or shorter episodes "

@@ -6,17 +6,17 @@ from tasks.core.config.engine import VllmConfig
 
 GIB = 2**30
 _SERVER_OVERHEAD = 1.2
-"""Of the weights: what a server needs besides its key-value cache."""
+"""Share of the weights that a server needs besides its key-value cache."""
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """How a device is shared."""
+    """The decision on one device."""
 
     releases_device: bool
     """Whether the servers are stopped around the update."""
     memory_share: float
-    """Of the device's memory, what each server may take."""
+    """Share of the device's memory that each server may take."""
     reason: str
 
 

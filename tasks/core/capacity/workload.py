@@ -1,4 +1,4 @@
-"""How many episodes and tokens a profile asks for."""
+"""Episodes and tokens that a profile asks for."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from tasks.core.config.splits import TEST_SPLITS, Split
 SPLIT_TASKS: dict[Split, int] = {"dev": 60, "test_normal": 168, "test_challenge": 417}
 """Pocketworld's and, but for 3 unusable ones of dev, AppWorld's official splits."""
 KEPT_SHARE = 0.6
-"""Of the finished rollouts, those that train (assumed; 0.94 to 0.2 over 90 iterations of the embedded policy)."""
+"""Share of the finished rollouts that train (assumed; 0.94 to 0.2 over 90 iterations of the embedded policy)."""
 PROMPT_ALLOWANCE = 8192
 """Tokens that an opening prompt may have."""
 SPREAD = 2.0
@@ -52,7 +52,7 @@ class Workload:
     collected: int
     """Rollouts of one iteration."""
     kept: float
-    """Of these, the ones that train."""
+    """Rollouts among these that train."""
     iterations: int
     evaluations: int
     evaluated: int

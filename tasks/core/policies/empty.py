@@ -70,7 +70,7 @@ def _fill_from(path: Path, left: dict[str, Tensor]) -> int:
 
 
 def _base_tensors(policy: nn.Module) -> dict[str, Tensor]:
-    """What the base model's files hold, by the names there: all but the adapter."""
+    """Tensors that the base model's files hold, by the names there: all but the adapter."""
     return {
         name.removeprefix("base_model.model.").replace(".base_layer.", "."): tensor
         for name, tensor in untied_tensors(policy).items()

@@ -121,7 +121,7 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def read_tensor(file: Any, name: str, like: Tensor) -> Tensor:
-    """What `like` holds of a tensor of an `opened` file: all, or this process's part. Typed and laid out alike."""
+    """The part that `like` holds of a tensor of an `opened` file: all, or this process's. Typed and laid out alike."""
     if not hasattr(like, "full_tensor"):
         return file.get_tensor(name).to(like.device, like.dtype)  # type: ignore[no-any-return]
     from torch.distributed.tensor import DTensor

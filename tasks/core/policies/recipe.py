@@ -107,7 +107,7 @@ class Recipe(Section):
     imperfect_demonstrations: int = 4_000
     imperfect_steps: int = 200
     learning_rate: float = 4e-3
-    """Of the perfect phase; the imperfect one begins at half of it."""
+    """Learning rate of the perfect phase; the imperfect one begins at half of it."""
 
 
 def make_policy(recipe: Recipe) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:

@@ -69,7 +69,7 @@ class Comparison(Document):
     rescored: bool
     """Whether the versions were played anew for this comparison; else the scores stored with them were read."""
     confidence: float = Field(gt=0, lt=1)
-    """Of the intervals."""
+    """Confidence of the intervals."""
     versions: tuple[ComparedVersion, ...] = Field(min_length=1)
     differences: tuple[Difference, ...]
     params: dict[str, dict[str, JsonValue]]

@@ -56,7 +56,7 @@ class Preflight(Document):
     """preflight.json: what was tried before the first rollout, and fits. Nothing measured: collection waits on it."""
 
     positions: Count
-    """Of one forward and backward pass; 0 when the run trains nothing."""
+    """Positions of one forward and backward pass; 0 when the run trains nothing."""
     rollouts: Count
     ranks: Count
 
@@ -81,7 +81,7 @@ class AdvantageSummary(OpenDocument):
     end_reasons: dict[str, Count]
     """Rollouts by `end_reason`."""
     note: str | None = None
-    """What a person should know, say that every advantage was zero."""
+    """A remark for a person, say that every advantage was zero."""
 
 
 class Metrics(Document):
@@ -131,7 +131,7 @@ class DifficultyScore(Document):
 
 
 class ApiUsage(Document):
-    """What turns behind an API used and cost; each counts once, also one that an earlier, failed attempt paid for."""
+    """Tokens and money that turns behind an API took; each counts once, also one that an earlier, failed attempt paid for."""
 
     models: tuple[str, ...]
     """As the server named them."""
@@ -175,7 +175,7 @@ class Evaluation(Document):
     void_rollouts: Count
     """Rollouts that the world broke; they count as failures."""
     usage: ApiUsage | None = None
-    """Of an engine that is paid for."""
+    """Set for an engine that is paid for."""
 
 
 class Candidate(Document):
@@ -194,7 +194,7 @@ class Selection(Candidate):
 
 
 class Behaviour(Document):
-    """How a policy acts (the behaviour table of the LOOP paper). Null where there is nothing to divide by."""
+    """Behaviour of a policy (the behaviour table of the LOOP paper). Null where there is nothing to divide by."""
 
     rollouts: Count
     turns_per_rollout: Positive | None
@@ -261,7 +261,7 @@ class Scores(Document):
     void_rollouts: Count
     """Rollouts of either policy that the world broke; they count as failures."""
     usage: ApiUsage | None = None
-    """Of an engine that is paid for."""
+    """Set for an engine that is paid for."""
 
 
 D = TypeVar("D", bound=Document)

@@ -1,4 +1,4 @@
-"""Where every artifact of a run lies, relative to the project's root. The only module that spells these paths."""
+"""Places of all artifacts of a run, relative to the project's root. The only module that spells these paths."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ class Layout:
 
     @property
     def world(self) -> Path:
-        """What prepare_world made: a folder whose content belongs to the world in use."""
+        """Output of prepare_world: a folder whose content belongs to the world in use."""
         return self.data / "world"
 
     @property
@@ -100,10 +100,10 @@ class Layout:
 
     @property
     def lineage(self) -> Path:
-        """What this run was made from, as MLflow was told."""
+        """Digests of all that this run was made from, as MLflow was told."""
         return self.data / "lineage.json"
 
     @property
     def comparisons(self) -> Path:
-        """Where `python -m flows.registry` writes comparisons of model versions; no stage reads them."""
+        """Comparisons of model versions, by `python -m flows.registry`; no stage reads them."""
         return self.data / "comparisons"

@@ -58,7 +58,7 @@ PLAYED_ROLLOUTS = pa.schema(
         ("engine_version", pa.string()),
     ]
 )
-"""What the agent loop knows of a rollout, whatever it was played for."""
+"""Columns that the agent loop fills, whatever a rollout was played for."""
 
 ROLLOUTS = PLAYED_ROLLOUTS.append(pa.field("staleness", pa.int32()))
 """Training rollouts; `staleness`: updates between the policy that sampled and the one that learns from it."""
@@ -90,7 +90,7 @@ OUTCOMES = pa.schema(
         ("success", pa.bool_()),
     ]
 )
-"""What a model version keeps of the rollouts that it was scored on: enough for every test between versions."""
+"""Columns that a model version keeps of the rollouts that it was scored on: enough for every test between versions."""
 
 _share = pandera.Check.in_range(0, 1)
 _CHECKS: dict[str, pandera.Check] = {

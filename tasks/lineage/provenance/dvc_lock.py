@@ -1,4 +1,4 @@
-"""What dvc.lock says of a pipeline: each stage's code, parameters and artifacts, with the md5 DVC gave them.
+"""The content of dvc.lock: each stage's code, parameters and artifacts, with the md5 DVC gave them.
 
 Read as the plain YAML it is, so that a stage needs no DVC in its process.
 """

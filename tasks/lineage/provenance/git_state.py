@@ -1,4 +1,4 @@
-"""Which commit a run came from, and whether the working tree differed from it."""
+"""The commit that a run came from, and whether the working tree differed from it."""
 
 import subprocess
 from dataclasses import dataclass

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FOLDER = ".dir"
-"""How DVC ends the md5 of a folder, which is that of a listing of its files."""
+"""Ending of DVC's md5 of a folder, which is that of a listing of its files."""
 
 
 def broken_artifact(root: Path, cache: Path | None, path: str, md5: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What a question of lineage is about: a checkpoint, a metric, a rollout or any artifact, by the name a user gives."""
+"""The subject of a question of lineage: a checkpoint, a metric, a rollout or any artifact, by the name a user gives."""
 
 import re
 from dataclasses import dataclass
@@ -27,9 +27,9 @@ class Subject:
     """An artifact, and what of it was asked for."""
 
     path: str
-    """Of the artifact, relative to the project's root."""
+    """Path of the artifact, relative to the project's root."""
     facts: tuple[str, ...] = ()
-    """What the question's own object says, one line each."""
+    """Statements of the question's own object, one line each."""
 
 
 def find_subject(name: str, layout: Layout) -> Subject:

@@ -24,7 +24,7 @@ class Provenance:
     stages: tuple[LockedStage, ...]
     """The latest first."""
     played: tuple[str, ...]
-    """What every collection behind the subject drew: one line per iteration."""
+    """The draws of every collection behind the subject: one line per iteration."""
     sources: dict[str, str]
     """Artifacts that no stage wrote: path to md5."""
     broken: tuple[str, ...]
@@ -63,7 +63,7 @@ def _broken_artifacts(
 
 
 def _broken_versions(stages: Sequence[LockedStage], layout: Layout) -> Iterator[str]:
-    """Where code or parameters are no longer those that made an artifact."""
+    """Stages whose code or parameters are no longer those that made an artifact."""
     now = read_json(layout.stage_versions) if layout.stage_versions.exists() else {}
     for stage in stages:
         recorded = next((str(v) for name, v in stage.params.items() if name.endswith(f":{stage.task}")), None)
@@ -75,7 +75,7 @@ def _broken_versions(stages: Sequence[LockedStage], layout: Layout) -> Iterator[
 
 
 def _played(stages: Sequence[LockedStage], layout: Layout) -> tuple[list[str], list[str]]:
-    """What the collections drew, and those that another adapter played than the one their checkpoint holds."""
+    """The draws of the collections, and those that another adapter played than the one their checkpoint holds."""
     lines, broken = [], []
     for stage in stages:
         if stage.task != "collect_rollouts":

@@ -1,4 +1,4 @@
-"""What an artifact was made from, by dvc.lock: the stages behind it, back to what no stage wrote. Pure."""
+"""The origin of an artifact by dvc.lock: the stages behind it, back to what no stage wrote. Pure."""
 
 from collections.abc import Iterator
 
@@ -33,7 +33,7 @@ def data_deps(stage: LockedStage) -> list[str]:
 
 
 def broken_joints(lock: DvcLock, stages: list[LockedStage]) -> Iterator[str]:
-    """Where a stage read something else than what dvc.lock says is there now."""
+    """Places where a stage read something else than what dvc.lock says is there now."""
     written = lock.artifacts
     for stage in stages:
         for path in data_deps(stage):

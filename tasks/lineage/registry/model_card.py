@@ -8,7 +8,7 @@ from tasks.core.records.documents import Scores
 
 @dataclass(frozen=True)
 class BaseModel:
-    """What the adapter belongs to."""
+    """The base model that an adapter belongs to."""
 
     name: str
     """A Hugging Face hub id, or a folder: inside the version, or the pipeline's own."""
@@ -17,7 +17,7 @@ class BaseModel:
     revision: str | None
 
     def place(self, version: str) -> str:
-        """Where it is found once the version lies in the folder `version`."""
+        """Its place once the version lies in the folder `version`."""
         return f"{version}/{self.name}" if self.inside else self.name
 
 

@@ -26,7 +26,7 @@ class Version:
     created_ms: int
     """Milliseconds since 1970 (UTC)."""
     source: str
-    """Where its files are: an address that MLflow can download from."""
+    """Address of its files, one that MLflow can download from."""
 
 
 @dataclass(frozen=True)

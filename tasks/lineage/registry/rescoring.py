@@ -45,7 +45,7 @@ def rescored_evaluation(registry: Registry, version: Version, context: StageCont
 
 
 def evaluation_of(params: dict[str, str], played: dict[Split, list[Row]], chat: ChatFormat) -> VersionEvaluation:
-    """What a version's rollouts say, in the form in which versions store it."""
+    """The evaluation that a version's rollouts amount to, in the form in which versions store it."""
     measured = {split: behaviour(list(acted_rollouts(played[split], chat))) for split in TEST_SPLITS}
     return VersionEvaluation(params, outcomes_by_policy([row for rows in played.values() for row in rows]), measured)
 

@@ -1,4 +1,4 @@
-"""What a model version keeps of its evaluation: params, scores, and the outcome of every task that was played.
+"""The evaluation that a model version keeps: params, scores, and the outcome of every task that was played.
 
 Written into the version's folder `evaluation/`, so that versions can be compared without the pipeline that made them.
 """
@@ -33,7 +33,7 @@ class VersionEvaluation:
     outcomes: dict[tuple[str, str], list[Outcome]]
     """By split and policy ("base" or "selected")."""
     behaviour: dict[Split, Behaviour]
-    """Of the selected policy, by test split."""
+    """Behaviour of the selected policy, by test split."""
 
 
 def write_evaluation(folder: Path, layout: Layout, params: Params, base: str, selected: str) -> None:

@@ -1,4 +1,4 @@
-"""What there is to say about a pipeline run, gathered from params and artifacts. Pure: knows nothing of MLflow."""
+"""Parameters and figures of a pipeline run, gathered from params and artifacts. Pure: knows nothing of MLflow."""
 
 import hashlib
 import json
@@ -58,7 +58,7 @@ def step_of(key: str) -> int:
 
 
 def iteration_numbers(layout: Layout, key: str) -> dict[str, float]:
-    """What one iteration's artifacts say in numbers: update, advantages, and dev scores as `dev.*` where they exist."""
+    """Numbers in one iteration's artifacts: update, advantages, and dev scores as `dev.*` where they exist."""
     return {
         **_numbers(layout.advantage_summary(key), AdvantageSummary),
         **_numbers(layout.metrics(key), Metrics),

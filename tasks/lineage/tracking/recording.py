@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 
 EXPERIMENT = "DVC_EXP_NAME"
-"""Where DVC tells a stage the name of its experiment: the MLflow run's name then, so that both are found by it."""
+"""Variable in which DVC tells a stage the name of its experiment, by which the MLflow run is called too then."""
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """Where a pipeline run is found in MLflow."""
+    """Names under which MLflow has a pipeline run."""
 
     run_id: str
     model_name: str
@@ -69,12 +69,12 @@ class Pipeline:
 
     @cached_property
     def start_tags(self) -> dict[str, str]:
-        """What a run is found by before its results exist."""
+        """Tags that a run is found by before its results exist."""
         return {"start_digest": start_digest(self.params, self.layout)}
 
     @property
     def source_tags(self) -> dict[str, str]:
-        """What the run was made from."""
+        """Tags that say what the run was made from."""
         return {
             "params_digest": params_digest(self.params),
             "git_commit": self.git.commit,
@@ -87,7 +87,7 @@ class Pipeline:
 
     @property
     def policy_tags(self) -> dict[str, str]:
-        """What leads from a model version back to its artifacts."""
+        """Tags that lead from a model version back to its artifacts."""
         folder = self.selected_policy.relative_to(self.layout.root).as_posix()
         return {
             **self.source_tags,
@@ -101,7 +101,7 @@ class Pipeline:
 
     @property
     def datasets(self) -> dict[str, str]:
-        """What the policy was trained and scored on, and its base model: path to DVC's md5."""
+        """Artifacts that the policy was trained and scored on, and its base model: path to DVC's md5."""
         layout = self.layout
         scored = [layout.score_rollouts(split) for split in TEST_SPLITS]
         evaluated = layout.evaluation_rollouts(self.selection.iteration)
@@ -208,7 +208,7 @@ def _log_datasets(store: Store, pipeline: Pipeline, run_id: str) -> None:
 
 
 def _inputs(layout: Layout) -> tuple[Path, Path]:
-    """What the rollouts came from: folders beside the tables."""
+    """Sources of the rollouts: folders beside the tables."""
     return layout.world, layout.base_policy
 
 
