@@ -23,7 +23,7 @@ from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
 from tasks.policy_update.checkpoint import save_learner
 from tasks.policy_update.distributed.process_group import SINGLE
-from tasks.policy_update.launch.launcher import _reason
+from tasks.policy_update.launch.launcher import _rank_failed
 from tasks.policy_update.learner import make_learner
 from tasks.policy_update.rollouts import Rollout
 from tasks.policy_update.training import UpdateJob
@@ -297,8 +297,8 @@ def test_the_error_that_is_told_is_the_one_that_caused_the_others(tmp_path: Path
     dead = failure(tmp_path, -9, None)
     lost = failure(tmp_path, 1, "RuntimeError: connection closed by peer")
     closed = failure(tmp_path, -15, None)
-    assert _reason(job, {0: lost, 1: ours}) == "update_policy@i001: minibatch 2 of 3: loss nan"
-    assert "rank 1 of 2 was ended by SIGKILL (the system" in _reason(job, {0: lost, 1: dead, 2: closed})
-    assert "rank 1 of 2 was ended by SIGKILL (the system" in _reason(job, {0: closed, 1: dead})
+    assert str(_rank_failed(job, {0: lost, 1: ours})) == "update_policy@i001: minibatch 2 of 3: loss nan"
+    assert "rank 1 of 2 was ended by SIGKILL (the system" in str(_rank_failed(job, {0: lost, 1: dead, 2: closed}))
+    assert "rank 1 of 2 was ended by SIGKILL (the system" in str(_rank_failed(job, {0: closed, 1: dead}))
     expected = "update_policy@i001: rank 0 of 2 failed: RuntimeError: connection closed by peer; nothing was saved"
-    assert _reason(job, {0: lost}) == expected
+    assert str(_rank_failed(job, {0: lost})) == expected
