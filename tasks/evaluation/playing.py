@@ -24,7 +24,7 @@ from tasks.rollout_collection.shards import PlayedRollouts, play_in_shards
 
 @dataclass(frozen=True)
 class SplitPlan:
-    """The tasks of a split that are played, and how. It knows nothing of the policy: all policies meet the same draws."""
+    """The tasks of a split that are played, and how. It knows no policy: all policies meet the same draws."""
 
     split: Split
     tasks: tuple[Task, ...]

@@ -131,7 +131,7 @@ class DifficultyScore(Document):
 
 
 class ApiUsage(Document):
-    """Tokens and money that turns behind an API took; each counts once, also one that an earlier, failed attempt paid for."""
+    """Tokens and money that turns behind an API took; each counts once, those of a failed attempt too."""
 
     models: tuple[str, ...]
     """As the server named them."""

@@ -71,7 +71,7 @@ def digest(path: Path) -> str:
 
 
 def fingerprint(folder: Path) -> Fingerprint:
-    """A value that changes when a file of `folder` does. `digest` would take minutes for 64 GB of weights, at every look."""
+    """A value that changes when a file of `folder` does. `digest` would take minutes for 64 GB, at every look."""
     files = [(file.relative_to(folder).as_posix(), file.stat()) for file in sorted(folder.rglob("*")) if file.is_file()]
     return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in files)
 
