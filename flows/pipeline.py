@@ -6,6 +6,7 @@ DVC's own reproduce loop decides what runs and writes dvc.lock, so `dvc repro` a
 """
 
 import argparse
+import gc
 import sys
 from concurrent.futures import Future
 from pathlib import Path
@@ -109,4 +110,6 @@ def _explain(failure: PipelineFailed) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    gc.freeze()  # else Python looks through all that torch loaded, for seconds, only to exit
+    sys.exit(code)

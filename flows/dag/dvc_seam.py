@@ -160,7 +160,7 @@ def _bodies_in_process(run: Callable[[Any, str, str], None]) -> Iterator[None]:
         if ours is None or dry:
             start_process(stage, dry=dry, run_env=run_env)
         else:
-            with _environment(seam.prepare_kwargs(stage, run_env=run_env)["env"]):
+            with dvc_variables(seam.prepare_kwargs(stage, run_env=run_env)["env"]):
                 run(stage, *ours)
 
     seam.cmd_run = cmd_run
@@ -230,8 +230,8 @@ def _is_simple(value: Any) -> bool:
 
 
 @contextmanager
-def _environment(env: dict[str, str]) -> Iterator[None]:
-    """The DVC_* variables that DVC would give the stage's process."""
+def dvc_variables(env: Mapping[str, str]) -> Iterator[None]:
+    """Take the DVC_* variables of a stage's environment for this process's own."""
     given = {name: value for name, value in env.items() if name.startswith("DVC_")}
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)

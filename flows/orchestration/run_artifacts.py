@@ -1,4 +1,4 @@
-"""What a flow run shows in Prefect's UI besides its task runs: progress, the outcome of its stages, the scores.
+"""Artifacts of a flow run in Prefect's UI, besides its task runs: progress, the outcome of its stages, the scores.
 
 A server that is down must not stop a run that DVC can finish, so what can't be told is left out, and after the first
 report that failed nothing more is told. Imports Prefect: import this module late.
@@ -21,7 +21,7 @@ from tasks.core.records.documents import Scores, read_document
 from tasks.core.records.layout import Layout
 
 SERVER_FAULTS = (HTTPError, PrefectException, OSError)
-"""What a call of Prefect's client raises, once it has tried often enough, when the server is down."""
+"""Errors that a call of Prefect's client raises, once it has tried often enough, when the server is down."""
 
 
 class RunPage:

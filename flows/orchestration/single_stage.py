@@ -76,7 +76,7 @@ def _run_body(stage: Stage, key: str, root: Path, ray: RayConfig, cache: Process
 
 
 def _entered(block: AbstractContextManager[object]) -> ExitStack:
-    """What has entered `block` and leaves it when it is closed."""
+    """Enter `block`; closing the result leaves it."""
     stack = ExitStack()
     stack.enter_context(block)
     return stack

@@ -44,7 +44,7 @@ class Process(NamedTuple):
 
 
 class Request(TypedDict):
-    """What a server is asked, as one line of JSON, after a line that carries the three standard streams."""
+    """A question to a server, as one line of JSON, after a line that carries the three standard streams."""
 
     arguments: list[str]
     folder: str
@@ -69,14 +69,16 @@ def run_in_server(arguments: list[str]) -> int | None:
 def repro_above() -> Process | None:
     """The `dvc repro` that this process is a stage of: the nearest ancestor that was started without DVC_STAGE.
 
-    None where there is none, and where LOOPLINE_WARM is 0. Raises OSError where it can't be found out.
+    None where that is no `dvc` (it may have been killed: then what it started has other ancestors), and where
+    LOOPLINE_WARM is 0. Raises OSError where it can't be found out.
     """
     if "DVC_STAGE" not in os.environ or os.environ.get(SWITCH) == "0":
         return None
     pid = os.getppid()
-    while pid > 1 and b"DVC_STAGE=" in Path(f"/proc/{pid}/environ").read_bytes():
+    while b"DVC_STAGE=" in Path(f"/proc/{pid}/environ").read_bytes():
         pid = int(_status(pid)[1])
-    return Process(pid, _status(pid)[19]) if pid > 1 else None
+    started, command = _status(pid)[19], Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return Process(pid, started) if any(word.rpartition(b"/")[2] == b"dvc" for word in command) else None
 
 
 def _status(pid: int) -> list[str]:

@@ -87,13 +87,12 @@ class StageServer:
 
     def _run(self, request: Request) -> int:
         """The stage's exit code."""
+        from flows.dag.dvc_seam import dvc_variables
         from flows.orchestration.single_stage import run_stage
 
-        for name in [name for name in os.environ if name.startswith("DVC_")]:
-            del os.environ[name]
-        os.environ.update({name: value for name, value in request["variables"].items() if name.startswith("DVC_")})
         try:
-            return run_stage(request["arguments"], self._cache)
+            with dvc_variables(request["variables"]):
+                return run_stage(request["arguments"], self._cache)
         except SystemExit as end:
             return end.code if isinstance(end.code, int) else 1
         except Exception:
@@ -140,7 +139,7 @@ class StageServer:
 
 
 def _code() -> frozenset[tuple[str, int, int]]:
-    """What changes when a file of the project's code does."""
+    """Names, sizes and times of the files of the project's code."""
     files = (*fingerprint(CODE / "flows"), *fingerprint(CODE / "tasks"))
     return frozenset(file for file in files if not file[0].endswith(".pyc"))
 

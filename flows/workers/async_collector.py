@@ -130,7 +130,7 @@ def _label(key: str) -> str:
 
 
 def _inputs(layout: Layout, params: Params, key: str) -> list[Path]:
-    """What collect_rollouts@`key` reads, as dvc.yaml says."""
+    """Inputs of collect_rollouts@`key`, as in dvc.yaml."""
     return [layout.world, layout.base_policy, layout.tasks.parent, layout.policy(params.previous[key].behaviour)]
 
 
@@ -157,7 +157,7 @@ def _begin(environment: dict[str, str]) -> None:
 
 @cache
 def _process_cache() -> ProcessCache:
-    """What the second process holds between stages."""
+    """Models, engine and worlds that the second process keeps between stages."""
     return ProcessCache()
 
 
