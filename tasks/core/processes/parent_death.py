@@ -17,8 +17,8 @@ def parent_death_signal(number: signal.Signals = signal.SIGTERM) -> Callable[[],
         return lambda: None
     import ctypes
 
-    libc = ctypes.CDLL(None)
-    return lambda: libc.prctl(_PR_SET_PDEATHSIG, number)
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(_PR_SET_PDEATHSIG, number)
 
 
 def killed_with_parent() -> Callable[[int], None]:

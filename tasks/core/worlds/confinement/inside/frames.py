@@ -11,6 +11,7 @@ from tasks.core.worlds.confinement.inside.hostile_json import decode_hostile
 
 _MOST_DESCRIPTORS = 4
 _read, _write = os.read, os.write
+_dumps = json.JSONEncoder(allow_nan=False).encode  # json.dumps would make the encoder for every frame
 
 
 class PeerGone(Exception):  # noqa: N818
@@ -27,7 +28,7 @@ Wait = Callable[[], None]
 
 def encode(message: dict[str, Any]) -> bytes:
     """The frame of a message. Raises TypeError, ValueError or RecursionError when it is no JSON."""
-    payload = json.dumps(message, allow_nan=False).encode("ascii")
+    payload = _dumps(message).encode("ascii")
     return len(payload).to_bytes(4, "big") + payload
 
 

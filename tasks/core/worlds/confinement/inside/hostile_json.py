@@ -23,7 +23,7 @@ def decode_hostile(payload: bytes) -> dict[str, Any]:
         text = payload.decode("utf-8")
         if _depth(text) > MAX_DEPTH:
             raise MalformedMessage("nested too deep")
-        message = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        message = _loads(text)
         if "\\u" in text:  # an escape may spell half a surrogate pair, which UTF-8 can't
             json.dumps(message, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
@@ -42,6 +42,9 @@ def _finite(digits: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{digits} is out of range")
     return value
+
+
+_loads = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite).decode
 
 
 def _depth(text: str) -> int:

@@ -32,6 +32,7 @@ class Jail:
         self._cpu_seconds = cpu_seconds
         self._die_with = killed_with_parent()
         self._libc = ctypes.CDLL(None, use_errno=True)
+        _ = self._libc.prctl  # looked up once here and not in every child
         self._filter = _filter_of_this_machine(descriptors > 0) if confinement != "audit" else None
         if confinement == "seccomp" and self._filter is None:
             raise OSError("confinement 'seccomp' was asked for, but this system has no seccomp")
