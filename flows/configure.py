@@ -9,7 +9,7 @@ python -m flows.configure --refresh [--set a.b=c ...]     (keep params.yaml, der
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from flows.dag.local_change import show_change
 from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.evaluation import EvaluationConfig
 from tasks.core.config.params import Params, ParamsError, evaluated_keys, parse_params, previous_map, read_yaml
+from tasks.core.records.dotted import dotted
 from tasks.core.records.files import replacing
 
 PROFILES = Path(__file__).parent / "profiles"
@@ -106,10 +107,10 @@ def write_params(path: Path, content: dict[str, Any]) -> list[str]:
     """
     params = parse_params(_with_maps(content), str(path))
     complete = _maps_last(params.model_dump(mode="json"))
-    before = _flat(_read(path)) if path.exists() else {}
+    before = dotted(_read(path)) if path.exists() else {}
     with replacing(path) as temporary:
         temporary.write_text(yaml.safe_dump(complete, sort_keys=False), encoding="utf-8")
-    return _changes(before, _flat(complete))
+    return _changes(before, dotted(complete))
 
 
 def _maps_last(content: dict[str, Any]) -> dict[str, Any]:
@@ -145,17 +146,6 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 
 _UNSET = object()
-
-
-def _flat(content: dict[str, Any]) -> dict[str, Any]:
-    def leaves(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
-        if isinstance(value, dict):
-            for name, inner in value.items():
-                yield from leaves(f"{prefix}.{name}" if prefix else str(name), inner)
-        else:
-            yield prefix, value
-
-    return dict(leaves("", content))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tasks.core.records.documents import (
     total_usage,
     write_document,
 )
-from tasks.core.records.schemas import SCORED_ROLLOUTS
+from tasks.core.records.schemas import BASE_POLICY, SCORED_ROLLOUTS, SELECTED_POLICY
 from tasks.core.records.tables import write_rows
 from tasks.evaluation.behaviour import behaviour
 from tasks.evaluation.checkpoint_selection import require_evaluated_policy
@@ -48,11 +48,11 @@ def score(context: StageContext) -> None:
     require_evaluated_policy(layout.policy(selection.iteration), selection)
     plan = plan_split(context, split)
     played = {
-        key: play_policy(context, plan, layout.policy(key), policy="base", name=key)
+        key: play_policy(context, plan, layout.policy(key), policy=BASE_POLICY, name=key)
         for key in dict.fromkeys((BASE, selection.iteration))
     }
     base = played[BASE].rows
-    selected = [row | {"policy": "selected"} for row in played[selection.iteration].rows]
+    selected = [row | {"policy": SELECTED_POLICY} for row in played[selection.iteration].rows]
     write_rows(layout.score_rollouts(split), base + selected, SCORED_ROLLOUTS)
     scores = compare(split, selection, plan.seeds, base, selected, warm_chat_format(context))
     usage = total_usage(part.usage for part in played.values())

@@ -4,9 +4,9 @@ import warnings
 
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.files import write_json
+from tasks.lineage.recording import Pipeline, record_iteration, record_pipeline
 from tasks.lineage.tracking.mlflow_store import LineageError
 from tasks.lineage.tracking.params_and_metrics import registered_model
-from tasks.lineage.tracking.recording import Pipeline, record_iteration, record_pipeline
 
 LIVE_STAGES = ("update_policy", "evaluate_policy")
 """The stages whose end has figures for the run in progress."""

@@ -19,8 +19,8 @@ from tasks.core.records.files import write_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import write_rows
+from tasks.lineage.recording import Pipeline
 from tasks.lineage.tracking.mlflow_store import open_store
-from tasks.lineage.tracking.recording import Pipeline
 from tests.finished_run import Row, advantage_summary, evaluation, metrics, played_row, scores, selection
 
 ROOT = Path(__file__).resolve().parents[2]

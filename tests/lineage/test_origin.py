@@ -8,8 +8,8 @@ from tasks.core.config.params import Params
 from tasks.lineage.provenance.dvc_lock import DvcLock
 from tasks.lineage.provenance.git_state import GitState, git_state
 from tasks.lineage.provenance.trace import Provenance
+from tasks.lineage.recording import Pipeline, record_pipeline
 from tasks.lineage.tracking.origin import find_origin
-from tasks.lineage.tracking.recording import Pipeline, record_pipeline
 
 
 def test_an_old_artifacts_origin_is_the_recorded_one(pipeline: Pipeline, params: Params) -> None:

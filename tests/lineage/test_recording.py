@@ -17,9 +17,9 @@ from tasks.core.processes.free_port import free_port
 from tasks.core.records.documents import Metrics, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
+from tasks.lineage.recording import Pipeline, record_iteration, record_pipeline
 from tasks.lineage.stage import record_lineage, record_stage
 from tasks.lineage.tracking.mlflow_store import LineageError, open_store, tracking_uri
-from tasks.lineage.tracking.recording import Pipeline, record_iteration, record_pipeline
 
 
 def runs(pipeline: Pipeline) -> list[Any]:
@@ -117,7 +117,7 @@ def test_a_run_watched_live_is_completed_and_not_doubled(pipeline: Pipeline) -> 
 
 def test_a_recording_cut_off_in_the_middle_is_completed(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("tasks.lineage.tracking.recording._log_datasets", _crash)
+        patch.setattr("tasks.lineage.recording._log_datasets", _crash)
         with pytest.raises(KeyboardInterrupt):
             record_pipeline(pipeline)
     assert record_pipeline(again(pipeline)).model_version == "1"
@@ -199,7 +199,7 @@ def test_stages_without_figures_open_no_store(layout: Layout, params: Params) ->
 
 def test_one_command_records_a_finished_pipeline(layout: Layout) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tasks.lineage.tracking.recording"],
+        [sys.executable, "-m", "tasks.lineage.recording"],
         cwd=layout.root,
         capture_output=True,
         text=True,

@@ -13,7 +13,7 @@ from tasks.core.records.comparison import Comparison
 from tasks.core.records.documents import Candidate, Selection, read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.lineage.tracking.recording import Pipeline, record_pipeline
+from tasks.lineage.recording import Pipeline, record_pipeline
 
 DIGEST = "a" * 64
 AnotherRun = Callable[..., Pipeline]

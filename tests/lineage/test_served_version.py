@@ -14,7 +14,7 @@ from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy, trained_tensors
 from tasks.core.records.files import ArtifactError
-from tasks.lineage.tracking.recording import Pipeline, record_pipeline
+from tasks.lineage.recording import Pipeline, record_pipeline
 from tasks.preparation.world import prepare_world
 
 ROOT = Path(__file__).resolve().parents[2]

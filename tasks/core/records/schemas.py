@@ -76,13 +76,16 @@ TRAINING_BATCH = pa.schema(
     ]
 )
 
+BASE_POLICY, SELECTED_POLICY = "base", "selected"
+"""The two policies that are scored, as the column `policy` has them."""
+
 SCORED_ROLLOUTS = PLAYED_ROLLOUTS.append(pa.field("policy", pa.string())).append(pa.field("evaluation_run", pa.int32()))
-"""Evaluation and score rollouts: which policy ("base", "selected" or an iteration key) and which of the runs."""
+"""Evaluation and score rollouts: which policy (one of the two, or an iteration key) and which of the runs."""
 
 OUTCOMES = pa.schema(
     [
         ("split", pa.string()),
-        ("policy", pa.string()),  # "base" or "selected"
+        ("policy", pa.string()),  # BASE_POLICY or SELECTED_POLICY
         ("evaluation_run", pa.int32()),
         ("task_id", pa.string()),
         ("scenario_id", pa.string()),

@@ -7,12 +7,11 @@ from typing import Any
 
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.records.documents import Selection, read_document
+from tasks.core.records.dotted import dotted_numbers
 from tasks.core.records.files import read_json
 from tasks.core.records.layout import Layout
-from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS
+from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS, SELECTED_POLICY
 from tasks.core.records.tables import read_table
-from tasks.lineage.registry.version_evaluation import SELECTED
-from tasks.lineage.tracking.params_and_metrics import flat_numbers
 
 _ITERATION = re.compile(r"i\d{3}")
 FORMS = "a checkpoint (i012, selected), a metric (test_normal.tgc, dev.tgc, i003.kl), a rollout (i003:TASK:0) or a path"
@@ -34,7 +33,7 @@ class Subject:
 
 def find_subject(name: str, layout: Layout) -> Subject:
     """The subject that `name` means. Raises UnknownSubject, and ArtifactError for an artifact that cannot be read."""
-    if name == SELECTED:
+    if name == SELECTED_POLICY:
         return Subject(_relative(layout, layout.policy(read_document(layout.selection, Selection).iteration)))
     if _ITERATION.fullmatch(name):
         return Subject(_relative(layout, layout.policy(name)))
@@ -54,7 +53,7 @@ def _metric(layout: Layout, place: str, name: str) -> Subject:
         path = layout.evaluation(place) if name.startswith("dev.") else layout.metrics(place)
     else:
         raise UnknownSubject(f"{place}.{name} is no metric; ask for {FORMS}")
-    numbers = flat_numbers(read_json(path))
+    numbers = dotted_numbers(read_json(path))
     wanted = name.removeprefix("dev.")
     if wanted not in numbers:
         raise UnknownSubject(
@@ -67,7 +66,7 @@ def _rollout(layout: Layout, place: str, task: str, index: str) -> Subject:
     if _ITERATION.fullmatch(place):
         path, schema, player = layout.rollouts(place), ROLLOUTS, None
     elif place in TEST_SPLITS:
-        path, schema, player = layout.score_rollouts(place), SCORED_ROLLOUTS, SELECTED
+        path, schema, player = layout.score_rollouts(place), SCORED_ROLLOUTS, SELECTED_POLICY
     else:
         raise UnknownSubject(f"{place}:{task}:{index} is no rollout; ask for {FORMS}")
     rows: list[dict[str, Any]] = read_table(path, schema).drop(["token_ids", "policy_mask", "turn_index"]).to_pylist()

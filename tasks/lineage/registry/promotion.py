@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from tasks.core.config.lineage import PromotionRule
+from tasks.core.records.schemas import BASE_POLICY, SELECTED_POLICY
 from tasks.evaluation.paired_test import METRICS, PairedTest, paired_test
-from tasks.lineage.registry.version_evaluation import BASE, SELECTED, VersionEvaluation
+from tasks.lineage.registry.version_evaluation import VersionEvaluation
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,9 @@ def decide(candidate: VersionEvaluation, champion: VersionEvaluation | None, rul
 def _test(
     candidate: VersionEvaluation, champion: VersionEvaluation | None, split: str, rule: PromotionRule
 ) -> PairedTest | None:
-    theirs = (champion or candidate).outcomes.get((split, SELECTED if champion else BASE), [])
+    theirs = (champion or candidate).outcomes.get((split, SELECTED_POLICY if champion else BASE_POLICY), [])
     means = METRICS[rule.metric]
-    return paired_test(means(theirs), means(candidate.outcomes.get((split, SELECTED), [])), rule.confidence)
+    return paired_test(means(theirs), means(candidate.outcomes.get((split, SELECTED_POLICY), [])), rule.confidence)
 
 
 def _better(test: PairedTest | None, rule: PromotionRule) -> tuple[bool, str]:

@@ -7,7 +7,7 @@ from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer
 from tasks.core.records.files import ArtifactError, read_json
-from tasks.core.records.schemas import SCORED_ROLLOUTS
+from tasks.core.records.schemas import SCORED_ROLLOUTS, SELECTED_POLICY
 from tasks.core.records.tables import write_rows
 from tasks.evaluation.behaviour import behaviour
 from tasks.evaluation.playing import plan_split, play_policy
@@ -16,7 +16,6 @@ from tasks.lineage.provenance.dvc_lock import read_lock
 from tasks.lineage.registry.model_registry import Registry, Version
 from tasks.lineage.registry.version_evaluation import (
     FOLDER,
-    SELECTED,
     VersionEvaluation,
     outcomes_by_policy,
 )
@@ -33,7 +32,9 @@ def rescored_evaluation(registry: Registry, version: Version, context: StageCont
     splits: tuple[Split, ...] = MEASURED_SPLITS
     with registry.files(version) as files:
         played = {
-            split: play_policy(context, plan_split(context, split), files, SELECTED, f"version {version.number}").rows
+            split: play_policy(
+                context, plan_split(context, split), files, SELECTED_POLICY, f"version {version.number}"
+            ).rows
             for split in splits
         }
         stored = files / FOLDER / "params.json"

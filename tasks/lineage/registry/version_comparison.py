@@ -14,10 +14,11 @@ from tasks.core.records.comparison import (
     LevelScore,
     SplitScores,
 )
+from tasks.core.records.schemas import SELECTED_POLICY
 from tasks.evaluation.paired_test import METRICS, paired_test
 from tasks.evaluation.tgc_sgc import Outcome, by_difficulty, sgc, tgc
 from tasks.lineage.registry.model_registry import Version
-from tasks.lineage.registry.version_evaluation import SELECTED, VersionEvaluation
+from tasks.lineage.registry.version_evaluation import VersionEvaluation
 
 Scored = Sequence[tuple[Version, VersionEvaluation]]
 Levels = dict[str, list[Outcome]]
@@ -50,7 +51,9 @@ def differences(
     """Second minus first on every split and difficulty that both have played."""
     found = []
     for split in MEASURED_SPLITS:
-        ours, theirs = (levels(evaluation.outcomes.get((split, SELECTED), [])) for _, evaluation in (first, second))
+        ours, theirs = (
+            levels(evaluation.outcomes.get((split, SELECTED_POLICY), [])) for _, evaluation in (first, second)
+        )
         for level, metric in product((level for level in ours if level in theirs), METRICS):
             test = paired_test(METRICS[metric](ours[level]), METRICS[metric](theirs[level]), confidence)
             if test is not None:
@@ -78,9 +81,9 @@ def _compared(version: Version, evaluation: VersionEvaluation) -> ComparedVersio
         git_commit=tags["git_commit"],
         git_dirty=tags["git_dirty"] == "true",
         splits={
-            split: _split_scores(evaluation.outcomes[split, SELECTED], evaluation.behaviour.get(split))
+            split: _split_scores(evaluation.outcomes[split, SELECTED_POLICY], evaluation.behaviour.get(split))
             for split in MEASURED_SPLITS
-            if (split, SELECTED) in evaluation.outcomes
+            if (split, SELECTED_POLICY) in evaluation.outcomes
         },
     )
 

@@ -15,13 +15,12 @@ from tasks.core.config.splits import TEST_SPLITS, Split
 from tasks.core.records.documents import Behaviour, Scores, read_document, write_document
 from tasks.core.records.files import read_json, write_json
 from tasks.core.records.layout import Layout
-from tasks.core.records.schemas import OUTCOMES, SCORED_ROLLOUTS
+from tasks.core.records.schemas import BASE_POLICY, OUTCOMES, SCORED_ROLLOUTS, SELECTED_POLICY
 from tasks.core.records.tables import read_table, write_table
 from tasks.evaluation.tgc_sgc import Outcome
 from tasks.lineage.tracking.params_and_metrics import flat_params
 
 FOLDER = "evaluation"
-BASE, SELECTED = "base", "selected"
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,8 @@ def write_evaluation(folder: Path, layout: Layout, params: Params, base: str, se
     Raises ArtifactError when an artifact is missing or damaged.
     """
     tables = [
-        _dev_outcomes(layout, BASE, base),
-        _dev_outcomes(layout, SELECTED, selected),
+        _dev_outcomes(layout, BASE_POLICY, base),
+        _dev_outcomes(layout, SELECTED_POLICY, selected),
         *(read_table(layout.score_rollouts(split), SCORED_ROLLOUTS) for split in TEST_SPLITS),
     ]
     write_table(folder / "outcomes.parquet", pa.concat_tables(t.select(OUTCOMES.names) for t in tables), OUTCOMES)

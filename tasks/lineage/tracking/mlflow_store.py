@@ -121,7 +121,7 @@ def explained(uri: str) -> Iterator[None]:
         reason = without_credentials(str(error).strip().splitlines()[0][:300])
         raise LineageError(
             f"MLflow at {without_credentials(uri)}: {reason}\nNothing is lost: dvc.lock and data/ hold the whole run. "
-            "Record it with `python -m tasks.lineage.tracking.recording` once the store can be reached."
+            "Record it with `python -m tasks.lineage.recording` once the store can be reached."
         ) from error
 
 

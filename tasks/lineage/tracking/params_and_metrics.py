@@ -2,12 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tasks.core.config.params import Params
 from tasks.core.records.documents import AdvantageSummary, Document, Evaluation, Metrics, Scores, read_document
+from tasks.core.records.dotted import dotted, dotted_numbers
 from tasks.core.records.files import read_json
 from tasks.core.records.layout import Layout
 from tasks.lineage.provenance.dvc_lock import SIDE_TASKS
@@ -19,17 +18,7 @@ DERIVED_PARAMS = ("previous", "evaluated")
 def flat_params(params: Params) -> dict[str, str]:
     """Every parameter by its dotted name; lists as JSON."""
     content = params.model_dump(mode="json", exclude=set(DERIVED_PARAMS))
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in _flat(content).items()}
-
-
-def flat_numbers(content: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a (nested) JSON document by their dotted names; truth values and everything else left out."""
-    found = _flat(content)
-    return {
-        name: float(value)
-        for name, value in found.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in dotted(content).items()}
 
 
 def params_digest(params: Params) -> str:
@@ -73,14 +62,4 @@ def score_numbers(layout: Layout, split: str) -> dict[str, float]:
 
 def _numbers(path: Path, kind: type[Document]) -> dict[str, float]:
     """Nothing where the stage has not run (yet): i000 has no update, not every policy is evaluated."""
-    return flat_numbers(read_document(path, kind).model_dump(mode="json")) if path.exists() else {}
-
-
-def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in content.items():
-        if isinstance(value, Mapping):
-            flat.update(_flat(value, f"{prefix}{name}."))
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat
+    return dotted_numbers(read_document(path, kind).model_dump(mode="json")) if path.exists() else {}

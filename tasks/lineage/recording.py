@@ -1,6 +1,6 @@
 """Writing a pipeline run to MLflow: while it goes on, and once as a whole. Recording the same run again adds nothing.
 
-`python -m tasks.lineage.tracking.recording` records the finished pipeline in the current folder, say after a
+`python -m tasks.lineage.recording` records the finished pipeline in the current folder, say after a
 server was down.
 """
 
