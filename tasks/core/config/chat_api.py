@@ -15,13 +15,13 @@ MILLION = 1e6
 
 
 class ChatRequest(Section):
-    """What is asked of whom: POST {base_url}/chat/completions."""
+    """The model that is asked, and how: POST {base_url}/chat/completions."""
 
     base_url: str = "https://api.openai.com/v1"
     model: str = Field("gpt-4o-2024-11-20", min_length=1)
     """A dated snapshot where the provider has one: a bare name may change its meaning."""
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
-    """What the server calls the longest turn; OpenAI's own name, or the older one of most other servers."""
+    """The server's name for the longest turn; OpenAI's own name, or the older one of most other servers."""
     send_temperature: bool = True
     """False for models that refuse it (o1)."""
     send_seed: bool = True
@@ -49,7 +49,7 @@ class Traffic(Section):
     tokens_per_minute: int | None = Field(None, ge=1)
     """Prompt and answer together; None: no limit of ours, only the server's."""
     attempts: int = Field(8, ge=1)
-    """How often one request is sent at most, while its failures may pass."""
+    """Times that one request is sent at most, while its failures may pass."""
     timeout_s: float = Field(300.0, gt=0)
     """Longest silence of the server."""
     longest_wait_s: float = Field(120.0, gt=0, le=120)

@@ -14,7 +14,7 @@ class VllmConfig(Section):
     """Servers that are there already, such as http://node1:8000; none: own ones are started. They need the base model,
     the adapters' folder at the same path, and the flags of own servers (see `launching.LaunchSpec.command`)."""
     servers: int = Field(1, ge=1)
-    """How many own servers; rollouts are spread over them."""
+    """Number of own servers; rollouts are spread over them."""
     gpus_per_server: int = Field(1, ge=1)
     """Tensor parallelism of an own server. Unused on a CPU."""
     sequences: int = Field(256, ge=1)
@@ -22,7 +22,7 @@ class VllmConfig(Section):
     context_length: int | None = Field(None, ge=2)
     """Longest prompt plus turn, in tokens; None: the model's."""
     memory_share: float = Field(0.9, gt=0, lt=1)
-    """Of a GPU's memory, what an own server may take when the update is not beside it."""
+    """Share of a GPU's memory that an own server may take when the update is not beside it."""
     kv_cache_gib: int = Field(1, ge=1)
     """Key-value cache of an own server on a CPU; on a GPU, what is reserved for it when the update is beside it."""
     sharing: Literal["auto", "alternate", "side_by_side"] = "auto"
@@ -31,7 +31,7 @@ class VllmConfig(Section):
     turn_timeout_s: int = Field(1800, ge=1)
     """A server that takes longer over one turn is taken for dead."""
     restarts: int = Field(2, ge=0)
-    """How often a server that died may be started again during one collection."""
+    """Times that a server that died may be started again during one collection."""
     arguments: tuple[str, ...] = ()
     """More arguments for own servers, as vLLM takes them."""
 

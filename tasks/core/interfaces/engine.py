@@ -21,7 +21,7 @@ StopReason = Literal["stop", "length", "context"]
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """How one assistant turn is sampled."""
+    """Settings for sampling one assistant turn."""
 
     temperature: float
     """0 means greedy. Log-probs are those of the distribution sampled from (at this temperature); if greedy, at 1."""
@@ -133,7 +133,7 @@ class Metered(Protocol):
     """An engine whose turns are paid for."""
 
     def take_usage(self) -> ApiUsage:
-        """What was used and paid since the last call."""
+        """Tokens used and money paid since the last call."""
         ...
 
 
@@ -150,7 +150,7 @@ class BackgroundEngine(Engine, Protocol):
         ...
 
     def ready(self) -> list[Generation]:
-        """What is done by now, without waiting. Raises what `collect` raises."""
+        """The turns that are done by now, without waiting. Raises what `collect` raises."""
         ...
 
     def notify(self, callback: Callable[[], None]) -> None:
@@ -158,7 +158,7 @@ class BackgroundEngine(Engine, Protocol):
         ...
 
     def sleep(self) -> None:
-        """Nothing will be asked for until the next `load_adapter`."""
+        """Free the device where it `releases_device`; nothing is asked for until the next `load_adapter`."""
         ...
 
 

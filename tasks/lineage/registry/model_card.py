@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tasks.core.engines.vllm_server.launching import LORA_RANKS, allowed_rank
 from tasks.core.records.documents import Scores
 
 
@@ -79,9 +80,10 @@ def _vllm_line(base: BaseModel | None, rank: int) -> str:
     if base is None:
         return "vllm serve policy"
     pinned = f" --revision {base.revision}" if base.revision else ""
-    rooms = next(size for size in (8, 16, 32, 64, 128, 256, 320, 512, rank) if size >= rank)
+    if rank > LORA_RANKS[-1]:
+        return f"# vLLM takes adapters up to rank {LORA_RANKS[-1]}"
     place = base.place("policy")
-    return f"vllm serve {place}{pinned} --enable-lora --max-lora-rank {rooms} --lora-modules policy=policy"
+    return f"vllm serve {place}{pinned} --enable-lora --max-lora-rank {allowed_rank(rank)} --lora-modules policy=policy"
 
 
 def _missing_base(base: BaseModel | None) -> list[str]:

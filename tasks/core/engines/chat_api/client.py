@@ -45,7 +45,7 @@ class Call:
     attempts: int = 0
     turn: ChatTurn | None = None
     wait_s: float | None = None
-    """How long the server asked to wait after the last attempt, if it did."""
+    """The pause that the server asked for after the last attempt, if it did."""
     in_flight: bool = False
     """A request is sent, which may be paid for."""
     abandoned: bool = False
@@ -172,7 +172,7 @@ class ChatClient:
 
 
 def _cause(error: APIConnectionError) -> str:
-    """What broke, in the words of the HTTP client."""
+    """The fault in the words of the HTTP client."""
     cause = error.__cause__
     if isinstance(cause, httpx2.DecodingError):
         return str(cause)

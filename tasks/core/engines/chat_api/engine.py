@@ -25,9 +25,9 @@ from tasks.core.records.documents import ApiUsage
 CONTEXT_LENGTH = 2**20
 """In our tokens; the server knows the model's own limit, and says when it is reached."""
 LONGEST_WAIT_S = 0.1
-"""Of one `collect`: meanwhile nobody takes up what the world answers to other conversations."""
+"""Longest wait of one `collect`: meanwhile nobody takes up what the world answers to other conversations."""
 FAREWELL_S = 10.0
-"""How long `close` waits for answers under way: they are paid for, and the next attempt finds them."""
+"""Time for which `close` waits for answers under way: they are paid for, and the next attempt finds them."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class ChatApiEngine:
             self._loop.call(asked.call.abandon)
 
     def take_usage(self) -> ApiUsage:
-        """What was used and paid since the last call."""
+        """Tokens used and money paid since the last call."""
         return self._spending.take()
 
     def close(self) -> None:

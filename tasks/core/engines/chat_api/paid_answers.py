@@ -26,7 +26,7 @@ PAID_ANSWERS = Path(".loopline") / "paid_answers.sqlite"
 LONGEST_DAYS = 30
 DAY_S = 86_400.0
 LOCK_S = 60.0
-"""How long another process may keep the file to itself."""
+"""Time for which another process may keep the file to itself."""
 OPENING = (
     "PRAGMA auto_vacuum = FULL",  # what leaves frees its room on the disk
     "CREATE TABLE IF NOT EXISTS answers (request TEXT PRIMARY KEY, task TEXT, paid_at REAL, paid TEXT)",

@@ -23,12 +23,12 @@ _ATTEMPTS = 3
 
 
 class Served(NamedTuple):
-    """What a server says of itself."""
+    """A server's account of itself."""
 
     base: str
     """Its name for the base model."""
     root: str
-    """Where it was loaded from."""
+    """The folder that it was loaded from."""
     context_length: int
     adapters: dict[str, str]
     """Folders of the loaded adapters, by name."""
@@ -42,7 +42,7 @@ class Sampled(NamedTuple):
     logprobs: list[float]
     """One per id, at the temperature of the request."""
     prompt_logprobs: list[float]
-    """Of the second and later prompt ids, at temperature 1; empty unless asked for."""
+    """One per prompt id from the second on, at temperature 1; empty unless asked for."""
 
 
 class ServerClient:

@@ -82,7 +82,7 @@ class VllmEngine:
         return generations
 
     def ready(self) -> list[Generation]:
-        """What is done by now."""
+        """The turns that are done by now."""
         generations: list[Generation] = []
         while True:
             try:

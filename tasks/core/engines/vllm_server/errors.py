@@ -1,4 +1,4 @@
-"""What can go wrong with a server, as errors whose message is all that a user needs."""
+"""Faults of servers, as errors whose message is all that a user needs."""
 
 from tasks.core.transient import Transient
 

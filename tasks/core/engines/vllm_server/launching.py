@@ -1,4 +1,4 @@
-"""How an own server is started, as data: the command and its environment variables."""
+"""The start of an own server, as data: its command and its environment variables."""
 
 import hashlib
 import os
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BASE_NAME = "base"
-"""What our servers call the base model."""
+"""Our servers' name for the base model."""
 KEEP_ALIVE_S = 600
-"""How long our servers keep an idle connection open."""
+"""Time for which our servers keep an idle connection open."""
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM accepts as --max-lora-rank."""
+"""Values that vLLM accepts as --max-lora-rank (0.32.0: MaxLoRARanks)."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server is."""
+    """The place of a server."""
 
     url: str
     key: str

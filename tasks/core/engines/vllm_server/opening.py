@@ -54,7 +54,7 @@ def open_vllm(
 def launch_specs(
     config: VllmConfig, policy: PolicyConfig, base_policy: Path, kind: str, sharing: Sharing
 ) -> Sequence[LaunchSpec]:
-    """How own servers are started; server i gets the GPUs after those of server i - 1."""
+    """The starts of own servers; server i gets the GPUs after those of server i - 1."""
     python = python_executable(ENVIRONMENTS, vllm_recipe(kind))
     per_server = config.gpus_per_server
     return [

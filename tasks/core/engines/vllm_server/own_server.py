@@ -42,7 +42,7 @@ class OwnServer:
         stem = f"{_HOST}-{self._owner[0]}-{index}"
         self._state, self.log = self._folder / f"{stem}.json", self._folder / f"{stem}.log"
         self._found: LaunchSpec | None = None
-        """Of the server that `start` did not have to start."""
+        """The specification of a server that `start` did not have to start."""
 
     @property
     def is_ours(self) -> bool:

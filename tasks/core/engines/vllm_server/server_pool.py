@@ -33,7 +33,7 @@ class ServerHandle:
     """Conversations with a turn in flight or waiting here."""
     restarts: int = 0
     epoch: int = 0
-    """How often it was replaced: who lost a turn in an earlier epoch need not replace it again."""
+    """Counts its replacements: who lost a turn in an earlier epoch need not replace it again."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 

@@ -19,7 +19,7 @@ _POLL_S = 0.5
 
 
 class ServerProvider(Protocol):
-    """Where an engine's servers are."""
+    """The servers of an engine, wherever they are."""
 
     found: bool
     """They are not ours: what they serve must be checked, and they can't be stopped."""

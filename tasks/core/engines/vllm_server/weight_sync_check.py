@@ -15,7 +15,7 @@ from tasks.core.engines.vllm_server.errors import WrongPolicy
 
 
 class Precision(NamedTuple):
-    """What log-probs of two correct implementations differ by, on average."""
+    """The mean difference between the log-probs of two correct implementations."""
 
     tolerance: float
     """More than this is another policy."""

@@ -24,7 +24,7 @@ Reply = Callable[[dict[str, Any]], tuple[str, str]]
 
 @dataclass
 class Fault:
-    """What the server does instead of answering."""
+    """Something that the server does instead of answering."""
 
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
@@ -177,7 +177,7 @@ def server(serve: Callable[[Reply], ChatServer]) -> ChatServer:
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the answers that are paid for are kept."""
+    """A folder for the answers that are paid for."""
     monkeypatch.chdir(tmp_path)
 
 

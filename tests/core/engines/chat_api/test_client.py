@@ -154,7 +154,7 @@ def test_a_full_context_is_told_apart(server: Any, ask: Ask) -> None:
 
 
 def abandon(client: ChatClient, call: Call, when: Callable[[], bool]) -> BaseException | None:
-    """What became of a call that is abandoned as soon as `when`."""
+    """The end of a call that is abandoned as soon as `when`: its error, if it has one."""
 
     async def asked() -> Any:
         task = asyncio.ensure_future(client.complete(call))

@@ -102,7 +102,7 @@ def test_the_profile_scores_a_model_and_trains_nothing(project: Path, server: An
 
 
 def kept_answers(project: Path) -> int:
-    """How many answers are kept for another attempt."""
+    """The number of answers that are kept for another attempt."""
     with closing(sqlite3.connect(project / PAID_ANSWERS)) as file:
         return int(file.execute("SELECT count(*) FROM answers").fetchone()[0])
 

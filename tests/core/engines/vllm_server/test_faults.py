@@ -73,7 +73,7 @@ def meddler(urls: tuple[str, ...]) -> Iterator[Meddler]:
 
 
 def turns(chat: ChatFormat, count: int, tokens: int) -> list[GenerationRequest]:
-    """Of exactly `tokens` tokens."""
+    """Requests for turns of exactly `tokens` tokens."""
     words = [f"Send {place} coins to my friend." for place in range(count)]
     openings = [chat.prompt_ids([{"role": "user", "content": text}]) for text in words]
     settings = SamplingSettings(1.0, tokens, ())
