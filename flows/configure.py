@@ -18,13 +18,20 @@ import yaml
 from flows.dag.local_change import show_change
 from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.evaluation import EvaluationConfig
-from tasks.core.config.params import Params, ParamsError, evaluated_keys, parse_params, previous_map, read_yaml
+from tasks.core.config.params import (
+    DERIVED_MAPS,
+    Params,
+    ParamsError,
+    evaluated_keys,
+    parse_params,
+    previous_map,
+    read_yaml,
+)
 from tasks.core.records.dotted import dotted
 from tasks.core.records.files import replacing
 
 PROFILES = Path(__file__).parent / "profiles"
 DEFAULT = "default"
-DERIVED = ("previous", "evaluated")
 
 
 class UnknownProfile(ValueError):  # noqa: N818
@@ -115,7 +122,7 @@ def write_params(path: Path, content: dict[str, Any]) -> list[str]:
 
 def _maps_last(content: dict[str, Any]) -> dict[str, Any]:
     """The knobs first: the maps have lines for every iteration. In plain YAML, which `dvc exp run` writes alike."""
-    return {name: content[name] for name in sorted(content, key=lambda name: name in DERIVED)}
+    return {name: content[name] for name in sorted(content, key=lambda name: name in DERIVED_MAPS)}
 
 
 def _with_maps(content: dict[str, Any]) -> dict[str, Any]:
@@ -141,7 +148,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     return [
         f"{name}: {before.get(name, '(unset)')} -> {after.get(name, '(unset)')}"
         for name in [*after, *(name for name in before if name not in after)]
-        if before.get(name, _UNSET) != after.get(name, _UNSET) and name.partition(".")[0] not in DERIVED
+        if before.get(name, _UNSET) != after.get(name, _UNSET) and name.partition(".")[0] not in DERIVED_MAPS
     ]
 
 

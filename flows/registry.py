@@ -18,6 +18,7 @@ from pathlib import Path
 
 from flows.errors import is_expected
 from tasks.core.config.params import Params, load_params
+from tasks.core.config.stage_inputs import RescoringInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.comparison import Comparison
 from tasks.core.records.documents import write_document
@@ -75,7 +76,7 @@ def compare_versions(
     with replacing(folder) as temporary:
         temporary.mkdir()
         if rescore:
-            scored = _rescored(registry, versions, StageContext(layout, params), temporary)
+            scored = _rescored(registry, versions, StageContext(layout, RescoringInputs.of(params)), temporary)
         else:
             scored = [(version, registry.evaluation(version)) for version in versions]
         comparison = compare(registry.name, scored, params.lineage.promotion.confidence, rescore)
@@ -101,7 +102,7 @@ def promote_version(registry: Registry, name: str, params: Params) -> Decision:
 
 
 def _rescored(
-    registry: Registry, versions: Sequence[Version], context: StageContext, folder: Path
+    registry: Registry, versions: Sequence[Version], context: StageContext[RescoringInputs], folder: Path
 ) -> list[tuple[Version, VersionEvaluation]]:
     from tasks.core.engines.registry import forget_paid_answers
     from tasks.lineage.registry.rescoring import rescored_evaluation
@@ -109,7 +110,7 @@ def _rescored(
     try:
         scored = [(version, rescored_evaluation(registry, version, context, folder)) for version in versions]
         played = [outcome for _, evaluation in scored for part in evaluation.outcomes.values() for outcome in part]
-        forget_paid_answers(context.params.collection, {outcome.task_id for outcome in played})
+        forget_paid_answers(context.inputs.engine, {outcome.task_id for outcome in played})
         return scored
     finally:
         context.cache.close()

@@ -3,13 +3,29 @@
 import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from tasks.core.config.params import Params
+from tasks.core.config.params import DERIVED_MAPS, Params
+from tasks.core.config.section import Section
 from tasks.core.config.splits import TEST_SPLITS
+from tasks.core.config.stage_inputs import (
+    AdvantageInputs,
+    BasePolicyInputs,
+    CollectionInputs,
+    CurveInputs,
+    EvaluationInputs,
+    PlayInputs,
+    PreflightInputs,
+    ScoringInputs,
+    SelectionInputs,
+    StageInputs,
+    TaskFilterInputs,
+    UpdateInputs,
+    WorldInputs,
+)
 from tasks.core.interfaces.stage import StageContext
 
-Body = Callable[[StageContext], None]
+Body = Callable[[StageContext[Any]], None]
 
 
 class UnknownStage(ValueError):  # noqa: N818 - the field's word
@@ -23,14 +39,12 @@ class Stage:
     name: str
     body: str
     """`module:function`, imported when the stage runs, so that no stage pays for another one's imports."""
-    params: tuple[str, ...] = ()
-    """What it reads of params.yaml, as dotted names. A change of any other value does not run it again."""
+    inputs: type[StageInputs] | None = None
+    """What it reads of params.yaml. A change of any other value does not run it again. None: it records all of them."""
     each: Literal["", "iteration", "evaluated", "split"] = ""
     """What it is run for each of; "" for a stage that runs once."""
     retries: int = 0
     """How often Prefect runs it again after a failure: where engines and worlds, which can break, take part."""
-    plays: bool = False
-    """Whether it plays rollouts, which other processes and machines can do."""
 
     def keys(self, params: Params) -> tuple[str, ...]:
         """The keys it is run for, in order; ("",) for a stage that runs once."""
@@ -45,9 +59,19 @@ class Stage:
                 return TEST_SPLITS
 
     @property
-    def sections(self) -> frozenset[str]:
-        """The top-level names of params.yaml that it reads."""
-        return frozenset(name.partition(".")[0] for name in self.params)
+    def plays(self) -> bool:
+        """Whether it plays rollouts, which other processes and machines can do."""
+        return self.inputs is not None and issubclass(self.inputs, PlayInputs)
+
+    def inputs_of(self, params: Params) -> Section:
+        """What its body is given."""
+        return params if self.inputs is None else self.inputs.of(params)
+
+    def knobs(self, params: Params) -> dict[str, Any]:
+        """{dotted name: JSON value} of the knobs whose change runs it again."""
+        if self.inputs is not None:
+            return self.inputs.of(params).knobs()
+        return {name: value for name, value in params.knobs(unversioned=True).items() if name not in DERIVED_MAPS}
 
     @property
     def module(self) -> str:
@@ -60,74 +84,33 @@ class Stage:
         return body
 
 
-_ENGINE = ("engine.vllm.context_length", "engine.vllm.arguments")
-"""What of the servers' settings changes what they sample; where they are and how many does not."""
-_PLAYING = (
-    "collection.engine",
-    "collection.chat_api.request",
-    "collection.limits",
-    "collection.max_concurrent_episodes",
-    "collection.shards",
-    "collection.world_retries",
-    *_ENGINE,
-)
-"""Settings of the engine and the agent loop that evaluation and scoring share with collection."""
-_ALL_PARAMS = tuple(Params.model_fields)
-
 STAGES = (
-    Stage("version_stages", "flows.dag.versions:version_stages", _ALL_PARAMS),
-    Stage("prepare_world", "tasks.preparation.world:prepare_world", ("world",)),
-    Stage("prepare_policy", "tasks.preparation.policy:prepare_policy", ("seed", "policy")),
-    Stage(
-        "preflight",
-        "tasks.preflight.stage:preflight",
-        (
-            "seed",
-            "iterations",
-            "policy",
-            "collection.engine",
-            "collection.limits",
-            "collection.temperature",
-            "engine.vllm.context_length",
-            "update",
-        ),
-    ),
-    Stage("filter_tasks", "tasks.task_filtering.stage:filter_tasks", ("world", "tasks")),
+    Stage("version_stages", "flows.dag.versions:version_stages"),
+    Stage("prepare_world", "tasks.preparation.world:prepare_world", WorldInputs),
+    Stage("prepare_policy", "tasks.preparation.policy:prepare_policy", BasePolicyInputs),
+    Stage("preflight", "tasks.preflight.stage:preflight", PreflightInputs),
+    Stage("filter_tasks", "tasks.task_filtering.stage:filter_tasks", TaskFilterInputs),
     Stage(
         "collect_rollouts",
         "tasks.rollout_collection.stage:collect_rollouts",
-        ("seed", "world", "policy", "collection", *_ENGINE),
+        CollectionInputs,
         each="iteration",
         retries=2,
-        plays=True,
     ),
-    Stage("filter_advantages", "tasks.advantage_filtering.stage:filter_advantages", ("advantages",), each="iteration"),
-    Stage(
-        "update_policy",
-        "tasks.policy_update.stage:update_policy",
-        ("seed", "policy", "collection.temperature", "update"),
-        each="iteration",
-    ),
+    Stage("filter_advantages", "tasks.advantage_filtering.stage:filter_advantages", AdvantageInputs, each="iteration"),
+    Stage("update_policy", "tasks.policy_update.stage:update_policy", UpdateInputs, each="iteration"),
     Stage(
         "evaluate_policy",
         "tasks.evaluation.dev_evaluation:evaluate_policy",
-        ("seed", "world", "policy", "tasks.denylist", *_PLAYING, "evaluation"),
+        EvaluationInputs,
         each="evaluated",
         retries=2,
-        plays=True,
     ),
-    Stage("select_checkpoint", "tasks.evaluation.checkpoint_selection:select_checkpoint", ("evaluated",)),
-    Stage(
-        "score",
-        "tasks.evaluation.scoring:score",
-        ("seed", "world", "policy", *_PLAYING, "evaluation.limits", "scoring"),
-        each="split",
-        retries=2,
-        plays=True,
-    ),
-    Stage("tabulate_curves", "tasks.report.learning_curves:tabulate_curves", ("iterations", "evaluated")),
-    Stage("report", "tasks.report.stage:report", _ALL_PARAMS),
-    Stage("record_lineage", "tasks.lineage.stage:record_lineage", _ALL_PARAMS, retries=2),
+    Stage("select_checkpoint", "tasks.evaluation.checkpoint_selection:select_checkpoint", SelectionInputs),
+    Stage("score", "tasks.evaluation.scoring:score", ScoringInputs, each="split", retries=2),
+    Stage("tabulate_curves", "tasks.report.learning_curves:tabulate_curves", CurveInputs),
+    Stage("report", "tasks.report.stage:report"),
+    Stage("record_lineage", "tasks.lineage.stage:record_lineage", retries=2),
 )
 
 

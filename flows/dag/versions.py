@@ -14,9 +14,6 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-from pydantic_core import to_jsonable_python
 
 from flows.dag.stages import STAGES, Stage
 from tasks.core.config.params import Params
@@ -27,6 +24,8 @@ SHELL = frozenset(
     {
         "tasks.core.config.machines",
         "tasks.core.config.params",
+        "tasks.core.config.section",
+        "tasks.core.config.stage_inputs",
         "tasks.core.interfaces.stage",
         "tasks.core.records.layout",
     }
@@ -36,25 +35,17 @@ SHELL = frozenset(
 _MODULE_NAME = re.compile(r"(?:tasks|flows)(?:\.\w+)+")
 
 
-def version_stages(context: StageContext) -> None:
+def version_stages(context: StageContext[Params]) -> None:
     """Write {stage: digest} for all stages but the one that does this."""
-    root, params = context.layout.root, context.params
+    root, params = context.layout.root, context.inputs
     versions = {stage.name: stage_version(stage, params, root) for stage in STAGES if stage.name != "version_stages"}
     write_json(context.layout.stage_versions, versions)
 
 
 def stage_version(stage: Stage, params: Params, root: Path) -> str:
     """Digest of code and parameters: 32 hexadecimal digits of a SHA-256 (DVC would break lines with longer ones)."""
-    values = json.dumps({name: _value(params, name) for name in stage.params}, sort_keys=True)
+    values = json.dumps(stage.knobs(params), sort_keys=True)
     return hashlib.sha256(f"{code_version(stage, root)}{values}".encode()).hexdigest()[:32]
-
-
-def _value(params: Params, dotted: str) -> Any:
-    """A value of params.yaml, defaults of what the file leaves out included."""
-    value: Any = params
-    for part in dotted.split("."):
-        value = getattr(value, part)
-    return to_jsonable_python(value)
 
 
 def code_version(stage: Stage, root: Path) -> str:

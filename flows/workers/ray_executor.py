@@ -5,6 +5,7 @@ Imports neither Ray nor Prefect before there is a shard to play.
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from flows.dag.stages import Stage, stage_label
 from tasks.core.config.machines import RayConfig
@@ -24,7 +25,9 @@ class RayExecutor:
     def __init__(self, stage: Stage, config: RayConfig) -> None:
         self._stage, self._config = stage, config
 
-    def map(self, work: Callable[[StageContext, Item], T], context: StageContext, items: Sequence[Item]) -> list[T]:
+    def map(
+        self, work: Callable[[StageContext[Any], Item], T], context: StageContext[Any], items: Sequence[Item]
+    ) -> list[T]:
         """Raises ClusterUnavailable, WorkerDied, StageFailed (a shard failed with an error that says all)."""
         from flows.dag.versions import code_version
         from flows.workers.ray_cluster import Cluster
@@ -32,7 +35,7 @@ class RayExecutor:
 
         code = code_version(self._stage, CODE)
         tasks = [
-            RemoteTask(self._stage.name, work, item, context.layout, context.params, context.key, Path.cwd(), code)
+            RemoteTask(self._stage.name, work, item, context.layout, context.inputs, context.key, Path.cwd(), code)
             for item in items
         ]
         cluster = context.cache.get("ray", self._config, lambda: Cluster(self._config))

@@ -12,7 +12,7 @@ from typing import Any
 from flows.dag.stages import find_stage
 from flows.dag.versions import code_version
 from flows.errors import is_expected, picklable_error
-from tasks.core.config.params import Params
+from tasks.core.config.section import Section
 from tasks.core.interfaces.stage import ProcessCache, StageContext, WorkItem
 from tasks.core.records.layout import Layout
 
@@ -29,10 +29,10 @@ class RemoteTask:
     """One item of a stage. Can be pickled."""
 
     stage: str
-    work: Callable[[StageContext, Any], Any]
+    work: Callable[[StageContext[Any], Any], Any]
     item: WorkItem
     layout: Layout
-    params: Params
+    inputs: Section
     key: str
     folder: Path
     """Where the pipeline runs, and hence the worker."""
@@ -49,7 +49,7 @@ def run_remote(task: RemoteTask) -> Any:
     try:
         _require_same_code(task)
         os.chdir(task.folder)
-        return task.work(StageContext(task.layout, task.params, task.key, _process_cache()), task.item)
+        return task.work(StageContext(task.layout, task.inputs, task.key, _process_cache()), task.item)
     except Exception as error:
         if is_expected(error):
             raise picklable_error(error) from None

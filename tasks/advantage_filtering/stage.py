@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.advantage_filtering.groups import AdvantageResult, Outcomes, compute_advantages
+from tasks.core.config.stage_inputs import AdvantageInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import ArtifactError
@@ -15,7 +16,7 @@ from tasks.core.records.tables import read_table, write_table
 _log = logging.getLogger(__name__)
 
 
-def filter_advantages(context: StageContext) -> None:
+def filter_advantages(context: StageContext[AdvantageInputs]) -> None:
     """Keep the rollouts of iteration `context.key` that carry a signal. An empty batch is written, and said, as such.
 
     Raises ArtifactError when the rollouts are missing or break their schema, or when every one of them is void.
@@ -23,7 +24,7 @@ def filter_advantages(context: StageContext) -> None:
     path = context.layout.rollouts(context.key)
     rollouts = read_table(path, ROLLOUTS)
     try:
-        result = compute_advantages(_outcomes(rollouts), context.params.advantages)
+        result = compute_advantages(_outcomes(rollouts), context.inputs.advantages)
     except ValueError as error:
         raise ArtifactError(f"{path}: {error}") from None
     if result.summary.note:

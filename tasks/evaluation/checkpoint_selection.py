@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from tasks.core.config.stage_inputs import SelectionInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.records.documents import Candidate, Evaluation, Selection, read_document, write_document
@@ -10,13 +11,13 @@ from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 
 
-def select_checkpoint(context: StageContext) -> None:
-    """Choose among the evaluations of `params.evaluated`.
+def select_checkpoint(context: StageContext[SelectionInputs]) -> None:
+    """Choose among the evaluations of the iterations `evaluated`.
 
     Raises ArtifactError when one is missing or damaged, or when the winner's weights are not those that were evaluated.
     """
     layout = context.layout
-    selection = select(candidates(layout, context.params.evaluated))
+    selection = select(candidates(layout, context.inputs.evaluated))
     require_evaluated_policy(layout.policy(selection.iteration), selection)
     write_document(layout.selection, selection)
     print(f"select_checkpoint: {selection.iteration}, dev TGC {selection.dev_tgc:.1f}, SGC {selection.dev_sgc:.1f}")

@@ -1,26 +1,27 @@
 """evaluate_policy@i: the policy after an iteration plays dev -> data/evaluations/."""
 
+from tasks.core.config.stage_inputs import EvaluationInputs
 from tasks.core.engines.registry import forget_paid_answers
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import ApiUsage, Evaluation, write_document
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import write_rows
-from tasks.evaluation.playing import plan_split, play_policy
+from tasks.evaluation.playing import plan_dev, play_policy
 from tasks.evaluation.scored_rows import Row, difficulty_scores, mean_return, outcomes, void_rollouts
 from tasks.evaluation.tgc_sgc import sgc, tgc
 
 
-def evaluate_policy(context: StageContext) -> None:
+def evaluate_policy(context: StageContext[EvaluationInputs]) -> None:
     """Play dev with the policy after iteration `context.key`, with the same seeds at every iteration.
 
     Denylisted tasks are left out. Raises ArtifactError when there is no such policy, ValueError when it does not fit.
     """
     layout, key = context.layout, context.key
-    plan = plan_split(context, "dev")
+    plan = plan_dev(context)
     played = play_policy(context, plan, layout.policy(key), policy=key, name=key)
     write_rows(layout.evaluation_rollouts(key), played.rows, SCORED_ROLLOUTS)
     write_document(layout.evaluation(key), evaluation(key, plan.seeds, played.rows, played.usage))
-    forget_paid_answers(context.params.collection, [task.task_id for task in plan.tasks])
+    forget_paid_answers(context.inputs.engine, [task.task_id for task in plan.tasks])
 
 
 def evaluation(key: str, seeds: tuple[int, ...], rows: list[Row], usage: ApiUsage | None = None) -> Evaluation:

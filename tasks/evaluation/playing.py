@@ -3,14 +3,15 @@
 Each split has one choice of tasks, seeds and limits, whoever plays it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tasks.core.config.collection import AgentLimits
 from tasks.core.config.evaluation import EvaluationConfig
-from tasks.core.config.params import Params
 from tasks.core.config.scoring import ScoringConfig
 from tasks.core.config.splits import Split
+from tasks.core.config.stage_inputs import EvaluationInputs, PlayInputs, ScoringInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import Task
 from tasks.core.seeding import derive_seed
@@ -33,22 +34,40 @@ class SplitPlan:
     settings: PlaySettings
 
 
-def plan_split(context: StageContext, split: Split) -> SplitPlan:
-    """Tasks, seeds and limits of a split: of dev by `evaluation`, without denylisted tasks; of others by `scoring`."""
-    params = context.params
-    config: EvaluationConfig | ScoringConfig = params.evaluation if split == "dev" else params.scoring
-    denied = params.tasks.denylist if split == "dev" else ()
+def plan_dev(context: StageContext[EvaluationInputs]) -> SplitPlan:
+    """Tasks, seeds and limits of dev, by `evaluation`; denylisted tasks are left out."""
+    inputs = context.inputs
+    limits = inputs.evaluation.limits.of(inputs.limits)
+    return _plan(context, "dev", inputs.evaluation, limits, ("evaluation",), inputs.denylist)
+
+
+def plan_test(context: StageContext[ScoringInputs], split: Split) -> SplitPlan:
+    """Tasks, seeds and limits of another split, by `scoring`."""
+    inputs = context.inputs
+    limits = inputs.scoring.limits.of(inputs.dev_limits.of(inputs.limits))
+    return _plan(context, split, inputs.scoring, limits, ("scoring", split))
+
+
+def _plan(
+    context: StageContext[PlayInputs],
+    split: Split,
+    config: EvaluationConfig | ScoringConfig,
+    limits: AgentLimits,
+    names: tuple[str, ...],
+    denied: Container[str] = (),
+) -> SplitPlan:
     tasks = [task for task in warm_world(context).tasks(split) if task.task_id not in denied]
-    names = ("evaluation",) if split == "dev" else ("scoring", split)
     return SplitPlan(
         split=split,
         tasks=tuple(_first_scenarios(tasks, config.scenarios)),
-        seeds=tuple(derive_seed(params.seed, *names, run) for run in range(config.rollouts_per_task)),
-        settings=_play_settings(params, config, split),
+        seeds=tuple(derive_seed(context.inputs.seed, *names, run) for run in range(config.rollouts_per_task)),
+        settings=_play_settings(context.inputs, config, limits),
     )
 
 
-def play_policy(context: StageContext, plan: SplitPlan, checkpoint: Path, policy: str, name: str) -> PlayedRollouts:
+def play_policy(
+    context: StageContext[PlayInputs], plan: SplitPlan, checkpoint: Path, policy: str, name: str
+) -> PlayedRollouts:
     """Play every task once for every seed with the policy in the folder `checkpoint`.
 
     The rows are those of SCORED_ROLLOUTS, their policy is `policy`; `name` is what the progress line says. Raises
@@ -73,12 +92,11 @@ def _first_scenarios(tasks: Sequence[Task], count: int | None) -> list[Task]:
     return [task for task in tasks if task.scenario_id in scenarios]
 
 
-def _play_settings(params: Params, config: EvaluationConfig | ScoringConfig, split: Split) -> PlaySettings:
+def _play_settings(inputs: PlayInputs, config: EvaluationConfig | ScoringConfig, limits: AgentLimits) -> PlaySettings:
     """Evaluation's temperature and limits; collection's number of concurrent episodes and retries; no early stop."""
-    limits = params.evaluation.limits.of(params.collection.limits)
     return PlaySettings(
         temperature=config.temperature,
-        limits=limits if split == "dev" else params.scoring.limits.of(limits),
-        max_concurrent_episodes=params.collection.max_concurrent_episodes,
-        world_retries=params.collection.world_retries,
+        limits=limits,
+        max_concurrent_episodes=inputs.max_concurrent_episodes,
+        world_retries=inputs.world_retries,
     )

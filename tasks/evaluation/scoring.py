@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tasks.core.config.params import iteration_key
 from tasks.core.config.splits import SPLITS, Split
+from tasks.core.config.stage_inputs import ScoringInputs
 from tasks.core.engines.registry import forget_paid_answers
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.chat_format import ChatFormat
@@ -21,7 +22,7 @@ from tasks.core.records.schemas import BASE_POLICY, SCORED_ROLLOUTS, SELECTED_PO
 from tasks.core.records.tables import write_rows
 from tasks.evaluation.behaviour import behaviour
 from tasks.evaluation.checkpoint_selection import require_evaluated_policy
-from tasks.evaluation.playing import plan_split, play_policy
+from tasks.evaluation.playing import plan_test, play_policy
 from tasks.evaluation.scored_rows import (
     Row,
     acted_rollouts,
@@ -36,7 +37,7 @@ from tasks.rollout_collection.rollout_resources import warm_chat_format
 BASE = iteration_key(0)
 
 
-def score(context: StageContext) -> None:
+def score(context: StageContext[ScoringInputs]) -> None:
     """Play the split `context.key` with both policies and the same seeds, and write scores and rollouts.
 
     A base that was selected is played once, and stands for both.
@@ -46,7 +47,7 @@ def score(context: StageContext) -> None:
     split, layout = _split(context.key), context.layout
     selection = read_document(layout.selection, Selection)
     require_evaluated_policy(layout.policy(selection.iteration), selection)
-    plan = plan_split(context, split)
+    plan = plan_test(context, split)
     played = {
         key: play_policy(context, plan, layout.policy(key), policy=BASE_POLICY, name=key)
         for key in dict.fromkeys((BASE, selection.iteration))
@@ -57,7 +58,7 @@ def score(context: StageContext) -> None:
     scores = compare(split, selection, plan.seeds, base, selected, warm_chat_format(context))
     usage = total_usage(part.usage for part in played.values())
     write_document(layout.score(split), scores.model_copy(update={"usage": usage}))
-    forget_paid_answers(context.params.collection, [task.task_id for task in plan.tasks])
+    forget_paid_answers(context.inputs.engine, [task.task_id for task in plan.tasks])
 
 
 def compare(

@@ -2,6 +2,7 @@
 
 import warnings
 
+from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.files import write_json
 from tasks.lineage.recording import Pipeline, record_iteration, record_pipeline
@@ -12,14 +13,14 @@ LIVE_STAGES = ("update_policy", "evaluate_policy")
 """The stages whose end has figures for the run in progress."""
 
 
-def record_lineage(context: StageContext) -> None:
+def record_lineage(context: StageContext[Params]) -> None:
     """Record the whole run in MLflow and write data/lineage.json, which names it by what it was made from.
 
     It is the last stage of the DAG: DVC writes a stage to dvc.lock after the stage ends, so everything before this one
     is there. The file holds no run id (MLflow draws those at random): equal runs leave equal bytes, and a run is found
     by its `pipeline_digest` tag. Raises LineageError when MLflow cannot be reached; `dvc repro` then tries again.
     """
-    pipeline = Pipeline(context.layout, context.params)
+    pipeline = Pipeline(context.layout, context.inputs)
     record_pipeline(pipeline)
     write_json(
         context.layout.lineage,
@@ -29,14 +30,14 @@ def record_lineage(context: StageContext) -> None:
             "iteration": pipeline.selection.iteration,
             "adapter_digest": pipeline.selection.adapter_digest,
             "policy": {"path": pipeline.policy_tags["dvc_path"], "md5": pipeline.policy_tags["dvc_md5"]},
-            "experiment": context.params.lineage.experiment,
-            "registered_model": registered_model(context.params),
+            "experiment": context.inputs.lineage.experiment,
+            "registered_model": registered_model(context.inputs),
             "task_versions": pipeline.lock.task_versions,
         },
     )
 
 
-def record_stage(context: StageContext, stage: str) -> None:
+def record_stage(context: StageContext[Params], stage: str) -> None:
     """Let a run in progress be watched: call it after each stage in a process that lives on (the import costs 1.6 s).
 
     A store that is down is a warning, once, and never stops a run: record_lineage records it all at the end.
@@ -44,7 +45,7 @@ def record_stage(context: StageContext, stage: str) -> None:
     if stage not in LIVE_STAGES or context.cache.get("lineage_is_down", None, lambda: [False])[0]:
         return
     try:
-        record_iteration(Pipeline(context.layout, context.params), context.key)
+        record_iteration(Pipeline(context.layout, context.inputs), context.key)
     except LineageError as error:
         context.cache.get("lineage_is_down", None, lambda: [False])[0] = True
         warnings.warn(f"the run can't be watched live; {error}", stacklevel=2)

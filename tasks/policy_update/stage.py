@@ -4,6 +4,7 @@ import logging
 import shutil
 from pathlib import Path
 
+from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.records.documents import AdvantageSummary, Metrics, read_document, write_document
@@ -16,7 +17,7 @@ from tasks.policy_update.training import UpdateJob, read_batch, train
 _log = logging.getLogger(__name__)
 
 
-def update_policy(context: StageContext) -> None:
+def update_policy(context: StageContext[UpdateInputs]) -> None:
     """One LOOP update of iteration `context.key`. An empty batch leaves the policy byte for byte as it was.
 
     Raises ArtifactError (missing or damaged input), ValueError (a checkpoint that does not fit the base model),
@@ -38,16 +39,16 @@ def update_policy(context: StageContext) -> None:
     write_document(layout.metrics(key), metrics)
 
 
-def _job(context: StageContext) -> UpdateJob:
-    params = context.params
+def _job(context: StageContext[UpdateInputs]) -> UpdateJob:
+    inputs = context.inputs
     return UpdateJob(
         root=context.layout.root.resolve(),
         key=context.key,
-        previous=params.previous[context.key],
-        seed=params.seed,
-        policy=params.policy,
-        update=params.update,
-        temperature=params.collection.temperature,
+        previous=inputs.previous[context.key],
+        seed=inputs.seed,
+        policy=inputs.policy,
+        update=inputs.update,
+        temperature=inputs.temperature,
     )
 
 

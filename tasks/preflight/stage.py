@@ -19,15 +19,15 @@ from tasks.core.capacity.known_models import read_model_config
 from tasks.core.capacity.memory import LearnerMemory, memory_of
 from tasks.core.capacity.plan import advice
 from tasks.core.capacity.workload import longest_rollout
-from tasks.core.config.params import Params, Predecessors, iteration_key
-from tasks.core.config.update import UpdateConfig
+from tasks.core.config.params import Predecessors, iteration_key
+from tasks.core.config.stage_inputs import PreflightInputs
+from tasks.core.config.update import LossConfig, UpdateConfig
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.processes.oom_kills import oom_kills
 from tasks.core.records.documents import AdvantageSummary, Preflight, write_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import TRAINING_BATCH
 from tasks.core.records.tables import write_rows
-from tasks.core.seeding import derive_seed
 from tasks.policy_update.launch.launcher import RankFailed, train_on_ranks
 from tasks.policy_update.training import UpdateJob, read_batch, train
 from tasks.preflight.longest_batch import longest_batch
@@ -35,6 +35,8 @@ from tasks.preflight.longest_batch import longest_batch
 GIB = 2**30
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
 """Messages of torch when memory runs out, on a GPU and on a CPU."""
+SEED = 0
+"""Memory does not depend on it."""
 STEPS = 2
 """Optimizer steps: the second one finds the optimizer's state in memory."""
 
@@ -43,38 +45,37 @@ class DoesNotFit(RuntimeError):  # noqa: N818
     """The learner ran out of memory; the message says what was needed and which knob to turn."""
 
 
-def preflight(context: StageContext) -> None:
+def preflight(context: StageContext[PreflightInputs]) -> None:
     """Update a copy of the untrained policy on the longest batch that the params allow, and throw it away.
 
     Writes preflight.json; a run that trains nothing tries nothing. Raises DoesNotFit, ArtifactError and what an update
     raises.
     """
-    params, layout = context.params, context.layout
-    ranks = params.update.distributed.size
-    if not params.previous:
+    inputs, layout, ranks = context.inputs, context.layout, context.inputs.distributed.size
+    if not inputs.trains:
         write_document(layout.preflight, Preflight(positions=0, rollouts=0, ranks=ranks))
         return
     config = read_model_config(layout.base_policy)
-    length = longest_rollout(params, int(config["max_position_embeddings"]))
-    each = max(1, params.update.tokens_per_pack // length)
+    length = longest_rollout(inputs, int(config["max_position_embeddings"]))
+    each = max(1, inputs.tokens_per_pack // length)
     rollouts = each * ranks
-    rows = longest_batch(length, rollouts, int(config["vocab_size"]), params.collection.limits.max_turns, params.seed)
+    rows = longest_batch(length, rollouts, int(config["vocab_size"]), inputs.limits.max_turns, SEED)
     started = time.perf_counter()
-    with _project(layout, rows) as root, memory_explained(params, config, each * length):
-        _try(_job(params, root, rollouts), context.cache)
+    with _project(layout, rows) as root, memory_explained(inputs, config, each * length):
+        _try(_job(inputs, root, rollouts), context.cache)
     write_document(layout.preflight, Preflight(positions=each * length, rollouts=rollouts, ranks=ranks))
     print(f"preflight: {each * length:,} positions fit, {time.perf_counter() - started:.1f} s{_peak()}")
 
 
 @contextmanager
-def memory_explained(params: Params, config: Mapping[str, Any], positions: int) -> Iterator[None]:
+def memory_explained(inputs: PreflightInputs, config: Mapping[str, Any], positions: int) -> Iterator[None]:
     """Turn an end for lack of memory into DoesNotFit; any other stays what it is."""
     killed_before = oom_kills()
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        memory = memory_of(params, config).learner
-        if _ran_out_of_memory(error) or (_was_killed(error) and _lacked_memory(killed_before, memory, params)):
+        memory = memory_of(inputs, config).learner
+        if _ran_out_of_memory(error) or (_was_killed(error) and _lacked_memory(killed_before, memory, inputs)):
             raise DoesNotFit(_explained(error, positions, memory)) from None
         raise
 
@@ -86,18 +87,27 @@ def _try(job: UpdateJob, cache: ProcessCache) -> None:
         train(job, read_batch(job), cache)
 
 
-def _job(params: Params, root: Path, rollouts: int) -> UpdateJob:
-    """The update of the params with all of the batch in every optimizer step."""
-    update: UpdateConfig = params.update.model_copy(update={"epochs": STEPS, "minibatch": rollouts})
+def _job(inputs: PreflightInputs, root: Path, rollouts: int) -> UpdateJob:
+    """An update with all of the batch in every optimizer step, which moves the weights by next to nothing."""
     base = iteration_key(0)
     return UpdateJob(
         root=root.resolve(),
         key=iteration_key(1),
         previous=Predecessors(policy=base, behaviour=base),
-        seed=derive_seed(params.seed, "preflight"),
-        policy=params.policy,
-        update=update,
-        temperature=params.collection.temperature,
+        seed=SEED,
+        policy=inputs.policy,
+        update=UpdateConfig(
+            loss=LossConfig(kl_coefficient=inputs.kl_coefficient, entropy_coefficient=inputs.entropy_coefficient),
+            epochs=STEPS,
+            minibatch=rollouts,
+            learning_rate=1e-9,
+            tokens_per_pack=inputs.tokens_per_pack,
+            logprob_chunk=inputs.logprob_chunk,
+            fold_adapter=inputs.fold_adapter,
+            activation_checkpointing=inputs.activation_checkpointing,
+            distributed=inputs.distributed,
+        ),
+        temperature=1.0,
     )
 
 
@@ -143,12 +153,12 @@ def _was_killed(error: BaseException) -> bool:
     return isinstance(error, RankFailed) and error.ended_by == signal.SIGKILL
 
 
-def _lacked_memory(killed_before: int | None, memory: LearnerMemory, params: Params) -> bool:
+def _lacked_memory(killed_before: int | None, memory: LearnerMemory, inputs: PreflightInputs) -> bool:
     """By the kernel's count of such kills; where it keeps none, by what the plan says this machine's ranks need."""
     killed = oom_kills()
     if killed is not None and killed_before is not None:
         return killed > killed_before
-    return memory.total * params.update.distributed.ranks > float(psutil.virtual_memory().total)
+    return memory.total * inputs.distributed.ranks > float(psutil.virtual_memory().total)
 
 
 def _explained(error: BaseException, positions: int, memory: LearnerMemory) -> str:

@@ -6,6 +6,7 @@ from shutil import copyfile, rmtree
 
 from tasks.core.config.params import ParamsError, iteration_key
 from tasks.core.config.policy import PolicyConfig
+from tasks.core.config.stage_inputs import BasePolicyInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.digests import DIGESTS, verify_digests
@@ -19,19 +20,19 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
-def prepare_policy(context: StageContext) -> None:
-    """Write the base policy that `params.policy.source` names, and the untrained checkpoint drawn from `params.seed`.
+def prepare_policy(context: StageContext[BasePolicyInputs]) -> None:
+    """Write the base policy that `policy.source` names, and the untrained checkpoint drawn from `seed`.
 
     Raises ArtifactError for a source that is missing, damaged or no causal language model with a usable chat template,
     ParamsError for a hub id without a pinned commit; then nothing is written.
     """
-    config, layout = context.params.policy, context.layout
+    config, layout = context.inputs.policy, context.layout
     with replacing(layout.base_policy) as folder:
         folder.mkdir()
         _fetch(config, layout.root, folder)
         ChatFormat(load_tokenizer(folder))
         model = load_base_model(folder, config)
-        seed = derive_seed(context.params.seed, "initial policy")
+        seed = derive_seed(context.inputs.seed, "initial policy")
         with replacing(layout.policy(iteration_key(0))) as checkpoint:
             save_policy(trainable_policy(model, config, None, seed), checkpoint)
 

@@ -4,6 +4,8 @@ import csv
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from tasks.core.config.params import iteration_key
+from tasks.core.config.stage_inputs import CurveInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import Evaluation, Metrics, read_document
 from tasks.core.records.files import replacing
@@ -24,14 +26,13 @@ DEV_FIGURES = {"dev_tgc": "tgc", "dev_sgc": "sgc"}
 Row = Mapping[str, float | int | None]
 
 
-def tabulate_curves(context: StageContext) -> None:
+def tabulate_curves(context: StageContext[CurveInputs]) -> None:
     """Write data/learning_curves.csv: iteration (0: the base), the update's figures, TGC and SGC on dev in percent.
 
     A figure that an iteration does not have (no update at 0, no evaluation, nothing to train on) is left empty.
     """
-    iterations = range(context.params.iterations + 1)
-    keys = dict(zip(["i000", *context.params.previous], iterations, strict=True))
-    evaluated = set(context.params.evaluated)
+    keys = {iteration_key(number): number for number in range(context.inputs.iterations + 1)}
+    evaluated = set(context.inputs.evaluated)
     rows = [
         {"iteration": number, **_update(context.layout, key), **_dev(context.layout, key, key in evaluated)}
         for key, number in keys.items()

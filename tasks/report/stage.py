@@ -7,6 +7,7 @@ from statistics import fmean
 import pyarrow as pa
 from tokenizers import Tokenizer
 
+from tasks.core.config.params import Params
 from tasks.core.config.splits import SPLITS, TEST_SPLITS
 from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.stage import StageContext
@@ -21,13 +22,13 @@ from tasks.report.run_stats import read_run_stats
 from tasks.report.viewer_data import Source, index_rows, read_source, script, sources, transcripts
 
 
-def report(context: StageContext) -> None:
+def report(context: StageContext[Params]) -> None:
     """Write data/report/: index.html and rollouts/*.js, which it loads when they are asked for.
 
     Equal artifacts give equal bytes; wall-clock figures are left out. Raises ArtifactError naming a file that is
     missing or broken; an older report then stays.
     """
-    layout, params = context.layout, context.params
+    layout, params = context.layout, context.inputs
     stats = read_run_stats(layout, params)
     selection = read_document(layout.selection, Selection)
     scores = [read_document(layout.score(split), Scores) for split in TEST_SPLITS]

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from tasks.core.capacity.known_models import read_model_config
 from tasks.core.capacity.memory import memory_of
+from tasks.core.config.stage_inputs import PlayInputs
 from tasks.core.engines.registry import open_engine
 from tasks.core.interfaces.engine import Engine, samples_in_background
 from tasks.core.interfaces.stage import StageContext
@@ -22,42 +23,42 @@ class RolloutResources(NamedTuple):
     chat: ChatFormat
 
 
-def warm_world(context: StageContext) -> World:
+def warm_world(context: StageContext[PlayInputs]) -> World:
     """The world whose tasks are played."""
-    params, folder = context.params, context.layout.world
-    return context.cache.get("world", (params.world, fingerprint(folder)), lambda: open_world(params.world, folder))
+    config, folder = context.inputs.world, context.layout.world
+    return context.cache.get("world", (config, fingerprint(folder)), lambda: open_world(config, folder))
 
 
-def warm_chat_format(context: StageContext) -> ChatFormat:
+def warm_chat_format(context: StageContext[PlayInputs]) -> ChatFormat:
     """The chat format of the base policy."""
     folder = context.layout.base_policy
-    key = (context.params.policy, fingerprint(folder))
+    key = (context.inputs.policy, fingerprint(folder))
     return context.cache.get("chat_format", key, lambda: ChatFormat(load_tokenizer(folder)))
 
 
-def open_rollout_resources(context: StageContext) -> RolloutResources:
+def open_rollout_resources(context: StageContext[PlayInputs]) -> RolloutResources:
     """The resources of the run. An engine that shares its device makes the learner give it up."""
-    params, layout, cache = context.params, context.layout, context.cache
+    inputs, layout, cache = context.inputs, context.layout, context.cache
     world, chat = warm_world(context), warm_chat_format(context)
     learner = learner_bytes(context)
-    played_with = (params.collection.engine, params.collection.chat_api, params.engine, params.policy, params.world)
+    played_with = (inputs.engine, inputs.chat_api, inputs.vllm, inputs.policy, inputs.world)
     engine = cache.get(
         "engine",
         (*played_with, learner, fingerprint(layout.base_policy), fingerprint(layout.world)),
-        lambda: open_engine(params.collection, params.policy, layout.base_policy, world, chat, params.engine, learner),
+        lambda: open_engine(inputs, inputs.policy, layout.base_policy, world, chat, learner),
     )
     if samples_in_background(engine) and engine.releases_device:
         cache.drop("learner_policy")
     return RolloutResources(world, engine, chat)
 
 
-def learner_bytes(context: StageContext) -> float | None:
+def learner_bytes(context: StageContext[PlayInputs]) -> float | None:
     """Bytes on a device that updates will need beside own servers; None for a run that trains nothing.
 
     They decide who is on the device and change no byte of any artifact, so that no stage that plays rollouts declares
     what it reads here of `update`.
     """
-    params = context.params
-    if params.collection.engine != "vllm" or not params.iterations:
+    inputs = context.inputs
+    if inputs.engine != "vllm" or not inputs.trains:
         return None
-    return memory_of(params, read_model_config(context.layout.base_policy)).learner.total
+    return memory_of(inputs.memory, read_model_config(context.layout.base_policy)).learner.total

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tasks.core.config.stage_inputs import PlayInputs
 from tasks.core.interfaces.engine import Engine, Metered
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import ApiUsage, total_usage
@@ -46,7 +47,7 @@ class PlayedRollouts:
 
 
 def play_in_shards(
-    context: StageContext,
+    context: StageContext[PlayInputs],
     planned: Sequence[PlannedRollout],
     settings: PlaySettings,
     *,
@@ -54,7 +55,7 @@ def play_in_shards(
     description: str = "rollouts",
 ) -> PlayedRollouts:
     """`play_rollouts` in `collection.shards` parts, by the executor of `context`. Raises what that raises."""
-    shards = divided(Shard(tuple(planned), settings, policy, description), context.params.collection.shards)
+    shards = divided(Shard(tuple(planned), settings, policy, description), context.inputs.shards)
     played = context.executor.map(play_shard, context, shards)
     rows = sorted((row for part in played for row in part.rows), key=lambda row: (row["task_id"], row["rollout_index"]))
     return PlayedRollouts(rows, total([part.stats for part in played]), total_usage(part.usage for part in played))
@@ -84,7 +85,7 @@ def divided(whole: Shard, count: int) -> list[Shard]:
     ]
 
 
-def play_shard(context: StageContext, shard: Shard) -> PlayedRollouts:
+def play_shard(context: StageContext[PlayInputs], shard: Shard) -> PlayedRollouts:
     """Play one shard in this process, with the world and the engine of `context`."""
     world, engine, chat = open_rollout_resources(context)
     _usage(engine)  # what a failed attempt paid for is not this one's

@@ -1,6 +1,7 @@
 """Stage collect_rollouts@i: play the iteration's tasks with the policy of the iteration before, or an older one."""
 
 from tasks.core.config.collection import CollectionConfig
+from tasks.core.config.stage_inputs import CollectionInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import Task, World
 from tasks.core.records.documents import write_document
@@ -15,19 +16,19 @@ from tasks.rollout_collection.rollout_resources import warm_world
 from tasks.rollout_collection.shards import play_in_shards
 
 
-def collect_rollouts(context: StageContext) -> None:
+def collect_rollouts(context: StageContext[CollectionInputs]) -> None:
     """Write rollouts.parquet and timings.json of iteration `context.key`.
 
     Raises ArtifactError for a damaged input, ValueError for a policy that does not fit the base model.
     """
-    params, layout, key = context.params, context.layout, context.key
+    inputs, layout, key = context.inputs, context.layout, context.key
     world = warm_world(context)
-    planned = plan_iteration(world, layout, params.collection, derive_seed(params.seed, "collection", key))
-    before = params.previous[key]
+    planned = plan_iteration(world, layout, inputs, derive_seed(inputs.seed, "collection", key))
+    before = inputs.previous[key]
     played = play_in_shards(
         context,
         planned,
-        training_settings(params.collection),
+        training_settings(inputs),
         policy=layout.policy(before.behaviour),
         description=f"collect_rollouts@{key}",
     )
@@ -35,22 +36,22 @@ def collect_rollouts(context: StageContext) -> None:
     write_document(layout.timings(key), played.stats.timings())
 
 
-def training_settings(config: CollectionConfig) -> PlaySettings:
+def training_settings(inputs: CollectionInputs | CollectionConfig) -> PlaySettings:
     """How training rollouts are played."""
     return PlaySettings(
-        temperature=config.temperature,
-        limits=config.limits,
-        max_concurrent_episodes=config.max_concurrent_episodes,
-        world_retries=config.world_retries,
-        early_stop=config.early_stop,
+        temperature=inputs.temperature,
+        limits=inputs.limits,
+        max_concurrent_episodes=inputs.max_concurrent_episodes,
+        world_retries=inputs.world_retries,
+        early_stop=inputs.early_stop,
     )
 
 
-def plan_iteration(world: World, layout: Layout, config: CollectionConfig, seed: int) -> list[PlannedRollout]:
+def plan_iteration(world: World, layout: Layout, inputs: CollectionInputs, seed: int) -> list[PlannedRollout]:
     """The rollouts of one iteration: its tasks drawn from tasks/train.parquet, K rollouts of each."""
     tasks, weights = _training_tasks(world, layout)
-    drawn = draw_tasks(tasks, weights, config.tasks_per_iteration, derive_seed(seed, "tasks"))
-    return plan_rollouts(drawn, config.rollouts_per_task, derive_seed(seed, "rollouts"))
+    drawn = draw_tasks(tasks, weights, inputs.tasks_per_iteration, derive_seed(seed, "tasks"))
+    return plan_rollouts(drawn, inputs.rollouts_per_task, derive_seed(seed, "rollouts"))
 
 
 def _training_tasks(world: World, layout: Layout) -> tuple[list[Task], list[float]]:

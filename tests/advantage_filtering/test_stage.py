@@ -6,6 +6,7 @@ import pytest
 from tasks.advantage_filtering.stage import filter_advantages
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.config.stage_inputs import AdvantageInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import AdvantageSummary, read_document
 from tasks.core.records.files import ArtifactError
@@ -55,7 +56,7 @@ def run(
         evaluated=evaluated_keys(1, 2),
         advantages=AdvantageConfig(**advantages),
     )
-    context = StageContext(Layout(root), params, "i001")
+    context = StageContext(Layout(root), AdvantageInputs.of(params), "i001")
     rows = [rollout(task, index, *outcome) for task, group in groups.items() for index, outcome in enumerate(group)]
     write_rows(context.layout.rollouts("i001"), rows, ROLLOUTS)
     filter_advantages(context)

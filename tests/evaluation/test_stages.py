@@ -17,6 +17,7 @@ from tasks.core.config.evaluation import EvaluationConfig
 from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.config.scoring import ScoringConfig
 from tasks.core.config.splits import SPLITS
+from tasks.core.config.stage_inputs import EvaluationInputs, ScoringInputs, SelectionInputs
 from tasks.core.config.task_filter import TaskFilterConfig
 from tasks.core.engines.scripted import ScriptedEngine
 from tasks.core.interfaces.stage import ProcessCache, StageContext
@@ -110,7 +111,7 @@ def parameters(denylist: Sequence[str] = (), limits: AgentLimits | None = None) 
 
 
 def evaluate(layout: Layout, key: str, cache: ProcessCache, params: Params | None = None) -> Evaluation:
-    evaluate_policy(StageContext(layout, params or parameters(), key, cache))
+    evaluate_policy(StageContext(layout, EvaluationInputs.of(params or parameters()), key, cache))
     return read_document(layout.evaluation(key), Evaluation)
 
 
@@ -124,11 +125,11 @@ def test_the_pipeline_from_evaluation_to_scores(prepared: Layout, cache: Process
     assert (first.tasks, first.scenarios, first.void_rollouts) == (3 * SCENARIOS, SCENARIOS, 0)
     assert first.adapter_digest == policy_digest(prepared.policy("i000"))
 
-    select_checkpoint(StageContext(prepared, parameters(), "", cache))
+    select_checkpoint(StageContext(prepared, SelectionInputs.of(parameters()), "", cache))
     selection = read_document(prepared.selection, Selection)
     assert (selection.iteration, selection.dev_tgc, len(selection.candidates)) == ("i002", 100, 4)
 
-    score(StageContext(prepared, parameters(), "test_normal", cache))
+    score(StageContext(prepared, ScoringInputs.of(parameters()), "test_normal", cache))
     scores = read_document(prepared.score("test_normal"), Scores)
     assert (scores.tgc, scores.sgc, scores.base_sgc, len(scores.seeds)) == (100, 100, 0, 2)
     assert scores.base_tgc == pytest.approx(100 / 3)
@@ -160,14 +161,15 @@ def test_denylisted_dev_tasks_are_left_out(prepared: Layout, cache: ProcessCache
 def test_an_altered_selected_policy_is_not_scored(prepared: Layout, cache: ProcessCache) -> None:
     for key in SKILLS:
         evaluate(prepared, key, cache)
-    select_checkpoint(StageContext(prepared, parameters(), "", cache))
+    select_checkpoint(StageContext(prepared, SelectionInputs.of(parameters()), "", cache))
     weights = prepared.policy("i002") / "adapter_model.safetensors"
     whole = weights.read_bytes()
     save_file({"a": torch.zeros(2)}, weights)
     try:
-        for stage, key in ((select_checkpoint, ""), (score, "test_normal")):
-            with pytest.raises(ArtifactError, match=r"the weights of i002 .* are not those that were evaluated"):
-                stage(StageContext(prepared, parameters(), key, cache))
+        with pytest.raises(ArtifactError, match=r"the weights of i002 .* are not those that were evaluated"):
+            select_checkpoint(StageContext(prepared, SelectionInputs.of(parameters()), "", cache))
+        with pytest.raises(ArtifactError, match=r"the weights of i002 .* are not those that were evaluated"):
+            score(StageContext(prepared, ScoringInputs.of(parameters()), "test_normal", cache))
     finally:
         weights.write_bytes(whole)
 
@@ -175,7 +177,7 @@ def test_an_altered_selected_policy_is_not_scored(prepared: Layout, cache: Proce
 @pytest.mark.parametrize("key", ["test_hard", ""])
 def test_an_unknown_split_is_named(key: str, prepared: Layout) -> None:
     with pytest.raises(ValueError, match=rf"score: unknown split '{key}'; one of train, dev, test_normal"):
-        score(StageContext(prepared, parameters(), key))
+        score(StageContext(prepared, ScoringInputs.of(parameters()), key))
 
 
 def test_a_real_engine_gives_the_same_bytes_twice(prepared: Layout) -> None:

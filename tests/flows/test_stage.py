@@ -12,8 +12,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from flows.dag.execution import DeclaredParams, UndeclaredParams
-from flows.dag.stages import STAGES, Stage, find_stage
+from flows.dag.stages import find_stage
 from flows.errors import is_expected, may_pass
 from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerLost
@@ -59,21 +58,6 @@ new = {name.partition(".")[0] for name in set(sys.modules) - before}
 print(new - sys.stdlib_module_names)
 """
     assert python("-c", code).stdout.strip() == "{'flows'}"
-
-
-def test_reading_an_undeclared_section_is_an_error() -> None:
-    declared = DeclaredParams.of(PARAMS, Stage("s", "x:y", ("seed", "collection.temperature")))
-    assert declared.seed == PARAMS.seed
-    assert declared.collection == PARAMS.collection
-    assert declared.previous["i002"].policy == "i001"
-    with pytest.raises(UndeclaredParams, match="stage s reads `update`"):
-        _ = declared.update
-
-
-def test_every_stage_sees_what_it_declares() -> None:
-    for stage in STAGES:
-        declared = DeclaredParams.of(PARAMS, stage)
-        assert all(getattr(declared, name) == getattr(PARAMS, name) for name in stage.sections)
 
 
 def test_expected_errors_are_those_our_code_raises() -> None:

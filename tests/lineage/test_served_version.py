@@ -11,6 +11,7 @@ import pytest
 
 from flows.registry import compare_versions, open_registry
 from tasks.core.config.params import Params
+from tasks.core.config.stage_inputs import WorldInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy, trained_tensors
 from tasks.core.records.files import ArtifactError
@@ -100,7 +101,7 @@ def few_scenarios(params: Params) -> Params:
 def test_versions_are_played_anew_on_all_splits(recorded: Pipeline) -> None:
     layout, params = recorded.layout, few_scenarios(recorded.params)
     shutil.rmtree(layout.world)
-    prepare_world(StageContext(layout, params))
+    prepare_world(StageContext(layout, WorldInputs.of(params)))
     registry = open_registry(layout.root, params)
     found, folder = compare_versions(registry, ["1"], layout.root, params, rescore=True)
     assert found.rescored

@@ -156,8 +156,9 @@ class Stage:
             "import sys; from pathlib import Path; from tasks.core.config.params import Params;"
             "from tasks.policy_update.stage import update_policy; from tasks.core.records.layout import Layout;"
             "from tasks.core.interfaces.stage import StageContext;"
+            "from tasks.core.config.stage_inputs import UpdateInputs;"
             f"update_policy(StageContext(Layout(Path({str(layout.root)!r})),"
-            f"Params.model_validate_json(Path({str(file)!r}).read_text()), 'i001'))"
+            f"UpdateInputs.of(Params.model_validate_json(Path({str(file)!r}).read_text())), 'i001'))"
         )
         self.process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
 

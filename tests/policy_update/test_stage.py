@@ -14,6 +14,7 @@ from torch import nn
 from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.config.policy import LoraSettings, PolicyConfig
+from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.config.update import UpdateConfig
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
@@ -81,7 +82,7 @@ def row(number: int, rollout: Rollout) -> dict[str, Any]:
 
 
 def run(layout: Layout, params: Params, key: str, cache: ProcessCache | None = None) -> Metrics:
-    update_policy(StageContext(layout, params, key, cache or ProcessCache()))
+    update_policy(StageContext(layout, UpdateInputs.of(params), key, cache or ProcessCache()))
     return read_document(layout.metrics(key), Metrics)
 
 

@@ -15,6 +15,7 @@ import torch
 from flows.configure import params_of
 from tasks.core.capacity.known_models import KNOWN_MODELS
 from tasks.core.config.params import Params
+from tasks.core.config.stage_inputs import PreflightInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.loading import save_policy, trainable_policy
@@ -47,7 +48,7 @@ def test_the_longest_update_is_tried_and_leaves_the_policy_as_it_was(
     layout: Layout, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = digest(layout.policy("i000")), digest(layout.base_policy)
-    preflight(StageContext(layout, params("update.tokens_per_pack=600")))
+    preflight(StageContext(layout, PreflightInputs.of(params("update.tokens_per_pack=600"))))
     assert read_document(layout.preflight, Preflight) == Preflight(positions=512, rollouts=2, ranks=1)
     assert (digest(layout.policy("i000")), digest(layout.base_policy)) == before
     assert sorted(path.name for path in layout.data.iterdir()) == ["iterations", "policy", "preflight.json"]
@@ -56,11 +57,11 @@ def test_the_longest_update_is_tried_and_leaves_the_policy_as_it_was(
 
 def test_the_same_params_give_the_same_bytes_and_a_run_without_iterations_tries_nothing(layout: Layout) -> None:
     for _ in range(2):
-        preflight(StageContext(layout, params()))
+        preflight(StageContext(layout, PreflightInputs.of(params())))
     first = layout.preflight.read_bytes()
-    preflight(StageContext(layout, params("update.learning_rate=1e-5")))
+    preflight(StageContext(layout, PreflightInputs.of(params("update.learning_rate=1e-5"))))
     assert layout.preflight.read_bytes() == first
-    preflight(StageContext(layout, params("iterations=0")))
+    preflight(StageContext(layout, PreflightInputs.of(params("iterations=0"))))
     assert read_document(layout.preflight, Preflight).positions == 0
 
 
@@ -73,8 +74,9 @@ from flows.configure import params_of
 from tasks.preflight.stage import preflight
 from tasks.core.records.layout import Layout
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.config.stage_inputs import PreflightInputs
 settings = ["policy.device=cpu", "update.distributed.ranks=2", "update.tokens_per_pack=50000"]
-preflight(StageContext(Layout(Path({str(layout.root)!r})), params_of("smoke", settings)))
+preflight(StageContext(Layout(Path({str(layout.root)!r})), PreflightInputs.of(params_of("smoke", settings))))
 """
     stage = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE)
     assert stage.stderr is not None
@@ -112,12 +114,15 @@ def test_a_rank_that_the_kernel_kills_for_memory_does_not_fit(little_memory: Pat
     greedy = "import os, sys; open(sys.argv[1], 'w').write(str(os.getpid())); b'x' * 300_000_000"
     config = KNOWN_MODELS["Qwen/Qwen2.5-0.5B-Instruct"].config
     with pytest.raises(DoesNotFit, match=r"rank 1 of 2 was ended by SIGKILL.*By plan each device needs"):  # noqa: SIM117
-        with memory_explained(params(), config, 512):
+        with memory_explained(PreflightInputs.of(params()), config, 512):
             done = subprocess.run([sys.executable, "-c", greedy, str(little_memory / "cgroup.procs")])
             assert done.returncode == -signal.SIGKILL
             raise KILLED
     for other in (KILLED, RankFailed("rank 0 was ended by SIGSEGV", signal.SIGSEGV)):
-        with pytest.raises(RankFailed, match="was ended by"), memory_explained(params(), config, 512):
+        with (
+            pytest.raises(RankFailed, match="was ended by"),
+            memory_explained(PreflightInputs.of(params()), config, 512),
+        ):
             raise other
 
 
@@ -128,7 +133,12 @@ def test_ranks_of_two_machines_try_it_together(layout: Layout) -> None:
         [sys.executable, "-m", "tasks.policy_update.launch.worker_node", str(layout.root)], cwd=ROOT
     )
     try:
-        preflight(StageContext(layout, params("update.distributed.nodes=2", f"update.distributed.rendezvous={place}")))
+        preflight(
+            StageContext(
+                layout,
+                PreflightInputs.of(params("update.distributed.nodes=2", f"update.distributed.rendezvous={place}")),
+            )
+        )
     finally:
         joiner.send_signal(signal.SIGINT)
         assert joiner.wait(timeout=60) == 130
@@ -147,6 +157,7 @@ from flows.configure import params_of
 from tasks.preflight import stage
 from tasks.core.records.layout import Layout
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.config.stage_inputs import PreflightInputs
 attempt = stage._try
 def limited(job, cache):
     pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -155,7 +166,7 @@ def limited(job, cache):
 stage._try = limited
 params = params_of("smoke", ["policy.device=cpu", "update.tokens_per_pack=150000"])
 try:
-    stage.preflight(StageContext(Layout(Path({str(layout.root)!r})), params))
+    stage.preflight(StageContext(Layout(Path({str(layout.root)!r})), PreflightInputs.of(params)))
 except stage.DoesNotFit as error:
     print(error)
     sys.exit(7)
@@ -172,7 +183,7 @@ def test_another_failure_stays_what_it_is(layout: Layout) -> None:
     weights = layout.policy("i000") / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:50])
     with pytest.raises(Exception, match="damaged safetensors"):
-        preflight(StageContext(layout, params()))
+        preflight(StageContext(layout, PreflightInputs.of(params())))
     assert not (layout.data / ".preflight").exists()
 
 

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from tasks.core.config.params import ParamsError, evaluated_keys, parse_params, previous_map
+from tasks.core.config.stage_inputs import BasePolicyInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.checkpoint_files import policy_digest
@@ -27,10 +28,10 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def context(root: Path, seed: int = 0, **policy: object) -> StageContext:
+def context(root: Path, seed: int = 0, **policy: object) -> StageContext[BasePolicyInputs]:
     settings = {"source": SOURCE, "device": "cpu", **policy}
     content = {"seed": seed, "previous": previous_map(1), "evaluated": evaluated_keys(1, 1), "policy": settings}
-    return StageContext(Layout(root), parse_params({**content, "iterations": 1}, "test"))
+    return StageContext(Layout(root), BasePolicyInputs.of(parse_params({**content, "iterations": 1}, "test")))
 
 
 def artifacts(root: Path) -> list[Path]:

@@ -140,7 +140,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def write_run(layout: Layout, tokenizer: Tokenizer, iterations: int = 8, tasks: int = 6, k: int = 4) -> StageContext:
+def write_run(
+    layout: Layout, tokenizer: Tokenizer, iterations: int = 8, tasks: int = 6, k: int = 4
+) -> StageContext[Params]:
     """All that the report reads of a run."""
     maps = {"previous": previous_map(iterations), "evaluated": evaluated_keys(iterations, 2)}
     params = Params.model_validate({"iterations": iterations, **maps})
@@ -157,6 +159,6 @@ def write_run(layout: Layout, tokenizer: Tokenizer, iterations: int = 8, tasks: 
 
 
 @pytest.fixture
-def finished_run(tmp_path: Path, tokenizer: Tokenizer, world: Path) -> StageContext:
+def finished_run(tmp_path: Path, tokenizer: Tokenizer, world: Path) -> StageContext[Params]:
     shutil.copytree(world, Layout(tmp_path).world)
     return write_run(Layout(tmp_path), tokenizer)

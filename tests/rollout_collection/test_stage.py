@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 from tasks.core.config.collection import EarlyStop
 from tasks.core.config.params import Params, evaluated_keys, parse_params, previous_map
 from tasks.core.config.policy import PolicyConfig
+from tasks.core.config.stage_inputs import CollectionInputs, TaskFilterInputs
 from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.policies.checkpoint_files import policy_digest
@@ -38,7 +39,7 @@ def params() -> Params:
 @pytest.fixture
 def context(
     tmp_path: Path, params: Params, long_model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast
-) -> StageContext:
+) -> StageContext[CollectionInputs]:
     """Everything that stands before the first collection: pocketworld, a random tiny policy, its initial adapter."""
     layout = Layout(tmp_path)
     prepare_world_folder(params.world, layout.world)
@@ -48,12 +49,13 @@ def context(
     save_policy(
         trainable_policy(load_base_model(layout.base_policy, config), config, None, seed=0), layout.policy("i000")
     )
-    context = StageContext(layout, params, "i001")
-    filter_tasks(context)
-    return context
+    filter_tasks(StageContext(layout, TaskFilterInputs.of(params)))
+    return StageContext(layout, CollectionInputs.of(params), "i001")
 
 
-def test_the_stage_plays_the_drawn_tasks_and_gives_the_same_bytes_again(context: StageContext) -> None:
+def test_the_stage_plays_the_drawn_tasks_and_gives_the_same_bytes_again(
+    context: StageContext[CollectionInputs],
+) -> None:
     layout = context.layout
     collect_rollouts(context)
     first = layout.rollouts("i001").read_bytes()
@@ -70,7 +72,7 @@ def test_the_stage_plays_the_drawn_tasks_and_gives_the_same_bytes_again(context:
     assert timings.generated_tokens > 0 and timings.wall_s > 0
 
 
-def test_another_iteration_plays_other_rollouts(context: StageContext) -> None:
+def test_another_iteration_plays_other_rollouts(context: StageContext[CollectionInputs]) -> None:
     layout = context.layout
     save_policy(_policy(context), layout.policy("i001"))
     for key in ("i001", "i002"):
@@ -79,12 +81,12 @@ def test_another_iteration_plays_other_rollouts(context: StageContext) -> None:
     assert not set(first["seed"].to_pylist()) & set(second["seed"].to_pylist())
 
 
-def _policy(context: StageContext) -> Any:
-    config = context.params.policy
+def _policy(context: StageContext[CollectionInputs]) -> Any:
+    config = context.inputs.policy
     return trainable_policy(load_base_model(context.layout.base_policy, config), config, None, seed=0)
 
 
-def test_a_warm_process_loads_once_and_again_when_the_files_change(context: StageContext) -> None:
+def test_a_warm_process_loads_once_and_again_when_the_files_change(context: StageContext[CollectionInputs]) -> None:
     world, engine, chat = open_rollout_resources(context)
     assert all(new is old for new, old in zip(open_rollout_resources(context), (world, engine, chat), strict=True))
     (context.layout.base_policy / "note.txt").write_text("another base policy")
@@ -99,24 +101,25 @@ class Elsewhere:
     def __init__(self) -> None:
         self.sizes: list[int] = []
 
-    def map(self, work: Any, context: StageContext, items: Sequence[Any]) -> list[Any]:
+    def map(self, work: Any, context: StageContext[Any], items: Sequence[Any]) -> list[Any]:
         self.sizes = [len(item) for item in items]
         played = [self._play(work, context, item) for item in reversed(items)]
         return [pickle.loads(pickle.dumps(part)) for part in reversed(played)]
 
-    def _play(self, work: Any, context: StageContext, item: Any) -> Any:
-        there = StageContext(context.layout, pickle.loads(pickle.dumps(context.params)), context.key)
+    def _play(self, work: Any, context: StageContext[Any], item: Any) -> Any:
+        there = StageContext(context.layout, pickle.loads(pickle.dumps(context.inputs)), context.key)
         try:
             return work(there, pickle.loads(pickle.dumps(item)))
         finally:
             there.cache.close()
 
 
-def test_who_plays_the_shards_changes_nothing_and_how_many_there_are_no_token(context: StageContext) -> None:
+def test_who_plays_the_shards_changes_nothing_and_how_many_there_are_no_token(
+    context: StageContext[CollectionInputs],
+) -> None:
     def collected(shards: int, **changes: Any) -> tuple[bytes, list[list[int]]]:
-        collection = context.params.collection.model_copy(update={"shards": shards, "early_stop": None})
-        params = context.params.model_copy(update={"collection": collection})
-        collect_rollouts(dataclasses.replace(context, params=params, **changes))
+        inputs = context.inputs.model_copy(update={"shards": shards, "early_stop": None})
+        collect_rollouts(dataclasses.replace(context, inputs=inputs, **changes))
         path = context.layout.rollouts("i001")
         return path.read_bytes(), read_table(path, ROLLOUTS)["token_ids"].to_pylist()
 
@@ -128,19 +131,17 @@ def test_who_plays_the_shards_changes_nothing_and_how_many_there_are_no_token(co
     assert read_document(context.layout.timings("i001"), Timings).generated_tokens > 0
 
 
-def test_early_stop_counts_within_a_shard(context: StageContext) -> None:
+def test_early_stop_counts_within_a_shard(context: StageContext[CollectionInputs]) -> None:
     stop = EarlyStop(min_per_task=2, share=0.5)
-    collection = context.params.collection.model_copy(
-        update={"shards": 3, "early_stop": stop, "max_concurrent_episodes": 6}
-    )
-    collect_rollouts(dataclasses.replace(context, params=context.params.model_copy(update={"collection": collection})))
+    inputs = context.inputs.model_copy(update={"shards": 3, "early_stop": stop, "max_concurrent_episodes": 6})
+    collect_rollouts(dataclasses.replace(context, inputs=inputs))
     rows = read_table(context.layout.rollouts("i001"), ROLLOUTS).to_pylist()
     finished = Counter(row["task_id"] for row in rows if row["end_reason"] != "cut_by_early_stop")
     assert len(rows) == 12 and len(finished) == 3
     assert all(2 <= count < 4 for count in finished.values())
 
 
-def test_a_task_that_the_world_does_not_have_is_named(context: StageContext) -> None:
+def test_a_task_that_the_world_does_not_have_is_named(context: StageContext[CollectionInputs]) -> None:
     row = {"task_id": "nowhere_1", "scenario_id": "nowhere", "difficulty": 1, "weight": 1.0}
     write_rows(context.layout.tasks, [row], TASKS)
     with pytest.raises(ArtifactError, match=r"train\.parquet: row 0: the world has no training task nowhere_1"):
@@ -148,6 +149,6 @@ def test_a_task_that_the_world_does_not_have_is_named(context: StageContext) -> 
     assert not context.layout.rollouts("i001").exists()
 
 
-def test_a_missing_policy_is_named(context: StageContext) -> None:
+def test_a_missing_policy_is_named(context: StageContext[CollectionInputs]) -> None:
     with pytest.raises(ArtifactError, match=r"i001/policy.*missing"):
         collect_rollouts(dataclasses.replace(context, key="i002"))

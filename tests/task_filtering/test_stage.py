@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.config.stage_inputs import TaskFilterInputs
 from tasks.core.config.task_filter import TaskFilterConfig
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.layout import Layout
@@ -18,14 +19,14 @@ from tasks.task_filtering.stage import filter_tasks
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
     layout = Layout(tmp_path_factory.mktemp("tree"))
-    prepare_world_folder(context(layout).params.world, layout.world)
+    prepare_world_folder(context(layout).inputs.world, layout.world)
     return layout
 
 
-def context(layout: Layout, **tasks: object) -> StageContext:
+def context(layout: Layout, **tasks: object) -> StageContext[TaskFilterInputs]:
     config = TaskFilterConfig.model_validate(tasks)
     params = Params(iterations=1, previous=previous_map(1), evaluated=evaluated_keys(1, 2), tasks=config)
-    return StageContext(layout, params)
+    return StageContext(layout, TaskFilterInputs.of(params))
 
 
 def test_the_built_in_world_keeps_the_papers_proportions(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:

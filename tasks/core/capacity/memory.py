@@ -12,10 +12,11 @@ from typing import Any
 
 from tasks.core.capacity.flops import ModelShape, adapter_parameters, parameters
 from tasks.core.capacity.workload import longest_pack
-from tasks.core.config.params import Params
 from tasks.core.config.policy import PolicyConfig
+from tasks.core.config.stage_inputs import MemoryInputs
 from tasks.core.config.update import UpdateConfig
 
+LearnerKnobs = UpdateConfig | MemoryInputs
 ADAPTER_BYTES = 4
 """LoRA's matrices, their gradients and AdamW's two moments are float32."""
 LOGITS_BYTES = 12
@@ -66,23 +67,28 @@ class DeviceMemory:
 
 
 def memory_of(
-    params: Params, model: Mapping[str, Any], *, ranks: int | None = None, tensor_parallel: int = 1
+    inputs: MemoryInputs, model: Mapping[str, Any], *, ranks: int | None = None, tensor_parallel: int = 1
 ) -> DeviceMemory:
     """Memory on each of `ranks` devices (None: those of update.distributed) for a base model of this config.json.
 
     The learner passes its longest pack; an engine's replica lies on `tensor_parallel` devices. Raises ValueError naming
     a size that is missing.
     """
-    shape, pack = ModelShape.of_config(model), longest_pack(params, int(model["max_position_embeddings"]))
-    ranks = ranks or params.update.distributed.size
+    shape, pack = ModelShape.of_config(model), longest_pack(inputs, int(model["max_position_embeddings"]))
+    ranks = ranks or inputs.distributed.size
     return DeviceMemory(
-        learner=learner_memory(shape, params.policy, params.update, pack, pack - 1, ranks),
-        engine=engine_memory(shape, params.policy, tensor_parallel),
+        learner=learner_memory(shape, inputs.policy, inputs, pack, pack - 1, ranks),
+        engine=engine_memory(shape, inputs.policy, tensor_parallel),
     )
 
 
 def learner_memory(
-    shape: ModelShape, policy: PolicyConfig, update: UpdateConfig, positions: int, policy_tokens: int, ranks: int
+    shape: ModelShape,
+    policy: PolicyConfig,
+    update: LearnerKnobs,
+    positions: int,
+    policy_tokens: int,
+    ranks: int,
 ) -> LearnerMemory:
     """Memory of a rank that passes `positions` in one pack, `policy_tokens` of them sampled by the policy."""
     element = DTYPE_BYTES[policy.dtype]
@@ -128,26 +134,26 @@ def layer_activations(shape: ModelShape, policy: PolicyConfig) -> float:
     return 28.0 * width + 8 * queries + 4 * keys + 10 * ffn + ranks + 8
 
 
-def _kept_per_token(shape: ModelShape, policy: PolicyConfig, update: UpdateConfig, element: int) -> float:
+def _kept_per_token(shape: ModelShape, policy: PolicyConfig, update: LearnerKnobs, element: int) -> float:
     """Over all layers: what their backward passes need, or with checkpointing their inputs."""
     each = shape.width * element if update.activation_checkpointing else layer_activations(shape, policy)
     return shape.layers * each
 
 
-def _head_work(shape: ModelShape, update: UpdateConfig, element: int, positions: int, policy_tokens: int) -> float:
+def _head_work(shape: ModelShape, update: LearnerKnobs, element: int, positions: int, policy_tokens: int) -> float:
     """A chunk's logits, and the last hidden states: before and after the norm, and those of the policy's tokens."""
     logits = LOGITS_BYTES * min(update.logprob_chunk, policy_tokens) * shape.vocabulary
     return logits + shape.width * (positions * 2 * element + policy_tokens * element)
 
 
-def _layer_work(shape: ModelShape, policy: PolicyConfig, update: UpdateConfig, element: int) -> float:
+def _layer_work(shape: ModelShape, policy: PolicyConfig, update: LearnerKnobs, element: int) -> float:
     """Gradients that exist at one time inside a layer, per token; with checkpointing also what was computed again."""
     again = layer_activations(shape, policy) if update.activation_checkpointing else 0.0
     ffn = shape.feed_forward * (ADAPTER_BYTES if element == ADAPTER_BYTES else 2 * ADAPTER_BYTES)
     return again + 12 * shape.width + ffn + 7 * policy.lora.rank * ADAPTER_BYTES
 
 
-def _folded(shape: ModelShape, update: UpdateConfig) -> float:
+def _folded(shape: ModelShape, update: LearnerKnobs) -> float:
     """Matrices W + s BA that a pass keeps, and the gradient of one."""
     sizes = [inputs * outputs for inputs, outputs in shape.projections.values()]
     return ADAPTER_BYTES * (shape.layers * sum(sizes) + max(sizes)) if update.fold_adapter else 0.0

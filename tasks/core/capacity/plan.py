@@ -12,6 +12,7 @@ from tasks.core.capacity.memory import DeviceMemory, LearnerMemory, engine_memor
 from tasks.core.capacity.sharing import choose_sharing
 from tasks.core.capacity.workload import Episodes, Workload, longest_pack, longest_rollout, workload
 from tasks.core.config.params import Params
+from tasks.core.config.stage_inputs import MemoryInputs
 
 WEIGHTS_SHARE = 0.6
 """An engine's weights should leave the rest of a device's memory to the caches."""
@@ -78,10 +79,10 @@ def make_plan(
     """The plan of `params` with a base model of this config.json. Raises ValueError for sizes that are missing."""
     shape, load = ModelShape.of_config(config), workload(params, episodes)
     lora = params.policy.lora if params.policy.trained == "lora" else None
-    context = int(config["max_position_embeddings"])
-    pack = longest_pack(params, context)
+    context, memory_inputs = int(config["max_position_embeddings"]), MemoryInputs.of(params)
+    pack = longest_pack(memory_inputs, context)
     engines = _engines(params, shape, hardware, gpus, load.episodes.tokens)
-    memory = memory_of(params, config, ranks=gpus, tensor_parallel=engines.tensor_parallel)
+    memory = memory_of(memory_inputs, config, ranks=gpus, tensor_parallel=engines.tensor_parallel)
     live = params.collection.max_concurrent_episodes
     seconds, flops = updating(load, params, shape, gpus, hardware)
 
@@ -93,7 +94,7 @@ def make_plan(
         gpus=gpus,
         parameters=parameters(shape),
         load=load,
-        longest_rollout=longest_rollout(params, context),
+        longest_rollout=longest_rollout(memory_inputs, context),
         longest_pack=pack,
         learner=memory.learner,
         engines=engines,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from tasks.core.config.params import Params
 from tasks.core.config.splits import TEST_SPLITS, Split
+from tasks.core.config.stage_inputs import MemoryInputs
 
 SPLIT_TASKS: dict[Split, int] = {"dev": 60, "test_normal": 168, "test_challenge": 417}
 """Pocketworld's and, but for 3 unusable ones of dev, AppWorld's official splits."""
@@ -92,19 +93,19 @@ def workload(params: Params, episodes: Episodes | None = None) -> Workload:
     )
 
 
-def longest_rollout(params: Params, context_length: int) -> int:
+def longest_rollout(inputs: MemoryInputs, context_length: int) -> int:
     """Tokens that a rollout may have: as many as the context (of the model, or of the servers that sample), or as its
     turns and a long prompt can fill."""
-    limits, served = params.collection.limits, params.engine.vllm.context_length
-    if params.collection.engine == "vllm" and served is not None:
+    limits, served = inputs.limits, inputs.served_context
+    if inputs.engine == "vllm" and served is not None:
         context_length = min(context_length, served)
     turn = limits.max_tokens_per_turn + limits.max_observation_tokens
     return min(context_length, PROMPT_ALLOWANCE + limits.max_turns * turn)
 
 
-def longest_pack(params: Params, context_length: int) -> int:
+def longest_pack(inputs: MemoryInputs, context_length: int) -> int:
     """Positions of the largest forward pass of the learner: a full pack, or one rollout that is longer."""
-    return max(params.update.tokens_per_pack, longest_rollout(params, context_length))
+    return max(inputs.tokens_per_pack, longest_rollout(inputs, context_length))
 
 
 def _tasks(params: Params, split: Split, scenarios: int | None) -> int:

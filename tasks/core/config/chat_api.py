@@ -4,12 +4,12 @@
 changes no score. The key is in neither: only the name of the environment variable that holds it.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from tasks.core.config.section import Section
+from tasks.core.config.section import UNVERSIONED, Section
 
 MILLION = 1e6
 
@@ -72,4 +72,4 @@ class ChatApiConfig(Section):
     """One model behind an API."""
 
     request: ChatRequest = ChatRequest()
-    traffic: Traffic = Traffic()
+    traffic: Annotated[Traffic, UNVERSIONED] = Traffic()

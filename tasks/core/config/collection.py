@@ -8,6 +8,8 @@ from pydantic import Field
 from tasks.core.config.chat_api import ChatApiConfig
 from tasks.core.config.section import Section
 
+EngineName = Literal["transformers", "vllm", "oracle", "scripted", "chat_api"]
+
 
 class AgentLimits(Section):
     """Budgets of one episode."""
@@ -42,7 +44,7 @@ class CollectionConfig(Section):
 
     renamed: ClassVar[Mapping[str, str]] = {"live_episodes": "max_concurrent_episodes"}
 
-    engine: Literal["transformers", "vllm", "oracle", "scripted", "chat_api"] = "transformers"
+    engine: EngineName = "transformers"
     """vllm: servers, set up in the section `engine`. oracle recites the world's own solutions, scripted does so with
     seeded flaws: the pipeline without a model. chat_api asks a model behind an OpenAI-compatible API, which can be
     scored (iterations: 0) but not trained."""

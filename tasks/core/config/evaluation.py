@@ -1,15 +1,17 @@
 """The `evaluation` section of params.yaml: how checkpoints are evaluated on dev and which one wins."""
 
+from typing import Annotated
+
 from pydantic import Field
 
 from tasks.core.config.collection import ChangedLimits
-from tasks.core.config.section import Section
+from tasks.core.config.section import UNVERSIONED, Section
 
 
 class EvaluationConfig(Section):
     """Dev evaluation during training. The paper: 50 turns; best of N by dev TGC."""
 
-    every: int = Field(2, ge=1)
+    every: Annotated[int, UNVERSIONED] = Field(2, ge=1)
     """Evaluate after every n-th iteration (and always before the first and after the last)."""
     temperature: float = Field(0.1, ge=0)
     rollouts_per_task: int = Field(1, ge=1)

@@ -56,6 +56,10 @@ def evaluated_keys(iterations: int, every: int) -> list[str]:
     return [iteration_key(i) for i in range(iterations + 1) if i % every == 0 or i == iterations]
 
 
+DERIVED_MAPS = ("previous", "evaluated")
+"""What of params.yaml is no knob: it follows from `iterations`, `collection.staleness` and `evaluation.every`."""
+
+
 class Params(Section):
     """The whole of params.yaml."""
 
@@ -77,6 +81,11 @@ class Params(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     scoring: ScoringConfig = ScoringConfig()
     lineage: LineageConfig = LineageConfig()
+
+    @property
+    def root(self) -> "Params":
+        """These parameters, for inputs that are made of other inputs."""
+        return self
 
     @model_validator(mode="after")
     def _maps_are_in_step(self) -> "Params":

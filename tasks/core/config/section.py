@@ -4,6 +4,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic_core import to_jsonable_python
+
+UNVERSIONED = "unversioned"
+"""Marks a knob whose change makes no artifact stale: `timeout_s: Annotated[float, UNVERSIONED] = 30`. Where and how
+fast work is done, not what comes of it; or what DVC sees otherwise."""
 
 
 class Section(BaseModel):
@@ -21,3 +26,20 @@ class Section(BaseModel):
         if found:
             raise ValueError("; ".join(f"`{name}` is now called `{cls.renamed[name]}`" for name in found))
         return content
+
+    def knobs(self, prefix: str = "", *, unversioned: bool = False) -> dict[str, Any]:
+        """{dotted name: JSON value} of all knobs below `prefix`, those marked UNVERSIONED only where asked for."""
+        found: dict[str, Any] = {}
+        for name, field in type(self).model_fields.items():
+            if unversioned or UNVERSIONED not in field.metadata:
+                place, value = f"{prefix}{self.place(name)}", getattr(self, name)
+                if isinstance(value, Section):
+                    found |= value.knobs(f"{place}.", unversioned=unversioned)
+                else:
+                    found[place] = to_jsonable_python(value)
+        return found
+
+    @classmethod
+    def place(cls, name: str) -> str:
+        """Where the field `name` is read in its section."""
+        return name

@@ -1,10 +1,10 @@
 """The `update` section of params.yaml: loss, optimizer and batching of one LOOP update."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from tasks.core.config.section import Section
+from tasks.core.config.section import UNVERSIONED, Section
 
 
 class LossConfig(Section):
@@ -36,11 +36,11 @@ class DistributedConfig(Section):
     """Processes on each machine: one per GPU."""
     nodes: int = Field(1, ge=1)
     """Machines. `update_policy` logs the command that the others run; they share the project's folder."""
-    rendezvous: str | None = Field(None, pattern=r"^\S+:\d+$")
+    rendezvous: Annotated[str | None, UNVERSIONED] = Field(None, pattern=r"^\S+:\d+$")
     """host:port of the machine that runs the pipeline, where the others find it; needed when nodes > 1."""
     sharding: Literal["fsdp", "replicated"] = "fsdp"
     """`fsdp`: weights, gradients and optimizer in equal parts over the ranks (FSDP2); `replicated`: all on all."""
-    timeout_s: float = Field(1800.0, gt=0)
+    timeout_s: Annotated[float, UNVERSIONED] = Field(1800.0, gt=0)
     """A rank that has waited this long for the others fails, and the update with it."""
 
     @property
@@ -82,7 +82,7 @@ class UpdateConfig(Section):
     """Keep each layer's input only and compute it again for its gradient: a third more work, for long context."""
     distributed: DistributedConfig = DistributedConfig()
     shuffle: bool = True
-    max_engine_mismatch: float = Field(1e-2, gt=0)
+    max_engine_mismatch: Annotated[float, UNVERSIONED] = Field(1e-2, gt=0)
     """A mean |engine - learner| log-prob over this is warned of: the engine samples from something else."""
 
     @model_validator(mode="after")

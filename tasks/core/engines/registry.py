@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
-from tasks.core.config.collection import CollectionConfig
-from tasks.core.config.engine import EngineConfig
+from tasks.core.config.chat_api import ChatApiConfig
 from tasks.core.config.policy import PolicyConfig
+from tasks.core.config.stage_inputs import EngineInputs
 from tasks.core.engines.scripted import flawed_engine, oracle_engine
 from tasks.core.interfaces.engine import Engine
 from tasks.core.interfaces.world import World
@@ -14,12 +14,11 @@ from tasks.core.policies.chat_format import ChatFormat
 
 
 def open_engine(
-    collection: CollectionConfig,
+    inputs: EngineInputs,
     policy: PolicyConfig,
     base_policy: Path,
     world: World,
     chat: ChatFormat,
-    settings: EngineConfig = EngineConfig(),  # noqa: B008 - frozen
     learner_bytes: float | None = None,
 ) -> Engine:
     """The engine that `collection.engine` names, with the base model of the folder `base_policy` loaded.
@@ -27,24 +26,24 @@ def open_engine(
     `world` and `chat` are for the engines that recite; `learner_bytes` is what an update will need beside own servers
     (None: there is none). Raises ValueError when the world has nothing to recite.
     """
-    match collection.engine:
+    match inputs.engine:
         case "transformers":
             return _transformers(policy, base_policy)
         case "vllm":
             from tasks.core.engines.vllm_server.opening import open_vllm
 
-            return open_vllm(settings.vllm, policy, base_policy, chat, learner_bytes)
+            return open_vllm(inputs.vllm, policy, base_policy, chat, learner_bytes)
         case "oracle":
             return oracle_engine(world, chat)
         case "scripted":
             return flawed_engine(world, chat)
         case "chat_api":
-            return _chat_api(collection, chat)
+            return _chat_api(inputs.chat_api, chat)
 
 
-def forget_paid_answers(collection: CollectionConfig, task_ids: Iterable[str]) -> None:
+def forget_paid_answers(engine: str, task_ids: Iterable[str]) -> None:
     """Say that the result on these tasks is written: an engine that is paid for keeps its answers until then."""
-    if collection.engine == "chat_api":
+    if engine == "chat_api":
         from tasks.core.engines.chat_api.paid_answers import PaidAnswers
 
         with closing(PaidAnswers()) as paid:
@@ -58,7 +57,7 @@ def _transformers(policy: PolicyConfig, base_policy: Path) -> Engine:
     return TransformersEngine(load_base_model(base_policy, policy))
 
 
-def _chat_api(collection: CollectionConfig, chat: ChatFormat) -> Engine:
+def _chat_api(config: ChatApiConfig, chat: ChatFormat) -> Engine:
     from tasks.core.engines.chat_api.engine import ChatApiEngine
 
-    return ChatApiEngine(collection.chat_api, chat)
+    return ChatApiEngine(config, chat)

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Hashable, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from tasks.core.config.params import Params
+from tasks.core.config.section import Section
 from tasks.core.records.layout import Layout
 
 T = TypeVar("T")
+Inputs = TypeVar("Inputs", bound=Section, covariant=True)
 
 
 class WorkItem(Sized, Protocol):
@@ -56,7 +57,9 @@ class ProcessCache:
 class Executor(Protocol):
     """Does those parts of a stage's work that know nothing of each other."""
 
-    def map(self, work: Callable[["StageContext", Item], T], context: "StageContext", items: Sequence[Item]) -> list[T]:
+    def map(
+        self, work: Callable[["StageContext[Any]", Item], T], context: "StageContext[Any]", items: Sequence[Item]
+    ) -> list[T]:
         """What `work` returns for every item, in the order of `items`.
 
         `work` is a module's function, given a context equal to `context` but for its cache; what it returns can be
@@ -68,16 +71,19 @@ class Executor(Protocol):
 class SerialExecutor:
     """Does one item after another in this process."""
 
-    def map(self, work: Callable[["StageContext", Item], T], context: "StageContext", items: Sequence[Item]) -> list[T]:
+    def map(
+        self, work: Callable[["StageContext[Any]", Item], T], context: "StageContext[Any]", items: Sequence[Item]
+    ) -> list[T]:
         return [work(context, item) for item in items]
 
 
 @dataclass(frozen=True)
-class StageContext:
-    """The input of a stage body `def stage(context: StageContext) -> None`."""
+class StageContext(Generic[Inputs]):
+    """The input of a stage body `def update_policy(context: StageContext[UpdateInputs]) -> None`."""
 
     layout: Layout
-    params: Params
+    inputs: Inputs
+    """What the stage reads of params.yaml (tasks/core/config/stage_inputs.py), and nothing else."""
     key: str = ""
     """The iteration ("i003") or split ("test_normal") of a foreach stage; "" for the others."""
     cache: ProcessCache = field(default_factory=ProcessCache)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tasks.core.config.splits import MEASURED_SPLITS, TEST_SPLITS, Split
+from tasks.core.config.stage_inputs import RescoringInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer
@@ -10,7 +11,7 @@ from tasks.core.records.files import ArtifactError, read_json
 from tasks.core.records.schemas import SCORED_ROLLOUTS, SELECTED_POLICY
 from tasks.core.records.tables import write_rows
 from tasks.evaluation.behaviour import behaviour
-from tasks.evaluation.playing import plan_split, play_policy
+from tasks.evaluation.playing import SplitPlan, plan_dev, plan_test, play_policy
 from tasks.evaluation.scored_rows import Row, acted_rollouts
 from tasks.lineage.provenance.dvc_lock import read_lock
 from tasks.lineage.registry.model_registry import Registry, Version
@@ -23,7 +24,9 @@ from tasks.lineage.registry.version_evaluation import (
 BASE_TAG = "dataset.data/policy"
 
 
-def rescored_evaluation(registry: Registry, version: Version, context: StageContext, folder: Path) -> VersionEvaluation:
+def rescored_evaluation(
+    registry: Registry, version: Version, context: StageContext[RescoringInputs], folder: Path
+) -> VersionEvaluation:
     """Play all splits with a version's weights; the rollouts are written into `folder`.
 
     Raises ArtifactError when the version was trained from another base policy than the one in data/policy.
@@ -32,9 +35,7 @@ def rescored_evaluation(registry: Registry, version: Version, context: StageCont
     splits: tuple[Split, ...] = MEASURED_SPLITS
     with registry.files(version) as files:
         played = {
-            split: play_policy(
-                context, plan_split(context, split), files, SELECTED_POLICY, f"version {version.number}"
-            ).rows
+            split: play_policy(context, _plan(context, split), files, SELECTED_POLICY, f"version {version.number}").rows
             for split in splits
         }
         stored = files / FOLDER / "params.json"
@@ -45,17 +46,21 @@ def rescored_evaluation(registry: Registry, version: Version, context: StageCont
     return evaluation_of(params, played, chat)
 
 
+def _plan(context: StageContext[RescoringInputs], split: Split) -> SplitPlan:
+    return plan_dev(context) if split == "dev" else plan_test(context, split)
+
+
 def evaluation_of(params: dict[str, str], played: dict[Split, list[Row]], chat: ChatFormat) -> VersionEvaluation:
     """The evaluation that a version's rollouts amount to, in the form in which versions store it."""
     measured = {split: behaviour(list(acted_rollouts(played[split], chat))) for split in TEST_SPLITS}
     return VersionEvaluation(params, outcomes_by_policy([row for rows in played.values() for row in rows]), measured)
 
 
-def require_same_base(version: Version, context: StageContext) -> None:
+def require_same_base(version: Version, context: StageContext[RescoringInputs]) -> None:
     """Raises ArtifactError: an adapter on another base model would still load, and mean nothing."""
-    params, layout = context.params, context.layout
+    inputs, layout = context.inputs, context.layout
     name = layout.base_policy.relative_to(layout.root).as_posix()
-    ours = read_lock(layout.root / "dvc.lock", params.previous, params.evaluated).artifacts.get(name)
+    ours = read_lock(layout.root / "dvc.lock", inputs.previous, inputs.evaluated).artifacts.get(name)
     theirs = version.tags.get(BASE_TAG)
     if ours != theirs:
         raise ArtifactError(

@@ -4,20 +4,17 @@ import hashlib
 import json
 from pathlib import Path
 
-from tasks.core.config.params import Params
+from tasks.core.config.params import DERIVED_MAPS, Params
 from tasks.core.records.documents import AdvantageSummary, Document, Evaluation, Metrics, Scores, read_document
 from tasks.core.records.dotted import dotted, dotted_numbers
 from tasks.core.records.files import read_json
 from tasks.core.records.layout import Layout
 from tasks.lineage.provenance.dvc_lock import SIDE_TASKS
 
-DERIVED_PARAMS = ("previous", "evaluated")
-"""Maps that follow from other parameters."""
-
 
 def flat_params(params: Params) -> dict[str, str]:
     """Every parameter by its dotted name; lists as JSON."""
-    content = params.model_dump(mode="json", exclude=set(DERIVED_PARAMS))
+    content = params.model_dump(mode="json", exclude=set(DERIVED_MAPS))
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in dotted(content).items()}
 
 

@@ -12,6 +12,7 @@ from tasks.core.capacity.memory import memory_of
 from tasks.core.capacity.plan import make_plan
 from tasks.core.capacity.sharing import GIB, Sharing, choose_sharing
 from tasks.core.config.engine import VllmConfig
+from tasks.core.config.stage_inputs import MemoryInputs, ScoringInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.layout import Layout
 from tasks.rollout_collection.rollout_resources import learner_bytes
@@ -51,10 +52,12 @@ def test_the_choice_of_engine_and_plan_is_one(profile: str, settings: list[str],
     config = KNOWN_MODELS[params.policy.source].config
     (layout.base_policy / "config.json").write_text(json.dumps(config))
     plan = make_plan(params, config, HARDWARE["h100"], params.update.distributed.size)
-    learner = learner_bytes(StageContext(layout, params))
+    learner = learner_bytes(StageContext(layout, ScoringInputs.of(params)))
     assert learner == (plan.learner.total if params.iterations else None)
     vllm = params.engine.vllm
-    server = memory_of(params, read_model_config(layout.base_policy), tensor_parallel=vllm.gpus_per_server).engine
+    server = memory_of(
+        MemoryInputs.of(params), read_model_config(layout.base_policy), tensor_parallel=vllm.gpus_per_server
+    ).engine
     device = int(HARDWARE["h100"].memory)
     chosen = choose_sharing(vllm, weights=server.loaded, learner=learner, memory=device, servers=1)
     assert chosen.releases_device == plan.releases_device == turns

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from tasks.core.config.collection import AgentLimits, CollectionConfig
+from tasks.core.config.chat_api import ChatApiConfig
+from tasks.core.config.collection import AgentLimits
+from tasks.core.config.engine import VllmConfig
 from tasks.core.config.policy import PolicyConfig
+from tasks.core.config.stage_inputs import EngineInputs
 from tasks.core.engines.registry import open_engine
 from tasks.core.engines.scripted import CONTEXT_LENGTH, GIVE_UP, WRONG_ANSWER, ScriptedEngine, with_flaw
 from tasks.core.interfaces.engine import ContextOverflow, GenerationRequest, SamplingSettings
@@ -29,8 +32,8 @@ def chat() -> ChatFormat:
 
 
 def play(world: World, chat: ChatFormat, name: str, tasks: int, each: int, seed: int = 7) -> list[dict[str, Any]]:
-    collection = CollectionConfig.model_validate({"engine": name})
-    engine = open_engine(collection, PolicyConfig(), SHIPPED, world, chat)
+    inputs = EngineInputs.model_validate({"engine": name, "chat_api": ChatApiConfig(), "vllm": VllmConfig()})
+    engine = open_engine(inputs, PolicyConfig(), SHIPPED, world, chat)
     planned = plan_rollouts(world.tasks("train")[:tasks], each, seed)
     return play_rollouts(world, engine, chat, planned, SETTINGS, policy=None)
 
@@ -107,6 +110,6 @@ def test_a_world_without_solutions_is_refused(chat: ChatFormat, world: World) ->
     class Mute:
         tasks, open, close = world.tasks, world.open, world.close
 
-    collection = CollectionConfig(engine="oracle")
+    inputs = EngineInputs(engine="oracle", chat_api=ChatApiConfig(), vllm=VllmConfig())
     with pytest.raises(ValueError, match=r"collection\.engine: this world can show no solutions"):
-        open_engine(collection, PolicyConfig(), SHIPPED, Mute(), chat)
+        open_engine(inputs, PolicyConfig(), SHIPPED, Mute(), chat)

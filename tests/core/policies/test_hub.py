@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tasks.core.config.params import evaluated_keys, parse_params, previous_map
+from tasks.core.config.stage_inputs import BasePolicyInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.tokenizer import build_tokenizer
@@ -89,10 +90,10 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     server.server_close()
 
 
-def context(root: Path, revision: str = COMMIT) -> StageContext:
+def context(root: Path, revision: str = COMMIT) -> StageContext[BasePolicyInputs]:
     policy = {"source": REPOSITORY, "revision": revision, "device": "cpu"}
     maps = {"iterations": 1, "previous": previous_map(1), "evaluated": evaluated_keys(1, 1)}
-    return StageContext(Layout(root), parse_params({**maps, "policy": policy}, "test"))
+    return StageContext(Layout(root), BasePolicyInputs.of(parse_params({**maps, "policy": policy}, "test")))
 
 
 def test_a_pinned_revision_is_fetched_whole_and_to_the_same_bytes_each_time(hub: Path, tmp_path: Path) -> None:

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 import yaml
 from dvc.repo import Repo
+from pydantic import BeforeValidator
 
-from flows.configure import write_params
+from flows.configure import params_of, write_params
 from flows.dag.dvc_seam import stage_of_command
 from flows.dag.stages import STAGES, Stage, UnknownStage, check_key, find_stage
 from flows.dag.versions import code_version, stage_files
 from tasks.core.config.params import Params, evaluated_keys, load_params, previous_map
 from tasks.core.config.splits import TEST_SPLITS
+from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.records.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -110,13 +112,69 @@ def test_learning_depends_on_no_wall_clock_file(definitions: dict[str, Any]) -> 
             assert dep != "data/iterations", name
 
 
-def test_parameters_exist() -> None:
-    content = load_params(ROOT / "params.yaml").model_dump()
+INPUTS = {stage.name: stage.inputs for stage in STAGES if stage.inputs is not None}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_inputs_are_read_where_they_say_and_are_of_the_knobs_types(name: str) -> None:
+    inputs = INPUTS[name]
+    for field, info in inputs.model_fields.items():
+        section: Any = Params
+        *path, knob = inputs.place(field).split(".")
+        for part in path:
+            section = section.model_fields[part].annotation
+        if not any(isinstance(mark, BeforeValidator) for mark in info.metadata):
+            assert info.annotation == section.model_fields[knob].annotation, field
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+def test_a_stage_sees_what_it_declares_and_nothing_else(stage: Stage) -> None:
+    params = load_params(ROOT / "params.yaml")
+    seen = stage.inputs_of(params)
+    if stage.inputs is None:
+        assert stage.name in ("version_stages", "report", "record_lineage") and seen is params
+        return
+    declared = {stage.inputs.place(field) for field in stage.inputs.model_fields}
+    assert not hasattr(seen, "lineage") and not hasattr(seen, "machines") and not hasattr(seen, "collection")
+    for knob in stage.knobs(params):
+        assert any(knob == place or knob.startswith(f"{place}.") for place in declared)
+
+
+def test_the_update_sees_the_temperature_of_collection_and_no_other_knob_of_it() -> None:
+    params = load_params(ROOT / "params.yaml")
+    inputs = find_stage("update_policy").inputs_of(params)
+    assert isinstance(inputs, UpdateInputs) and inputs.temperature == params.collection.temperature
+    knobs = find_stage("update_policy").knobs(params)
+    assert [name for name in knobs if name.startswith("collection")] == ["collection.temperature"]
+    with pytest.raises(AttributeError):
+        _ = inputs.collection  # type: ignore[attr-defined]
+
+
+def test_preflight_depends_on_nothing_that_needs_no_memory() -> None:
+    def knobs(*assignments: str) -> dict[str, Any]:
+        return find_stage("preflight").knobs(params_of("default", assignments))
+
+    free = ["seed=3", "iterations=7", "update.learning_rate=1", "update.epochs=5", "update.minibatch=8"]
+    free += ["update.loss.clip_epsilon=0.3", "update.max_kl=3", "collection.temperature=0.7"]
+    for assignment in free:
+        assert knobs(assignment) == knobs(), assignment
+    for assignment in (
+        "iterations=0",
+        "update.tokens_per_pack=99",
+        "policy.lora.rank=2",
+        "collection.limits.max_turns=3",
+    ):
+        assert knobs(assignment) != knobs(), assignment
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    ["engine.vllm.servers=2", "machines.ray.address=auto", "update.distributed.timeout_s=9", "evaluation.every=2"],
+)
+def test_where_and_how_fast_work_is_done_makes_nothing_stale(assignment: str) -> None:
     for stage in STAGES:
-        for name in stage.params:
-            value: Any = content
-            for part in name.split("."):
-                value = value[part]
+        if stage.inputs is not None and stage.name not in ("select_checkpoint", "tabulate_curves"):
+            assert stage.knobs(params_of("default", [assignment])) == stage.knobs(params_of("default", [])), stage.name
 
 
 def test_stage_keys() -> None:

@@ -17,6 +17,7 @@ import pytest
 from flows.dag.stages import STAGES, Stage
 from flows.dag.versions import SHELL, _parsed, code_version, stage_files, stage_version
 from tasks.core.config.params import Params, evaluated_keys, load_params, previous_map
+from tasks.core.config.stage_inputs import StageInputs, knob
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -42,7 +43,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-STAGE = Stage("s", "tasks.room.stage:body")
+STAGE = Stage("s", "tasks.room.stage:body", StageInputs)
 
 
 def test_closure_follows_imports_strings_and_data_files(project: Path) -> None:
@@ -115,15 +116,20 @@ def test_closure_covers_what_python_really_imports(stage: Stage, imported: dict[
 
 
 def shell_files() -> set[str]:
-    """What hands a stage its parameters: parsing and defaults, whose result is in the version as values."""
-    config = ROOT / "tasks" / "core" / "config"
-    files = {file.relative_to(ROOT) for file in config.glob("*.py")} | {Path(*name.split(".")) for name in SHELL}
-    packages = {folder / "__init__.py" for file in files for folder in file.parents}
-    return {file.with_suffix(".py").as_posix() for file in {*files, *packages}}
+    """What tasks.core.config.params brings in: parsing and defaults, whose result is in the version as values."""
+    shell = {name.replace(".", "/") + ".py" for name in SHELL}
+    configs = [file.relative_to(ROOT) for file in (ROOT / "tasks/core/config").glob("*.py")]
+    packages = {folder / "__init__.py" for config in configs for folder in config.parents}
+    return shell | {file.as_posix() for file in {*configs, *packages}}
+
+
+class SamplingInputs(StageInputs):
+    seed: int
+    temperature: float = knob("collection.temperature")
 
 
 def test_version_moves_with_the_params_that_it_reads_alone(project: Path) -> None:
-    stage = Stage("s", "tasks.room.stage:body", ("seed", "collection.temperature"))
+    stage = Stage("s", "tasks.room.stage:body", SamplingInputs)
     params = Params(previous=previous_map(20), evaluated=evaluated_keys(20, 2))
     hotter = params.collection.model_copy(update={"temperature": 2.0})
     more = params.collection.model_copy(update={"rollouts_per_task": 8})

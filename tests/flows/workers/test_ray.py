@@ -22,7 +22,6 @@ from ray import cloudpickle
 from ray.cluster_utils import Cluster
 
 from flows.dag import versions
-from flows.dag.execution import DeclaredParams, UndeclaredParams
 from flows.dag.stages import find_stage
 from flows.errors import StageFailed
 from flows.orchestration.prefect_server import prefect_api
@@ -31,6 +30,7 @@ from flows.workers.ray_cluster import ClusterUnavailable, WorkerDied
 from flows.workers.ray_executor import RayExecutor
 from tasks.core.config.machines import RayConfig
 from tasks.core.config.params import Params, ParamsError, evaluated_keys, parse_params, previous_map
+from tasks.core.config.stage_inputs import CollectionInputs
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.records.layout import Layout
 from tests.flows.tiny_project import make_project
@@ -214,11 +214,11 @@ class Piece:
         return 1
 
 
-def doubled(context: StageContext, piece: Piece) -> tuple[int, str]:
+def doubled(context: StageContext[Any], piece: Piece) -> tuple[int, str]:
     return 2 * piece.number, context.key
 
 
-def failing(context: StageContext, piece: Piece) -> int:
+def failing(context: StageContext[Any], piece: Piece) -> int:
     if piece.number == 0:
         raise ZeroDivisionError("a bug")
     for _ in range(6000):
@@ -226,7 +226,7 @@ def failing(context: StageContext, piece: Piece) -> int:
     return 0
 
 
-def deadly(context: StageContext, piece: Piece) -> int:
+def deadly(context: StageContext[Any], piece: Piece) -> int:
     os.kill(os.getpid(), signal.SIGKILL)
     return 0
 
@@ -237,33 +237,35 @@ def parameters(**changes: Any) -> Params:
 
 
 @pytest.fixture(scope="module")
-def context(tmp_path_factory: pytest.TempPathFactory, address: str, api: dict[str, str]) -> Iterator[StageContext]:
+def context(
+    tmp_path_factory: pytest.TempPathFactory, address: str, api: dict[str, str]
+) -> Iterator[StageContext[CollectionInputs]]:
     """Of a stage in this process, connected to the cluster."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     cache, config = ProcessCache(), RayConfig(address=address)
-    layout, params = Layout(tmp_path_factory.mktemp("context")), DeclaredParams.of(parameters(), COLLECT)
-    yield StageContext(layout, params, "i001", cache, RayExecutor(COLLECT, config))
+    layout, inputs = Layout(tmp_path_factory.mktemp("context")), CollectionInputs.of(parameters())
+    yield StageContext(layout, inputs, "i001", cache, RayExecutor(COLLECT, config))
     cache.close()
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
-def test_results_come_in_the_order_of_the_jobs(context: StageContext) -> None:
+def test_results_come_in_the_order_of_the_jobs(context: StageContext[Any]) -> None:
     pieces = [Piece(number) for number in range(5)]
     assert context.executor.map(doubled, context, pieces) == [(2 * number, "i001") for number in range(5)]
 
 
-def test_a_bug_comes_with_its_traceback_and_ends_the_other_shards(context: StageContext) -> None:
+def test_a_bug_comes_with_its_traceback_and_ends_the_other_shards(context: StageContext[Any]) -> None:
     with pytest.raises(RuntimeError, match=r"in a worker on (?s:.*), in failing\n(?s:.*)ZeroDivisionError: a bug"):
         context.executor.map(failing, context, [Piece(0), Piece(1), Piece(2)])
 
 
-def test_a_shard_that_no_worker_survives_is_named(context: StageContext, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_that_no_worker_survives_is_named(context: StageContext[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "DEATHS", 0)
     with pytest.raises(WorkerDied, match="piece: its worker died 1 times"):
         context.executor.map(deadly, context, [Piece(0)])
 
 
-def test_other_code_than_the_pipelines_is_refused(context: StageContext, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_code_than_the_pipelines_is_refused(context: StageContext[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "code_version", lambda *_: "another")
     with pytest.raises(StageFailed, match=r"collect_rollouts: the code in .* is not the pipeline's"):
         context.executor.map(doubled, context, [Piece(1)])
@@ -276,11 +278,8 @@ def test_a_cluster_that_cannot_do_it_is_refused(address: str, changes: dict[str,
 
 
 def test_what_a_worker_is_sent_can_be_pickled() -> None:
-    declared = DeclaredParams.of(parameters(), COLLECT)
-    sent = pickle.loads(pickle.dumps(declared))
-    assert sent.collection == declared.collection
-    with pytest.raises(UndeclaredParams, match="reads `lineage`"):
-        _ = sent.lineage
+    inputs = CollectionInputs.of(parameters())
+    assert pickle.loads(pickle.dumps(inputs)) == inputs
 
 
 def test_an_api_is_asked_by_one_process() -> None:

@@ -132,7 +132,7 @@ def test_a_play_that_failed_goes_on_where_it_was(
     server = serve(recited(world))
     undisturbed = open_engine(server, prompt_price=2.0)
     rows, usage = play(world, chat, undisturbed, temperature=0.5), undisturbed.take_usage()
-    forget_paid_answers(COLLECTION, [task.task_id for task in world.tasks("dev")])
+    forget_paid_answers(COLLECTION.engine, [task.task_id for task in world.tasks("dev")])
     turns = len(server.requests)
     server.requests.clear()
 
@@ -149,7 +149,7 @@ def test_a_play_that_failed_goes_on_where_it_was(
     assert (play(world, chat, again, temperature=0.5), again.take_usage()) == (rows, usage)
     assert len(server.requests) == turns - 5
     assert "an earlier attempt had paid for 5 answers, 500 prompt and 50 answer tokens" in capsys.readouterr().out
-    forget_paid_answers(COLLECTION, [task.task_id for task in world.tasks("dev")])
+    forget_paid_answers(COLLECTION.engine, [task.task_id for task in world.tasks("dev")])
     play(world, chat, again, temperature=0.5)
     assert len(server.requests) == 2 * turns - 5, "once the result is written, a new one is played anew"
 

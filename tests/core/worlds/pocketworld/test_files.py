@@ -3,6 +3,7 @@ import json
 import pytest
 
 from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.config.stage_inputs import WorldInputs
 from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.files import ArtifactError
@@ -87,6 +88,6 @@ def test_the_stage_replaces_what_was_there(tmp_path, specs):
     params = Params(
         iterations=2, previous=previous_map(2), evaluated=evaluated_keys(2, 2), world=WorldConfig(seed=2502)
     )
-    prepare_world(StageContext(layout, params))
+    prepare_world(StageContext(layout, WorldInputs.of(params)))
     assert sorted(path.stem for path in layout.world.iterdir()) == sorted(specs)
     assert read_specs(layout.world) == specs

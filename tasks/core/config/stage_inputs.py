@@ -1,0 +1,173 @@
+"""What each stage reads of params.yaml, as one frozen class per stage: what is no field of it, the stage cannot see.
+
+A field is named by its place in params.yaml: a top-level name, or `knob("collection.temperature")`. The values of all
+fields, but for what a section marks as UNVERSIONED, are the stage's version (flows/dag/versions.py).
+"""
+
+from typing import Annotated, Any, Self
+
+from pydantic import AliasPath, BeforeValidator, ConfigDict, Field
+
+from tasks.core.config.advantages import AdvantageConfig
+from tasks.core.config.chat_api import ChatApiConfig
+from tasks.core.config.collection import AgentLimits, ChangedLimits, EarlyStop, EngineName
+from tasks.core.config.engine import VllmConfig
+from tasks.core.config.evaluation import EvaluationConfig
+from tasks.core.config.params import Params, Predecessors
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.config.scoring import ScoringConfig
+from tasks.core.config.section import UNVERSIONED, Section
+from tasks.core.config.task_filter import TaskFilterConfig
+from tasks.core.config.update import DistributedConfig, UpdateConfig
+from tasks.core.config.world import WorldConfig
+
+Previous = Annotated[dict[str, Predecessors], UNVERSIONED]
+"""By iteration. DVC sees a change of it in the policies on which an iteration depends."""
+IsPositive = Annotated[bool, BeforeValidator(lambda value: value > 0)]
+
+
+def knob(dotted: str) -> Any:
+    """A field that is read at this place in params.yaml."""
+    return Field(validation_alias=AliasPath(*dotted.split(".")))
+
+
+class StageInputs(Section):
+    """The parameters of one stage."""
+
+    model_config = ConfigDict(from_attributes=True, validate_by_name=True, validate_by_alias=True)
+
+    @classmethod
+    def of(cls, params: Params) -> Self:
+        """These parameters' values in params.yaml."""
+        return cls.model_validate(params)
+
+    @classmethod
+    def place(cls, name: str) -> str:
+        """Where the field `name` is read in params.yaml: "collection.temperature"."""
+        alias = cls.model_fields[name].validation_alias
+        return ".".join(map(str, alias.path)) if isinstance(alias, AliasPath) else name
+
+
+class WorldInputs(StageInputs):
+    """prepare_world."""
+
+    world: WorldConfig
+
+
+class BasePolicyInputs(StageInputs):
+    """prepare_policy."""
+
+    seed: int
+    policy: PolicyConfig
+
+
+class MemoryInputs(StageInputs):
+    """All that the memory of learner and engine depends on (tasks/core/capacity/memory.py)."""
+
+    policy: PolicyConfig
+    engine: EngineName = knob("collection.engine")
+    limits: AgentLimits = knob("collection.limits")
+    served_context: int | None = knob("engine.vllm.context_length")
+    tokens_per_pack: int = knob("update.tokens_per_pack")
+    logprob_chunk: int = knob("update.logprob_chunk")
+    fold_adapter: bool = knob("update.fold_adapter")
+    activation_checkpointing: bool = knob("update.activation_checkpointing")
+    distributed: DistributedConfig = knob("update.distributed")
+
+
+class PreflightInputs(MemoryInputs):
+    """preflight: no other knob of the update but those that memory depends on."""
+
+    trains: IsPositive = knob("iterations")
+    kl_coefficient: float = knob("update.loss.kl_coefficient")
+    entropy_coefficient: float = knob("update.loss.entropy_coefficient")
+
+
+class TaskFilterInputs(StageInputs):
+    """filter_tasks."""
+
+    world: WorldConfig
+    tasks: TaskFilterConfig
+
+
+class EngineInputs(StageInputs):
+    """Which engine samples, and how it is reached."""
+
+    engine: EngineName = knob("collection.engine")
+    chat_api: ChatApiConfig = knob("collection.chat_api")
+    vllm: VllmConfig = knob("engine.vllm")
+
+
+class PlayInputs(EngineInputs):
+    """All stages that play rollouts."""
+
+    seed: int
+    world: WorldConfig
+    policy: PolicyConfig
+    max_concurrent_episodes: int = knob("collection.max_concurrent_episodes")
+    shards: int = knob("collection.shards")
+    world_retries: int = knob("collection.world_retries")
+    limits: AgentLimits = knob("collection.limits")
+    trains: Annotated[IsPositive, UNVERSIONED] = knob("iterations")
+    memory: Annotated[MemoryInputs, UNVERSIONED] = knob("root")
+    """Decides, with `trains`, whether own servers and the update are on a device together, and no byte of rollouts."""
+
+
+class CollectionInputs(PlayInputs):
+    """collect_rollouts."""
+
+    previous: Previous
+    tasks_per_iteration: int = knob("collection.tasks_per_iteration")
+    rollouts_per_task: int = knob("collection.rollouts_per_task")
+    temperature: float = knob("collection.temperature")
+    early_stop: EarlyStop | None = knob("collection.early_stop")
+
+
+class AdvantageInputs(StageInputs):
+    """filter_advantages."""
+
+    advantages: AdvantageConfig
+
+
+class UpdateInputs(StageInputs):
+    """update_policy."""
+
+    previous: Previous
+    seed: int
+    policy: PolicyConfig
+    update: UpdateConfig
+    temperature: float = knob("collection.temperature")
+
+
+class EvaluationInputs(PlayInputs):
+    """evaluate_policy."""
+
+    denylist: tuple[str, ...] = knob("tasks.denylist")
+    evaluation: EvaluationConfig
+
+
+class SelectionInputs(StageInputs):
+    """select_checkpoint."""
+
+    evaluated: list[str]
+
+
+class ScoringInputs(PlayInputs):
+    """score."""
+
+    scoring: ScoringConfig
+    dev_limits: ChangedLimits = knob("evaluation.limits")
+
+
+class RescoringInputs(EvaluationInputs, ScoringInputs):
+    """No stage: `python -m flows.registry compare --rescore`, which plays every split as its stage would."""
+
+    previous: Previous
+    evaluated: list[str]
+
+
+class CurveInputs(StageInputs):
+    """tabulate_curves."""
+
+    iterations: int
+    evaluated: list[str]
