@@ -57,12 +57,16 @@ def servers() -> Processes:
     """API server processes below the supervisors of this process."""
 
     def found() -> list[psutil.Process]:
-        supervisors = [
-            child for child in psutil.Process().children() if "vllm_server.supervisor" in " ".join(child.cmdline())
-        ]
-        return [server for supervisor in supervisors for server in supervisor.children()]
+        return [server for child in psutil.Process().children() if _supervises(child) for server in child.children()]
 
     return found
+
+
+def _supervises(process: psutil.Process) -> bool:
+    try:
+        return "vllm_server.supervisor" in " ".join(process.cmdline())
+    except psutil.ZombieProcess:  # ended with its server, and nobody asked after it yet
+        return False
 
 
 @pytest.fixture
