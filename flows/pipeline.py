@@ -54,7 +54,7 @@ def run_pipeline(root: Path, targets: list[str], *, sequential: bool = False) ->
     On the server of PREFECT_API_URL; without one, on a server that lives as long as the run.
     Raises PipelineFailed, CheckoutBusy, and ServerError when no server can be started.
     """
-    with checkout_lock(root, "flows.pipeline"), prefect_api(load_params(root / "params.yaml").machines.ray):
+    with checkout_lock(root, "flows.pipeline"), prefect_api():
         return _run_flow(root, targets, sequential)
 
 

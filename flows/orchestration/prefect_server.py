@@ -4,11 +4,10 @@ Prefect can start such a server by itself, but that one outlives a killed flow, 
 busy machine needs a minute. The first start in a project makes its database (7 s); later ones cost about 5 s. Runs stay
 in .prefect/prefect.db.
 
-    python -m flows.orchestration.prefect_server PORT [HOST]     (what `local_server` starts)
+    python -m flows.orchestration.prefect_server PORT     (what `local_server` starts)
 """
 
 import os
-import secrets
 import subprocess
 import sys
 import time
@@ -17,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flows.signals import stop_cleanly_on_signals
-from tasks.core.config.machines import RayConfig
 from tasks.core.processes.free_port import free_port
 from tasks.core.processes.http_health import is_healthy
 
@@ -41,62 +39,41 @@ class ServerError(RuntimeError):
 
 
 @contextmanager
-def prefect_api(ray: RayConfig) -> Iterator[None]:
-    """Make the block's flows known to the server of PREFECT_API_URL, or to one that lives as long as the block.
-
-    Workers on Ray report their tasks too: then that one listens where other machines can reach it, and asks for a key.
-    """
+def prefect_api() -> Iterator[None]:
+    """Make the block's flows known to the server of PREFECT_API_URL, or to one that lives as long as the block."""
     if os.environ.get("PREFECT_API_URL"):
         yield
         return
-    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+    from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    if ray.address in (None, "local"):
-        with local_server() as url, temporary_settings({PREFECT_API_URL: url}):
-            yield
-        return
-    key = f"loopline:{secrets.token_hex(16)}"
-    with (
-        local_server(_own_address(), key) as url,
-        temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: key}),
-    ):
+    with local_server() as url, temporary_settings({PREFECT_API_URL: url}):
         yield
 
 
-def _own_address() -> str:
-    """This machine's address in its network."""
-    from ray.util import get_node_ip_address
-
-    return str(get_node_ip_address())
-
-
 @contextmanager
-def local_server(host: str = HERE, key: str = "") -> Iterator[str]:
-    """Start a server on a free port of this machine, yield the URL of its API, and stop it. Raises ServerError.
-
-    `host`: the address that it listens on; `key`: what clients must have in PREFECT_API_AUTH_STRING.
-    """
+def local_server() -> Iterator[str]:
+    """Start a server on a free port of this machine, yield the URL of its API, and stop it. Raises ServerError."""
     port = free_port()
-    process = start_server(port, {**SHORT_LIVED, **({"PREFECT_SERVER_API_AUTH_STRING": key} if key else {})}, host)
+    process = start_server(port, SHORT_LIVED)
     try:
-        url = api_url(port, host)
+        url = api_url(port)
         wait_until_healthy(url, process)
         yield url
     finally:
         stop(process)
 
 
-def api_url(port: int, host: str = HERE) -> str:
+def api_url(port: int) -> str:
     """Where a server on this port of this machine is spoken to."""
-    return f"http://{host}:{port}/api"
+    return f"http://{HERE}:{port}/api"
 
 
-def start_server(port: int, settings: Mapping[str, str], host: str = HERE) -> subprocess.Popen[bytes]:
+def start_server(port: int, settings: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start a server process that ends with this one; its log is .prefect/server.log."""
     LOG.parent.mkdir(exist_ok=True)
     with LOG.open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "flows.orchestration.prefect_server", str(port), host],
+            [sys.executable, "-m", "flows.orchestration.prefect_server", str(port)],
             env={**os.environ, **QUIET, **settings},
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -130,14 +107,14 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def main() -> None:
-    """Serve Prefect's API on the port and address given until the parent process ends."""
+    """Serve Prefect's API on the port given until the parent process ends."""
     stop_cleanly_on_signals()
     import uvicorn
 
     uvicorn.run(
         "prefect.server.api.server:create_app",
         factory=True,
-        host=sys.argv[2] if len(sys.argv) > 2 else HERE,
+        host=HERE,
         port=int(sys.argv[1]),
         log_level="error",
         timeout_graceful_shutdown=1,

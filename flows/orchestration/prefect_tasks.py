@@ -2,7 +2,10 @@
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from flows.dag.versions import stage_version
 from flows.errors import may_pass
 from flows.workers.ray_executor import executor_for
 from tasks.core.config.params import Params, load_params
-from tasks.core.interfaces.stage import ProcessCache
+from tasks.core.interfaces.stage import Executor, ProcessCache
 
 STATE_NAMES: dict[Outcome, str] = {"up to date": "Skipped", "from cache": "Cached", "run": "Completed"}
 
@@ -54,7 +57,7 @@ def run_as_flow(stage: Stage, key: str, root: Path, cache: ProcessCache) -> None
     label = stage_label(stage.name, key)
 
     def attempt() -> Outcome:
-        run_body(stage, key, root, cache, executor_for)
+        run_body(stage, key, root, cache, executor_shown)
         return "run"
 
     @flow(name="stage", flow_run_name=label, validate_parameters=False)
@@ -62,6 +65,23 @@ def run_as_flow(stage: Stage, key: str, root: Path, cache: ProcessCache) -> None
         stage_task(stage, load_params(root / "params.yaml"), root)(label, attempt)
 
     stage_flow()
+
+
+def executor_shown(stage: Stage, params: Params) -> Executor:
+    """Plays the rollouts of `stage`; shards on other machines are Prefect task runs, for as long as they are played."""
+    return executor_for(stage, params, _shards_shown)
+
+
+@contextmanager
+def _shards_shown(shards: Sequence[tuple[str, "Future[Any]"]]) -> Iterator[None]:
+    @task(name="play_shard", cache_policy=NO_CACHE, persist_result=False)
+    def play_shard(place: int) -> None:
+        shards[place][1].result()
+
+    with ThreadPoolExecutor(len(shards)) as pool:
+        for place, (description, _) in enumerate(shards):
+            pool.submit(copy_context().run, play_shard.with_options(task_run_name=description), place)
+        yield
 
 
 def _can_help(_task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:

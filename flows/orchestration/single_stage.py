@@ -1,24 +1,21 @@
 """One stage in this process, as `python -m flows.stage` means it.
 
 With PREFECT_API_URL set, the stage is a Prefect flow run of its own; without, its plain function runs, because a
-Prefect server would cost 5 s: only what Ray plays needs one, and keeps it for the process's later stages.
+Prefect server would cost 5 s per stage.
 """
 
 import argparse
 import gc
 import os
 import sys
-from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from flows.dag.checkout_lock import checkout_lock
 from flows.dag.execution import run_body
 from flows.dag.stages import Stage, UnknownStage, check_key, find_stage, stage_label
 from flows.errors import is_expected
-from flows.orchestration.prefect_server import prefect_api
 from flows.signals import stop_cleanly_on_signals
 from flows.workers.ray_executor import executor_for
-from tasks.core.config.machines import RayConfig
 from tasks.core.config.params import ParamsError, load_params
 from tasks.core.interfaces.stage import ProcessCache
 
@@ -43,18 +40,17 @@ def run_stage(arguments: list[str], cache: ProcessCache) -> int:
     root = Path.cwd()
     try:
         stage = find_stage(parsed.name)
-        params = load_params(root / "params.yaml")
-        check_key(stage, parsed.key, params)
+        check_key(stage, parsed.key, load_params(root / "params.yaml"))
     except (UnknownStage, ParamsError) as error:
         print(f"flows.stage: {error}", file=sys.stderr)
         return 2 if isinstance(error, UnknownStage) else 1
-    return _run(stage, parsed.key, root, params.machines.ray, cache)
+    return _run(stage, parsed.key, root, cache)
 
 
-def _run(stage: Stage, key: str, root: Path, ray: RayConfig, cache: ProcessCache) -> int:
+def _run(stage: Stage, key: str, root: Path, cache: ProcessCache) -> int:
     try:
         with checkout_lock(root, stage_label(stage.name, key)):
-            _run_body(stage, key, root, ray, cache)
+            _run_body(stage, key, root, cache)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
@@ -65,18 +61,10 @@ def _run(stage: Stage, key: str, root: Path, ray: RayConfig, cache: ProcessCache
     return 0
 
 
-def _run_body(stage: Stage, key: str, root: Path, ray: RayConfig, cache: ProcessCache) -> None:
-    if os.environ.get("PREFECT_API_URL") or (stage.plays and ray.address is not None):
+def _run_body(stage: Stage, key: str, root: Path, cache: ProcessCache) -> None:
+    if os.environ.get("PREFECT_API_URL"):
         from flows.orchestration.prefect_tasks import run_as_flow
 
-        cache.get("prefect", ray, lambda: _entered(prefect_api(ray)))
         run_as_flow(stage, key, root, cache)
     else:
         run_body(stage, key, root, cache, executor_for)
-
-
-def _entered(block: AbstractContextManager[object]) -> ExitStack:
-    """Enter `block`; closing the result leaves it."""
-    stack = ExitStack()
-    stack.enter_context(block)
-    return stack

@@ -14,10 +14,9 @@ from prefect.states import Completed
 from flows.dag.dvc_seam import Attempt, Outcome, reproduce, summary
 from flows.dag.execution import run_body
 from flows.dag.stages import STAGES, find_stage, stage_label
-from flows.orchestration.prefect_tasks import stage_task
+from flows.orchestration.prefect_tasks import executor_shown, stage_task
 from flows.orchestration.run_artifacts import RunPage
 from flows.workers.async_collector import AsyncCollector, IsDue, can_overlap
-from flows.workers.ray_executor import executor_for
 from tasks.core.config.params import load_params
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.records.layout import Layout
@@ -41,7 +40,7 @@ def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False
             collector.claim_or_run(name, key)
             context = StageContext(Layout(root), load_params(root / "params.yaml"), key, cache)
         else:
-            context = run_body(find_stage(name), key, root, cache, executor_for)
+            context = run_body(find_stage(name), key, root, cache, executor_shown)
         record_stage(context, name)
 
     def around(name: str, key: str, attempt: Attempt) -> None:

@@ -1,29 +1,24 @@
-"""A connection to a Ray cluster, and the Prefect flow whose tasks run there. Imports both: import this module late."""
+"""A connection to a Ray cluster, and tasks on it. Imports Ray: import this module late."""
 
-import contextvars
 import logging
 import math
 import os
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from prefect import flow, task
-from prefect.cache_policies import NO_CACHE
-from prefect.context import TaskRunContext
 from tqdm import tqdm
 
+from flows.workers.ray_executor import Show
 from flows.workers.remote_task import CODE, RemoteTask, run_remote
 from tasks.core.config.machines import RayConfig
 from tasks.core.processes.usable_cores import CORES_VARIABLE
 
 try:
     import ray
-    from prefect_ray import RayTaskRunner
-    from prefect_ray.context import remote_options
-    from prefect_ray.task_runners import PrefectRayFuture
 except ImportError as error:
     raise ImportError(f"machines.ray: {error}; run `pip install -e '.[ray]'`") from None
 
@@ -31,7 +26,6 @@ DEATHS = 3
 """How often a shard whose worker dies is begun again."""
 _CANCEL_S = 30
 _POLL_S = 0.1
-_remote_tasks: contextvars.ContextVar[tuple[Sequence[RemoteTask], RayConfig]] = contextvars.ContextVar("tasks")
 
 
 class ClusterUnavailable(RuntimeError):  # noqa: N818
@@ -55,69 +49,63 @@ class Cluster:
             ray.shutdown()
             raise
 
-    def run_remote(self, tasks: Sequence[RemoteTask], label: str) -> list[Any]:
-        """What became of each task. Raises WorkerDied and what `run_remote` raises, after all others have ended."""
-        context = contextvars.copy_context()
-        # prefect-ray sends the calling task's context along, whose parameters (DVC's objects) can't be pickled.
-        context.run(TaskRunContext.__var__.set, None)  # type: ignore[arg-type]
-        context.run(_remote_tasks.set, (tasks, self._config))
-        return context.run(_shards_flow.with_options(flow_run_name=f"{label}, shards"))
+    def run_remote(self, tasks: Sequence[RemoteTask], show: Show) -> list[Any]:
+        """The result of each task. Raises WorkerDied and what `run_remote` raises, after all others have ended."""
+        config = self._config
+        options = {"num_cpus": config.cpus_per_worker, "num_gpus": config.gpus_per_worker, "max_retries": DEATHS}
+        # No decorator: what goes to a worker is pickled by name, and a decorated function's name is not the function's.
+        play = ray.remote(**options)(run_remote).options(name="play_shard")
+        shards = [Future[Any]() for _ in tasks]
+        with show([(task.item.description, shard) for task, shard in zip(tasks, shards, strict=True)]):
+            try:
+                _gather([play.remote(task) for task in tasks], tasks, shards)
+            finally:
+                for shard in shards:
+                    shard.cancel()
+        return [shard.result() for shard in shards]
 
     def close(self) -> None:
         """Disconnect; Ray ends the workers."""
         ray.shutdown()
 
 
-def _shards() -> list[Any]:
-    """Every task as a task on Ray. Remote tasks are no parameters: Prefect would send all of them with each task."""
-    tasks, config = _remote_tasks.get()
-    with remote_options(num_cpus=config.cpus_per_worker, num_gpus=config.gpus_per_worker, max_retries=DEATHS):
-        futures = [_shard.with_options(task_run_name=task.item.description).submit(task) for task in tasks]
-    return _gathered(futures, tasks)
-
-
-# No decorators: what goes to a worker is pickled by name, and the name of a decorated function is not the function's.
-_shard = task(name="play_shard", cache_policy=NO_CACHE, persist_result=False)(run_remote)
-_shards_flow = flow(name="shards", task_runner=RayTaskRunner(), validate_parameters=False)(_shards)
-
-
-def _gathered(futures: Sequence[PrefectRayFuture[Any]], tasks: Sequence[RemoteTask]) -> list[Any]:
-    """All results. After the first error the others are stopped."""
-    places = {future.wrapped_future: place for place, future in enumerate(futures)}
-    results: dict[int, Any] = {}
-    waiting = list(places)
+def _gather(references: Sequence[Any], tasks: Sequence[RemoteTask], shards: Sequence["Future[Any]"]) -> None:
+    """Complete `shards` as Ray ends the tasks behind `references`. After the first error the others are stopped."""
+    places, waiting = {reference: place for place, reference in enumerate(references)}, list(references)
     with tqdm(total=sum(len(task.item) for task in tasks), desc="on Ray", disable=None) as bar:
         try:
             while waiting:
-                # Ray would lose Prefect's exception of a SIGTERM that comes while it waits: wait in Python.
+                # Ray would lose the exception of a SIGTERM that comes while it waits: wait in Python.
                 done, waiting = ray.wait(waiting, timeout=0)
                 if not done:
                     time.sleep(_POLL_S)
                 for place in (places[reference] for reference in done):
-                    results[place] = _result(futures[place], tasks[place])
+                    _complete(shards[place], references[place], tasks[place])
                     bar.update(len(tasks[place].item))
-        except Exception:
-            _stop(waiting)
+        except BaseException as error:
+            _stop(waiting, _CANCEL_S if isinstance(error, Exception) else 0)
             raise
-    return [results[place] for place in range(len(tasks))]
 
 
-def _result(future: PrefectRayFuture[Any], task: RemoteTask) -> Any:
-    """What a task that has ended came to. Raises what it raised, and WorkerDied."""
+def _complete(shard: "Future[Any]", reference: Any, task: RemoteTask) -> None:
+    """Give `shard` what the task behind `reference` came to. Raises what it raised, and WorkerDied."""
     try:
-        return future.result()
+        shard.set_result(ray.get(reference))
+    except ray.exceptions.RayTaskError as failure:
+        shard.set_exception(failure.cause)
+        raise failure.cause from None
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.NodeDiedError) as error:
         reason = str(error).partition("\n")[0]
-        raise WorkerDied(
-            f"{task.item.description}: its worker died {DEATHS + 1} times; is memory short? {reason}"
-        ) from None
+        died = WorkerDied(f"{task.item.description}: its worker died {DEATHS + 1} times; is memory short? {reason}")
+        shard.set_exception(died)
+        raise died from None
 
 
-def _stop(references: list[Any]) -> None:
+def _stop(references: Sequence[Any], patience_s: float) -> None:
     """End tasks that nobody waits for: kindly, then by force."""
     for reference in references:
         ray.cancel(reference)
-    _, left = ray.wait(references, num_returns=len(references), timeout=_CANCEL_S) if references else ([], [])
+    _, left = ray.wait(references, num_returns=len(references), timeout=patience_s) if references else ([], [])
     for reference in left:
         ray.cancel(reference, force=True)
 

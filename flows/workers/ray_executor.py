@@ -1,29 +1,34 @@
-"""The rollouts of a stage on the machines of a Ray cluster, each shard a Prefect task on prefect-ray's task runner.
+"""The rollouts of a stage on the machines of a Ray cluster, a Ray task for each shard.
 
-Imports neither Ray nor Prefect before there is a shard to play.
+Imports Ray only where there is a shard to play, and Prefect never: who runs the stage may pass a way to show shards.
 """
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from flows.dag.stages import Stage, stage_label
+from flows.dag.stages import Stage
 from tasks.core.config.machines import RayConfig
 from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import Executor, Item, SerialExecutor, StageContext, T
 
+Show = Callable[[Sequence[tuple[str, "Future[Any]"]]], AbstractContextManager[object]]
+"""Shows shards, each a description and its coming result, while they are played."""
 
-def executor_for(stage: Stage, params: Params) -> Executor:
-    """Who plays the rollouts of `stage`: Ray's workers where params.yaml names a cluster, else this process."""
+
+def executor_for(stage: Stage, params: Params, show: Show = nullcontext) -> Executor:
+    """Ray's workers, for the rollouts of `stage` where params.yaml names a cluster; else this process."""
     config = params.machines.ray
-    return RayExecutor(stage, config) if stage.plays and config.address is not None else SerialExecutor()
+    return RayExecutor(stage, config, show) if stage.plays and config.address is not None else SerialExecutor()
 
 
 class RayExecutor:
     """The workers of one stage; the connection to the cluster is kept warm from stage to stage."""
 
-    def __init__(self, stage: Stage, config: RayConfig) -> None:
-        self._stage, self._config = stage, config
+    def __init__(self, stage: Stage, config: RayConfig, show: Show = nullcontext) -> None:
+        self._stage, self._config, self._show = stage, config, show
 
     def map(
         self, work: Callable[[StageContext[Any], Item], T], context: StageContext[Any], items: Sequence[Item]
@@ -39,4 +44,4 @@ class RayExecutor:
             for item in items
         ]
         cluster = context.cache.get("ray", self._config, lambda: Cluster(self._config))
-        return cluster.run_remote(tasks, stage_label(self._stage.name, context.key))
+        return cluster.run_remote(tasks, self._show)

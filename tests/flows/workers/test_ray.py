@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from prefect import get_client
 from prefect.settings import get_current_settings
 from ray import cloudpickle
 from ray.cluster_utils import Cluster
@@ -53,9 +54,9 @@ def address() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def api(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Variables of a Prefect server for all of these tests, on this machine's own address."""
-    with chdir(tmp_path_factory.mktemp("server")), prefect_api(RayConfig(address=address)):
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Variables of a Prefect server for all of these tests."""
+    with chdir(tmp_path_factory.mktemp("server")), prefect_api():
         yield get_current_settings().to_environment_variables(exclude_unset=True, include_secrets=True)
 
 
@@ -82,7 +83,7 @@ def played(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ended(process: "subprocess.Popen[str]") -> str:
-    """What a command said that ended well."""
+    """The output of a command that ended well."""
     stdout, stderr = process.communicate(timeout=300)
     assert process.returncode == 0, stderr
     return stdout
@@ -111,7 +112,7 @@ def forget(root: Path, files: dict[Path, bytes]) -> None:
 
 
 def recorded(root: Path) -> dict[str, Any]:
-    """What DVC recorded of the stages, but for times, and for versions, which know of all of params.yaml."""
+    """DVC's records of the stages, but for times, and for versions, which know of all of params.yaml."""
     stages: dict[str, Any] = yaml.safe_load((root / "dvc.lock").read_text())["stages"]
     del stages["version_stages"]
     for stage in stages.values():
@@ -171,6 +172,9 @@ def test_two_workers_give_the_bytes_of_one_process_though_one_is_killed(
     assert rollouts(root) == bytes_before
     assert recorded(root) == before
     wait_until(lambda: not left_running(root))
+    with get_client(sync_client=True) as prefect:
+        shown = [run.state_name for run in prefect.read_task_runs() if ", shard " in run.name]
+    assert shown == ["Completed"] * len(shown) and len(shown) >= 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -240,7 +244,7 @@ def parameters(**changes: Any) -> Params:
 def context(
     tmp_path_factory: pytest.TempPathFactory, address: str, api: dict[str, str]
 ) -> Iterator[StageContext[CollectionInputs]]:
-    """Of a stage in this process, connected to the cluster."""
+    """The context of a stage in this process, connected to the cluster."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     cache, config = ProcessCache(), RayConfig(address=address)
     layout, inputs = Layout(tmp_path_factory.mktemp("context")), CollectionInputs.of(parameters())
