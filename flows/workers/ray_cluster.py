@@ -23,7 +23,7 @@ except ImportError as error:
     raise ImportError(f"machines.ray: {error}; run `pip install -e '.[ray]'`") from None
 
 DEATHS = 3
-"""How often a shard whose worker dies is begun again."""
+"""Times that a shard whose worker dies is begun again."""
 _CANCEL_S = 30
 _POLL_S = 0.1
 

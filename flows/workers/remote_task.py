@@ -1,4 +1,4 @@
-"""What a worker on another machine does with the item that it is sent. Knows neither Ray nor Prefect."""
+"""Work on an item that was sent to another machine. Knows neither Ray nor Prefect."""
 
 import os
 import socket
@@ -35,7 +35,7 @@ class RemoteTask:
     inputs: Section
     key: str
     folder: Path
-    """Where the pipeline runs, and hence the worker."""
+    """The folder in which the pipeline runs, and hence the worker."""
     code: str
     """Digest of the code that the stage runs, on the pipeline's machine."""
 
