@@ -12,7 +12,6 @@ from typing import Any
 
 from tqdm import tqdm
 
-from flows.workers.ray_executor import Show
 from flows.workers.remote_task import CODE, RemoteTask, run_remote
 from tasks.core.config.machines import RayConfig
 from tasks.core.processes.usable_cores import CORES_VARIABLE
@@ -49,20 +48,20 @@ class Cluster:
             ray.shutdown()
             raise
 
-    def run_remote(self, tasks: Sequence[RemoteTask], show: Show) -> list[Any]:
-        """The result of each task. Raises WorkerDied and what `run_remote` raises, after all others have ended."""
+    def run_remote(self, tasks: Sequence[RemoteTask], shards: Sequence["Future[Any]"]) -> None:
+        """Complete `shards`, each with the result of one of `tasks`; after an error, cancel those that have none.
+
+        Raises WorkerDied and what `run_remote` raises, after all others have ended.
+        """
         config = self._config
         options = {"num_cpus": config.cpus_per_worker, "num_gpus": config.gpus_per_worker, "max_retries": DEATHS}
         # No decorator: what goes to a worker is pickled by name, and a decorated function's name is not the function's.
         play = ray.remote(**options)(run_remote).options(name="play_shard")
-        shards = [Future[Any]() for _ in tasks]
-        with show([(task.item.description, shard) for task, shard in zip(tasks, shards, strict=True)]):
-            try:
-                _gather([play.remote(task) for task in tasks], tasks, shards)
-            finally:
-                for shard in shards:
-                    shard.cancel()
-        return [shard.result() for shard in shards]
+        try:
+            _gather([play.remote(task) for task in tasks], tasks, shards)
+        finally:
+            for shard in shards:
+                shard.cancel()
 
     def close(self) -> None:
         """Disconnect; Ray ends the workers."""

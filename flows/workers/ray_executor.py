@@ -44,4 +44,7 @@ class RayExecutor:
             for item in items
         ]
         cluster = context.cache.get("ray", self._config, lambda: Cluster(self._config))
-        return cluster.run_remote(tasks, self._show)
+        shards = [Future[T]() for _ in items]
+        with self._show([(item.description, shard) for item, shard in zip(items, shards, strict=True)]):
+            cluster.run_remote(tasks, shards)
+        return [shard.result() for shard in shards]
