@@ -60,15 +60,13 @@ def cache_folder(root: Path) -> Path:
 
 def changed_code(stages: tuple[LockedStage, ...], params: Params, root: Path) -> Iterator[str]:
     """The stages whose code or parameters, as they lie here, are not those that made the artifacts."""
-    for task, version in {stage.task: _recorded_version(stage) for stage in stages}.items():
+    for task, version in {stage.task: stage.version for stage in stages}.items():
+        if version is None:
+            continue
         now = stage_version(find_stage(task), params, root)
-        if version is not None and now != version:
-            yield f"{task}: code or parameters changed since it ran ({version[:12]}, now {now[:12]}); run `dvc repro`"
-
-
-def _recorded_version(stage: LockedStage) -> str | None:
-    """The version that dvc.lock has of a stage; None for the one that writes them all."""
-    return next((str(value) for name, value in stage.params.items() if name.endswith(f":{stage.task}")), None)
+        for part, then, here in (("code", version.code, now.code), ("parameters", version.params, now.params)):
+            if then != here:
+                yield f"{task}: {part} changed since it ran ({then[:12]}, now {here[:12]}); run `dvc repro`"
 
 
 def page(subject: Subject, found: Provenance, params: Params, root: Path) -> Iterator[str]:
@@ -76,7 +74,9 @@ def page(subject: Subject, found: Provenance, params: Params, root: Path) -> Ite
     yield subject.path
     yield from (f"  {fact}" for fact in subject.facts)
     for stage in found.stages:
-        yield f"<- {stage.name} (code and parameters {(_recorded_version(stage) or '?')[:12]})"
+        version = stage.version
+        made_by = "?" if version is None else f"code {version.code[:12]}, parameters {version.params[:12]}"
+        yield f"<- {stage.name} ({made_by})"
         yield from (f"     wrote {path}  {md5}" for path, md5 in stage.outs.items())
     yield from (f"<- {path}  {md5} (kept in git)" for path, md5 in found.sources.items())
     if found.played:
@@ -104,9 +104,9 @@ def origin_lines(found: Provenance, origin: Origin | None, params: Params, root:
 
 def _origin(found: Provenance, params: Params, root: Path) -> Origin | None:
     """The record of the stages behind the subject; a store that is down is said, and leaves it unknown."""
-    versions = {stage.task: _recorded_version(stage) for stage in found.stages}
+    versions = {stage.task: stage.version.digest for stage in found.stages if stage.version is not None}
     try:
-        return find_origin(params.lineage, root, {task: version for task, version in versions.items() if version})
+        return find_origin(params.lineage, root, versions)
     except LineageError as error:
         print(f"flows.lineage: {error}", file=sys.stderr)
         return None

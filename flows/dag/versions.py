@@ -3,7 +3,8 @@
 Why not list source folders and sections of params.yaml for each stage in dvc.yaml? At 90 iterations those are thousands
 of lines in dvc.lock, which DVC parses and rewrites after every stage (measured: 4 s each); and a folder is too coarse:
 editing the report would score again. So one stage, version_stages, depends on all code and on params.yaml and writes
-one digest per stage; each stage's digest is a DVC parameter of it, and the version of its Prefect task.
+a digest of code and one of parameters for each stage, beside the values of its knobs. The two digests are DVC
+parameters of the stage, so that `dvc status` tells code from knobs; together they are the version of its Prefect task.
 """
 
 import ast
@@ -18,7 +19,7 @@ from pathlib import Path
 from flows.dag.stages import STAGES, Stage
 from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.files import write_json
+from tasks.core.records.documents import StageVersion, StageVersions, write_document
 
 SHELL = frozenset(
     {
@@ -36,16 +37,17 @@ _MODULE_NAME = re.compile(r"(?:tasks|flows)(?:\.\w+)+")
 
 
 def version_stages(context: StageContext[Params]) -> None:
-    """Write {stage: digest} for all stages but the one that does this."""
+    """Write the versions of all stages but the one that does this."""
     root, params = context.layout.root, context.inputs
     versions = {stage.name: stage_version(stage, params, root) for stage in STAGES if stage.name != "version_stages"}
-    write_json(context.layout.stage_versions, versions)
+    write_document(context.layout.stage_versions, StageVersions(versions))
 
 
-def stage_version(stage: Stage, params: Params, root: Path) -> str:
-    """Digest of code and parameters: 32 hexadecimal digits of a SHA-256 (DVC would break lines with longer ones)."""
-    values = json.dumps(stage.knobs(params), sort_keys=True)
-    return hashlib.sha256(f"{code_version(stage, root)}{values}".encode()).hexdigest()[:32]
+def stage_version(stage: Stage, params: Params, root: Path) -> StageVersion:
+    """The version of `stage` as code and params.yaml are now."""
+    knobs = stage.knobs(params)
+    values = hashlib.sha256(json.dumps(knobs, sort_keys=True).encode()).hexdigest()
+    return StageVersion(code=code_version(stage, root)[:16], params=values[:16], knobs=knobs)
 
 
 def code_version(stage: Stage, root: Path) -> str:

@@ -36,7 +36,7 @@ def stage_task(stage: Stage, params: Params, root: Path) -> Callable[[str, Attem
 
     @task(
         name=stage.name,
-        version=stage_version(stage, params, root)[:12],
+        version=stage_version(stage, params, root).digest,
         description=f"{stage.body} for each {stage.each}" if stage.each else stage.body,
         task_run_name="{stage_name}",
         retries=stage.retries,

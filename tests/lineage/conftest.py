@@ -94,8 +94,10 @@ def stage(layout: Layout, name: str, deps: list[Path], outs: list[Path]) -> dict
     def entries(paths: list[Path]) -> list[dict[str, str]]:
         return [{"path": path.relative_to(layout.root).as_posix(), "md5": md5(path)} for path in paths]
 
-    versions = {name: json.loads(layout.stage_versions.read_text())[name.partition("@")[0]]}
-    params = {"data/stage_versions.json": {name.partition("@")[0]: versions[name]}, "params.yaml": {"seed": 0}}
+    task = name.partition("@")[0]
+    version = json.loads(layout.stage_versions.read_text())[task]
+    versions = {f"{task}.{part}": version[part] for part in ("code", "params")}
+    params = {"data/stage_versions.json": versions, "params.yaml": {"seed": 0}}
     return {"cmd": name, "deps": entries(deps), "outs": entries(outs), "params": params}
 
 
@@ -159,7 +161,9 @@ def layout(tmp_path: Path, params: Params, empty_store: Path, monkeypatch: pytes
         "select_checkpoint",
         "score",
     )
-    write_json(layout.stage_versions, {task: hashlib.sha256(task.encode()).hexdigest() for task in tasks})
+    digests = {task: hashlib.sha256(task.encode()).hexdigest() for task in tasks}
+    versions = {task: {"code": digest[:16], "params": digest[16:32], "knobs": {}} for task, digest in digests.items()}
+    write_json(layout.stage_versions, versions)
     layout.world.mkdir(parents=True)
     (layout.world / "world.json").write_text("{}")
     write_base(layout.base_policy)

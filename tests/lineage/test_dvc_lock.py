@@ -70,8 +70,11 @@ def test_a_parameter_is_part_of_the_digest(tmp_path: Path) -> None:
 
 
 def test_task_versions_come_from_the_stage_versions_file(tmp_path: Path) -> None:
-    params = {"data/stage_versions.json": {"score": "abc"}, "params.yaml": {"seed": 0}}
-    assert lock(tmp_path, score__test_normal={"params": params}).task_versions == {"score": "abc"}
+    params = {
+        "data/stage_versions.json": {"score.code": "a" * 16, "score.params": "b" * 16},
+        "params.yaml": {"seed": 0},
+    }
+    assert lock(tmp_path, score__test_normal={"params": params}).task_versions == {"score": "a" * 16 + "b" * 16}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel, ValidationError, model_validator
 
 from tasks.core.records.files import ArtifactError, read_json, write_json
 
@@ -41,6 +41,26 @@ class OpenDocument(Document):
             except ValueError:
                 raise ValueError(f"{name}: NaN and infinity are not JSON") from None
         return self
+
+
+class StageVersion(Document):
+    """The code that a stage runs and the parameters that it reads; DVC compares the digests of both."""
+
+    code: str = Field(pattern=r"^[0-9a-f]{16}$")
+    """First digits of a SHA-256 over the files that it runs."""
+    params: str = Field(pattern=r"^[0-9a-f]{16}$")
+    """The same over `knobs`."""
+    knobs: dict[str, JsonValue]
+    """By dotted name, those whose change runs the stage again."""
+
+    @property
+    def digest(self) -> str:
+        """Both in one: 32 hexadecimal digits."""
+        return self.code + self.params
+
+
+class StageVersions(RootModel[dict[str, StageVersion]]):
+    """data/stage_versions.json: the version of every stage but the one that writes them, by its name."""
 
 
 class EngineMismatch(Document):
@@ -264,10 +284,10 @@ class Scores(Document):
     """Set for an engine that is paid for."""
 
 
-D = TypeVar("D", bound=Document)
+D = TypeVar("D", bound=BaseModel)
 
 
-def write_document(path: Path, document: Document) -> None:
+def write_document(path: Path, document: BaseModel) -> None:
     """Write a document atomically as sorted, indented JSON. Raises ArtifactError naming file and field."""
     content = document.model_dump(mode="json")
     _validated(path, type(document), content)

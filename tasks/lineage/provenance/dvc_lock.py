@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from tasks.core.records.documents import StageVersion
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 
@@ -34,6 +35,12 @@ class LockedStage:
     deps: Mapping[str, str]
     outs: Mapping[str, str]
     params: Mapping[str, Any]
+
+    @property
+    def version(self) -> StageVersion | None:
+        """Digests of the code and parameters that it ran with (no values); None for the stage that writes them."""
+        found = [self.params.get(f"{STAGE_VERSIONS}:{self.task}.{part}") for part in ("code", "params")]
+        return None if None in found else StageVersion(code=str(found[0]), params=str(found[1]), knobs={})
 
     @property
     def task(self) -> str:
@@ -73,13 +80,7 @@ class DvcLock:
     @property
     def task_versions(self) -> dict[str, str]:
         """The digest of the code that each task ran and the parameters it read, by task name."""
-        prefix = f"{STAGE_VERSIONS}:"
-        return {
-            name.removeprefix(prefix): str(version)
-            for stage in self.stages
-            for name, version in stage.params.items()
-            if name.startswith(prefix)
-        }
+        return {stage.task: stage.version.digest for stage in self.stages if stage.version is not None}
 
 
 def read_lock(path: Path, iterations: Iterable[str], evaluated: Iterable[str]) -> DvcLock:

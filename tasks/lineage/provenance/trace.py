@@ -7,7 +7,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from tasks.core.policies.checkpoint_files import weights_file
-from tasks.core.records.files import ArtifactError, digest, read_json
+from tasks.core.records.documents import StageVersions, read_document
+from tasks.core.records.files import ArtifactError, digest
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS
 from tasks.core.records.tables import read_table
@@ -64,13 +65,14 @@ def _broken_artifacts(
 
 def _broken_versions(stages: Sequence[LockedStage], layout: Layout) -> Iterator[str]:
     """Stages whose code or parameters are no longer those that made an artifact."""
-    now = read_json(layout.stage_versions) if layout.stage_versions.exists() else {}
+    written = layout.stage_versions.exists()
+    now = read_document(layout.stage_versions, StageVersions).root if written else {}
     for stage in stages:
-        recorded = next((str(v) for name, v in stage.params.items() if name.endswith(f":{stage.task}")), None)
-        if recorded is not None and recorded != now.get(stage.task):
+        here = now[stage.task].digest if stage.task in now else None
+        if stage.version is not None and stage.version.digest != here:
             yield (
-                f"{stage.name} was made by code and parameters {recorded}, stage_versions.json has "
-                f"{now.get(stage.task)}; run `dvc repro` or check out the commit that made it"
+                f"{stage.name} was made by code and parameters {stage.version.digest}, stage_versions.json has "
+                f"{here}; run `dvc repro` or check out the commit that made it"
             )
 
 

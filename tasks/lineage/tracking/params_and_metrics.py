@@ -5,9 +5,16 @@ import json
 from pathlib import Path
 
 from tasks.core.config.params import DERIVED_MAPS, Params
-from tasks.core.records.documents import AdvantageSummary, Document, Evaluation, Metrics, Scores, read_document
+from tasks.core.records.documents import (
+    AdvantageSummary,
+    Document,
+    Evaluation,
+    Metrics,
+    Scores,
+    StageVersions,
+    read_document,
+)
 from tasks.core.records.dotted import dotted, dotted_numbers
-from tasks.core.records.files import read_json
 from tasks.core.records.layout import Layout
 from tasks.lineage.provenance.dvc_lock import SIDE_TASKS
 
@@ -28,7 +35,8 @@ def start_digest(params: Params, layout: Layout) -> str:
 
     An unfinished run has no complete dvc.lock yet, so no digest of its results.
     """
-    versions = {task: version for task, version in read_json(layout.stage_versions).items() if task not in SIDE_TASKS}
+    written = read_document(layout.stage_versions, StageVersions).root
+    versions = {task: version.digest for task, version in written.items() if task not in SIDE_TASKS}
     return hashlib.sha256(json.dumps([params_digest(params), versions], sort_keys=True).encode()).hexdigest()
 
 

@@ -69,7 +69,7 @@ def test_dvc_yaml_agrees_with_the_registry(stage: Stage, definitions: dict[str, 
     definition = resolved(definitions, stage.name)
     key = {"": "", "split": "test_normal"}.get(stage.each, "i002")
     assert stage_of_command(definition["cmd"]) == (stage.name, key)
-    own_version = [{"data/stage_versions.json": [stage.name]}]
+    own_version = [{"data/stage_versions.json": [f"{stage.name}.code", f"{stage.name}.params"]}]
     assert definition.get("params", []) == ([] if stage.name == "version_stages" else own_version)
 
 
