@@ -186,7 +186,7 @@ def test_a_server_that_is_down_stops_no_run_and_is_explained(
     with pytest.warns(UserWarning, match="can't be watched live"):
         record_stage(context, "update_policy")
     record_stage(context, "update_policy")
-    with pytest.raises(LineageError, match=r"python -m tasks\.lineage\.tracking\.recording"):
+    with pytest.raises(LineageError, match=r"python -m tasks\.lineage\.recording"):
         record_lineage(StageContext(layout, params))
     assert not layout.lineage.exists()
 

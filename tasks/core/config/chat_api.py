@@ -48,7 +48,7 @@ class Traffic(Section):
     requests_per_minute: int | None = Field(None, ge=1)
     tokens_per_minute: int | None = Field(None, ge=1)
     """Prompt and answer together; None: no limit of ours, only the server's."""
-    attempts: int = Field(8, ge=1)
+    attempts: int = Field(20, ge=1)
     """Times that one request is sent at most, while its failures may pass."""
     timeout_s: float = Field(300.0, gt=0)
     """Longest silence of the server."""

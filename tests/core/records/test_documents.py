@@ -23,6 +23,8 @@ from tasks.core.records.documents import (
     Preflight,
     Scores,
     Selection,
+    StageVersion,
+    StageVersions,
     Timings,
     read_document,
     total_usage,
@@ -66,7 +68,10 @@ BEHAVIOUR = Behaviour(
     execution_errors=0.125,
     diversity=1.0,
 )
-EXAMPLES: dict[str, Document] = {
+EXAMPLES: dict[str, Document | StageVersions] = {
+    "stage_versions": StageVersions(
+        {"filter_tasks": StageVersion(code="0123456789abcdef", params="f" * 16, knobs={"tasks.max_difficulty": 2})}
+    ),
     "timings": Timings(wall_s=2.5, generated_tokens=10000, tokens_per_s=4000.0),
     "preflight": Preflight(positions=32768, rollouts=8, ranks=8),
     "advantages": AdvantageSummary(
@@ -148,8 +153,10 @@ def test_a_document_is_written_as_the_golden_file_and_read_back(name: str, tmp_p
 def test_every_document_has_an_example() -> None:
     """Those that are part of another one are covered by it."""
     parts = {"Document", "OpenDocument", "EngineMismatch", "DifficultyScore", "DifficultyScores", "Candidate"}
-    parts |= {"Behaviour", "BehaviourChange", "ApiUsage"}
-    models = {n for n, v in vars(documents).items() if isinstance(v, type) and issubclass(v, Document)} - parts
+    parts |= {"Behaviour", "BehaviourChange", "ApiUsage", "StageVersion"}
+    models = {
+        n for n, v in vars(documents).items() if isinstance(v, type) and issubclass(v, Document | StageVersions)
+    } - parts
     assert models == {type(example).__name__ for example in EXAMPLES.values()}
 
 
