@@ -23,7 +23,7 @@ def show_change(path: Path) -> bool:
 
 
 def _git(path: Path, *arguments: str) -> str:
-    """What git says in the folder of `path`; nothing where there is no git or no repository."""
+    """Output of git in the folder of `path`; nothing where there is no git or no repository."""
     try:
         done = subprocess.run(["git", *arguments], cwd=path.parent, capture_output=True, text=True, check=False)
     except FileNotFoundError:

@@ -64,7 +64,7 @@ class Stage:
         return self.inputs is not None and issubclass(self.inputs, PlayInputs)
 
     def inputs_of(self, params: Params) -> Section:
-        """What its body is given."""
+        """The inputs that its body is given."""
         return params if self.inputs is None else self.inputs.of(params)
 
     def knobs(self, params: Params) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def check_key(stage: Stage, key: str, params: Params) -> None:
 
 
 def stage_label(name: str, key: str) -> str:
-    """What DVC and Prefect call one run of a stage: "score@test_normal"."""
+    """The name of one run of a stage in DVC and Prefect: "score@test_normal"."""
     return f"{name}@{key}" if key else name
 
 

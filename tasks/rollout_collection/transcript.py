@@ -20,7 +20,7 @@ class Transcript:
 
     @property
     def played_turns(self) -> int:
-        """How many turns were sampled and answered."""
+        """Number of turns that were sampled and answered."""
         return len(self.turns)
 
     def add_context(self, ids: Sequence[int]) -> None:

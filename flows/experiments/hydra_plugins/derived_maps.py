@@ -1,4 +1,4 @@
-"""What Hydra lacks to compose params.yaml for `dvc exp run`: where it is, and the maps that DVC cannot count out."""
+"""Additions to Hydra that compose params.yaml for `dvc exp run`: its place, and the maps that DVC cannot count out."""
 
 from pathlib import Path
 from typing import Any

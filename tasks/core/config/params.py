@@ -117,7 +117,7 @@ def load_params(path: Path) -> Params:
 
 
 def read_yaml(path: Path) -> Any:
-    """What a YAML file holds. Raises ParamsError."""
+    """The content of a YAML file. Raises ParamsError."""
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What each stage reads of params.yaml, as one frozen class per stage: what is no field of it, the stage cannot see.
+"""Inputs of stages: one frozen class for what each reads of params.yaml; what is no field of it, the stage cannot see.
 
 A field is named by its place in params.yaml: a top-level name, or `knob("collection.temperature")`. The values of all
 fields, but for what a section marks as UNVERSIONED, are the stage's version (flows/dag/versions.py).

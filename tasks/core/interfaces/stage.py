@@ -60,7 +60,7 @@ class Executor(Protocol):
     def map(
         self, work: Callable[["StageContext[Any]", Item], T], context: "StageContext[Any]", items: Sequence[Item]
     ) -> list[T]:
-        """What `work` returns for every item, in the order of `items`.
+        """Results of `work` for every item, in the order of `items`.
 
         `work` is a module's function, given a context equal to `context` but for its cache; what it returns can be
         pickled. Raises what `work` raises.

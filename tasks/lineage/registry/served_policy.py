@@ -1,4 +1,4 @@
-"""How MLflow loads a registered policy (`mlflow.pyfunc.load_model`, `mlflow models serve`).
+"""The class by which MLflow loads a registered policy (`mlflow.pyfunc.load_model`, `mlflow models serve`).
 
 Copied into every model version as it is: it imports nothing of this project, only transformers and peft.
 """

@@ -206,7 +206,7 @@ class AskField(SelectionClause):
 
 @dataclass(frozen=True)
 class AskCount(SelectionClause):
-    """How many records are selected."""
+    """Asks for the number of records that are selected."""
 
     def words(self) -> str:
         return f"Count {self.selection.words()}."
