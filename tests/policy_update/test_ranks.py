@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -35,15 +36,16 @@ from test_stage import make_params, prepare  # noqa: E402
 
 MakeRollouts = Callable[..., list[Rollout]]
 DEADLINE_S = 400
-STEPS = 150
+FEW_STEPS = 9
+TO_BE_KILLED_IN = 150
+"""Optimizer steps: time enough for a kill."""
 
 
-def job_params() -> Params:
-    """150 optimizer steps: time enough to be killed in."""
+def job_params(steps: int = FEW_STEPS) -> Params:
     return make_params(
         tokens_per_pack=40,
         learning_rate=1e-3,
-        epochs=STEPS // 3,
+        epochs=steps // 3,
         max_kl=1e6,
         distributed={"ranks": 2, "timeout_s": 300},
     )
@@ -202,13 +204,15 @@ def gone(process: int) -> bool:
 
 @pytest.fixture
 def project(base: Path, make_rollouts: MakeRollouts, tmp_path: Path) -> Layout:
-    return prepare(tmp_path, base, job_params(), {"i001": make_rollouts(11)})
+    return prepare(tmp_path / "project", base, job_params(), {"i001": make_rollouts(11)})
 
 
 @pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the ranks in /proc")
-def test_a_killed_rank_fails_the_stage_and_the_next_run_writes_the_same_bytes(project: Layout, together: Path) -> None:
-    stage = Stage(project, job_params())
+def test_a_killed_rank_fails_the_stage_and_the_next_run_writes_the_same_bytes(project: Layout, tmp_path: Path) -> None:
+    params = job_params(TO_BE_KILLED_IN)
+    undisturbed = Layout(Path(shutil.copytree(project.root, tmp_path / "undisturbed")))
+    stage = Stage(project, params)
     stage.read_until("update i001")
     ranks = ranks_of(stage.process.pid)
     assert sorted(ranks) == [0, 1]
@@ -222,18 +226,19 @@ def test_a_killed_rank_fails_the_stage_and_the_next_run_writes_the_same_bytes(pr
     inputs = ["advantages.json", "training_batch.parquet"]
     assert sorted(file.name for file in project.iteration("i001").iterdir()) == inputs
 
-    code, errors = Stage(project, job_params()).end()
-    assert code == 0, errors
+    for layout in (project, undisturbed):
+        code, errors = Stage(layout, params).end()
+        assert code == 0, errors
     assert sorted(file.name for file in project.iteration("i001").iterdir()) == sorted(
         [*inputs, "metrics.json", "policy"]
     )
-    assert digest(project.policy("i001")) == digest(together / "uninterrupted" / "policy")
+    assert digest(project.policy("i001")) == digest(undisturbed.policy("i001"))
 
 
 @pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the ranks in /proc")
 def test_no_rank_outlives_a_killed_stage(project: Layout) -> None:
-    stage = Stage(project, job_params())
+    stage = Stage(project, job_params(TO_BE_KILLED_IN))
     stage.read_until("log-probs")
     ranks = ranks_of(stage.process.pid)
     assert len(ranks) == 2
