@@ -1,5 +1,7 @@
 """What all tests share: their lanes, and over how many processes a whole run is spread."""
 
+import signal
+
 import pytest
 
 from tasks.core.processes.usable_cores import usable_cores
@@ -7,6 +9,12 @@ from tasks.core.processes.usable_cores import usable_cores
 LANES = frozenset({"vllm", "appworld", "services", "ray", "faults"})
 """Markers of tests that start servers, clusters or environments of their own; .ci/run runs them lane by lane."""
 MOST_PROCESSES = 8
+
+
+def pytest_configure() -> None:
+    """Heed SIGINT, which a shell's background jobs ignore: tests send it to themselves and to what they start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
