@@ -24,7 +24,7 @@ from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
 from tasks.policy_update.checkpoint import save_learner
 from tasks.policy_update.distributed.process_group import SINGLE
-from tasks.policy_update.launch.launcher import _rank_failed
+from tasks.policy_update.launch.launcher import _own_signal_handlers, _rank_failed
 from tasks.policy_update.learner import make_learner
 from tasks.policy_update.rollouts import Rollout
 from tasks.policy_update.training import UpdateJob
@@ -76,7 +76,8 @@ def together(base: Path, make_rollouts: MakeRollouts, tmp_path_factory: pytest.T
     launch = LaunchConfig(
         1, 1, 2, run_id="test", rdzv_backend="c10d", rdzv_endpoint="localhost:0", local_addr="localhost", max_restarts=0
     )
-    elastic_launch(launch, sys.executable)(str(HERE / "two_ranks.py"), str(base), str(out))
+    with _own_signal_handlers():
+        elastic_launch(launch, sys.executable)(str(HERE / "two_ranks.py"), str(base), str(out))
     return out
 
 
