@@ -124,6 +124,8 @@ class OfficialServer:
     def call(self, name: str, seconds: float = 120.0, **arguments: Any) -> Any:
         """POST /name; its "output". Raises ServerError for an error's answer, WorldFault when there is none."""
         body = json.dumps(arguments)
+        if self._http.is_closed:
+            raise WorldFault(f"the AppWorld server did not answer /{name}: it was ended")
         try:
             return self._post(name, body, seconds)
         except httpx2.TransportError as error:
