@@ -55,8 +55,7 @@ def open_rollout_resources(context: StageContext[PlayInputs]) -> RolloutResource
 def learner_bytes(context: StageContext[PlayInputs]) -> float | None:
     """Bytes on a device that updates will need beside own servers; None for a run that trains nothing.
 
-    They decide who is on the device and change no byte of any artifact, so that no stage that plays rollouts declares
-    what it reads here of `update`.
+    They decide who is on the device and change no byte of any artifact: `memory` and `trains` are UNVERSIONED inputs.
     """
     inputs = context.inputs
     if inputs.engine != "vllm" or not inputs.trains:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from flows.dag.stages import STAGES
 from flows.errors import StageFailed
 from flows.workers.async_collector import AsyncCollector, can_overlap
 from tasks.core.config.params import Params, evaluated_keys, previous_map
@@ -32,6 +33,9 @@ async_collector.AsyncCollector.claim = told
 if __name__ == "__main__":
     sys.exit(pipeline.main(sys.argv[1:]))
 """
+
+NAMES = [stage.name for stage in STAGES]
+UNTIL_UPDATE = NAMES[: NAMES.index("update_policy") + 1]
 
 pytestmark = [pytest.mark.services, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs signals of POSIX")]
 
@@ -71,9 +75,8 @@ def test_one_stage_at_a_time_gives_the_same_bytes(played: Path, warm_flow: WarmF
         shutil.rmtree(folder)
     (played / "dvc.lock").unlink()
     assert "claimed" not in warm_flow(played, "--sequential")
-    one_at_a_time = recorded(played)  # without the stages after the updates, which came with the copied project
-    assert "update_policy@i002" in one_at_a_time
-    assert one_at_a_time == {name: beside[name] for name in one_at_a_time}
+    # The copied project's lock had the stages after the updates too, which neither run was asked for.
+    assert recorded(played) == {name: made for name, made in beside.items() if name.partition("@")[0] in UNTIL_UPDATE}
 
 
 @pytest.fixture(scope="module")
