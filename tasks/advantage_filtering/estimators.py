@@ -10,6 +10,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.core.config.advantages import StdKind
+
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Estimator = Callable[[Floats, Flags], Floats]
@@ -22,14 +24,9 @@ def leave_one_out(returns: Floats, successes: Flags) -> Floats:
 
 
 def group_mean(returns: Floats, successes: Flags) -> Floats:
-    """R_k - mean R: the baseline of Dr. GRPO."""
+    """R_k - mean R: the baseline of GRPO (DeepSeekMath, eq. 3), which divides by the std, and of Dr. GRPO."""
     _require_group(returns)
     return _exact_zero_if_equal(returns, returns - returns.mean())
-
-
-def group_normalised(returns: Floats, successes: Flags) -> Floats:
-    """(R_k - mean R) / std R (GRPO, DeepSeekMath eq. 3); 0 where all returns are equal."""
-    return divided_by_std(group_mean(returns, successes), returns)
 
 
 def success(returns: Floats, successes: Flags) -> Floats:
@@ -38,20 +35,19 @@ def success(returns: Floats, successes: Flags) -> Floats:
     return successes.astype(np.float64)
 
 
-def divided_by_std(advantages: Floats, returns: Floats) -> Floats:
-    """Advantages over the group's standard deviation (LOOP's ablation); 0 where all returns are equal."""
-    spread = return_std(returns)
+def divided_by_std(advantages: Floats, returns: Floats, kind: StdKind) -> Floats:
+    """Advantages over the group's standard deviation (GRPO; LOOP's ablation); 0 where all returns are equal."""
+    spread = return_std(returns, kind)
     return advantages / spread if spread > 0 else np.zeros_like(advantages)
 
 
-def return_std(returns: Floats) -> float:
-    """Sample standard deviation (K - 1 in the denominator), exactly 0 when all returns are equal."""
-    return 0.0 if np.ptp(returns) == 0 else float(returns.std(ddof=1))
+def return_std(returns: Floats, kind: StdKind = "sample") -> float:
+    """Standard deviation, with K (population) or K - 1 (sample) below; exactly 0 when all returns are equal."""
+    return 0.0 if np.ptp(returns) == 0 else float(returns.std(ddof={"population": 0, "sample": 1}[kind]))
 
 
 ESTIMATORS: dict[str, Estimator] = {
     "leave_one_out": leave_one_out,
-    "group_normalised": group_normalised,
     "group_mean": group_mean,
     "success": success,
 }

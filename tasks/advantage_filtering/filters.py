@@ -6,10 +6,18 @@ import numpy as np
 
 from tasks.advantage_filtering.estimators import Flags, Floats
 
+_TOLERANCE = 1e-9
+"""Of |A| = minimum. An advantage from returns that are fractions of n unit tests is a multiple of 1 / (n (K - 1)) or of
+1 / (n K), rounded by about 1e-16. Next to a minimum of 1/100 all others are at least 1 / (100 n K) away: while n K is
+below 10^7, nothing is decided otherwise than fractions would decide it."""
+
 
 def large_enough(advantages: Floats, minimum: float) -> Flags:
-    """True where |A| >= `minimum`, exactly: never rounded up to a batch size (LOOP, section 4.3)."""
-    kept: Flags = np.abs(advantages) >= minimum
+    """True where |A| >= `minimum` (within 1e-9), never rounded up to a batch size (LOOP, section 4.3).
+
+    Without a tolerance, rounding decides about |A| = 0.01: 0.6 - 0.59 is more, 0.29 - 0.28 is less.
+    """
+    kept: Flags = np.abs(advantages) >= minimum - _TOLERANCE
     return kept
 
 

@@ -70,7 +70,7 @@ def _groups(outcomes: Outcomes) -> list[NDArray[np.int64]]:
 def _advantages(outcomes: Outcomes, group: NDArray[np.int64], config: AdvantageConfig) -> Floats:
     returns = outcomes.returns[group]
     advantages = ESTIMATORS[config.estimator](returns, outcomes.successes[group])
-    return divided_by_std(advantages, returns) if config.normalise_by_std else advantages
+    return divided_by_std(advantages, returns, config.divide_by_std) if config.divide_by_std else advantages
 
 
 def _summary(outcomes: Outcomes, stds: Floats, kept: Flags, dropped: dict[str, int]) -> AdvantageSummary:

@@ -8,7 +8,6 @@ from tasks.advantage_filtering.estimators import (
     Floats,
     divided_by_std,
     group_mean,
-    group_normalised,
     leave_one_out,
     return_std,
     success,
@@ -27,9 +26,10 @@ def test_by_hand() -> None:
     flags = np.array([True, False, False, False])
     assert leave_one_out(returns, flags) == pytest.approx([2 / 3, 0, -2 / 3, 0])
     assert group_mean(returns, flags) == pytest.approx([0.5, 0, -0.5, 0])
-    assert group_normalised(returns, flags) == pytest.approx([0.5 / (1 / 6) ** 0.5, 0, -0.5 / (1 / 6) ** 0.5, 0])
     assert success(returns, flags).tolist() == [1, 0, 0, 0]
-    assert return_std(returns) == pytest.approx((1 / 6) ** 0.5)
+    for kind, std in (("population", (1 / 8) ** 0.5), ("sample", (1 / 6) ** 0.5)):
+        assert return_std(returns, kind) == pytest.approx(std)
+        assert divided_by_std(group_mean(returns, flags), returns, kind) == pytest.approx([0.5 / std, 0, -0.5 / std, 0])
 
 
 @given(returns_of_a_group)
@@ -39,7 +39,7 @@ def test_leave_one_out_is_the_textbook_baseline(returns: Floats) -> None:
     np.testing.assert_allclose(leave_one_out(returns, none_succeeded(returns)), textbook, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["leave_one_out", "group_mean", "group_normalised"])
+@pytest.mark.parametrize("name", ["leave_one_out", "group_mean"])
 @given(returns=returns_of_a_group)
 def test_advantages_sum_to_zero(name: str, returns: Floats) -> None:
     assert abs(ESTIMATORS[name](returns, none_succeeded(returns)).sum()) < 1e-9
@@ -55,9 +55,11 @@ def test_a_shift_of_all_returns_changes_nothing(name: str, returns: Floats, shif
 @given(st.floats(0, 1), st.integers(2, 9))
 def test_equal_returns_give_exactly_zero(value: float, count: int) -> None:
     returns = np.full(count, value)
-    for estimator in (leave_one_out, group_mean, group_normalised):
-        assert estimator(returns, none_succeeded(returns)).tolist() == [0.0] * count
-    assert divided_by_std(leave_one_out(returns, none_succeeded(returns)), returns).tolist() == [0.0] * count
+    for estimator in (leave_one_out, group_mean):
+        advantages = estimator(returns, none_succeeded(returns))
+        assert advantages.tolist() == [0.0] * count
+        for kind in ("population", "sample"):
+            assert divided_by_std(advantages, returns, kind).tolist() == [0.0] * count
 
 
 @pytest.mark.parametrize("name", sorted(ESTIMATORS))

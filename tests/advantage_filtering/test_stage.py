@@ -102,8 +102,9 @@ def test_every_rollout_is_counted_once(tmp_path: Path) -> None:
 
 
 def test_division_by_the_groups_std_is_a_setting(tmp_path: Path) -> None:
-    batch, _ = run(tmp_path, GROUPS, normalise_by_std=True)
-    assert batch[0]["advantage"] == pytest.approx((2 / 3) / (1 / 6) ** 0.5)
+    for kind, variance in (("population", 1 / 8), ("sample", 1 / 6)):
+        batch, _ = run(tmp_path / kind, GROUPS, divide_by_std=kind)
+        assert batch[0]["advantage"] == pytest.approx((2 / 3) / variance**0.5)
 
 
 def test_all_advantages_zero_gives_an_empty_batch_that_says_so(tmp_path: Path) -> None:

@@ -1,21 +1,40 @@
 """The `advantages` section of params.yaml: an estimator and a filter."""
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from tasks.core.config.section import Section
+
+StdKind = Literal["population", "sample"]
 
 
 class AdvantageConfig(Section):
     """Returns to advantages, and which rollouts train."""
 
-    estimator: Literal["leave_one_out", "group_normalised", "group_mean", "success"] = "leave_one_out"
-    """leave_one_out: K/(K-1) (R - mean), the paper's. group_normalised: (R - mean) / std (GRPO). group_mean: R - mean.
+    renamed: ClassVar = {"normalise_by_std": "divide_by_std"}
+
+    estimator: Literal["leave_one_out", "group_mean", "success"] = "leave_one_out"
+    """leave_one_out: K/(K-1) (R - mean), the paper's. group_mean: R - mean; divided by the standard deviation, GRPO's.
     success: 1 where every unit test passed, else 0 (expert iteration)."""
-    normalise_by_std: bool = False
-    """Divide the leave-one-out advantage by the group's standard deviation (the paper's ablation)."""
+    divide_by_std: StdKind | None = None
+    """Divide by the standard deviation of the group's returns: `population` (K in its denominator), as LOOP's code does
+    for its ablation and for GRPO; `sample` (K - 1), as RAGEN, verl and TRL do. None: no division."""
     min_absolute_advantage: float = Field(0.01, ge=0)
-    """Rollouts with a smaller |A| are dropped, exactly those."""
+    """Rollouts with a smaller |A| are dropped, exactly those: |A| is taken to be equal to this within 1e-9, which is
+    more than its rounding and less than any two different advantages from fractions of unit tests are apart."""
     top_variance_share: float = Field(1.0, gt=0, le=1)
     """Keep only this share of the groups, those with the highest standard deviation of returns (StarPO-S: 0.25)."""
+
+    @field_validator("estimator", mode="before")
+    @classmethod
+    def _is_divided_once(cls, estimator: Any) -> Any:
+        if estimator == "group_normalised":
+            raise ValueError("`group_normalised` is now `group_mean` with `divide_by_std: sample` (or `population`)")
+        return estimator
+
+    @model_validator(mode="after")
+    def _successes_are_not_centred(self) -> "AdvantageConfig":
+        if self.estimator == "success" and self.divide_by_std:
+            raise ValueError("divide_by_std needs an estimator with a baseline: `success` is 0 or 1; set it to null")
+        return self
