@@ -1,10 +1,7 @@
-"""Write params.yaml from a profile: an overlay on the defaults, with the maps that DVC needs derived from `iterations`.
+"""Write params.yaml from profiles (flows/profile_stack.py), with the maps that DVC needs derived from `iterations`.
 
-profiles/default.yaml is the embedded default, where it differs from the config classes (tasks/*/config.py); the other
-profiles lie on top of it.
-
-python -m flows.configure NAME [--set a.b=c ...]
-python -m flows.configure --refresh [--set a.b=c ...]     (keep params.yaml, derive the maps anew)
+python -m flows.configure NAME [NAME ...] [--set a.b=c ...]     (several: stacked from left to right)
+python -m flows.configure --refresh [--set a.b=c ...]           (keep params.yaml, derive the maps anew)
 """
 
 import argparse
@@ -16,6 +13,7 @@ from typing import Any
 import yaml
 
 from flows.dag.local_change import show_change
+from flows.profile_stack import UnknownProfile, merged, profile_names, read_mapping, stacked
 from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.evaluation import EvaluationConfig
 from tasks.core.config.params import (
@@ -25,33 +23,27 @@ from tasks.core.config.params import (
     evaluated_keys,
     parse_params,
     previous_map,
-    read_yaml,
 )
 from tasks.core.records.dotted import dotted
 from tasks.core.records.files import replacing
 
-PROFILES = Path(__file__).parent / "profiles"
-DEFAULT = "default"
-
-
-class UnknownProfile(ValueError):  # noqa: N818
-    """No profile has this name; the message lists those that exist."""
-
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse, write params.yaml, print what changed. Exit code 2: no such profile; 1: the result breaks a rule."""
-    parser = argparse.ArgumentParser(prog="python -m flows.configure", description="Write params.yaml from a profile.")
-    parser.add_argument("name", nargs="?", help=f"one of: {', '.join(profile_names())}")
+    parser = argparse.ArgumentParser(prog="python -m flows.configure", description="Write params.yaml from profiles.")
+    parser.add_argument(
+        "names", nargs="*", metavar="name", help=f"profiles, the later on top: {', '.join(profile_names())}"
+    )
     parser.add_argument("--refresh", action="store_true", help="start from the present params.yaml instead")
     parser.add_argument(
         "--set", action="append", default=[], metavar="a.b=VALUE", help="change one knob; VALUE is YAML"
     )
     parsed = parser.parse_args(arguments)
     path = Path.cwd() / "params.yaml"
-    if (parsed.name is None) != parsed.refresh:
+    if bool(parsed.names) == parsed.refresh:
         parser.error("give a profile's name, or --refresh")
     try:
-        content = _read(path) if parsed.refresh else profile_content(parsed.name)
+        content = read_mapping(path) if parsed.refresh else stacked(parsed.names)
         for assignment in parsed.set:
             content = merged(content, parse_assignment(assignment))
         changes = write_params(path, content)
@@ -64,24 +56,15 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def profile_names() -> list[str]:
-    """All profiles, `default` first."""
-    return [DEFAULT, *sorted(path.stem for path in PROFILES.glob("*.yaml") if path.stem != DEFAULT)]
+def params_of(profiles: str, assignments: Iterable[str] = ()) -> Params:
+    """Parameters of `profiles` (names as on the command line: "paper rloo"), with `--set` assignments on top.
 
-
-def profile_content(name: str) -> dict[str, Any]:
-    """The profile's overlay upon that of the default. Raises UnknownProfile."""
-    if name not in profile_names():
-        raise UnknownProfile(f"unknown profile {name!r}; the profiles are: {', '.join(profile_names())}")
-    return merged(_read(PROFILES / f"{DEFAULT}.yaml"), _read(PROFILES / f"{name}.yaml"))
-
-
-def params_of(name: str, assignments: Iterable[str] = ()) -> Params:
-    """The profile's parameters, with `--set` assignments on top. Raises UnknownProfile or ParamsError."""
-    content = profile_content(name)
+    Raises UnknownProfile or ParamsError.
+    """
+    content = stacked(profiles.split())
     for assignment in assignments:
         content = merged(content, parse_assignment(assignment))
-    return parse_params(_with_maps(content), name)
+    return parse_params(_with_maps(content), profiles)
 
 
 def parse_assignment(text: str) -> dict[str, Any]:
@@ -98,15 +81,6 @@ def parse_assignment(text: str) -> dict[str, Any]:
     return dict(overlay)
 
 
-def merged(base: dict[str, Any], overlay: dict[str, Any]) -> dict[str, Any]:
-    """`base` with `overlay` on top; mappings are merged, everything else is replaced."""
-    result = dict(base)
-    for name, value in overlay.items():
-        below = base.get(name)
-        result[name] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
-    return result
-
-
 def write_params(path: Path, content: dict[str, Any]) -> list[str]:
     """Check and write params.yaml in full, defaults included. Returns one line per value that changed.
 
@@ -114,7 +88,7 @@ def write_params(path: Path, content: dict[str, Any]) -> list[str]:
     """
     params = parse_params(_with_maps(content), str(path))
     complete = _maps_last(params.model_dump(mode="json"))
-    before = dotted(_read(path)) if path.exists() else {}
+    before = dotted(read_mapping(path)) if path.exists() else {}
     with replacing(path) as temporary:
         temporary.write_text(yaml.safe_dump(complete, sort_keys=False), encoding="utf-8")
     return _changes(before, dotted(complete))
@@ -153,13 +127,6 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 
 _UNSET = object()
-
-
-def _read(path: Path) -> dict[str, Any]:
-    content = read_yaml(path)
-    if not isinstance(content, dict):
-        raise ParamsError(f"{path}: expected a mapping, found {type(content).__name__}")
-    return content
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Print what a profile needs before money is spent on it.
 
-    python -m flows.plan --profile paper [--hardware h100|h200|a100|cpu] [--gpus N] [--set a.b=c ...]
+    python -m flows.plan --profile paper [rloo ...] [--hardware h100|h200|a100|cpu] [--gpus N] [--set a.b=c ...]
 
 Without --profile: params.yaml as it is. Figures come from tasks/core/capacity, a model of formulas and stated
 assumptions that was checked on a CPU; no GPU was at hand. Exit code 1: what was asked for does not fit; 2: it cannot
@@ -12,7 +12,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from flows.configure import params_of, profile_names
+from flows.configure import params_of
+from flows.profile_stack import profile_names
 from tasks.core.capacity.api_cost import api_cost
 from tasks.core.capacity.duration import Playing
 from tasks.core.capacity.hardware import HARDWARE
@@ -27,21 +28,24 @@ HOUR = 3600.0
 def main(arguments: list[str] | None = None) -> int:
     """Parse, plan, print."""
     parser = argparse.ArgumentParser(prog="python -m flows.plan", description="What a profile needs on given hardware.")
-    parser.add_argument("--profile", help=f"one of: {', '.join(profile_names())}; default: params.yaml")
+    parser.add_argument(
+        "--profile", nargs="+", help=f"the later on top: {', '.join(profile_names())}; default: params.yaml"
+    )
     parser.add_argument("--hardware", choices=sorted(HARDWARE), help="default: cpu or h100, by policy.device and size")
     parser.add_argument("--gpus", type=int, help="devices; default: update.distributed.ranks x nodes")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=VALUE", help="change one knob")
     parsed = parser.parse_args(arguments)
     root = Path.cwd()
     try:
-        params = params_of(parsed.profile, parsed.set) if parsed.profile else load_params(root / "params.yaml")
+        name = " ".join(parsed.profile or ["params.yaml"])
+        params = params_of(name, parsed.set) if parsed.profile else load_params(root / "params.yaml")
         config = model_config(params.policy.source, root)
         kind = parsed.hardware or ("cpu" if params.policy.dtype == "float32" else "h100")
         plan = make_plan(params, config, HARDWARE[kind], parsed.gpus or params.update.distributed.size)
     except ValueError as error:
         print(f"flows.plan: {error}", file=sys.stderr)
         return 2
-    name, world = parsed.profile or "params.yaml", params.world.name
+    world = params.world.name
     if params.collection.engine == "chat_api":
         print(f"{name}: {params.collection.chat_api.request.model} behind an API in {world}")
         _print(api_facts(plan, params.collection.chat_api.traffic))

@@ -1,10 +1,11 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
-from flows.configure import PROFILES, main, merged, parse_assignment, profile_content, profile_names
+from flows.configure import main, params_of, parse_assignment
+from flows.profile_stack import METHOD_SECTIONS, METHODS, merged, method_names, profile_names, read_mapping, stacked
 from tasks.core.config.params import ParamsError, load_params
+from tasks.core.records.dotted import dotted
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,17 +25,53 @@ def test_params_yaml_in_git_is_the_default_profile(project: Path) -> None:
 def test_every_profile_is_valid_and_changes_what_it_says(name: str, project: Path) -> None:
     assert main([name]) == 0
     params = load_params(project / "params.yaml").model_dump(mode="json")
-    overlay = profile_content(name)
+    overlay = stacked([name])
     assert merged(params, overlay) == params
     assert name == "default" or overlay
 
 
-def test_method_profiles_differ_in_the_method_alone(project: Path) -> None:
-    for name in ("loop_per_turn", "loop_per_trajectory", "loop_std", "rloo", "grpo", "grpo_no_kl", "ei", "starpo_s"):
-        default, overlay = profile_content("default"), yaml.safe_load((PROFILES / f"{name}.yaml").read_text())
-        assert set(overlay) <= {"advantages", "update", "lineage"}, name
-        changed = profile_content(name)
-        assert (changed.get("advantages"), changed["update"]) != (None, default["update"])
+BASES = [name for name in profile_names() if name not in method_names()]
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("method", method_names())
+def test_every_method_stacks_on_every_base_and_changes_its_own_knobs_alone(base: str, method: str) -> None:
+    overlay = dotted(read_mapping(METHODS / f"{method}.yaml"))
+    assert {knob.partition(".")[0] for knob in overlay} <= set(METHOD_SECTIONS)
+    below, found = (dotted(params_of(names).model_dump(mode="json")) for names in (base, f"{base} {method}"))
+    changed = {knob: value for knob, value in found.items() if value != below[knob]}
+    assert {knob: value for knob, value in found.items() if knob in overlay} == overlay
+    assert changed.keys() <= {*overlay, "profiles", "lineage.experiment"}
+    assert changed["lineage.experiment"] == f"{below['lineage.experiment']}-{method}"
+    assert changed["profiles"] == [base, method]
+
+
+@pytest.mark.parametrize("method", method_names())
+def test_a_method_is_the_same_on_the_paper_as_on_the_default(method: str) -> None:
+    """Estimator, loss and schedule, in which the two bases do not differ."""
+    paper, default = (params_of(f"{base} {method}") for base in ("paper", "default"))
+    assert paper.advantages == default.advantages
+    assert paper.update.loss == default.update.loss
+    assert (paper.update.epochs, paper.update.minibatch) == (default.update.epochs, default.update.minibatch)
+
+
+def test_the_later_profile_is_on_top_and_params_yaml_says_which(project: Path) -> None:
+    assert main(["smoke", "grpo", "loop_per_turn", "--set", "seed=3"]) == 0
+    params = load_params(project / "params.yaml")
+    assert (params.update.loss.importance, params.update.loss.kl_coefficient) == ("turn", 0.04)
+    assert (params.profiles, params.lineage.experiment) == (
+        ("smoke", "grpo", "loop_per_turn"),
+        "loopline-smoke-grpo-loop_per_turn",
+    )
+    assert (project / "params.yaml").read_text().startswith("profiles:\n- smoke\n- grpo\n- loop_per_turn\nseed: 3\n")
+    assert main(["--refresh", "--set", "iterations=1"]) == 0
+    assert load_params(project / "params.yaml").profiles == params.profiles
+
+
+def test_a_profile_that_extends_another_brings_it(project: Path) -> None:
+    alone, named = (params_of(names).model_dump() for names in ("paper_official", "paper paper_official"))
+    assert alone | {"profiles": ()} == named | {"profiles": ()}
+    assert alone["policy"] == params_of("paper").model_dump()["policy"]
 
 
 def test_refresh_brings_the_maps_in_step(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,6 +118,13 @@ def test_set_changes_one_knob_and_says_so(project: Path, capsys: pytest.CaptureF
         (["default", "--set", "evaluation=3"], 1, "evaluation: Input should be"),
         (["default", "--set", "iterations"], 1, "expected NAME=VALUE"),
         (["default", "--set", "seed=[1"], 1, "not valid YAML"),
+        (["paper", "nope"], 2, "unknown profile 'nope'; the profiles are: default, "),
+        (
+            ["smoke", "paper"],
+            1,
+            "smoke and paper contradict each other: iterations is 2 in the one and 90",
+        ),
+        (["rloo", "default"], 1, "default lies below all others; name it first, or not at all"),
         (["--refresh"], 1, "missing; run `python -m flows.configure default`"),
     ],
 )

@@ -63,6 +63,8 @@ DERIVED_MAPS = ("previous", "evaluated")
 class Params(Section):
     """The whole of params.yaml."""
 
+    profiles: tuple[str, ...] = ("default",)
+    """Those that params.yaml was made from, the later on top of the earlier; values may have been changed since."""
     seed: int = Field(0, ge=0)
     iterations: int = Field(20, ge=0, le=999)
     """0: score the base policy, train nothing."""
