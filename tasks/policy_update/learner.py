@@ -128,7 +128,7 @@ def update(
                 place = f"minibatch {len(steps)} of {len(minibatches)}"
                 names = [rollouts[row].name or f"row {row}" for row in sorted(broken)]
                 raise UpdateDiverged(_explained(steps[-1], place, names))
-            if not steps[-1].allows_step(config.max_kl):
+            if not steps[-1].allows_step(config.kl_stop.limit):
                 break
             bar.update(len(minibatch))
     return UpdateStats(
@@ -136,7 +136,7 @@ def update(
         old_logprobs=fixed.old,
         steps=steps,
         planned=len(minibatches),
-        stopped_early=not steps[-1].allows_step(config.max_kl),
+        stopped_early=not steps[-1].allows_step(config.kl_stop.limit),
         corrects_behaviour=objective.corrects_behaviour,
         seconds=time.perf_counter() - started,
     )
@@ -150,7 +150,7 @@ def optimizer_step(
     pack_stats = backward(learner.policy, packs, objective, learner.group)
     grad_norm = full_tensor(nn.utils.clip_grad_norm_(learner.trained, config.max_grad_norm))
     stats = read_stats(pack_stats, grad_norm, learner.group)
-    if stats.allows_step(config.max_kl):
+    if stats.allows_step(config.kl_stop.limit):
         for settings in learner.optimizer.param_groups:
             settings["lr"] = learning_rate(config, learner.optimizer_steps)
         learner.optimizer.step()

@@ -1,16 +1,24 @@
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
 from torch import nn
 
-from tasks.core.config.update import UpdateConfig
+from tasks.core.config.update import KlStop, UpdateConfig
 from tasks.core.policies.loading import load_weights, trained_tensors
 from tasks.core.records.files import ArtifactError, digest
 from tasks.policy_update.checkpoint import restore_optimizer, save_learner
-from tasks.policy_update.learner import Learner, UpdateDiverged, learning_rate, make_learner, update
+from tasks.policy_update.distributed.process_group import SINGLE
+from tasks.policy_update.learner import Learner, UpdateDiverged, learning_rate, make_learner, optimizer_step, update
+from tasks.policy_update.objective.fixed_logprobs import compute_fixed_logprobs
+from tasks.policy_update.objective.losses import k1
+from tasks.policy_update.objective.objective import Objective
+from tasks.policy_update.objective.stats import PackStats, read_stats
+from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout
 
 MakePolicy = Callable[..., nn.Module]
@@ -80,15 +88,46 @@ def test_the_seed_decides_the_order_and_nothing_else_does(make_policy: MakePolic
     assert runs[0] == runs[1] != runs[2]
 
 
+@pytest.mark.parametrize("estimator", ["k1", "k3"])
 def test_the_update_stops_when_the_policy_has_moved_too_far(
-    make_policy: MakePolicy, make_rollouts: MakeRollouts
+    make_policy: MakePolicy, make_rollouts: MakeRollouts, estimator: Literal["k1", "k3"]
 ) -> None:
-    config = CONFIG.model_copy(update={"learning_rate": 0.5, "max_grad_norm": 100.0, "max_kl": 0.5})
+    kl_stop = KlStop(estimator=estimator, limit=0.5)
+    config = CONFIG.model_copy(update={"learning_rate": 0.5, "max_grad_norm": 100.0, "kl_stop": kl_stop})
     learner = make_learner(make_policy(), config)
     stats = update(learner, make_rollouts(16), config, temperature=1.0, seed=0)
     assert stats.stopped_early and len(stats.steps) < stats.planned == 8
-    assert stats.steps[-1].kl > 0.5 >= stats.steps[0].kl
+    assert stats.steps[-1].kl_stop > 0.5 >= stats.steps[0].kl_stop
     assert learner.optimizer_steps == len(stats.steps) - 1
+
+
+@pytest.mark.parametrize(
+    ("estimator", "found", "steps"), [("k1", 6.5 / 32, 1), ("k3", (math.exp(6.5) - 1 - 6.5) / 32, 0)]
+)
+def test_one_token_with_a_log_ratio_of_6_5_among_32_rollouts_stops_k3_alone(
+    make_policy: MakePolicy, make_rollouts: MakeRollouts, estimator: Literal["k1", "k3"], found: float, steps: int
+) -> None:
+    config = UpdateConfig(kl_stop=KlStop(estimator=estimator))
+    rollouts, learner = make_rollouts(32), make_learner(make_policy(), config)
+    (pack,) = pack_rollouts(rollouts, range(32), config.tokens_per_pack, torch.device("cpu"))
+    objective = Objective.of(config, 32, temperature=1.0)
+    (training_pack,) = compute_fixed_logprobs(learner.policy, [pack], rollouts, objective).attach([pack])
+    old = training_pack.old_logprobs.clone()
+    old[3] -= 6.5
+    stats = optimizer_step(learner, [replace(training_pack, old_logprobs=old)], objective, config)
+    assert stats.kl_stop == pytest.approx(found, rel=1e-4)
+    assert learner.optimizer_steps == steps
+
+
+def test_k1_is_the_mean_over_rollouts_of_sums_and_its_absolute_value_counts() -> None:
+    """Two packs of one and two rollouts: |(3 - 1) + (-8)| / 3 = 2, whichever sign."""
+    log_ratios = torch.tensor([-3.0, 1.0]), torch.tensor([8.0])
+    for sign in (1, -1):
+        packs = [
+            PackStats(torch.zeros(()), torch.zeros(()), k1(sign * one).sum(), torch.zeros(()), 1, 1, rollouts)
+            for one, rollouts in zip(log_ratios, (1, 2), strict=True)
+        ]
+        assert read_stats(packs, torch.ones(()), SINGLE).kl_stop == pytest.approx(2)
 
 
 def test_the_gradient_norm_is_measured_before_the_clip_that_bounds_the_step(

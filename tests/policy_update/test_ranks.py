@@ -46,7 +46,7 @@ def job_params(steps: int = FEW_STEPS) -> Params:
         tokens_per_pack=40,
         learning_rate=1e-3,
         epochs=steps // 3,
-        max_kl=1e6,
+        kl_stop={"limit": 1e6},
         distributed={"ranks": 2, "timeout_s": 300},
     )
 

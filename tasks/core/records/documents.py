@@ -113,7 +113,7 @@ class Metrics(Document):
     entropy: float | None
     """Mean over the policy tokens, in nats."""
     kl: float | None
-    """Estimate of KL(policy before || policy after the update) at the last minibatch."""
+    """k3 estimate of KL(policy before || policy now) at the last minibatch, whatever `update.kl_stop` takes."""
     grad_norm: Positive | None
     """Mean over the optimizer steps, before clipping."""
     largest_grad_norm: Positive | None
@@ -135,7 +135,7 @@ class Metrics(Document):
     total_optimizer_steps: Count | None = None
     """Since the base policy."""
     stopped_early: bool
-    """Whether the KL limit ended the update before all planned steps."""
+    """Whether `update.kl_stop` ended the update before all planned steps."""
     tokens_per_s: Positive | None
     """Tokens that the learner passed forward and backward per second of wall clock."""
     update_s: Positive | None

@@ -127,12 +127,23 @@ def sum_by_rollout(values: Tensor, rollout_ids: Tensor, rollouts: int) -> Tensor
     return values.new_zeros(rollouts).index_add(0, rollout_ids, values)
 
 
+def k1(log_ratios: Tensor) -> Tensor:
+    """[P] -x: an unbiased estimate of KL(p || q) for x = log q - log p at samples of p, of either sign.
+
+    Source: Schulman, "Approximating KL divergence".
+    """
+    return -log_ratios
+
+
 def k3(log_ratios: Tensor) -> Tensor:
     """[P] e^x - 1 - x: an unbiased, never negative estimate of KL(p || q) for x = log q - log p at samples of p.
 
     Source: Schulman, "Approximating KL divergence"; with p the policy and q the base it is GRPO's KL term (eq. 4).
     """
     return torch.expm1(log_ratios.clamp(max=_MAX_LOG_WEIGHT)) - log_ratios
+
+
+KL_ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {"k1": k1, "k3": k3}
 
 
 def _changes(values: Tensor) -> Tensor:

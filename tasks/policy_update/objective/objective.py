@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from tasks.core.config.update import LossConfig, UpdateConfig
 from tasks.policy_update.objective.logprobs import TokenLogprobs, token_logprobs
 from tasks.policy_update.objective.losses import (
+    KL_ESTIMATORS,
     ImportanceUnits,
     clipped_objective,
     importance_units,
@@ -31,12 +32,15 @@ class Objective:
     """Policy tokens whose logits exist at one time."""
     corrects_behaviour: bool = False
     """Whether units are weighted by pi_old / pi_behaviour, truncated."""
+    kl_stop: str = "k1"
+    """The estimator by which the update ends early."""
 
     @classmethod
     def of(cls, config: UpdateConfig, rollouts: int, temperature: float, *, stale: bool = False) -> "Objective":
         """The objective of an update on a batch of `rollouts`; `stale`: an older policy sampled them."""
         corrects = stale or config.loss.correct_engine_mismatch
-        return cls(config.loss, temperature, config.minibatch or rollouts, config.logprob_chunk, corrects)
+        denominator = config.minibatch or rollouts
+        return cls(config.loss, temperature, denominator, config.logprob_chunk, corrects, config.kl_stop.estimator)
 
     def __call__(self, policy: nn.Module, pack: TrainingPack) -> tuple[Tensor, PackStats]:
         """[] the loss of the pack, to be differentiated, and its sums. The gradient of a padding pack is zero."""
@@ -54,6 +58,7 @@ class Objective:
         stats = PackStats(
             loss=loss.detach(),
             kl=sum_by_rollout(k3(log_ratios.detach()), pack.rollout_ids, count).sum(),
+            kl_stop=KL_ESTIMATORS[self.kl_stop](log_ratios.detach()).sum(),
             clipped=clipped.clipped,
             units=len(units.rollout_ids),
             tokens=sum(pack.lengths),

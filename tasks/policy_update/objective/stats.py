@@ -16,7 +16,9 @@ class PackStats(NamedTuple):
 
     loss: Tensor
     kl: Tensor
-    """Estimate of KL(policy before || policy now), summed over the rollouts."""
+    """k3 estimate of KL(policy before || policy now), summed over the rollouts."""
+    kl_stop: Tensor
+    """The same by the estimator that may end the update."""
     clipped: Tensor
     """Importance units without a gradient, because their weight left the clip range."""
     units: int
@@ -31,7 +33,9 @@ class StepStats:
 
     loss: float
     kl: float
-    """Mean over the rollouts of the estimate of KL(policy before || policy now), in nats."""
+    """Mean over the rollouts of the k3 estimate of KL(policy before || policy now), in nats."""
+    kl_stop: float
+    """Absolute value of that mean by the estimator that may end the update (LOOP's code: |k1|), in nats."""
     clipped: int
     units: int
     tokens: int
@@ -43,9 +47,9 @@ class StepStats:
     def is_finite(self) -> bool:
         return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
 
-    def allows_step(self, max_kl: float) -> bool:
-        """Whether the gradient is a number and the policy is still within `max_kl` of the one before the update."""
-        return self.is_finite and self.kl <= max_kl
+    def allows_step(self, kl_limit: float) -> bool:
+        """Whether the gradient is a number and the policy is still within `kl_limit` of the one before the update."""
+        return self.is_finite and self.kl_stop <= kl_limit
 
 
 def read_stats(packs: Sequence[PackStats], grad_norm: Tensor, group: ProcessGroup) -> StepStats:
@@ -53,14 +57,16 @@ def read_stats(packs: Sequence[PackStats], grad_norm: Tensor, group: ProcessGrou
 
     The only place in an optimizer step that waits for the device.
     """
-    sums = grad_norm.new_zeros(3, dtype=torch.float64)
+    sums = grad_norm.new_zeros(4, dtype=torch.float64)
     for pack in packs:
-        sums = sums + torch.stack([pack.loss.double(), pack.kl.double(), pack.clipped.double()])
+        sums = sums + torch.stack([part.double() for part in (pack.loss, pack.kl, pack.kl_stop, pack.clipped)])
     counts = [
         sum(pack.units for pack in packs),
         sum(pack.tokens for pack in packs),
         sum(pack.rollouts for pack in packs),
     ]
     everything = group.sum(torch.cat([sums, sums.new_tensor(counts)]))
-    loss, kl, clipped, units, tokens, rollouts, norm = torch.cat([everything, grad_norm[None].double()]).tolist()
-    return StepStats(loss, kl / rollouts, int(clipped), int(units), int(tokens), int(rollouts), norm)
+    loss, kl, stop, clipped, units, tokens, rollouts, norm = torch.cat([everything, grad_norm[None].double()]).tolist()
+    return StepStats(
+        loss, kl / rollouts, abs(stop / rollouts), int(clipped), int(units), int(tokens), int(rollouts), norm
+    )

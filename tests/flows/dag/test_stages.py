@@ -157,7 +157,7 @@ def test_preflight_depends_on_nothing_that_needs_no_memory() -> None:
         return find_stage("preflight").knobs(params_of("default", assignments))
 
     free = ["seed=3", "iterations=7", "update.learning_rate=1", "update.epochs=5", "update.minibatch=8"]
-    free += ["update.loss.clip_epsilon=0.3", "update.max_kl=3", "collection.temperature=0.7"]
+    free += ["update.loss.clip_epsilon=0.3", "update.kl_stop.limit=3", "collection.temperature=0.7"]
     for assignment in free:
         assert knobs(assignment) == knobs(), assignment
     for assignment in (
