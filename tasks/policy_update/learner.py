@@ -15,6 +15,7 @@ from torch.optim import AdamW
 from tqdm import tqdm
 
 from tasks.core.config.update import UpdateConfig
+from tasks.core.policies.float32_logits import use_float32_logits
 from tasks.core.seeding import derive_seed
 from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup
 from tasks.policy_update.distributed.sharding import full_tensor, is_sharded, shard
@@ -82,6 +83,7 @@ def make_learner(policy: nn.Module, config: UpdateConfig, group: ProcessGroup = 
 def prepare_forward(policy: nn.Module, config: UpdateConfig, group: ProcessGroup) -> None:
     """Make `policy` compute as `config` says: packed attention, folded adapter, checkpointing, shards. Idempotent."""
     use_packed_attention(policy)
+    use_float32_logits(policy)
     if config.fold_adapter:
         fold_adapter(policy)
     if config.activation_checkpointing:

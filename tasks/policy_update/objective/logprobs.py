@@ -4,14 +4,14 @@ So a [tokens, vocabulary] tensor never exists, in the backward pass neither: a c
 """
 
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
-from tasks.policy_update.objective.fused_head import can_fuse, fused_logprobs
+from tasks.policy_update.objective.fused_cross_entropy import can_fuse, fused_cross_entropy
 from tasks.policy_update.packing import Pack
 
 SHARDED_FORWARD = "sharded_forward_pass"
@@ -47,12 +47,7 @@ def forward_pass(policy: nn.Module, pack: Pack, temperature: float, chunk: int, 
 def head_logprobs(
     states: Tensor, targets: Tensor, head: nn.Module, temperature: float, chunk: int, *, entropy: bool
 ) -> TokenLogprobs:
-    """states [P, d] and targets [P] through `head` (d -> vocabulary), at most `chunk` tokens' logits at a time.
-
-    Liger's kernel takes over where it can (fused_head.py), in chunks of its own.
-    """
-    if can_fuse(states, head, temperature, entropy=entropy):
-        return TokenLogprobs(fused_logprobs(states, targets, cast(nn.Linear, head)), None)
+    """states [P, d] and targets [P] through `head` (d -> vocabulary), at most `chunk` tokens' logits at a time."""
     single = len(targets) <= chunk or not torch.is_grad_enabled()
     parts = [
         _chunk(state, target, head, temperature, entropy)
@@ -72,6 +67,8 @@ def _chunk(
     logits = head(states).float()
     if temperature != 1:
         logits = logits / temperature
+    if can_fuse(logits, entropy=entropy):
+        return -fused_cross_entropy(logits, targets), logits.new_empty(0)
     logprobs = -cross_entropy(logits, targets, reduction="none")
     return logprobs, _entropies(logits) if entropy else logprobs.new_empty(0)
 

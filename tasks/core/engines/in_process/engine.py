@@ -25,6 +25,7 @@ from tasks.core.engines.in_process.policy_weights import PolicyWeights
 from tasks.core.engines.in_process.row_cache import RowCache, Window
 from tasks.core.engines.in_process.sampling import draw
 from tasks.core.interfaces.engine import Generation, GenerationRequest, check_request, check_room
+from tasks.core.policies.float32_logits import use_float32_logits
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -47,6 +48,7 @@ class TransformersEngine:
         self._context_length = _context_length(model)
         self._vocabulary: int = model.config.get_text_config().vocab_size
         use_decode_attention(model)
+        use_float32_logits(model)
         self._weights = PolicyWeights(model)
         self._cache = RowCache(model.config.get_text_config().num_hidden_layers)
         self._rows = Conversations()

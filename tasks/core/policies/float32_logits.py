@@ -1,0 +1,56 @@
+"""Float32 logits from an LM head of lower precision, for the learner and for the engine in this process alike.
+
+A bfloat16 head rounds a logit of 20 to a multiple of 0.125, more than the clip range of an importance weight (1.1 is a
+log-ratio of 0.095). Products of bfloat16 numbers are exact in float32, and their sums are kept in float32 by every
+matrix product anyway: only the last rounding is left out. Weights and states stay as they are, and so do the gradients,
+which are made in the head's dtype.
+"""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_CPU_ROWS = 8192
+"""Rows of the head that have a float32 copy at one time."""
+
+
+def use_float32_logits(model: nn.Module) -> None:
+    """Make a transformers model's head give float32 logits. Idempotent; a float32 or quantised head stays as it is."""
+    head: Any = model.get_output_embeddings()  # type: ignore[operator]
+    plain = head.get_base_layer() if hasattr(head, "get_base_layer") else head
+    if type(plain) is nn.Linear and plain.weight.dtype != torch.float32 and "forward" not in plain.__dict__:
+        plain.forward = partial(_float32_logits, plain)  # type: ignore[method-assign]
+
+
+def _float32_logits(head: nn.Linear, states: Tensor) -> Tensor:
+    """[..., d] -> [..., V] float32."""
+    logits: Tensor = _Product.apply(states.flatten(0, -2), head.weight)  # type: ignore[no-untyped-call]
+    if head.bias is not None:
+        logits = logits + head.bias.float()
+    return logits.unflatten(0, states.shape[:-1])
+
+
+class _Product(torch.autograd.Function):
+    """states [P, d] @ weight [V, d]^T -> [P, V] float32, both of the same lower precision."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(states, weight)
+        return _product(states, weight)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        states, weight = ctx.saved_tensors
+        wanted, rounded = ctx.needs_input_grad, gradient.to(weight.dtype)
+        return rounded @ weight if wanted[0] else None, rounded.t() @ states if wanted[1] else None
+
+
+def _product(states: Tensor, weight: Tensor) -> Tensor:
+    if states.is_cuda:
+        return torch.mm(states, weight.t(), out_dtype=torch.float32)  # type: ignore[call-overload, no-any-return]
+    logits, wide = torch.empty(len(states), len(weight), device=states.device), states.float()
+    for place, rows in zip(logits.split(_CPU_ROWS, 1), weight.split(_CPU_ROWS), strict=True):
+        torch.mm(wide, rows.float().t(), out=place)
+    return logits
