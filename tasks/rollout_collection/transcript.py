@@ -17,11 +17,20 @@ class Transcript:
     turn_index: list[int] = field(default_factory=list)
     engine_logprobs: list[float] = field(default_factory=list)
     turns: list[dict[str, Any]] = field(default_factory=list)
+    turn_rewards: list[float] = field(default_factory=list)
+    """One per turn in worlds that give rewards, else none at all."""
 
     @property
     def played_turns(self) -> int:
         """Number of turns that were sampled and answered."""
         return len(self.turns)
+
+    def columns(self) -> dict[str, Any]:
+        """By name; `turn_rewards` only where the world gave any."""
+        columns = dict(vars(self))
+        if not self.turn_rewards:
+            del columns["turn_rewards"]
+        return columns
 
     def add_context(self, ids: Sequence[int]) -> None:
         """Append ids that the policy did not sample."""
@@ -33,6 +42,8 @@ class Transcript:
 
     def add_reply(self, observation: Observation) -> None:
         """Note how the world took the last sampled turn."""
+        if observation.reward is not None or self.turn_rewards:
+            self.turn_rewards.append(observation.reward or 0.0)
         self.turns.append(
             {
                 "failed": observation.failed,

@@ -40,14 +40,14 @@ class Count:
         self._named += text
         done = any(letter in "aeiou" for letter in text)
         text = f"{len(self._named)} named\n" * self._world.chatter
-        return Observation(text, done, api_calls=("game.name",), ending=self._world.ending)
+        reward = float(len(self._named)) if self._world.graded else None
+        return Observation(text, done, api_calls=("game.name",), ending=self._world.ending, reward=reward)
 
     def evaluate(self) -> Evaluation:
         assert not self.closed
         wishes = {"named something": bool(self._named), "even number": len(self._named) % 2 == 0}
-        return Evaluation(
-            tuple(wish for wish, met in wishes.items() if met), tuple(wish for wish, met in wishes.items() if not met)
-        )
+        met, unmet = (tuple(wish for wish, holds in wishes.items() if holds is wanted) for wanted in (True, False))
+        return Evaluation(met, unmet, score=0.125 if self._world.graded else None)
 
     def close(self) -> None:
         if not self.closed:
@@ -64,6 +64,8 @@ class CountingGame:
     """Lines of an observation."""
     ending: str = ""
     """Ending of every observation."""
+    graded: bool = False
+    """Whether turns earn what is named so far, and an episode scores 0.125."""
     brittle: Sequence[str] = ()
     endless: Sequence[str] = ()
     broken: Sequence[str] = ()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import torch
@@ -94,6 +95,18 @@ def test_token_ids_are_the_conversation_as_it_was_played(
         episode.close()
     assert max(len(row["turns"]) for row in rows) > 2
     assert {row["return"] for row in rows} >= {0.5, 1.0}
+
+
+def test_a_graded_world_says_what_turns_earn_and_what_an_episode_returns(
+    game: Game, play: Callable[..., list[Row]], chat: ChatFormat
+) -> None:
+    rows = play(game(graded=True))
+    for row in rows:
+        named = np.cumsum([len(chat.decode([t for t in turn if t not in chat.stop_ids])) for turn in turns_of(row)])
+        assert row["turn_rewards"] == named.tolist()
+        assert row["return"] == (0.125 if row["end_reason"] == "completed" else 0.0)
+    assert max(len(row["turn_rewards"]) for row in rows) > 1
+    assert all("turn_rewards" not in row for row in play(game()))
 
 
 def test_logprobs_are_the_learners(game: Game, play: Callable[..., list[Row]], model: Qwen2ForCausalLM) -> None:

@@ -20,7 +20,7 @@ class Message(TypedDict):
 
 @dataclass(frozen=True)
 class Task:
-    """One task: an initial state and an instruction. Three tasks of one scenario differ in their entities."""
+    """One task: an initial state and an instruction. The tasks of one scenario, three or four, are variants of it."""
 
     task_id: str
     scenario_id: str
@@ -37,7 +37,8 @@ class Observation:
     text: str
     """Shown to the agent as the next user message, cut when it is too long."""
     done: bool
-    """The episode ended by itself: the agent completed the task, or said that it gives up."""
+    """The episode ended by itself: the agent completed the task, said that it gives up, or met a limit of the world's
+    own. A world that has limits ends its episodes itself: one that is cut at `max_turns` has no return."""
     failed: bool = False
     """The turn's code raised an error or could not be parsed."""
     api_calls: tuple[str, ...] = ()
@@ -48,6 +49,9 @@ class Observation:
     """How many code blocks the turn held (only the first is executed)."""
     ending: str = ""
     """Shown right after `text`, whole even where `text` is cut, such as a reminder of the rules."""
+    reward: float | None = None
+    """What the turn earned, in the world's own unit; None in worlds that judge whole episodes. A world gives one for
+    every turn or for none."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class Evaluation:
 
     passed: tuple[str, ...]
     failed: tuple[str, ...]
+    score: float | None = None
+    """In [0, 1]: how well it was done, where a world grades more finely than by unit tests."""
 
     @property
     def success(self) -> bool:
@@ -64,8 +70,13 @@ class Evaluation:
 
     @property
     def pass_share(self) -> float:
-        """Share of unit tests that passed, in [0, 1]: the return of a finished episode."""
+        """Share of unit tests that passed, in [0, 1]."""
         return len(self.passed) / (len(self.passed) + len(self.failed))
+
+    @property
+    def episode_return(self) -> float:
+        """The return of an episode that ended by itself, in [0, 1]: the world's score, else the share of tests."""
+        return self.pass_share if self.score is None else self.score
 
 
 class WorldFault(Exception):  # noqa: N818 - the field's word: a fault of the world, not of the agent

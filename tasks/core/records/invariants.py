@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.core.records.schemas import TOKEN_COLUMNS, key_columns
+from tasks.core.records.schemas import TOKEN_COLUMNS, TURN_REWARDS, key_columns
 
 ROUNDING = 1e-5
 """A log-prob may exceed 0 by this much: float32 logits minus their float32 log-sum-exp."""
@@ -35,6 +35,8 @@ def broken_rules(table: pa.Table) -> Iterator[str]:
         yield from _weights(table)
     if "end_reason" in table.column_names:
         yield from _returns(table)
+    if TURN_REWARDS.name in table.column_names:
+        yield from _turn_rewards(table)
     if "token_ids" in table.column_names:
         yield from _tokens(table)
 
@@ -93,6 +95,16 @@ def _returns(table: pa.Table) -> Iterator[str]:
         yield f"row {row}, column return: must be 0, the episode ended by {table['end_reason'][row]}"
     for row in np.flatnonzero(contradiction)[:1]:
         yield f"row {row}, column success: true, but the episode did not complete or a test failed"
+
+
+def _turn_rewards(table: pa.Table) -> Iterator[str]:
+    rewards = table[TURN_REWARDS.name].combine_chunks()
+    turns, given = (pc.list_value_length(column).to_numpy() for column in (table["turns"], table[TURN_REWARDS.name]))
+    for row in np.flatnonzero(turns != given)[:1]:
+        yield f"row {row}, column {TURN_REWARDS.name}: {given[row]} rewards for {turns[row]} turns"
+    for item in np.flatnonzero(~np.isfinite(_flat(table, TURN_REWARDS.name)))[:1]:
+        row = pc.list_parent_indices(rewards)[item].as_py()
+        yield f"row {row}, column {TURN_REWARDS.name}: a reward is a finite number"
 
 
 def _tokens(table: pa.Table) -> Iterator[str]:

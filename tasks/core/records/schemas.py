@@ -46,7 +46,7 @@ PLAYED_ROLLOUTS = pa.schema(
         ("policy_mask", pa.large_list(pa.bool_())),  # True where the policy sampled the token
         ("turn_index", pa.large_list(pa.int32())),  # 0-based assistant turn of a policy token, else -1
         ("engine_logprobs", pa.large_list(pa.float32())),  # 0 where not sampled
-        ("return", pa.float64()),  # R in [0, 1], the share of unit tests passed; 0 unless the episode ended by itself
+        ("return", pa.float64()),  # R in [0, 1], score or share of unit tests; 0 unless the episode ended by itself
         ("success", pa.bool_()),  # completed and every unit test passed
         ("tests_passed", pa.list_(pa.string())),
         ("tests_failed", pa.list_(pa.string())),
@@ -62,6 +62,15 @@ PLAYED_ROLLOUTS = pa.schema(
 
 ROLLOUTS = PLAYED_ROLLOUTS.append(pa.field("staleness", pa.int32()))
 """Training rollouts; `staleness`: updates between the policy that sampled and the one that learns from it."""
+
+TURN_REWARDS = pa.field("turn_rewards", pa.list_(pa.float64()))
+"""One more column of rollouts, in the world's own unit and one value per turn, where a world gives rewards."""
+
+
+def with_turn_rewards(schema: pa.Schema) -> pa.Schema:
+    """The schema of rollouts of a world that gives rewards."""
+    return schema.append(TURN_REWARDS)
+
 
 TRAINING_BATCH = pa.schema(
     [

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasks.core.records.files import ArtifactError
-from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS, TASKS, TRAINING_BATCH
+from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS, TASKS, TRAINING_BATCH, with_turn_rewards
 from tasks.core.records.tables import read_table, write_rows, write_table
 
 Row = dict[str, Any]
@@ -71,6 +71,25 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     write_rows(tmp_path / "a.parquet", rows, ROLLOUTS)
     write_rows(tmp_path / "b.parquet", copy.deepcopy(rows), ROLLOUTS)
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+
+
+def test_rewards_of_turns_are_a_column_only_where_a_world_gives_them(tmp_path: Path) -> None:
+    path = tmp_path / "r.parquet"
+    write_rows(path, [rollout(index=0, turn_rewards=[-0.1, 1.0]), rollout(index=1)], ROLLOUTS)
+    read = read_table(path, with_turn_rewards(ROLLOUTS))
+    assert read["turn_rewards"].to_pylist() == [[-0.1, 1.0], [0.0, 0.0]]
+    assert read_table(path, ROLLOUTS).schema == ROLLOUTS
+    write_rows(path, [rollout()], ROLLOUTS)
+    assert "turn_rewards" not in pq.read_schema(path).names
+
+
+@pytest.mark.parametrize(
+    ("rewards", "message"), [([1.0], "1 rewards for 2 turns"), ([0.0, np.inf], "a reward is a finite number")]
+)
+def test_a_broken_reward_is_named(rewards: list[float], message: str, tmp_path: Path) -> None:
+    rows = [rollout(index=0, turn_rewards=[0.0, 0.0]), rollout(index=1, turn_rewards=rewards)]
+    with pytest.raises(ArtifactError, match=rf"r\.parquet: row 1, column turn_rewards: {message}"):
+        write_rows(tmp_path / "r.parquet", rows, ROLLOUTS)
 
 
 BROKEN_ROLLOUTS = [
