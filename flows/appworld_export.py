@@ -67,7 +67,8 @@ def export(layout: Layout, params: Params, split: Split, rows: Sequence[Row], fo
     root = read_prepared_root(params.world, layout.world).root
     chat = ChatFormat(load_tokenizer(layout.base_policy))
     python = python_executable()
-    export_outputs(python, root, split, {row["task_id"]: turn_texts(row, chat) for row in rows}, folder)
+    turns = {row["task_id"]: turn_texts(row, chat) for row in rows}
+    export_outputs(python, root, split, turns, folder, params.world.code_blocks)
     return package_scores(python, folder, split)
 
 

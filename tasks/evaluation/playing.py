@@ -99,4 +99,5 @@ def _play_settings(inputs: PlayInputs, config: EvaluationConfig | ScoringConfig,
         limits=limits,
         max_concurrent_episodes=inputs.max_concurrent_episodes,
         world_retries=inputs.world_retries,
+        judge_unfinished=inputs.judge_unfinished,
     )

@@ -24,7 +24,7 @@ def play_episode(rollout: LiveRollout, world: World, chat: ChatFormat, settings:
         while True:
             generation = yield conversation.next_turn()
             if generation.stop_reason == "context":
-                return EpisodeEnd("context_limit", episode.evaluate())
+                return EpisodeEnd("context_limit", episode.evaluate(), settings.judge_unfinished)
             try:
                 observation = episode.step(conversation.add_turn(generation))
             except ExecutionTimeout:
@@ -32,7 +32,7 @@ def play_episode(rollout: LiveRollout, world: World, chat: ChatFormat, settings:
                 return EpisodeEnd("execution_timeout")
             rollout.transcript.add_reply(observation)
             if observation.done:
-                return EpisodeEnd("completed", episode.evaluate())
+                return EpisodeEnd("completed", episode.evaluate(), counts=True)
             if rollout.transcript.played_turns == settings.limits.max_turns:
-                return EpisodeEnd("turn_limit", episode.evaluate())
+                return EpisodeEnd("turn_limit", episode.evaluate(), settings.judge_unfinished)
             conversation.add_observation(observation)

@@ -18,6 +18,8 @@ class EpisodeEnd:
     end_reason: str
     """One of `schemas.END_REASONS`."""
     evaluation: Evaluation | None = None
+    counts: bool = False
+    """Whether the verdict is the rollout's return and success; else they are 0 and False."""
 
 
 EpisodeSteps = Generator[GenerationRequest, Generation, EpisodeEnd]
@@ -54,7 +56,8 @@ class LiveRollout:
 
     def row(self, end: EpisodeEnd) -> dict[str, Any]:
         """The row of `schemas.PLAYED_ROLLOUTS`, without what the whole collection has in common (policy, engine)."""
-        task, evaluation, completed = self.planned.task, end.evaluation, end.end_reason == "completed"
+        task, evaluation = self.planned.task, end.evaluation
+        verdict = evaluation if end.counts else None
         return {
             "task_id": task.task_id,
             "scenario_id": task.scenario_id,
@@ -63,8 +66,8 @@ class LiveRollout:
             "rollout_index": self.planned.rollout_index,
             "seed": self.planned.seed,
             **self.transcript.columns(),
-            "return": evaluation.episode_return if evaluation and completed else 0.0,
-            "success": evaluation.success if evaluation and completed else False,
+            "return": verdict.episode_return if verdict else 0.0,
+            "success": verdict.success if verdict else False,
             "tests_passed": list(evaluation.passed) if evaluation else [],
             "tests_failed": list(evaluation.failed) if evaluation else [],
             "end_reason": end.end_reason,

@@ -1,6 +1,7 @@
 """Which rollouts an iteration plays: the tasks drawn for it, and a seed for each rollout."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,15 +30,58 @@ def draw_tasks(tasks: Sequence[Task], weights: Sequence[float], count: int, seed
     With fewer tasks than `count`, all are taken as often as they go into it, and the rest is drawn. Raises ValueError
     when no task has a weight above 0.
     """
-    candidates = [(task, weight) for task, weight in zip(tasks, weights, strict=True) if weight > 0]
-    if not candidates:
-        raise ValueError("no training task has a weight above 0: see the `tasks` section of params.yaml")
+    candidates = _with_weight(tasks, weights)
     probabilities = np.array([weight for _, weight in candidates], dtype=np.float64)
     rounds, rest = divmod(count, len(candidates))
     drawn = [task for _ in range(rounds) for task, _ in candidates]
-    generator = np.random.Generator(np.random.Philox(key=seed))
-    chosen = generator.choice(len(candidates), size=rest, replace=False, p=probabilities / probabilities.sum())
+    chosen = _generator(seed).choice(len(candidates), size=rest, replace=False, p=probabilities / probabilities.sum())
     return drawn + [candidates[index][0] for index in chosen]
+
+
+def deal_tasks(tasks: Sequence[Task], weights: Sequence[float], count: int, seed: int, *, dealt: int) -> list[Task]:
+    """The `count` tasks that follow the first `dealt` ones of the endless sequence that `seed` stands for.
+
+    For each the difficulty is drawn, as likely as the weights of its tasks together; then comes the next task of that
+    difficulty's shuffled deck, which is shuffled anew when it is used up (apple/ml-loop: MixtureAppWorldScenarioSampler
+    over one AppWorldScenarioSampler for each difficulty, there without a seed and apart for every rank). Raises
+    ValueError when no task has a weight above 0.
+    """
+    decks: dict[int, list[Task]] = {}
+    likelihood: dict[int, float] = {}
+    for task, weight in _with_weight(tasks, weights):
+        decks.setdefault(task.difficulty, []).append(task)
+        likelihood[task.difficulty] = likelihood.get(task.difficulty, 0.0) + weight
+    levels = _draw_levels(likelihood, dealt + count, derive_seed(seed, "difficulties"))
+    taken = Counter(levels[:dealt])
+    drawn = []
+    for level in levels[dealt:]:
+        drawn.append(_card(decks[level], taken[level], derive_seed(seed, "deck", level)))
+        taken[level] += 1
+    return drawn
+
+
+def _draw_levels(likelihood: Mapping[int, float], count: int, seed: int) -> list[int]:
+    levels = sorted(likelihood)
+    bounds = np.cumsum([likelihood[level] for level in levels])
+    places = np.searchsorted(bounds[:-1] / bounds[-1], _generator(seed).random(count), side="right")
+    return [levels[place] for place in places]
+
+
+def _card(deck: Sequence[Task], number: int, seed: int) -> Task:
+    """Card `number` of a deck that is shuffled whenever all its cards were dealt."""
+    shuffle, place = divmod(number, len(deck))
+    return deck[int(_generator(derive_seed(seed, shuffle)).permutation(len(deck))[place])]
+
+
+def _generator(seed: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=seed))
+
+
+def _with_weight(tasks: Sequence[Task], weights: Sequence[float]) -> list[tuple[Task, float]]:
+    candidates = [(task, weight) for task, weight in zip(tasks, weights, strict=True) if weight > 0]
+    if not candidates:
+        raise ValueError("no training task has a weight above 0: see the `tasks` section of params.yaml")
+    return candidates
 
 
 def plan_rollouts(tasks: Sequence[Task], rollouts_per_task: int, seed: int) -> list[PlannedRollout]:

@@ -16,3 +16,5 @@ class PlaySettings:
     world_retries: int
     """How often a rollout whose world broke is played again."""
     early_stop: EarlyStop | None = None
+    judge_unfinished: bool = False
+    """Whether the verdict on an episode that ran out of turns or context counts."""

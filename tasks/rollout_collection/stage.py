@@ -1,6 +1,7 @@
 """Stage collect_rollouts@i: play the iteration's tasks with the policy of the iteration before, or an older one."""
 
 from tasks.core.config.collection import CollectionConfig
+from tasks.core.config.params import iteration_number
 from tasks.core.config.stage_inputs import CollectionInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import Task, World
@@ -10,7 +11,7 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, TASKS
 from tasks.core.records.tables import read_table, write_rows
 from tasks.core.seeding import derive_seed
-from tasks.rollout_collection.planning import PlannedRollout, draw_tasks, plan_rollouts
+from tasks.rollout_collection.planning import PlannedRollout, deal_tasks, draw_tasks, plan_rollouts
 from tasks.rollout_collection.play_settings import PlaySettings
 from tasks.rollout_collection.rollout_resources import warm_world
 from tasks.rollout_collection.shards import play_in_shards
@@ -23,7 +24,7 @@ def collect_rollouts(context: StageContext[CollectionInputs]) -> None:
     """
     inputs, layout, key = context.inputs, context.layout, context.key
     world = warm_world(context)
-    planned = plan_iteration(world, layout, inputs, derive_seed(inputs.seed, "collection", key))
+    planned = plan_iteration(world, layout, inputs, key)
     before = inputs.previous[key]
     played = play_in_shards(
         context,
@@ -44,13 +45,19 @@ def training_settings(inputs: CollectionInputs | CollectionConfig) -> PlaySettin
         max_concurrent_episodes=inputs.max_concurrent_episodes,
         world_retries=inputs.world_retries,
         early_stop=inputs.early_stop,
+        judge_unfinished=inputs.judge_unfinished,
     )
 
 
-def plan_iteration(world: World, layout: Layout, inputs: CollectionInputs, seed: int) -> list[PlannedRollout]:
-    """The rollouts of one iteration: its tasks drawn from tasks/train.parquet, K rollouts of each."""
+def plan_iteration(world: World, layout: Layout, inputs: CollectionInputs, key: str) -> list[PlannedRollout]:
+    """The rollouts of iteration `key`: its tasks drawn from tasks/train.parquet, K rollouts of each."""
     tasks, weights = _training_tasks(world, layout)
-    drawn = draw_tasks(tasks, weights, inputs.tasks_per_iteration, derive_seed(seed, "tasks"))
+    seed, count = derive_seed(inputs.seed, "collection", key), inputs.tasks_per_iteration
+    if inputs.task_drawing == "decks":
+        dealt = count * (iteration_number(key) - 1)
+        drawn = deal_tasks(tasks, weights, count, derive_seed(inputs.seed, "decks"), dealt=dealt)
+    else:
+        drawn = draw_tasks(tasks, weights, count, derive_seed(seed, "tasks"))
     return plan_rollouts(drawn, inputs.rollouts_per_task, derive_seed(seed, "rollouts"))
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tasks.core.interfaces.world import Task
 from tasks.core.seeding import derive_seed
-from tasks.rollout_collection.planning import draw_tasks, plan_rollouts
+from tasks.rollout_collection.planning import deal_tasks, draw_tasks, plan_rollouts
 
 TASKS = [Task(f"t{index}", f"s{index // 3}", 1 + (index >= 9), "train", "") for index in range(12)]
 WEIGHTS = [0.5 / 9] * 9 + [0.5 / 3] * 3
@@ -47,3 +47,26 @@ def test_a_rollouts_seed_depends_on_its_task_and_index_alone() -> None:
 def test_a_task_given_twice_gets_twice_as_many_rollouts() -> None:
     planned = plan_rollouts([TASKS[0], TASKS[1], TASKS[0]], 2, seed=7)
     assert sorted(one.name for one in planned) == ["t0#0", "t0#1", "t0#2", "t0#3", "t1#0", "t1#1"]
+
+
+def test_dealt_tasks_are_one_sequence_however_it_is_cut() -> None:
+    whole = deal_tasks(TASKS, WEIGHTS, 60, seed=5, dealt=0)
+    parts = [deal_tasks(TASKS, WEIGHTS, 20, seed=5, dealt=dealt) for dealt in (0, 20, 40)]
+    assert whole == [task for part in parts for task in part]
+    assert whole != deal_tasks(TASKS, WEIGHTS, 60, seed=6, dealt=0)
+
+
+@given(seed=st.integers(0, 2**63 - 1), count=st.integers(1, 80))
+def test_no_task_of_a_difficulty_comes_again_before_all_of_it_came(seed: int, count: int) -> None:
+    dealt = Counter(task.task_id for task in deal_tasks(TASKS, WEIGHTS, count, seed, dealt=0))
+    for level in (1, 2):
+        times = [dealt[task.task_id] for task in TASKS if task.difficulty == level]
+        assert max(times) - min(times) <= 1
+
+
+def test_each_dealt_task_has_its_difficulty_drawn_evenly() -> None:
+    dealt = Counter(task.difficulty for task in deal_tasks(TASKS, WEIGHTS, 4000, seed=0, dealt=0))
+    assert dealt[1] / 4000 == pytest.approx(0.5, abs=0.03)
+    assert {task.task_id for task in deal_tasks(TASKS, [0.0] * 11 + [1.0], 3, seed=0, dealt=0)} == {"t11"}
+    with pytest.raises(ValueError, match="weight above 0"):
+        deal_tasks(TASKS, [0.0] * 12, 2, seed=0, dealt=0)

@@ -146,6 +146,17 @@ def test_a_conversation_that_outgrows_the_context_ends(
     assert max(len(row["token_ids"]) for row in rows) <= short_engine.context_length
 
 
+@pytest.mark.parametrize("judged", [True, False])
+def test_unfinished_episodes_count_where_they_are_judged(
+    game: Game, play: Callable[..., list[Row]], judged: bool
+) -> None:
+    rows = [row for row in play(game(), judge_unfinished=judged) if row["end_reason"] == "turn_limit"]
+    shares = [len(row["tests_passed"]) / len(row["tests_passed"] + row["tests_failed"]) for row in rows]
+    assert {0.5, 1.0} <= set(shares)
+    assert [row["return"] for row in rows] == [share if judged else 0.0 for share in shares]
+    assert [row["success"] for row in rows] == [judged and share == 1.0 for share in shares]
+
+
 def test_no_more_episodes_are_open_than_allowed(game: Game, play: Callable[..., list[Row]]) -> None:
     world = game()
     few = play(world, max_concurrent_episodes=3)

@@ -9,6 +9,7 @@ from tasks.core.config.chat_api import ChatApiConfig
 from tasks.core.config.section import Section
 
 EngineName = Literal["transformers", "vllm", "oracle", "scripted", "chat_api"]
+TaskDrawing = Literal["weighted", "decks"]
 
 
 class AgentLimits(Section):
@@ -33,7 +34,11 @@ class ChangedLimits(Section):
 
 
 class EarlyStop(Section):
-    """Stop collecting when every task has `min_per_task` rollouts and `share` of all are in."""
+    """Stop collecting when every task has `min_per_task` rollouts and `share` of all are in.
+
+    Each of `collection.shards` counts its own rollouts. Over all shards, as apple/ml-loop counts over its ranks, who is
+    cut would depend on which shard is faster, so on the clock: the rule over all rollouts of an iteration is that of one shard.
+    """
 
     min_per_task: int = Field(4, ge=2)
     share: float = Field(0.9, gt=0, le=1)
@@ -51,6 +56,14 @@ class CollectionConfig(Section):
     chat_api: ChatApiConfig = ChatApiConfig()
     tasks_per_iteration: int = Field(24, ge=1)
     rollouts_per_task: int = Field(6, ge=2)
+    task_drawing: TaskDrawing = "weighted"
+    """How an iteration's tasks are drawn. weighted: by their weights, none twice as long as there are enough. decks, as
+    in apple/ml-loop: for each the difficulty first (50/50 with `tasks.equal_difficulties` and two of them), then the
+    next task of that difficulty's shuffled deck, which goes on from iteration to iteration and is shuffled anew when it
+    is used up; a task that comes twice has twice as many rollouts."""
+    judge_unfinished: bool = False
+    """Give an episode that ran out of turns or context its share of unit tests, and count it as solved when all pass,
+    as apple/ml-loop does, in training and evaluation. False: its return is 0, as in the paper."""
     temperature: float = Field(1.0, gt=0)
     limits: AgentLimits = AgentLimits()
     """Of every episode that is played; `evaluation.limits` says where evaluation differs."""

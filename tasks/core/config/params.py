@@ -29,6 +29,11 @@ def iteration_key(index: int) -> str:
     return f"i{index:03d}"
 
 
+def iteration_number(key: str) -> int:
+    """The number of an iteration, 7 for "i007"."""
+    return int(key[1:])
+
+
 class Predecessors(Section):
     """The earlier policies that one iteration starts from, each named by the iteration that made it."""
 
@@ -40,7 +45,7 @@ class Predecessors(Section):
     @property
     def staleness(self) -> int:
         """Updates between the policy that samples and the one that is updated."""
-        return int(self.policy[1:]) - int(self.behaviour[1:])
+        return iteration_number(self.policy) - iteration_number(self.behaviour)
 
 
 def previous_map(iterations: int, staleness: int = 0) -> dict[str, Predecessors]:

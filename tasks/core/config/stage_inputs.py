@@ -10,7 +10,7 @@ from pydantic import AliasPath, BeforeValidator, ConfigDict, Field
 
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.chat_api import ChatApiConfig
-from tasks.core.config.collection import AgentLimits, ChangedLimits, EarlyStop, EngineName
+from tasks.core.config.collection import AgentLimits, ChangedLimits, EarlyStop, EngineName, TaskDrawing
 from tasks.core.config.engine import VllmConfig
 from tasks.core.config.evaluation import EvaluationConfig
 from tasks.core.config.params import Params, Predecessors
@@ -108,6 +108,7 @@ class PlayInputs(EngineInputs):
     shards: int = knob("collection.shards")
     world_retries: int = knob("collection.world_retries")
     limits: AgentLimits = knob("collection.limits")
+    judge_unfinished: bool = knob("collection.judge_unfinished")
     trains: Annotated[IsPositive, UNVERSIONED] = knob("iterations")
     memory: Annotated[MemoryInputs, UNVERSIONED] = knob("root")
     """Decides, with `trains`, whether own servers and the update are on a device together, and no byte of rollouts."""
@@ -119,6 +120,7 @@ class CollectionInputs(PlayInputs):
     previous: Previous
     tasks_per_iteration: int = knob("collection.tasks_per_iteration")
     rollouts_per_task: int = knob("collection.rollouts_per_task")
+    task_drawing: TaskDrawing = knob("collection.task_drawing")
     temperature: float = knob("collection.temperature")
     early_stop: EarlyStop | None = knob("collection.early_stop")
 

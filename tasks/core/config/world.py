@@ -10,6 +10,8 @@ from tasks.core.config.section import Section
 TaskCount = Annotated[int, Field(gt=0, multiple_of=3)]
 """A split of an authored root has whole scenarios of three tasks."""
 
+CodeBlocks = Literal["first", "all"]
+
 
 class AuthoredCounts(Section):
     """Tasks per split of an authored AppWorld root."""
@@ -30,11 +32,16 @@ class AppWorldConfig(Section):
     counts: AuthoredCounts = AuthoredCounts()
     """Of an authored root; an official one has the tasks that it has."""
     denylist: tuple[str, ...] = ()
-    """Ids of tasks that no split offers (broken ones)."""
+    """Ids of tasks that no split offers (broken ones). Those that the data does not list are said, and no error: so the
+    ids that are known to be broken can be named whatever the data. apple/ml-loop names 3ab5b8b_3 and 37a8675_1, both of
+    dev, and then plays them all the same."""
     engine: Literal["pool", "official"] = "pool"
     """pool: warm forked processes, agents' code apart from the data; official: the package's HTTP server."""
     official_rule: bool = False
     """Count a task without a question as solved although the agent ended it with status "fail", as the package does."""
+    reminder: Literal["rules", "task"] = "rules"
+    """What every observation ends with: the rules in short, or the whole task once more, as in apple/ml-loop (the
+    supervisor's name, address and number, and the instruction)."""
 
     @model_validator(mode="after")
     def _root_fits_source(self) -> Self:
@@ -49,5 +56,8 @@ class WorldConfig(Section):
     name: Literal["pocketworld", "appworld"] = "pocketworld"
     seed: int = 2502
     """Seed of the scenario generator; the tasks are part of the world, so it is apart from the run's seed."""
+    code_blocks: CodeBlocks = "first"
+    """What a turn runs: its first code block, or all of them as one text, by the rule of apple/ml-loop to the letter
+    (`tasks.core.worlds.code_blocks`). A turn with several is counted as such either way."""
     appworld: AppWorldConfig = AppWorldConfig()
     """Read when `name` is appworld."""

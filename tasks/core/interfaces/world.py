@@ -46,7 +46,7 @@ class Observation:
     failed_api_calls: tuple[str, ...] = ()
     """Those of `api_calls` that answered with an error."""
     code_blocks: int = 1
-    """How many code blocks the turn held (only the first is executed)."""
+    """How many code blocks the turn held (`world.code_blocks` says which of them ran)."""
     ending: str = ""
     """Shown right after `text`, whole even where `text` is cut, such as a reminder of the rules."""
     reward: float | None = None

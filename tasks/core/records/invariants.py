@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.core.records.schemas import TOKEN_COLUMNS, TURN_REWARDS, key_columns
+from tasks.core.records.schemas import TOKEN_COLUMNS, TURN_REWARDS, UNJUDGED, key_columns
 
 ROUNDING = 1e-5
 """A log-prob may exceed 0 by this much: float32 logits minus their float32 log-sum-exp."""
@@ -86,15 +86,15 @@ def _weights(table: pa.Table) -> Iterator[str]:
 
 
 def _returns(table: pa.Table) -> Iterator[str]:
-    """Only an episode that ended by itself has a return; a success has no failed test."""
-    completed = pc.equal(table["end_reason"], "completed").to_numpy()
-    unfinished = (table["return"].to_numpy() != 0) & ~completed
+    """Only an episode that left a state to judge has a return; a success has no failed test."""
+    unjudged = pc.is_in(table["end_reason"], pa.array(UNJUDGED)).to_numpy()
+    returns = (table["return"].to_numpy() != 0) & unjudged
     tests_failed = pc.list_value_length(table["tests_failed"]).to_numpy() > 0
-    contradiction = table["success"].to_numpy() & (tests_failed | ~completed)
-    for row in np.flatnonzero(unfinished)[:1]:
+    contradiction = table["success"].to_numpy() & (tests_failed | unjudged)
+    for row in np.flatnonzero(returns)[:1]:
         yield f"row {row}, column return: must be 0, the episode ended by {table['end_reason'][row]}"
     for row in np.flatnonzero(contradiction)[:1]:
-        yield f"row {row}, column success: true, but the episode did not complete or a test failed"
+        yield f"row {row}, column success: true, but nothing was left to judge or a test failed"
 
 
 def _turn_rewards(table: pa.Table) -> Iterator[str]:

@@ -14,6 +14,9 @@ END_REASONS = (
     "cut_by_early_stop",  # collection ended before this rollout did; void
 )
 VOID_REASONS = ("world_fault", "cut_by_early_stop")
+UNJUDGED = ("execution_timeout", *VOID_REASONS)
+"""Ends that leave no state to judge: the return is 0. Of those that leave one, "completed" has what the world
+says; turn_limit and context_limit have it if `collection.judge_unfinished`, else 0."""
 
 TURN = pa.struct(
     [
@@ -46,8 +49,8 @@ PLAYED_ROLLOUTS = pa.schema(
         ("policy_mask", pa.large_list(pa.bool_())),  # True where the policy sampled the token
         ("turn_index", pa.large_list(pa.int32())),  # 0-based assistant turn of a policy token, else -1
         ("engine_logprobs", pa.large_list(pa.float32())),  # 0 where not sampled
-        ("return", pa.float64()),  # R in [0, 1], score or share of unit tests; 0 unless the episode ended by itself
-        ("success", pa.bool_()),  # completed and every unit test passed
+        ("return", pa.float64()),  # R in [0, 1], score or share of unit tests; 0 where none counts, see UNJUDGED
+        ("success", pa.bool_()),  # every unit test passed, and the verdict counts
         ("tests_passed", pa.list_(pa.string())),
         ("tests_failed", pa.list_(pa.string())),
         ("end_reason", pa.string()),

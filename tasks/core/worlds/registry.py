@@ -28,4 +28,4 @@ def open_world(config: WorldConfig, folder: Path) -> World:
         return open_appworld(config, folder)
     specs = read_specs(folder)
     sandbox = Sandbox(SandboxLimits())
-    return PocketWorld(specs, sandbox.start, sandbox.close)
+    return PocketWorld(specs, sandbox.start, sandbox.close, config.code_blocks)

@@ -111,7 +111,11 @@ BROKEN_ROLLOUTS = [
     ({"engine_logprobs": [0.0, -0.5, -1, 0, float("nan")]}, "row 1, column engine_logprobs, token 4: a log-prob is"),
     ({"engine_logprobs": [0.0, -0.5, float("-inf"), 0, -1]}, "row 1, column engine_logprobs, token 2: a log-prob is"),
     ({"engine_logprobs": [-1.0, -0.5, -1, 0, -1]}, "row 1, column engine_logprobs, token 0: the log-prob of a token"),
-    ({"end_reason": "turn_limit"}, "row 1, column return: must be 0, the episode ended by turn_limit"),
+    ({"end_reason": "execution_timeout"}, "row 1, column return: must be 0, the episode ended by execution_timeout"),
+    (
+        {"end_reason": "world_fault", "return": 0.0, "success": True, "tests_failed": []},
+        "row 1, column success: true, but nothing was left to judge",
+    ),
     ({"success": True}, "row 1, column success: true, but"),
     ({"tests_passed": [None]}, "row 1, column tests_passed: null is not allowed"),
     ({"turns": [{"failed": None, "code_blocks": 1, "api_calls": [], "failed_api_calls": []}]}, "row 1, column turns"),

@@ -1,22 +1,15 @@
 """One live episode: the conversation around an engine's session."""
 
-import re
 from typing import Protocol
 
+from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.world import Evaluation, Observation
 from tasks.core.worlds.appworld.pool import ShellRun, Verdict
-from tasks.core.worlds.appworld.prompt import NO_CODE, observed, opening
+from tasks.core.worlds.appworld.prompt import NO_CODE, Prompt
+from tasks.core.worlds.code_blocks import turn_code
 
 GAVE_UP = "the task was not ended with status fail"
 """The one requirement that is not the engine's: see `AppWorldEpisode.evaluate`."""
-
-_BLOCK = re.compile(r"```[ \t]*(?:python|py)?[ \t]*\r?\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
-
-
-def code_blocks(text: str) -> list[str]:
-    """The code blocks of an assistant turn; one that is never closed counts. The first is what a turn executes."""
-    blocks: list[str] = _BLOCK.findall(text)
-    return blocks
 
 
 class Session(Protocol):
@@ -37,18 +30,18 @@ class Session(Protocol):
 class AppWorldEpisode:
     """See `tasks.core.interfaces.world.Episode`."""
 
-    def __init__(self, session: Session, official_rule: bool) -> None:
-        self._session, self._official_rule = session, official_rule
-        facts = session.facts
-        self.prompt = opening(facts["instruction"], facts["supervisor"], facts["app_descriptions"])  # type: ignore[arg-type]
+    def __init__(self, session: Session, config: WorldConfig) -> None:
+        self._session, self._config = session, config
+        self._prompt = Prompt(session.facts, config.appworld.reminder)
+        self.prompt = self._prompt.opening()
 
     def step(self, text: str) -> Observation:
-        """Run the first code block of `text`; a block that is never closed counts. Raises as the interface says."""
-        blocks = code_blocks(text)
-        if not blocks:
+        """Run the code of `text` (see `turn_code`). Raises as the interface says."""
+        code = turn_code(text, self._config.code_blocks)
+        if not code.blocks:
             return Observation(NO_CODE, done=False, failed=True, code_blocks=0)
-        run = self._session.run(blocks[0])
-        text, ending = observed(run.output, len(blocks))
+        run = self._session.run(code.text)
+        text, ending = self._prompt.observed(run.output, code)
         return Observation(
             text,
             ending=ending,
@@ -56,7 +49,7 @@ class AppWorldEpisode:
             failed=run.failed,
             api_calls=tuple(name for name, _ in run.calls),
             failed_api_calls=tuple(name for name, failed in run.calls if failed),
-            code_blocks=len(blocks),
+            code_blocks=code.blocks,
         )
 
     def evaluate(self) -> Evaluation:
@@ -67,7 +60,7 @@ class AppWorldEpisode:
         """
         verdict = self._session.evaluate()
         failed = verdict.failed
-        if verdict.status == "fail" and not verdict.question and not self._official_rule:
+        if verdict.status == "fail" and not verdict.question and not self._config.appworld.official_rule:
             failed = (*failed, GAVE_UP)
         return Evaluation(verdict.passed, failed)
 

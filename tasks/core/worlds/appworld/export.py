@@ -15,12 +15,13 @@ from typing import Any
 from tqdm import tqdm
 
 from tasks.core.config.splits import Split
+from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.records.files import ArtifactError, read_json
 from tasks.core.worlds.appworld.environment import engine_variables
-from tasks.core.worlds.appworld.episode import code_blocks
 from tasks.core.worlds.appworld.official_server import OfficialServer, make_agent_root
 from tasks.core.worlds.appworld.root import layout
+from tasks.core.worlds.code_blocks import turn_code
 
 _SECONDS_PER_CALL = 120.0
 
@@ -46,19 +47,27 @@ def experiment_name(split: Split) -> str:
     return f"loopline_{split}"
 
 
-def export_outputs(python: Path, root: Path, split: Split, turns: Mapping[str, Sequence[str]], folder: Path) -> None:
+def export_outputs(
+    python: Path,
+    root: Path,
+    split: Split,
+    turns: Mapping[str, Sequence[str]],
+    folder: Path,
+    code_blocks: CodeBlocks = "first",
+) -> None:
     """Replay each task's assistant turns on the official server and keep what it writes, under `folder`.
 
-    `turns`: task id -> the turns of its episode. A turn whose code ends or blocks the server ends its task's replay, as
-    it ended the episode. The server is less safe than the pool; what agents' code gains by that shows as a difference
-    between the package's verdicts and the recorded ones. Raises ArtifactError when `folder` exists.
+    `turns`: task id -> the turns of its episode; `code_blocks`: what of a turn was run, as that knob had it.
+    A turn whose code ends or blocks the server ends its task's replay, as it ended the episode. The server is less safe
+    than the pool; what agents' code gains by that shows as a difference between the package's verdicts and the recorded
+    ones. Raises ArtifactError when `folder` exists.
     """
     if folder.exists():
         raise ArtifactError(f"{folder}: exists already; name a new folder")
     outputs = folder / "experiments" / "outputs" / experiment_name(split) / "tasks"
     with tempfile.TemporaryDirectory(prefix="appworld-export-") as temporary:
         agent_root = make_agent_root(root, Path(temporary) / "root")
-        with _Replay(python, agent_root, experiment_name(split)) as replay:
+        with _Replay(python, agent_root, experiment_name(split), code_blocks) as replay:
             for task_id, said in tqdm(turns.items(), desc=f"replaying {split}", unit="task", leave=False, disable=None):
                 shutil.copytree(replay.play(task_id, said), outputs / task_id)
     _link_data(root, split, turns, folder / "data")
@@ -84,8 +93,8 @@ def package_scores(python: Path, folder: Path, split: Split) -> PackageScores:
 class _Replay:
     """The official server, started anew when a task's code has ended or blocked it."""
 
-    def __init__(self, python: Path, root: Path, name: str) -> None:
-        self._python, self._root, self._name = python, root, name
+    def __init__(self, python: Path, root: Path, name: str, code_blocks: CodeBlocks) -> None:
+        self._python, self._root, self._name, self._code_blocks = python, root, name, code_blocks
         self._server: OfficialServer | None = None
 
     def __enter__(self) -> "_Replay":
@@ -101,10 +110,10 @@ class _Replay:
         self._server = server
         server.call("initialize", task_id=task_id, experiment_name=self._name, load_ground_truth=False)
         try:
-            for blocks in map(code_blocks, turns):
-                if blocks:
-                    code = blocks[0].encode("utf-8", "replace").decode("utf-8")
-                    server.call("execute", _SECONDS_PER_CALL, task_id=task_id, code=code)
+            for code in (turn_code(said, self._code_blocks) for said in turns):
+                if code.blocks:
+                    text = code.text.encode("utf-8", "replace").decode("utf-8")
+                    server.call("execute", _SECONDS_PER_CALL, task_id=task_id, code=text)
             server.call("close", task_id=task_id)
         except WorldFault:
             server.kill()

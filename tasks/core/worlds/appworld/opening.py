@@ -19,11 +19,11 @@ def open_appworld(config: WorldConfig, folder: Path) -> AppWorldTasks:
     demonstrate = partial(demonstration, prepared.root) if settings.source == "authored" else None
     pool = EpisodePool(python_executable(), prepared.root)
     if settings.engine == "pool":
-        return AppWorldTasks(prepared.tasks, pool.open, pool.close, settings.official_rule, demonstrate)
+        return AppWorldTasks(prepared.tasks, pool.open, pool.close, config, demonstrate)
     servers = OfficialServers(python_executable(), prepared.root, pool)
 
     def close() -> None:
         servers.close()
         pool.close()
 
-    return AppWorldTasks(prepared.tasks, servers.open, close, settings.official_rule, demonstrate)
+    return AppWorldTasks(prepared.tasks, servers.open, close, config, demonstrate)

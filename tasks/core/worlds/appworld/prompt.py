@@ -5,8 +5,10 @@ in words, then one block of code, then read its output.
 """
 
 from collections.abc import Mapping
+from typing import Any, Literal
 
 from tasks.core.interfaces.world import Message
+from tasks.core.worlds.code_blocks import TurnCode
 
 REMINDER = (
     "(Reminder: think first, then write one ```python block. Look an API up before you call it. When all is done, call "
@@ -97,26 +99,44 @@ _EXAMPLE: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def opening(instruction: str, supervisor: Mapping[str, str], apps: Mapping[str, str]) -> list[Message]:
-    """The messages before the agent's first turn. `apps`: name -> description, from the engine itself."""
-    listing = "\n".join(f"- {name}: {description}" for name, description in apps.items())
-    task = _TASK.format(instruction=instruction, **supervisor)
-    return [
-        {"role": "system", "content": _SYSTEM.format(apps=listing)},
-        *_example(),
-        {"role": "user", "content": f"That task is done. Now the real one, in a fresh session.\n\n{task}"},
-    ]
+class Prompt:
+    """What one task's agent is told, before its first turn and after each."""
+
+    def __init__(self, facts: Mapping[str, Any], reminder: Literal["rules", "task"]) -> None:
+        """`facts`: the task's instruction, supervisor and app_descriptions (name -> description), from the engine.
+
+        `reminder`: what every observation ends with. apple/ml-loop repeats what its prompt says after "solve the actual
+        task:" (date, supervisor, instruction) in every one, after "As a reminder"; its rules are said once.
+        """
+        self._facts, self._kind = facts, reminder
+        self._task = _TASK.format(instruction=facts["instruction"], **facts["supervisor"])
+
+    def opening(self) -> list[Message]:
+        """The messages before the agent's first turn."""
+        listing = "\n".join(f"- {name}: {description}" for name, description in self._facts["app_descriptions"].items())
+        return [
+            {"role": "system", "content": _SYSTEM.format(apps=listing)},
+            *self._example(),
+            {"role": "user", "content": f"That task is done. Now the real one, in a fresh session.\n\n{self._task}"},
+        ]
+
+    def observed(self, output: str, code: TurnCode) -> tuple[str, str]:
+        """The user message for an executed turn: what may be cut, and the ending, which stays whole."""
+        return _observed(output, code, self._reminder(self._task))
+
+    def _reminder(self, task: str) -> str:
+        return REMINDER if self._kind == "rules" else f"(As a reminder: {task})"
+
+    def _example(self) -> list[Message]:
+        reminder = self._reminder(_EXAMPLE_TASK)
+        messages: list[Message] = [{"role": "user", "content": f"First an example.\n\n{_EXAMPLE_TASK}"}]
+        for thought, code, output in _EXAMPLE:
+            messages.append({"role": "assistant", "content": f"{thought}\n```python\n{code}\n```"})
+            seen = _observed(output, TurnCode(code, blocks=1, ran=1), reminder)
+            messages.append({"role": "user", "content": "".join(seen)})
+        return messages[:-1]
 
 
-def _example() -> list[Message]:
-    messages: list[Message] = [{"role": "user", "content": f"First an example.\n\n{_EXAMPLE_TASK}"}]
-    for thought, code, output in _EXAMPLE:
-        messages.append({"role": "assistant", "content": f"{thought}\n```python\n{code}\n```"})
-        messages.append({"role": "user", "content": "".join(observed(output, 1))})
-    return messages[:-1]
-
-
-def observed(output: str, blocks: int) -> tuple[str, str]:
-    """The user message for an executed turn: what may be cut, and the ending, which stays whole."""
-    notes = [ONLY_FIRST.format(count=blocks)] if blocks > 1 else []
-    return f"Output:\n```\n{output.rstrip()}", "\n".join(["\n```", *notes, REMINDER])
+def _observed(output: str, code: TurnCode, reminder: str) -> tuple[str, str]:
+    notes = [ONLY_FIRST.format(count=code.blocks)] if code.ran < code.blocks else []
+    return f"Output:\n```\n{output.rstrip()}", "\n".join(["\n```", *notes, reminder])

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from tasks.core.config.splits import Split
+from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.world import Task
 from tasks.core.worlds.appworld.episode import AppWorldEpisode, Session
 
@@ -18,13 +19,13 @@ class AppWorldTasks:
         tasks: Mapping[Split, Sequence[Task]],
         open_session: Callable[[str], Session],
         close_engine: Callable[[], None],
-        official_rule: bool = False,
+        config: WorldConfig,
         demonstrate: Callable[[str], list[str]] | None = None,
     ) -> None:
         self._tasks = {split: tuple(of_split) for split, of_split in tasks.items()}
         self._known = {task.task_id for of_split in self._tasks.values() for task in of_split}
-        self._open_session, self._close_engine, self._official_rule = open_session, close_engine, official_rule
-        self._demonstrate = demonstrate
+        self._open_session, self._close_engine = open_session, close_engine
+        self._config, self._demonstrate = config, demonstrate
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """The tasks of a split. Raises ValueError for an unknown one."""
@@ -41,7 +42,7 @@ class AppWorldTasks:
             raise KeyError(f"unknown task {task_id!r}")
         session = self._open_session(task_id)
         try:
-            return AppWorldEpisode(session, self._official_rule)
+            return AppWorldEpisode(session, self._config)
         except BaseException:
             session.close()
             raise

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from tasks.core.config.splits import Split
+from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import Task
 from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.pocketworld.authoring.scenarios import TaskSpec, build_problem
@@ -18,10 +19,11 @@ class PocketWorld:
         specs: dict[Split, list[TaskSpec]],
         start_repl: Callable[[int], Repl],
         close_sandbox: Callable[[], None] = lambda: None,
+        code_blocks: CodeBlocks = "first",
     ) -> None:
         self._specs = {spec.task_id: spec for tasks in specs.values() for spec in tasks}
         self._tasks = {split: tuple(spec.task for spec in tasks) for split, tasks in specs.items()}
-        self._start_repl, self._close_sandbox = start_repl, close_sandbox
+        self._start_repl, self._close_sandbox, self._code_blocks = start_repl, close_sandbox, code_blocks
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """The tasks of a split. Raises ValueError for an unknown one."""
@@ -39,7 +41,7 @@ class PocketWorld:
             raise ArtifactError(
                 f"task {task_id}: the instruction does not belong to the seed; run `dvc repro prepare_world`"
             )
-        return PocketEpisode(problem, self._start_repl(seed))
+        return PocketEpisode(problem, self._start_repl(seed), self._code_blocks)
 
     def demonstration(self, task_id: str) -> list[str]:
         """See `tasks.core.interfaces.world.Demonstrating`."""

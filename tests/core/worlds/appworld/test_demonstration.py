@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tasks.core.config.collection import AgentLimits
+from tasks.core.config.world import WorldConfig
 from tasks.core.engines.scripted import ScriptedEngine, flawed_engine, oracle_engine
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer
@@ -48,7 +49,7 @@ def test_a_broken_oracle_is_named(source: str, tmp_path: Path) -> None:
 
 
 def test_official_solutions_are_not_shown() -> None:
-    world = AppWorldTasks({"train": ()}, lambda task_id: pytest.fail("opened"), lambda: None)
+    world = AppWorldTasks({"train": ()}, lambda task_id: pytest.fail("opened"), lambda: None, WorldConfig())
     with pytest.raises(ValueError, match="need an authored AppWorld root"):
         world.demonstration("a_1")
 
@@ -58,7 +59,7 @@ def test_recited_oracles_solve_authored_tasks_and_flaws_do_not(appworld_python: 
     chat = ChatFormat(load_tokenizer(SHIPPED))
     pool = EpisodePool(appworld_python, appworld_root)
     tasks = verify_root(appworld_root).tasks
-    world = AppWorldTasks(tasks, pool.open, pool.close, demonstrate=lambda task: demonstration(appworld_root, task))
+    world = AppWorldTasks(tasks, pool.open, pool.close, WorldConfig(), lambda task: demonstration(appworld_root, task))
     chosen = random.Random(0).sample(tasks["train"], 6)
     planned = plan_rollouts(chosen, 3, seed=1)
 

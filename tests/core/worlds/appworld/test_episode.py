@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from tasks.core.config.world import AppWorldConfig, WorldConfig
 from tasks.core.interfaces.world import Task
 from tasks.core.worlds.appworld.episode import GAVE_UP, AppWorldEpisode
 from tasks.core.worlds.appworld.pool import ShellRun, Verdict
-from tasks.core.worlds.appworld.prompt import NO_CODE, REMINDER, opening
+from tasks.core.worlds.appworld.prompt import NO_CODE, REMINDER, Prompt
 from tasks.core.worlds.appworld.world import AppWorldTasks
 
 FACTS: dict[str, Any] = {
@@ -45,25 +46,23 @@ VERDICT = Verdict(("one",), (), "fail", question=False)
     [
         ("I think.\n```python\nx = 1\n```", "x = 1\n", 1),
         ("```py\na\n```\n```python\nb\n```", "a\n", 2),
-        ("```\na\n```", "a\n", 1),
-        ("```Python\r\na\r\n```", "a\r\n", 1),
-        ("```python\nnever closed", "never closed", 1),
+        ("```json\n{}\n```\nNow code:\n```python\nb\n```", "b\n", 1),
         ("```python\nx = '''\n`inline`\n'''\n```", "x = '''\n`inline`\n'''\n", 1),
     ],
 )
 def test_the_first_block_runs(text: str, code: str, blocks: int) -> None:
     session = Recorded(RUN, VERDICT)
-    seen = AppWorldEpisode(session, official_rule=False).step(text)
+    seen = AppWorldEpisode(session, WorldConfig()).step(text)
     assert session.codes == [code] and seen.code_blocks == blocks
     assert seen.text == "Output:\n```\n7" and seen.ending.startswith("\n```\n") and seen.ending.endswith(REMINDER)
     assert ("Only the first" in seen.ending) == (blocks > 1)
     assert seen.api_calls == ("venmo.login", "venmo.show_profile") and seen.failed_api_calls == ("venmo.login",)
 
 
-@pytest.mark.parametrize("text", ["", "no code", "`x = 1`", "\ud800"])
+@pytest.mark.parametrize("text", ["", "no code", "`x = 1`", "\ud800", "```\nx = 1\n```", "```bash\nls\n```"])
 def test_a_turn_without_code_is_answered(text: str) -> None:
     session = Recorded(RUN, VERDICT)
-    seen = AppWorldEpisode(session, official_rule=False).step(text)
+    seen = AppWorldEpisode(session, WorldConfig()).step(text)
     assert seen.text == NO_CODE and seen.failed and not seen.done and seen.code_blocks == 0 and not session.codes
 
 
@@ -79,13 +78,13 @@ def test_a_turn_without_code_is_answered(text: str) -> None:
 )
 def test_giving_up_is_no_success(status: str | None, question: bool, official: bool, success: bool) -> None:
     session = Recorded(RUN, Verdict(("one",), (), status, question))
-    verdict = AppWorldEpisode(session, official).evaluate()
+    verdict = AppWorldEpisode(session, WorldConfig(appworld=AppWorldConfig(official_rule=official))).evaluate()
     assert verdict.success is success
     assert (GAVE_UP in verdict.failed) is not success
 
 
 def test_the_prompt_names_apps_supervisor_and_task_and_alternates() -> None:
-    messages = opening(FACTS["instruction"], FACTS["supervisor"], FACTS["app_descriptions"])
+    messages = Prompt(FACTS, "rules").opening()
     assert "- venmo: Pay people.\n- phone: Call people." in messages[0]["content"]
     assert messages[-1]["content"].endswith("Task: Do it.") and "a@b.com" in messages[-1]["content"]
     roles = [message["role"] for message in messages]
@@ -95,7 +94,7 @@ def test_the_prompt_names_apps_supervisor_and_task_and_alternates() -> None:
 def test_a_world_knows_its_tasks_and_closes_what_it_could_not_open() -> None:
     task = Task("a_1", "a", 1, "train", "Do it.")
     session = Recorded(RUN, VERDICT)
-    world = AppWorldTasks({"train": [task], "dev": []}, lambda _: session, lambda: None)
+    world = AppWorldTasks({"train": [task], "dev": []}, lambda _: session, lambda: None, WorldConfig())
     assert world.tasks("train") == (task,)
     with pytest.raises(ValueError, match="unknown split"):
         world.tasks("test_normal")

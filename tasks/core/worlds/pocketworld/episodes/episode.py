@@ -3,7 +3,9 @@
 import re
 from typing import Any, Protocol
 
+from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import Evaluation, Message, Observation
+from tasks.core.worlds.code_blocks import TurnCode, turn_code
 from tasks.core.worlds.pocketworld.authoring.scenarios import Problem
 from tasks.core.worlds.pocketworld.episodes.evaluation import evaluate
 from tasks.core.worlds.pocketworld.episodes.server import Server
@@ -13,8 +15,6 @@ SYSTEM_PROMPT = "You solve tasks by writing python code. Read the docs first."
 NO_CODE = "No code found. Write one python code block."
 ONLY_FIRST = "Only the first code block ran."
 SUCCESS = "Execution successful."
-
-_BLOCK = re.compile(r"```[ \t]*(?:python|py)?[ \t]*\n?(.*?)(?:```|\Z)", re.DOTALL)
 
 
 class Repl(Protocol):
@@ -28,26 +28,26 @@ class Repl(Protocol):
 class PocketEpisode:
     """See `tasks.core.interfaces.world.Episode`."""
 
-    def __init__(self, problem: Problem, repl: Repl) -> None:
+    def __init__(self, problem: Problem, repl: Repl, code_blocks: CodeBlocks = "first") -> None:
         self._server = Server(problem)
-        self._repl = repl
+        self._repl, self._code_blocks = repl, code_blocks
         self.prompt = opening(problem.instruction)
 
     def step(self, text: str) -> Observation:
-        """Run the first code block of `text`. A turn without one counts as failed."""
-        blocks: list[str] = _BLOCK.findall(text)
-        if not blocks:
+        """Run the code of `text` (see `turn_code`). A turn without code counts as failed."""
+        code = turn_code(text, self._code_blocks)
+        if not code.blocks:
             return Observation(NO_CODE, done=False, failed=True, code_blocks=0)
         start = len(self._server.log)
-        execution = self._repl.run(blocks[0], self._call)
+        execution = self._repl.run(code.text, self._call)
         log = self._server.log[start:]
         return Observation(
-            _observed(execution, len(blocks)),
+            _observed(execution, code),
             done=self._server.completion is not None,
             failed=execution.failed,
             api_calls=tuple(name for name, _ in log),
             failed_api_calls=tuple(name for name, failed in log if failed),
-            code_blocks=len(blocks),
+            code_blocks=code.blocks,
         )
 
     def evaluate(self) -> Evaluation:
@@ -67,12 +67,12 @@ def opening(instruction: str) -> list[Message]:
     return [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": instruction}]
 
 
-def _observed(execution: Execution, blocks: int) -> str:
+def _observed(execution: Execution, code: TurnCode) -> str:
     if execution.failed:
         text = f"{_printed(execution)}Execution failed. {execution.error}"
     else:
         text = execution.output.rstrip("\n") or SUCCESS
-    return f"{text}\n{ONLY_FIRST}" if blocks > 1 else text
+    return f"{text}\n{ONLY_FIRST}" if code.ran < code.blocks else text
 
 
 def _printed(execution: Execution) -> str:
