@@ -117,8 +117,10 @@ def update(
     started, policy, group = time.perf_counter(), learner.policy, learner.group
     objective = Objective.of(config, len(rollouts), temperature, stale=stale)
     pack = partial(pack_rollouts, rollouts, capacity=config.tokens_per_pack, device=_device(policy), group=group)
-    fixed = compute_fixed_logprobs(policy, pack(range(len(rollouts))), rollouts, objective, reference_view, group)
     minibatches = list(_minibatches(len(rollouts), config, seed))
+    rows = [range(len(rollouts))] if _computes_in_float32(policy) else _first_epoch(minibatches, config)
+    first = [one for chosen in rows for one in pack(chosen)]
+    fixed = compute_fixed_logprobs(policy, first, rollouts, objective, reference_view, group)
     steps: list[StepStats] = []
     total = sum(map(len, minibatches))
     with tqdm(total=total, desc=name, unit="rollout", leave=False, disable=not group.is_main) as bar:
@@ -173,6 +175,20 @@ def _minibatches(count: int, config: UpdateConfig, seed: int) -> Iterator[list[i
         if config.shuffle:
             np.random.Generator(np.random.PCG64(derive_seed(seed, "epoch", epoch))).shuffle(order)
         yield from (order[start : start + size].tolist() for start in range(0, count, size))
+
+
+def _first_epoch(minibatches: Sequence[Sequence[int]], config: UpdateConfig) -> Sequence[Sequence[int]]:
+    """The minibatches in whose packs a policy of lower precision computes what stays fixed.
+
+    A GPU's kernels add in another order for another shape, and bfloat16 rounds the difference up to importance weights
+    that leave the clip range. The same pack gives the same bits: the first weights are 1, and through the first epoch
+    they hold the policy's steps alone. Packs of later epochs hold other rollouts side by side, so this noise is back.
+    """
+    return minibatches[: len(minibatches) // config.epochs]
+
+
+def _computes_in_float32(policy: nn.Module) -> bool:
+    return next(policy.parameters()).dtype == torch.float32
 
 
 def _explained(stats: StepStats, place: str, names: Sequence[str]) -> str:
