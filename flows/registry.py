@@ -1,12 +1,13 @@
 """The model registry: versions of the trained policy beside each other, and which of them is champion.
 
     python -m flows.registry list
+    python -m flows.registry seeds
     python -m flows.registry compare 3 7 champion [--rescore]
     python -m flows.registry promote 7
 
 A version is named by its number or by an alias (champion, challenger). `compare` reads the scores that are stored with
-the versions, or plays all splits anew (--rescore), prints a page and writes it into data/comparisons/. `promote` moves
-the alias champion if the rule of params.yaml (lineage.promotion) holds. Exit code 2: no such version; 1: an input is
+the versions, or plays all splits anew (--rescore), prints a page and writes it into data/comparisons/. `seeds` shows how far training runs that differ in
+their seed alone lie apart. `promote` moves the alias champion if the rule of params.yaml (lineage.promotion) holds. Exit code 2: no such version; 1: an input is
 missing, or the rule does not hold.
 """
 
@@ -28,6 +29,7 @@ from tasks.lineage.registry.comparison_page import comparison_page
 from tasks.lineage.registry.model_registry import Registry, UnknownVersion, Version
 from tasks.lineage.registry.promotion import Decision, decide
 from tasks.lineage.registry.registration import CHALLENGER, CHAMPION
+from tasks.lineage.registry.seed_spread import seed_spreads, spread_lines
 from tasks.lineage.registry.version_comparison import compare
 from tasks.lineage.registry.version_evaluation import VersionEvaluation
 from tasks.lineage.tracking.mlflow_store import explained, open_store, tracking_uri
@@ -44,6 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
             registry = open_registry(root, params, parsed.model)
             if parsed.command == "list":
                 return _list(registry)
+            if parsed.command == "seeds":
+                return _seeds(registry)
             if parsed.command == "promote":
                 return _promote(registry, parsed.version, params)
             return _compare(registry, parsed.versions, root, params, parsed.rescore)
@@ -142,11 +146,18 @@ def _list(registry: Registry) -> int:
     return 0
 
 
+def _seeds(registry: Registry) -> int:
+    evaluations = [(version.number, registry.evaluation(version)) for version in registry.versions]
+    print("\n".join(spread_lines(seed_spreads(evaluations))))
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m flows.registry", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", help="another registered model than the one of params.yaml")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="all versions, their aliases and parents")
+    commands.add_parser("seeds", help="spread of the scores over training seeds")
     comparing = commands.add_parser("compare", help="scores, differences, behaviour and parameters of versions")
     comparing.add_argument("versions", nargs="+", help="numbers or aliases")
     comparing.add_argument("--rescore", action="store_true", help="play all splits anew in this working tree's world")

@@ -7,6 +7,7 @@ from tasks.core.records.documents import (
     Behaviour,
     BehaviourChange,
     Candidate,
+    CorrectedSelection,
     EngineMismatch,
     Evaluation,
     Metrics,
@@ -79,7 +80,10 @@ def scores(split: str, **changes: Any) -> Scores:
 def selection(evaluated: list[str], tgc: float, sgc: float) -> Selection:
     """Of i002, among policies that are all as good."""
     candidates = tuple(Candidate(iteration=key, dev_tgc=tgc, dev_sgc=sgc, adapter_digest=DIGEST) for key in evaluated)
-    return Selection(iteration="i002", dev_tgc=tgc, dev_sgc=sgc, adapter_digest=DIGEST, candidates=candidates)
+    corrected = CorrectedSelection(dev_tgc=0.9 * tgc, dev_tgc_se=5.0, dev_sgc=0.8 * sgc, dev_sgc_se=None)
+    return Selection(
+        iteration="i002", dev_tgc=tgc, dev_sgc=sgc, adapter_digest=DIGEST, candidates=candidates, corrected=corrected
+    )
 
 
 def played_row(task_id: str, scenario_id: str, split: str, episode_return: float, number: int, **more: Any) -> Row:

@@ -6,9 +6,23 @@ from pathlib import Path
 from tasks.core.config.stage_inputs import SelectionInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.checkpoint_files import policy_digest
-from tasks.core.records.documents import Candidate, Evaluation, Selection, read_document, write_document
+from tasks.core.records.documents import (
+    Candidate,
+    CorrectedSelection,
+    Evaluation,
+    Selection,
+    read_document,
+    write_document,
+)
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
+from tasks.core.records.schemas import SCORED_ROLLOUTS
+from tasks.core.records.tables import read_table
+from tasks.core.seeding import derive_seed
+from tasks.evaluation.scored_rows import outcomes
+from tasks.evaluation.selection_bias import corrected_scores
+
+OUTCOME_COLUMNS = ["task_id", "scenario_id", "difficulty", "evaluation_run", "success"]
 
 
 def select_checkpoint(context: StageContext[SelectionInputs]) -> None:
@@ -16,11 +30,16 @@ def select_checkpoint(context: StageContext[SelectionInputs]) -> None:
 
     Raises ArtifactError when one is missing or damaged, or when the winner's weights are not those that were evaluated.
     """
-    layout = context.layout
-    selection = select(candidates(layout, context.inputs.evaluated))
+    layout, evaluated = context.layout, context.inputs.evaluated
+    standing = candidates(layout, evaluated)
+    corrected = corrected_selection(layout, evaluated, derive_seed(context.inputs.seed, "selection"))
+    selection = Selection(**best(standing).model_dump(), candidates=tuple(standing), corrected=corrected)
     require_evaluated_policy(layout.policy(selection.iteration), selection)
     write_document(layout.selection, selection)
-    print(f"select_checkpoint: {selection.iteration}, dev TGC {selection.dev_tgc:.1f}, SGC {selection.dev_sgc:.1f}")
+    luck = f"; {corrected.dev_tgc:.1f} and {corrected.dev_sgc:.1f} without the luck of the choice" if corrected else ""
+    print(
+        f"select_checkpoint: {selection.iteration}, dev TGC {selection.dev_tgc:.1f}, SGC {selection.dev_sgc:.1f}{luck}"
+    )
 
 
 def candidates(layout: Layout, evaluated: Sequence[str]) -> list[Candidate]:
@@ -36,9 +55,24 @@ def best(standing: Sequence[Candidate]) -> Candidate:
     return min(standing, key=lambda candidate: (-candidate.dev_tgc, -candidate.dev_sgc, candidate.iteration))
 
 
-def select(standing: Sequence[Candidate]) -> Selection:
-    """The selection document for at least one candidate."""
-    return Selection(**best(standing).model_dump(), candidates=tuple(standing))
+def corrected_selection(layout: Layout, evaluated: Sequence[str], seed: int) -> CorrectedSelection | None:
+    """Dev scores of the best of these iterations without selection's luck; None where dev has one scenario.
+
+    Raises ArtifactError when rollouts are missing, damaged, or not of the same tasks and runs at every iteration.
+    """
+    tables = [read_table(layout.evaluation_rollouts(key), SCORED_ROLLOUTS) for key in evaluated]
+    try:
+        found = corrected_scores([outcomes(table.select(OUTCOME_COLUMNS).to_pylist()) for table in tables], seed)
+    except ValueError as error:
+        raise ArtifactError(f"{layout.evaluations}: {error}; delete the folder and run `dvc repro`") from None
+    if found is None:
+        return None
+    return CorrectedSelection(
+        dev_tgc=found.tgc.value,
+        dev_tgc_se=found.tgc.standard_error,
+        dev_sgc=found.sgc.value,
+        dev_sgc_se=found.sgc.standard_error,
+    )
 
 
 def require_evaluated_policy(folder: Path, chosen: Candidate) -> None:

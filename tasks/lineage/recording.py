@@ -26,6 +26,7 @@ from tasks.lineage.tracking.params_and_metrics import (
     params_digest,
     registered_model,
     score_numbers,
+    selection_numbers,
     start_digest,
     step_of,
 )
@@ -177,6 +178,7 @@ def _complete(store: Store, pipeline: Pipeline, run_id: str, model: "LoggedModel
     layout, params = pipeline.layout, pipeline.params
     keys = sorted({*params.previous, *params.evaluated})
     store.log_numbers(run_id, {step_of(key): iteration_numbers(layout, key) for key in keys})
+    store.log_numbers(run_id, {step_of(pipeline.selection.iteration): selection_numbers(layout)})
     _log_scores(store, pipeline, run_id, model)
     _log_datasets(store, pipeline, run_id)
     tags = {

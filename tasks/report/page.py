@@ -10,7 +10,7 @@ from tasks.report.charts import Points, line_chart
 from tasks.report.collapse import CollapseSign, Series
 from tasks.report.heat_map import TaskProgress, heat_map
 from tasks.report.run_stats import RunStats
-from tasks.report.tables import behaviour_table, score_table, usage_table, warning_list
+from tasks.report.tables import behaviour_table, percent, score_table, usage_table, warning_list
 
 SCRIPTS = ("rollout_index", "transcript", "rollout_list", "heat_map", "alignment", "comparison", "opening")
 """The parts of viewer/ in the order in which the page runs them; they share the object that the first one makes."""
@@ -74,16 +74,26 @@ def _points(series: Series) -> Points:
 
 def _header(params: Params, selection: Selection) -> str:
     facts = {
+        "profiles": " ".join(params.profiles),
         "world": params.world.name,
         "iterations": str(params.iterations),
         "seed": str(params.seed),
         "collection": _collection(params.collection.staleness),
         "selected": f"iteration {int(selection.iteration[1:])}",
         "dev TGC / SGC": f"{selection.dev_tgc:.1f} / {selection.dev_sgc:.1f}",
+        **_without_luck(selection),
         "adapter": selection.adapter_digest[:12],
     }
     items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
     return f"<h1>loopline</h1><dl>{items}</dl>"
+
+
+def _without_luck(selection: Selection) -> dict[str, str]:
+    found = selection.corrected
+    if found is None:
+        return {}
+    scores = f"{percent(found.dev_tgc, found.dev_tgc_se)} / {percent(found.dev_sgc, found.dev_sgc_se)}"
+    return {f"without the luck of being the best of {len(selection.candidates)}": scores}
 
 
 def _collection(staleness: int) -> str:

@@ -12,7 +12,7 @@ from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.records.documents import Candidate, Evaluation, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.evaluation.checkpoint_selection import best, candidates, require_evaluated_policy, select
+from tasks.evaluation.checkpoint_selection import best, candidates, require_evaluated_policy
 
 
 def candidate(iteration: int, tgc: float, sgc: float, digest: str = "0" * 64) -> Candidate:
@@ -43,7 +43,7 @@ def test_the_best_tgc_wins_then_sgc_then_the_earlier_iteration() -> None:
 
 
 def test_the_base_may_win() -> None:
-    assert select([candidate(0, 40, 10), candidate(2, 30, 10)]).iteration == "i000"
+    assert best([candidate(0, 40, 10), candidate(2, 30, 10)]).iteration == "i000"
 
 
 scored = st.tuples(st.sampled_from([0.0, 50.0, 100.0]), st.sampled_from([0.0, 50.0]))
@@ -63,9 +63,9 @@ def test_only_the_evaluated_iterations_are_read(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     for key, tgc in (("i000", 40.0), ("i002", 60.0), ("i004", 99.0)):  # i004 is left over from a longer run
         write_document(layout.evaluation(key), evaluation(key, tgc))
-    selection = select(candidates(layout, ["i000", "i002"]))
-    assert (selection.iteration, selection.dev_tgc, selection.dev_sgc) == ("i002", 60.0, 20.0)
-    assert [standing.iteration for standing in selection.candidates] == ["i000", "i002"]
+    standing = candidates(layout, ["i000", "i002"])
+    assert [found.iteration for found in standing] == ["i000", "i002"]
+    assert (best(standing).iteration, best(standing).dev_tgc, best(standing).dev_sgc) == ("i002", 60.0, 20.0)
 
 
 def test_a_missing_evaluation_names_its_file(tmp_path: Path) -> None:

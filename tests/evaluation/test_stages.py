@@ -26,7 +26,7 @@ from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.policies.loading import load_tokenizer, save_policy, trainable_policy
 from tasks.core.policies.tokenizer import build_tokenizer
-from tasks.core.records.documents import Evaluation, Scores, Selection, read_document
+from tasks.core.records.documents import CorrectedSelection, Evaluation, Scores, Selection, read_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
@@ -128,6 +128,7 @@ def test_the_pipeline_from_evaluation_to_scores(prepared: Layout, cache: Process
     select_checkpoint(StageContext(prepared, SelectionInputs.of(parameters()), "", cache))
     selection = read_document(prepared.selection, Selection)
     assert (selection.iteration, selection.dev_tgc, len(selection.candidates)) == ("i002", 100, 4)
+    assert selection.corrected == CorrectedSelection(dev_tgc=100, dev_tgc_se=0, dev_sgc=100, dev_sgc_se=0)
 
     score(StageContext(prepared, ScoringInputs.of(parameters()), "test_normal", cache))
     scores = read_document(prepared.score("test_normal"), Scores)
@@ -155,6 +156,16 @@ def test_denylisted_dev_tasks_are_left_out(prepared: Layout, cache: ProcessCache
     denied = [spec.task_id for spec in specs[:1]]
     found = evaluate(prepared, "i002", cache, parameters(denylist=denied))
     assert (found.tasks, found.scenarios) == (3 * SCENARIOS - 1, SCENARIOS)
+
+
+@pytest.mark.usefixtures("reciting")
+def test_candidates_that_played_other_tasks_are_not_compared(prepared: Layout, cache: ProcessCache) -> None:
+    for key in SKILLS:
+        evaluate(prepared, key, cache)
+    fewer = parameters(denylist=[read_specs(prepared.world)["dev"][0].task_id])
+    evaluate(prepared, "i002", cache, fewer)
+    with pytest.raises(ArtifactError, match=r"evaluations: the candidates have not played the same dev tasks"):
+        select_checkpoint(StageContext(prepared, SelectionInputs.of(parameters()), "", cache))
 
 
 @pytest.mark.usefixtures("reciting")

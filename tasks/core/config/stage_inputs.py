@@ -151,6 +151,7 @@ class EvaluationInputs(PlayInputs):
 class SelectionInputs(StageInputs):
     """select_checkpoint."""
 
+    seed: int
     evaluated: list[str]
 
 

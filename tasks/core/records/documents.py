@@ -207,10 +207,24 @@ class Candidate(Document):
     adapter_digest: Digest
 
 
+class CorrectedSelection(Document):
+    """Dev scores to expect of the winner, without the luck of having been the best of several noisy ones.
+
+    Standard errors are those of its own scores, clustered by scenario (tasks/evaluation/selection_bias.py).
+    """
+
+    dev_tgc: Percent
+    dev_tgc_se: Positive | None
+    dev_sgc: Percent
+    dev_sgc_se: Positive | None
+
+
 class Selection(Candidate):
     """selection.json: the policy that won on dev, and all that stood for election."""
 
     candidates: tuple[Candidate, ...] = Field(min_length=1)
+    corrected: CorrectedSelection | None = None
+    """None where dev has one scenario only."""
 
 
 class Behaviour(Document):

@@ -11,6 +11,7 @@ from tasks.core.records.documents import (
     Evaluation,
     Metrics,
     Scores,
+    Selection,
     StageVersions,
     read_document,
 )
@@ -58,6 +59,12 @@ def iteration_numbers(layout: Layout, key: str) -> dict[str, float]:
         **_numbers(layout.metrics(key), Metrics),
         **{f"dev.{name}": value for name, value in _numbers(layout.evaluation(key), Evaluation).items()},
     }
+
+
+def selection_numbers(layout: Layout) -> dict[str, float]:
+    """The selected policy's dev scores, plain and without selection's luck, as `selection.*`."""
+    content = read_document(layout.selection, Selection).model_dump(mode="json", exclude={"candidates"})
+    return {f"selection.{name}": value for name, value in dotted_numbers(content).items()}
 
 
 def score_numbers(layout: Layout, split: str) -> dict[str, float]:

@@ -14,6 +14,7 @@ from tasks.core.records.documents import (
     Behaviour,
     BehaviourChange,
     Candidate,
+    CorrectedSelection,
     DifficultyScore,
     DifficultyScores,
     Document,
@@ -113,6 +114,7 @@ EXAMPLES: dict[str, Document | StageVersions] = {
         dev_sgc=50.0,
         adapter_digest=DIGEST,
         candidates=(Candidate(iteration="i004", dev_tgc=75.0, dev_sgc=50.0, adapter_digest=DIGEST),),
+        corrected=CorrectedSelection(dev_tgc=70.0, dev_tgc_se=5.0, dev_sgc=45.0, dev_sgc_se=6.0),
     ),
     "scores": Scores(
         split="test_normal",
@@ -153,7 +155,7 @@ def test_a_document_is_written_as_the_golden_file_and_read_back(name: str, tmp_p
 def test_every_document_has_an_example() -> None:
     """Those that are part of another one are covered by it."""
     parts = {"Document", "OpenDocument", "EngineMismatch", "DifficultyScore", "DifficultyScores", "Candidate"}
-    parts |= {"Behaviour", "BehaviourChange", "ApiUsage", "StageVersion"}
+    parts |= {"Behaviour", "BehaviourChange", "ApiUsage", "StageVersion", "CorrectedSelection"}
     models = {
         n for n, v in vars(documents).items() if isinstance(v, type) and issubclass(v, Document | StageVersions)
     } - parts
