@@ -2,7 +2,10 @@
 
     python -m flows.plan --profile paper [rloo ...] [--hardware h100|h200|a100|cpu] [--gpus N] [--set a.b=c ...]
 
-Without --profile: params.yaml as it is. Figures come from tasks/core/capacity, a model of formulas and stated
+    python -m flows.plan --pilot data/iterations/i001/rollouts.parquet [--wanted-share 0.8]
+
+Without --profile: params.yaml as it is. --pilot adds, from the success rates of rollouts that were played, how many
+rollouts per task carry a signal. Figures come from tasks/core/capacity, a model of formulas and stated
 assumptions that was checked on a CPU; no GPU was at hand. Exit code 1: what was asked for does not fit; 2: it cannot
 be planned.
 """
@@ -18,6 +21,7 @@ from tasks.core.capacity.api_cost import api_cost
 from tasks.core.capacity.duration import Playing
 from tasks.core.capacity.hardware import HARDWARE
 from tasks.core.capacity.known_models import model_config
+from tasks.core.capacity.pilot import pilot_coverage, pilot_facts
 from tasks.core.capacity.plan import Plan, make_plan
 from tasks.core.config.chat_api import Traffic
 from tasks.core.config.params import load_params
@@ -34,6 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--hardware", choices=sorted(HARDWARE), help="default: cpu or h100, by policy.device and size")
     parser.add_argument("--gpus", type=int, help="devices; default: update.distributed.ranks x nodes")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=VALUE", help="change one knob")
+    parser.add_argument("--pilot", type=Path, help="a rollouts table: propose the number of rollouts per task")
+    parser.add_argument("--wanted-share", type=_share, default=0.8, help="of groups with a signal (default 0.8)")
     parsed = parser.parse_args(arguments)
     root = Path.cwd()
     try:
@@ -41,6 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         params = params_of(name, parsed.set) if parsed.profile else load_params(root / "params.yaml")
         config = model_config(params.policy.source, root)
         kind = parsed.hardware or ("cpu" if params.policy.dtype == "float32" else "h100")
+        pilot = pilot_coverage(parsed.pilot) if parsed.pilot else None
         plan = make_plan(params, config, HARDWARE[kind], parsed.gpus or params.update.distributed.size)
     except ValueError as error:
         print(f"flows.plan: {error}", file=sys.stderr)
@@ -52,10 +59,19 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     print(f"{name}: {params.policy.source} in {world}, on {plan.gpus} x {plan.hardware.name}")
     _print(facts(plan))
+    if pilot:
+        _print(pilot_facts(pilot, plan.load.collected, parsed.wanted_share))
     warnings = plan.warnings()
     for warning in warnings:
         print(f"does not fit: {warning}")
     return 1 if warnings else 0
+
+
+def _share(text: str) -> float:
+    share = float(text)
+    if not 0 < share < 1:
+        raise ValueError
+    return share
 
 
 def _print(titled: Iterable[tuple[str, str]]) -> None:

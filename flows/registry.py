@@ -5,10 +5,10 @@
     python -m flows.registry compare 3 7 champion [--rescore]
     python -m flows.registry promote 7
 
-A version is named by its number or by an alias (champion, challenger). `compare` reads the scores that are stored with
-the versions, or plays all splits anew (--rescore), prints a page and writes it into data/comparisons/. `seeds` shows how far training runs that differ in
-their seed alone lie apart. `promote` moves the alias champion if the rule of params.yaml (lineage.promotion) holds. Exit code 2: no such version; 1: an input is
-missing, or the rule does not hold.
+A version is named by its number or by an alias (champion, challenger). `seeds` shows how far training runs that differ
+in their seed alone lie apart. `compare` reads the scores that are stored with the versions, or plays all splits anew
+(--rescore), prints a page and writes it into data/comparisons/. `promote` moves the alias champion if the rule of
+params.yaml (lineage.promotion) holds. Exit code 2: no such version; 1: an input is missing, or the rule does not hold.
 """
 
 import argparse

@@ -77,7 +77,8 @@ def _choices(draws: Counts, tasks: Counts, whole: Counts) -> Counts:
     """
     solved, scenarios = draws @ tasks.T, draws @ whole.T
     ranked = solved * (int(scenarios.max()) + 1) + scenarios
-    return np.argmax(ranked, axis=1)
+    best: Counts = np.argmax(ranked, axis=1)
+    return best
 
 
 def _expected(draws: Counts, chosen: Counts, solved: Counts, played: Counts) -> float:

@@ -17,6 +17,9 @@ class Cell:
 
     mean_return: float
     success_share: float
+    rollouts: int = 1
+    varies: bool = False
+    """Whether the returns differ: the group carries a signal."""
 
 
 TaskProgress = Sequence[tuple[str, Mapping[int, Cell]]]

@@ -1,6 +1,6 @@
 """index.html: the parts of the report put together. Its scripts are in viewer/, its style stands beside this file."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 
@@ -8,6 +8,7 @@ from tasks.core.config.params import Params
 from tasks.core.records.documents import Scores, Selection
 from tasks.report.charts import Points, line_chart
 from tasks.report.collapse import CollapseSign, Series
+from tasks.report.coverage_curves import coverage_curves
 from tasks.report.heat_map import TaskProgress, heat_map
 from tasks.report.run_stats import RunStats
 from tasks.report.tables import behaviour_table, percent, score_table, usage_table, warning_list
@@ -26,7 +27,8 @@ def render_page(
 ) -> str:
     """The whole page as HTML that loads nothing but `rollouts/*.js` beside it."""
     marks = sorted({warning.iteration for warning in warnings})
-    drawn = charts(stats, params.iterations, marks, int(selection.iteration[1:]))
+    coverage = coverage_curves(progress, params.iterations)
+    drawn = charts(stats, params.iterations, marks, int(selection.iteration[1:]), coverage)
     sections = {
         "Scores": score_table(scores) + usage_table([*stats.evaluations.values(), *scores]),
         "Behaviour": behaviour_table(scores),
@@ -48,7 +50,9 @@ def render_page(
     )
 
 
-def charts(stats: RunStats, last: int, marks: Sequence[int], chosen: int) -> str:
+def charts(
+    stats: RunStats, last: int, marks: Sequence[int], chosen: int, coverage: Mapping[str, Points] | None = None
+) -> str:
     """The learning curves; a dashed line stands at each iteration with a warning, a full one at the selected one."""
     curve = {name: _points(series) for name, series in stats.curves.items()}
     dev = sorted(stats.evaluations.items())
@@ -63,6 +67,7 @@ def charts(stats: RunStats, last: int, marks: Sequence[int], chosen: int) -> str
         ("gradient norm before clipping", "", {"norm": curve["grad_norm"]}),
         ("clipped importance weights", "share", {"clipped": curve["clip_fraction"]}),
         ("rollouts that trained", "count", {"kept": curve["kept_rollouts"]}),
+        ("groups with a signal", "share", dict(coverage or {})),
         ("engine against learner", "difference of log-probs, nats", mismatch),
     )
     return "".join(line_chart(*chart, last, marks, chosen) for chart in drawn)
@@ -104,4 +109,7 @@ def _asset(name: str) -> str:
     return (files("tasks.report") / name).read_text(encoding="utf-8")
 
 
-_LINES = "Grey line: the selected iteration. Dashed red: a warning."
+_LINES = (
+    "Grey line: the selected iteration. Dashed red: a warning. Groups with a signal: expected is 1 - p^K - (1 - p)^K "
+    "from each task's earlier successes; a group has a signal by return also where only its shares of unit tests differ."
+)

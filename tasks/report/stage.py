@@ -65,7 +65,11 @@ def _cells(table: pa.Table) -> Mapping[str, Cell]:
     for task, episode_return, success, reason in zip(*columns, strict=True):
         if reason not in VOID_REASONS:
             groups.setdefault(task, []).append((episode_return, success))
-    return {task: Cell(*(fmean(column) for column in zip(*rows, strict=True))) for task, rows in groups.items()}
+    return {task: _cell(*zip(*rows, strict=True)) for task, rows in groups.items()}
+
+
+def _cell(returns: tuple[float, ...], successes: tuple[bool, ...]) -> Cell:
+    return Cell(fmean(returns), fmean(successes), len(returns), min(returns) != max(returns))
 
 
 def _instructions(config: WorldConfig, folder: Path) -> str:

@@ -3,8 +3,11 @@ from pathlib import Path
 import pytest
 
 from flows.configure import main as write_profile
-from flows.configure import profile_names
 from flows.plan import main
+from flows.profile_stack import profile_names
+from tasks.core.records.schemas import ROLLOUTS
+from tasks.core.records.tables import write_rows
+from tests.finished_run import played_row
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,3 +56,22 @@ def test_without_a_profile_params_yaml_is_planned(
     write_profile(["gpu_small"])
     assert main(["--hardware", "a100"]) == 0
     assert "params.yaml: Qwen/Qwen2.5-1.5B-Instruct in appworld, on 1 x A100" in capsys.readouterr().out
+
+
+def test_a_pilot_proposes_the_number_of_rollouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Forty tasks at 3 of 6: about half each, so 4 rollouts give 80% a signal and 6 take up 240 in 40 groups."""
+    path = tmp_path / "rollouts.parquet"
+    more = {"difficulty": 1, "token_ids": [1], "policy_mask": [True], "turn_index": [0], "engine_logprobs": [0.0]}
+    rows = [
+        played_row(f"t{task:02d}_1", f"t{task:02d}", "train", float(number % 2), number, **more, staleness=0)
+        for task in range(40)
+        for number in range(6)
+    ]
+    write_rows(path, rows, ROLLOUTS)
+    assert main(["--profile", "paper", "--gpus", "16", "--pilot", str(path), "--wanted-share", "0.8"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "40 tasks; an iteration of 240 rollouts" in printed
+    assert "a signal in 80% 4 rollouts a task" in printed
+    assert "most groups 6 rollouts a task" in printed
+    assert main(["--profile", "paper", "--pilot", str(tmp_path / "none.parquet")]) == 2
+    assert "none.parquet: missing" in capsys.readouterr().err

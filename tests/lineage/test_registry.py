@@ -47,7 +47,7 @@ def test_the_newest_version_is_challenger_and_list_shows_it(
 def test_the_spread_over_seeds_by_hand(
     versions: Layout, another_run: AnotherRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Versions 1 and 3 solve 3 and 4 of 6 tasks: mean 58.3, standard deviation 100 / 6 / sqrt(2); 2 is another method."""
+    """Versions 1 and 3 solve 3 and 4 of 6 tasks: mean 58.3, deviation 100 / 6 / sqrt(2); 2 is another method."""
     assert main(["seeds"]) == 0
     assert "no two versions differ in their seed alone" in printed(capsys)
     record_pipeline(another_run("seed 1", {"a1", "a2", "a3", "b1"}, seed=1, profiles=["default", "elsewhere"]))

@@ -1,0 +1,41 @@
+"""Rollouts of a pilot -> how many rollouts per task carry a signal."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from tasks.core.records.files import ArtifactError
+from tasks.core.records.schemas import ROLLOUTS, VOID_REASONS
+from tasks.core.records.tables import read_table
+from tasks.core.signal_coverage import MOST_ROLLOUTS, Coverage, coverage
+
+SHOWN_GROUPS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+
+def pilot_coverage(path: Path) -> Coverage:
+    """Success rates of the tasks in a rollouts table, void rollouts left out. Raises ArtifactError."""
+    table = read_table(path, ROLLOUTS).select(["task_id", "success", "end_reason"])
+    groups: dict[str, list[bool]] = defaultdict(list)
+    for row in table.to_pylist():
+        if row["end_reason"] not in VOID_REASONS:
+            groups[row["task_id"]].append(row["success"])
+    try:
+        return coverage([sum(group) for group in groups.values()], [len(group) for group in groups.values()])
+    except ValueError as error:
+        raise ArtifactError(f"{path}: {error}; all of its rollouts are void") from None
+
+
+def pilot_facts(found: Coverage, budget: int, wanted: float) -> Iterator[tuple[str, str]]:
+    """What the pilot says of the number of rollouts per task, as (title, text).
+
+    `budget` rollouts of an iteration, a `wanted` share of groups with a signal.
+    """
+    yield "pilot", f"{len(found.alpha)} tasks; an iteration of {budget} rollouts, a task once at most"
+    for rollouts in SHOWN_GROUPS:
+        if rollouts <= budget:
+            signals = found.signals(budget, rollouts)
+            yield f"  {rollouts} rollouts a task", f"{found.share(rollouts):.0%} of the groups, {signals:.1f} a budget"
+    smallest = found.smallest_group(wanted)
+    reached = f"{smallest} rollouts a task" if smallest else f"not with {MOST_ROLLOUTS} rollouts a task"
+    yield f"a signal in {wanted:.0%}", reached
+    yield "most groups", f"{found.best_group(budget)} rollouts a task give the most groups with a signal"
