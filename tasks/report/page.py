@@ -111,5 +111,5 @@ def _asset(name: str) -> str:
 
 _LINES = (
     "Grey line: the selected iteration. Dashed red: a warning. Groups with a signal: expected is 1 - p^K - (1 - p)^K "
-    "from each task's earlier successes; a group has a signal by return also where only its shares of unit tests differ."
+    "from each task's earlier successes; a group has a signal by return where only shares of unit tests differ, too."
 )
