@@ -3,8 +3,9 @@
 Why not list source folders and sections of params.yaml for each stage in dvc.yaml? At 90 iterations those are thousands
 of lines in dvc.lock, which DVC parses and rewrites after every stage (measured: 4 s each); and a folder is too coarse:
 editing the report would score again. So one stage, version_stages, depends on all code and on params.yaml and writes
-a digest of code and one of parameters for each stage, beside the values of its knobs. The two digests are DVC
-parameters of the stage, so that `dvc status` tells code from knobs; together they are the version of its Prefect task.
+a digest of code and one of parameters for each stage. The two digests are DVC parameters of the stage, so that
+`dvc status` tells code from knobs; together they are the version of its Prefect task. The values of the knobs are in a
+file of their own, since DVC searches the one with the digests for every stage; version_stages prints which changed.
 """
 
 import ast
@@ -13,13 +14,16 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from flows.dag.stages import STAGES, Stage
 from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import StageVersion, StageVersions, write_document
+from tasks.core.records.documents import StageKnobs, StageVersion, StageVersions, read_document, write_document
+from tasks.core.records.files import ArtifactError
+from tasks.core.records.layout import Layout
 
 SHELL = frozenset(
     {
@@ -37,17 +41,42 @@ _MODULE_NAME = re.compile(r"(?:tasks|flows)(?:\.\w+)+")
 
 
 def version_stages(context: StageContext[Params]) -> None:
-    """Write the versions of all stages but the one that does this."""
-    root, params = context.layout.root, context.inputs
-    versions = {stage.name: stage_version(stage, params, root) for stage in STAGES if stage.name != "version_stages"}
-    write_document(context.layout.stage_versions, StageVersions(versions))
+    """Write the versions of all stages but the one that does this, and print what is new in them."""
+    layout, params = context.layout, context.inputs
+    stages = [stage for stage in STAGES if stage.name != "version_stages"]
+    versions = StageVersions({stage.name: stage_version(stage, params, layout.root) for stage in stages})
+    knobs = StageKnobs({stage.name: stage.knobs(params) for stage in stages})
+    with suppress(ArtifactError):  # no version yet, or one of an older format
+        for line in _changes(layout, versions, knobs):
+            print(line)
+    write_document(layout.stage_versions, versions)
+    write_document(layout.stage_knobs, knobs)
 
 
 def stage_version(stage: Stage, params: Params, root: Path) -> StageVersion:
     """The version of `stage` as code and params.yaml are now."""
-    knobs = stage.knobs(params)
-    values = hashlib.sha256(json.dumps(knobs, sort_keys=True).encode()).hexdigest()
-    return StageVersion(code=code_version(stage, root)[:16], params=values[:16], knobs=knobs)
+    values = hashlib.sha256(json.dumps(stage.knobs(params), sort_keys=True).encode()).hexdigest()
+    return StageVersion(code=code_version(stage, root)[:16], params=values[:16])
+
+
+def _changes(layout: Layout, versions: StageVersions, knobs: StageKnobs) -> Iterator[str]:
+    """A line for each knob whose value is another than in the files, and for code, with the stages that it changes.
+
+    Raises ArtifactError when there are no such files.
+    """
+    versions_before = read_document(layout.stage_versions, StageVersions).root
+    knobs_before = read_document(layout.stage_knobs, StageKnobs).root
+    changed: dict[str, list[str]] = {}
+    for stage, values in knobs.root.items():
+        before = knobs_before.get(stage, {})
+        for name in sorted({*values, *before}):
+            old, new = (json.dumps(each[name]) if name in each else "absent" for each in (before, values))
+            if old != new:
+                changed.setdefault(f"{name}: {old} -> {new}", []).append(stage)
+    for stage, version in versions.root.items():
+        if stage in versions_before and versions_before[stage].code != version.code:
+            changed.setdefault("code", []).append(stage)
+    return (f"changed: {what} ({', '.join(stages)})" for what, stages in changed.items())
 
 
 def code_version(stage: Stage, root: Path) -> str:

@@ -162,7 +162,7 @@ def layout(tmp_path: Path, params: Params, empty_store: Path, monkeypatch: pytes
         "score",
     )
     digests = {task: hashlib.sha256(task.encode()).hexdigest() for task in tasks}
-    versions = {task: {"code": digest[:16], "params": digest[16:32], "knobs": {}} for task, digest in digests.items()}
+    versions = {task: {"code": digest[:16], "params": digest[16:32]} for task, digest in digests.items()}
     write_json(layout.stage_versions, versions)
     layout.world.mkdir(parents=True)
     (layout.world / "world.json").write_text("{}")

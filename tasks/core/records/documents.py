@@ -49,9 +49,7 @@ class StageVersion(Document):
     code: str = Field(pattern=r"^[0-9a-f]{16}$")
     """First digits of a SHA-256 over the files that it runs."""
     params: str = Field(pattern=r"^[0-9a-f]{16}$")
-    """The same over `knobs`."""
-    knobs: dict[str, JsonValue]
-    """By dotted name, those whose change runs the stage again."""
+    """The same over its knobs in data/stage_knobs.json."""
 
     @property
     def digest(self) -> str:
@@ -61,6 +59,10 @@ class StageVersion(Document):
 
 class StageVersions(RootModel[dict[str, StageVersion]]):
     """data/stage_versions.json: the version of every stage but the one that writes them, by its name."""
+
+
+class StageKnobs(RootModel[dict[str, dict[str, JsonValue]]]):
+    """data/stage_knobs.json: {stage: {dotted name: value}} of the knobs whose change runs the stage again."""
 
 
 class EngineMismatch(Document):

@@ -16,8 +16,13 @@ class Layout:
 
     @property
     def stage_versions(self) -> Path:
-        """Digest of the code and parameters of each stage: {stage: sha256}. Every stage's parameter in dvc.yaml."""
+        """Digests of the code and of the parameters of each stage, which are its parameters in dvc.yaml."""
         return self.data / "stage_versions.json"
+
+    @property
+    def stage_knobs(self) -> Path:
+        """The values behind those digests of parameters."""
+        return self.data / "stage_knobs.json"
 
     @property
     def world(self) -> Path:

@@ -38,9 +38,9 @@ class LockedStage:
 
     @property
     def version(self) -> StageVersion | None:
-        """Digests of the code and parameters that it ran with (no values); None for the stage that writes them."""
+        """Digests of the code and parameters that it ran with; None for the stage that writes them."""
         found = [self.params.get(f"{STAGE_VERSIONS}:{self.task}.{part}") for part in ("code", "params")]
-        return None if None in found else StageVersion(code=str(found[0]), params=str(found[1]), knobs={})
+        return None if None in found else StageVersion(code=str(found[0]), params=str(found[1]))
 
     @property
     def task(self) -> str:

@@ -24,6 +24,7 @@ from tasks.core.records.documents import (
     Preflight,
     Scores,
     Selection,
+    StageKnobs,
     StageVersion,
     StageVersions,
     Timings,
@@ -69,10 +70,9 @@ BEHAVIOUR = Behaviour(
     execution_errors=0.125,
     diversity=1.0,
 )
-EXAMPLES: dict[str, Document | StageVersions] = {
-    "stage_versions": StageVersions(
-        {"filter_tasks": StageVersion(code="0123456789abcdef", params="f" * 16, knobs={"tasks.max_difficulty": 2})}
-    ),
+EXAMPLES: dict[str, Document | StageVersions | StageKnobs] = {
+    "stage_versions": StageVersions({"filter_tasks": StageVersion(code="0123456789abcdef", params="f" * 16)}),
+    "stage_knobs": StageKnobs({"filter_tasks": {"tasks.max_difficulty": 2}}),
     "timings": Timings(wall_s=2.5, generated_tokens=10000, tokens_per_s=4000.0),
     "preflight": Preflight(positions=32768, rollouts=8, ranks=8),
     "advantages": AdvantageSummary(
@@ -157,7 +157,7 @@ def test_every_document_has_an_example() -> None:
     parts = {"Document", "OpenDocument", "EngineMismatch", "DifficultyScore", "DifficultyScores", "Candidate"}
     parts |= {"Behaviour", "BehaviourChange", "ApiUsage", "StageVersion", "CorrectedSelection"}
     models = {
-        n for n, v in vars(documents).items() if isinstance(v, type) and issubclass(v, Document | StageVersions)
+        n for n, v in vars(documents).items() if isinstance(v, type) and issubclass(v, Document | StageVersions | StageKnobs)
     } - parts
     assert models == {type(example).__name__ for example in EXAMPLES.values()}
 

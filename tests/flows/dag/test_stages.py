@@ -25,7 +25,7 @@ BY_NAME = {stage.name: stage for stage in STAGES}
 FOREACH = {"iteration": "${previous}", "evaluated": "${evaluated}", "split": list(TEST_SPLITS)}
 
 OUTS = {
-    "version_stages": [LAYOUT.stage_versions],
+    "version_stages": [LAYOUT.stage_versions, LAYOUT.stage_knobs],
     "prepare_world": [LAYOUT.world],
     "prepare_policy": [LAYOUT.base_policy, LAYOUT.policy("i000")],
     "preflight": [LAYOUT.preflight],
@@ -77,7 +77,8 @@ def test_dvc_yaml_agrees_with_the_registry(stage: Stage, definitions: dict[str, 
 def test_outputs_lie_where_the_layout_says(name: str, definitions: dict[str, Any]) -> None:
     definition = resolved(definitions, name)
     outs = [*definition.get("outs", []), *definition.get("metrics", [])]
-    assert {str(ROOT / out) for out in outs} == {str(path) for path in OUTS[name]}
+    paths = [next(iter(out)) if isinstance(out, dict) else out for out in outs]
+    assert {str(ROOT / path) for path in paths} == {str(path) for path in OUTS[name]}
 
 
 def test_every_dependency_is_an_output_or_in_git(definitions: dict[str, Any]) -> None:

@@ -15,9 +15,12 @@ from pathlib import Path
 import pytest
 
 from flows.dag.stages import STAGES, Stage
-from flows.dag.versions import SHELL, _parsed, code_version, stage_files, stage_version
+from flows.dag.versions import SHELL, _parsed, code_version, stage_files, stage_version, version_stages
 from tasks.core.config.params import Params, evaluated_keys, load_params, previous_map
 from tasks.core.config.stage_inputs import StageInputs, knob
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.records.documents import StageVersions, read_document
+from tasks.core.records.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -144,6 +147,27 @@ def test_every_stage_has_a_version_under_the_default_parameters() -> None:
     params = load_params(ROOT / "params.yaml")
     versions = {stage.name: stage_version(stage, params, ROOT) for stage in STAGES}
     assert len({version.digest for version in versions.values()}) == len(STAGES)
+
+
+def test_what_changed_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for room in ("tasks", "flows"):
+        (tmp_path / room).symlink_to(ROOT / room)
+    layout, params = Layout(tmp_path), load_params(ROOT / "params.yaml")
+
+    def printed(params: Params) -> list[str]:
+        version_stages(StageContext(layout, params))
+        return capsys.readouterr().out.splitlines()
+
+    assert printed(params) == printed(params) == []
+    faster = params.model_copy(update={"update": params.update.model_copy(update={"learning_rate": 0.5})})
+    was = params.update.learning_rate
+    change = f"changed: update.learning_rate: {was} -> 0.5 (update_policy, report, record_lineage)"
+    assert printed(faster) == [change]
+    code = read_document(layout.stage_versions, StageVersions).root["score"].code
+    layout.stage_versions.write_text(layout.stage_versions.read_text().replace(code, "0" * 16))
+    assert printed(faster) == ["changed: code (score)"]
+    layout.stage_knobs.unlink()
+    assert printed(params) == []
 
 
 @pytest.fixture
