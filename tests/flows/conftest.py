@@ -1,5 +1,6 @@
 """Projects in little: two stages with quick bodies, run by the real DVC, or all stages on few tasks."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, chdir
 from pathlib import Path
@@ -32,14 +33,21 @@ stages:
 Run = Callable[..., CompletedProcess[str]]
 
 
+@pytest.fixture(scope="session")
+def new_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `project` is a copy of: three commands make it."""
+    root = tmp_path_factory.mktemp("new_project")
+    succeed(root, "-m", "flows.configure", "default", "--set", "iterations=3")
+    succeed(root, "-m", "dvc", "init", "--no-scm", "--quiet")
+    succeed(root, "-m", "dvc", "config", "core.analytics", "false")
+    (root / "dvc.yaml").write_text(DVC_YAML)
+    return root
+
+
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(new_project: Path, tmp_path: Path) -> Path:
     """A DVC project (without git or code of its own) with three iterations."""
-    succeed(tmp_path, "-m", "flows.configure", "default", "--set", "iterations=3")
-    succeed(tmp_path, "-m", "dvc", "init", "--no-scm", "--quiet")
-    succeed(tmp_path, "-m", "dvc", "config", "core.analytics", "false")
-    (tmp_path / "dvc.yaml").write_text(DVC_YAML)
-    return tmp_path
+    return Path(shutil.copytree(new_project, tmp_path, dirs_exist_ok=True))
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import write_rows
 from tasks.core.worlds.registry import prepare_world_folder
+from tasks.report.stage import report
 from tests.finished_run import (
     Row,
     advantage_summary,
@@ -158,7 +160,18 @@ def write_run(
     return StageContext(layout, params)
 
 
+@pytest.fixture(scope="session")
+def reported_run(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer, world: Path) -> StageContext[Params]:
+    """A finished run and its report, to be read only."""
+    layout = Layout(tmp_path_factory.mktemp("reported"))
+    shutil.copytree(world, layout.world)
+    run = write_run(layout, tokenizer)
+    report(run)
+    return run
+
+
 @pytest.fixture
-def finished_run(tmp_path: Path, tokenizer: Tokenizer, world: Path) -> StageContext[Params]:
-    shutil.copytree(world, Layout(tmp_path).world)
-    return write_run(Layout(tmp_path), tokenizer)
+def finished_run(reported_run: StageContext[Params], tmp_path: Path) -> StageContext[Params]:
+    """As well, to be changed; its report is not made yet."""
+    shutil.copytree(reported_run.layout.data, tmp_path / "data", ignore=shutil.ignore_patterns("report"))
+    return replace(reported_run, layout=Layout(tmp_path))

@@ -27,9 +27,8 @@ def text_of(content: dict[str, Any], row: int) -> list[tuple[int, str]]:
     return [(turn, content["texts"][place]) for turn, _, place in content["rollouts"][row]["segments"]]
 
 
-def test_a_rollout_is_cut_into_turns_and_observations(finished_run: StageContext) -> None:
-    report(finished_run)
-    content = data(finished_run, "i001")["i001"]
+def test_a_rollout_is_cut_into_turns_and_observations(reported_run: StageContext) -> None:
+    content = data(reported_run, "i001")["i001"]
     segments = text_of(content, 1)
     assert [turn for turn, _ in segments] == [-1, 0, -1, 1]
     assert segments[0][1] == "<|im_start|>user\nPay back what task 0 says.<|im_end|>\n<|im_start|>assistant\n"
@@ -39,9 +38,8 @@ def test_a_rollout_is_cut_into_turns_and_observations(finished_run: StageContext
     assert content["texts"].count(segments[0][1]) == 1, "a prompt is stored once for all rollouts of its task"
 
 
-def test_the_index_tells_who_trained_with_which_advantage(finished_run: StageContext) -> None:
-    report(finished_run)
-    index = data(finished_run, "index", "loopline_index")
+def test_the_index_tells_who_trained_with_which_advantage(reported_run: StageContext) -> None:
+    index = data(reported_run, "index", "loopline_index")
     assert list(index) == [f"i00{i}" for i in range(1, 9)] + [f"dev_i00{i}" for i in range(0, 9, 2)] + [
         "test_normal",
         "test_challenge",
@@ -57,9 +55,8 @@ def test_the_index_tells_who_trained_with_which_advantage(finished_run: StageCon
     assert {name: len(values) for name, values in scored.items()} == dict.fromkeys(scored, 12)
 
 
-def test_the_index_holds_the_instruction_of_every_task(finished_run: StageContext) -> None:
-    report(finished_run)
-    by_split = data(finished_run, "index", "loopline_tasks")
+def test_the_index_holds_the_instruction_of_every_task(reported_run: StageContext) -> None:
+    by_split = data(reported_run, "index", "loopline_tasks")
     assert {split: len(texts) for split, texts in by_split.items()} == {
         "train": 105,
         "dev": 60,
@@ -93,10 +90,9 @@ class Loads(HTMLParser):
         self.text += f"{data} "
 
 
-def test_the_page_shows_scores_and_signs_and_loads_nothing_from_outside(finished_run: StageContext) -> None:
-    report(finished_run)
+def test_the_page_shows_scores_and_signs_and_loads_nothing_from_outside(reported_run: StageContext) -> None:
     page = Loads()
-    page.feed((finished_run.layout.report / "index.html").read_text())
+    page.feed((reported_run.layout.report / "index.html").read_text())
     assert [address for address in page.addresses if not address.startswith("#")] == ["rollouts/index.js"]
     assert "http" not in page.text.replace("http://www.w3.org", "")
     for shown in ("30.0 ± 2.5", "70.0 ± 2.0", "+40.0 ± 3.1", "−10.0", "25.0 %", "12.5 %", "45.0 ± 5.0 / 20.0"):  # noqa: RUF001
@@ -105,13 +101,12 @@ def test_the_page_shows_scores_and_signs_and_loads_nothing_from_outside(finished
     assert "every advantage is zero <b>" in page.text, "escaped, so that the parser sees it as text"
 
 
-def test_no_text_of_an_agent_can_end_a_script(finished_run: StageContext) -> None:
-    report(finished_run)
-    for file in sorted(finished_run.layout.report.rglob("*.js")):
+def test_no_text_of_an_agent_can_end_a_script(reported_run: StageContext) -> None:
+    for file in sorted(reported_run.layout.report.rglob("*.js")):
         content = file.read_text()
         assert content.isascii()
         assert "<" not in content
-    assert "owned" in (finished_run.layout.report / "rollouts" / "i001.js").read_text()
+    assert "owned" in (reported_run.layout.report / "rollouts" / "i001.js").read_text()
 
 
 def test_a_broken_artifact_is_named_and_the_older_report_stays(finished_run: StageContext) -> None:

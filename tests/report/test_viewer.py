@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import pytest
 
 from tasks.core.interfaces.stage import StageContext
-from tasks.report.stage import report
 from tests.report.browser import EXECUTABLE, Browser
 
 pytestmark = pytest.mark.skipif(not EXECUTABLE, reason="no chromium is installed")
@@ -20,11 +19,10 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def page(finished_run: StageContext, window: Browser) -> Iterator[str]:
+def page(reported_run: StageContext, window: Browser) -> Iterator[str]:
     """The address of a small run's report. No script of it may fail."""
-    report(finished_run)
     window.errors.clear()
-    yield (finished_run.layout.report / "index.html").as_uri()
+    yield (reported_run.layout.report / "index.html").as_uri()
     assert window.errors == []
 
 

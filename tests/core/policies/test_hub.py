@@ -113,6 +113,9 @@ def test_a_commit_that_the_hub_does_not_have_is_one_error(hub: Path, tmp_path: P
 
 def test_a_hub_that_cannot_be_reached_is_one_error(hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    waits: list[float] = []  # the client's, 23 s in all before it gives up
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", waits.append)
     with pytest.raises(ArtifactError, match=rf"{REPOSITORY}@{COMMIT} could not be fetched: .+"):
         prepare_policy(context(tmp_path / "one"))
+    assert len(waits) == 5
     assert not (tmp_path / "one" / "data" / "policy").exists()
