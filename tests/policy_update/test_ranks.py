@@ -16,17 +16,19 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from tasks.core.config.params import Params
+from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.config.update import DistributedConfig, UpdateConfig
+from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
 from tasks.policy_update.checkpoint import save_learner
 from tasks.policy_update.distributed.process_group import SINGLE
-from tasks.policy_update.launch.launcher import _own_signal_handlers, _rank_failed
+from tasks.policy_update.launch.launcher import _rank_failed
 from tasks.policy_update.learner import make_learner
 from tasks.policy_update.rollouts import Rollout
+from tasks.policy_update.stage import update_policy
 from tasks.policy_update.training import UpdateJob
 
 HERE = Path(__file__).parent
@@ -64,7 +66,7 @@ def make_job(layout: Layout, params: Params) -> UpdateJob:
 
 @pytest.fixture(scope="module")
 def together(base: Path, make_rollouts: MakeRollouts, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which two ranks left what they made (one start of processes for all tests)."""
+    """The folder in which two ranks, which accelerate started, left what they made (one start for all tests)."""
     out = tmp_path_factory.mktemp("together")
     config = UpdateConfig.model_validate(two_ranks.RESUMED)
     learner = make_learner(two_ranks.make_policy(base, SINGLE, config), config)
@@ -73,11 +75,12 @@ def together(base: Path, make_rollouts: MakeRollouts, tmp_path_factory: pytest.T
     params = job_params()
     layout = prepare(out / "project", base, params, {"i001": make_rollouts(11)})
     (out / "job.json").write_text(make_job(layout, params).model_dump_json())
-    launch = LaunchConfig(
-        1, 1, 2, run_id="test", rdzv_backend="c10d", rdzv_endpoint="localhost:0", local_addr="localhost", max_restarts=0
-    )
-    with _own_signal_handlers():
-        elastic_launch(launch, sys.executable)(str(HERE / "two_ranks.py"), str(base), str(out))
+    # `--multi_gpu` is accelerate's word for torchrun; the device is the policy's.
+    settings = ["--multi_gpu", "--num_processes=2", "--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no"]
+    ranks = ["--main_process_port=0", str(HERE / "two_ranks.py"), str(base), str(out)]
+    launcher = [sys.executable, "-m", "accelerate.commands.launch", *settings, *ranks]
+    done = subprocess.run(launcher, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stderr[-3000:]
     return out
 
 
@@ -252,8 +255,10 @@ def test_no_rank_outlives_a_killed_stage(project: Layout) -> None:
     assert not project.policy("i001").exists()
 
 
-def test_ranks_of_two_machines_meet_and_write_the_bytes_of_one_machine(project: Layout, together: Path) -> None:
-    """Two launchers with a rank each, as on two machines that share the project's folder."""
+def test_ranks_of_two_machines_write_the_bytes_of_ranks_that_accelerate_launched(
+    project: Layout, together: Path
+) -> None:
+    """Two launchers of ours with a rank each, as on two machines that share the project's folder."""
     with socket.create_server(("localhost", 0)) as free:
         place = f"localhost:{free.getsockname()[1]}"
     params = job_params()
@@ -262,32 +267,11 @@ def test_ranks_of_two_machines_meet_and_write_the_bytes_of_one_machine(project: 
     params = params.model_copy(update={"update": params.update.model_copy(update={"distributed": distributed})})
     joiner = subprocess.Popen([sys.executable, "-m", "tasks.policy_update.launch.worker_node", str(project.root)])
     try:
-        code, errors = Stage(project, params).end()
-        assert code == 0, errors
+        update_policy(StageContext(project, UpdateInputs.of(params), "i001"))
     finally:
         joiner.send_signal(signal.SIGINT)
         assert joiner.wait(timeout=DEADLINE_S) == 130
-    assert digest(project.policy("i001")) == digest(together / "uninterrupted" / "policy")
-
-
-def test_ranks_that_accelerate_launched_write_the_same_bytes(project: Layout, together: Path, tmp_path: Path) -> None:
-    """`--multi_gpu` is accelerate's word for torchrun; the device is the policy's."""
-    file = tmp_path / "job.json"
-    file.write_text(make_job(project, job_params()).model_dump_json())
-    settings = ("--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no")
-    place = (
-        "--dynamo_backend",
-        "no",
-        "--main_process_port",
-        "0",
-        "-m",
-        "tasks.policy_update.launch.rank",
-        str(file),
-    )
-    launcher = [sys.executable, "-m", "accelerate.commands.launch", *settings, *place]
-    done = subprocess.run(launcher, capture_output=True, text=True, timeout=DEADLINE_S)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert digest(tmp_path / "policy") == digest(together / "uninterrupted" / "policy")
+    assert digest(project.policy("i001")) == digest(together / "policy")
 
 
 def failure(folder: Path, exitcode: int, message: str | None) -> ProcessFailure:

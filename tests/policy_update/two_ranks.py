@@ -1,6 +1,6 @@
-"""What each of two gloo ranks does for test_ranks.py: python two_ranks.py BASE OUT, started by torch's launcher.
+"""What each of two gloo ranks does for test_ranks.py: python two_ranks.py BASE OUT, started by a launcher.
 
-The first rank leaves in OUT what all made together: `gradients.pt`, learners, and the result of a whole update.
+The first rank leaves in OUT what all made together: `gradients.pt`, learners, and the result of the update `job.json`.
 """
 
 import sys
@@ -21,7 +21,7 @@ from tasks.core.policies.loading import load_weights, save_policy, trained_tenso
 from tasks.policy_update.checkpoint import restore_optimizer, save_learner
 from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup, join_process_group
 from tasks.policy_update.distributed.sharding import full_tensor
-from tasks.policy_update.launch.rank import run_rank
+from tasks.policy_update.launch import rank
 from tasks.policy_update.learner import Learner, UpdateDiverged, make_learner, update
 from tasks.policy_update.objective.backward import backward
 from tasks.policy_update.objective.fixed_logprobs import compute_fixed_logprobs
@@ -29,7 +29,7 @@ from tasks.policy_update.objective.objective import Objective
 from tasks.policy_update.objective.stats import read_stats
 from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout
-from tasks.policy_update.training import UpdateJob, load_prepared
+from tasks.policy_update.training import load_prepared
 
 CASES: dict[str, dict[str, Any]] = {
     "fsdp": {},
@@ -132,9 +132,9 @@ def main(base: Path, out: Path) -> None:
         learner = resumed(base, out / "half_on_one", group)
         train(learner, make_rollouts(9, 2))
         save_learner(learner, out / "whole_on_two")
-        run_rank(UpdateJob.model_validate_json((out / "job.json").read_text()), group, out / "uninterrupted")
         if group.is_main:
             torch.save(results, out / "gradients.pt")
+    sys.exit(rank.main([str(out / "job.json")]))
 
 
 if __name__ == "__main__":

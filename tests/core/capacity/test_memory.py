@@ -18,7 +18,7 @@ from tasks.policy_update.rollouts import Rollout
 TOLERANCE = 0.1
 POSITIONS, POLICY_TOKENS, CHUNK = 512, 256, 64
 SMALL = {"hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 3, "vocab_size": 3000}
-LARGE = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 5, "vocab_size": 12000}
+LARGE = {"hidden_size": 192, "intermediate_size": 384, "num_hidden_layers": 5, "vocab_size": 8000}
 
 
 def most_allocated(config: Qwen2Config, policy: PolicyConfig, settings: UpdateConfig) -> int:

@@ -157,7 +157,9 @@ def test_every_document_has_an_example() -> None:
     parts = {"Document", "OpenDocument", "EngineMismatch", "DifficultyScore", "DifficultyScores", "Candidate"}
     parts |= {"Behaviour", "BehaviourChange", "ApiUsage", "StageVersion", "CorrectedSelection"}
     models = {
-        n for n, v in vars(documents).items() if isinstance(v, type) and issubclass(v, Document | StageVersions | StageKnobs)
+        n
+        for n, v in vars(documents).items()
+        if isinstance(v, type) and issubclass(v, Document | StageVersions | StageKnobs)
     } - parts
     assert models == {type(example).__name__ for example in EXAMPLES.values()}
 
