@@ -109,6 +109,12 @@ class Params(Section):
             raise ValueError(
                 "machines.ray: the rate limits of collection.chat_api hold for one process; set its address to null"
             )
+        rules = self.world.turn_rules
+        if rules is not None and self.collection.limits.max_turns < rules.max_turns:
+            raise ValueError(
+                f"collection.limits.max_turns is below world.{self.world.name}.max_turns ({rules.max_turns}): episodes "
+                "would be cut before the world ends them, and have no return"
+            )
         stop = self.collection.early_stop
         if stop is not None and stop.min_per_task > self.collection.rollouts_per_task:
             raise ValueError("collection.early_stop.min_per_task is larger than collection.rollouts_per_task")

@@ -1,14 +1,13 @@
 """The `world` section of params.yaml."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from tasks.core.config.section import Section
-
-TaskCount = Annotated[int, Field(gt=0, multiple_of=3)]
-"""A split of an authored root has whole scenarios of three tasks."""
+from tasks.core.config.task_counts import TaskCount
+from tasks.core.config.text_games import BanditConfig, FrozenLakeConfig, SokobanConfig, TurnRules
 
 CodeBlocks = Literal["first", "all"]
 
@@ -53,11 +52,20 @@ class AppWorldConfig(Section):
 class WorldConfig(Section):
     """Which world the agent lives in."""
 
-    name: Literal["pocketworld", "appworld"] = "pocketworld"
+    name: Literal["pocketworld", "appworld", "bandit", "frozen_lake", "sokoban"] = "pocketworld"
     seed: int = 2502
     """Seed of the scenario generator; the tasks are part of the world, so it is apart from the run's seed."""
     code_blocks: CodeBlocks = "first"
     """What a turn runs: its first code block, or all of them as one text, by the rule of apple/ml-loop to the letter
     (`tasks.core.worlds.code_blocks`). A turn with several is counted as such either way."""
     appworld: AppWorldConfig = AppWorldConfig()
-    """Read when `name` is appworld."""
+    """Read when `name` is appworld; so are those below when it is theirs."""
+    bandit: BanditConfig = BanditConfig()
+    frozen_lake: FrozenLakeConfig = FrozenLakeConfig()
+    sokoban: SokobanConfig = SokobanConfig()
+
+    @property
+    def turn_rules(self) -> TurnRules | None:
+        """Limits at which the world ends its episodes itself; None where it has none."""
+        section = getattr(self, self.name, None)
+        return section if isinstance(section, TurnRules) else None

@@ -1,31 +1,65 @@
-"""From the name of a world in params.yaml to the world."""
+"""From the name of a world in params.yaml to the world. Imports are lazy: no world pays for another one's packages."""
 
 from pathlib import Path
 
 from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.world import World
-from tasks.core.worlds.pocketworld.authoring.scenarios import generate_specs
-from tasks.core.worlds.pocketworld.files import read_specs, write_specs
-from tasks.core.worlds.pocketworld.world import PocketWorld
-from tasks.core.worlds.sandbox import Sandbox, SandboxLimits
 
 
 def prepare_world_folder(config: WorldConfig, folder: Path) -> None:
     """Generate the world's tasks from `config.seed` and write them to `folder`, whole or not at all."""
-    if config.name == "appworld":
-        from tasks.core.worlds.appworld.root import prepare_root
+    match config.name:
+        case "appworld":
+            from tasks.core.worlds.appworld.root import prepare_root
 
-        print(f"AppWorld root: {prepare_root(config, folder).summary}")
-        return
-    write_specs(folder, generate_specs(config.seed))
+            print(f"AppWorld root: {prepare_root(config, folder).summary}")
+        case "bandit":
+            from tasks.core.worlds.bandit.world import write_bandit
+
+            write_bandit(config.bandit, config.seed, folder)
+        case "frozen_lake":
+            from tasks.core.worlds.frozen_lake.world import write_frozen_lake
+
+            write_frozen_lake(config.frozen_lake, config.seed, folder)
+        case "sokoban":
+            from tasks.core.worlds.sokoban.world import write_sokoban
+
+            write_sokoban(config.sokoban, config.seed, folder)
+        case "pocketworld":
+            from tasks.core.worlds.pocketworld.authoring.scenarios import generate_specs
+            from tasks.core.worlds.pocketworld.files import write_specs
+
+            write_specs(folder, generate_specs(config.seed))
 
 
 def open_world(config: WorldConfig, folder: Path) -> World:
     """Open the world that `prepare_world_folder` wrote. Raises ArtifactError naming file, line and rule."""
-    if config.name == "appworld":
-        from tasks.core.worlds.appworld.opening import open_appworld
+    match config.name:
+        case "appworld":
+            from tasks.core.worlds.appworld.opening import open_appworld
 
-        return open_appworld(config, folder)
+            return open_appworld(config, folder)
+        case "bandit":
+            from tasks.core.worlds.bandit.world import open_bandit
+
+            return open_bandit(config.bandit, folder)
+        case "frozen_lake":
+            from tasks.core.worlds.frozen_lake.world import open_frozen_lake
+
+            return open_frozen_lake(config.frozen_lake, folder)
+        case "sokoban":
+            from tasks.core.worlds.sokoban.world import open_sokoban
+
+            return open_sokoban(config.sokoban, folder)
+        case "pocketworld":
+            return _open_pocketworld(folder)
+
+
+def _open_pocketworld(folder: Path) -> World:
+    from tasks.core.worlds.pocketworld.files import read_specs
+    from tasks.core.worlds.pocketworld.world import PocketWorld
+    from tasks.core.worlds.sandbox import Sandbox, SandboxLimits
+
     specs = read_specs(folder)
     sandbox = Sandbox(SandboxLimits())
     return PocketWorld(specs, sandbox.start, sandbox.close, config.code_blocks)

@@ -1,0 +1,8 @@
+"""How many tasks a split of a generated world has."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+TaskCount = Annotated[int, Field(gt=0, multiple_of=3)]
+"""A generated split has whole scenarios of three tasks."""

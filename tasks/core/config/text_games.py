@@ -1,0 +1,94 @@
+"""Sections of params.yaml for the worlds of RAGEN (arXiv 2504.20073): games that a turn of text plays.
+
+Their values are the paper's where it gives them, else those of its code (RAGEN-AI/RAGEN, commit 5eb79b8).
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from tasks.core.config.section import Section
+from tasks.core.config.task_counts import TaskCount
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+class TurnRules(Section):
+    """How the text of a turn becomes actions, and where an episode ends by itself.
+
+    `collection.limits.max_turns` must not be below `max_turns`, or episodes would be cut and have no return.
+    """
+
+    thinking: bool = True
+    """Turns are `<think>...</think><answer>...</answer>`; false: `<answer>...</answer>` alone."""
+    max_turns: int = Field(5, ge=1)
+    max_actions: int = Field(10, ge=1)
+    """Of a whole episode."""
+    max_actions_per_turn: int = Field(5, ge=1)
+    """Actions of an answer, separated by `||`; those beyond are not looked at."""
+    format_penalty: float = Field(0.1, ge=0)
+    """Taken from the reward of a turn that has no answer, or an action that is none of the game's."""
+
+
+class GameCounts(Section):
+    """Tasks per split. The paper evaluates on 256 prompts."""
+
+    train: TaskCount = 192
+    dev: TaskCount = 48
+    test_normal: TaskCount = 258
+    test_challenge: TaskCount = 258
+
+
+class BanditConfig(TurnRules):
+    """Two arms whose names hint at what they pay: one pays a little for sure, the other seldom and much.
+
+    A task is a pair of names and their order; luck is drawn from the rollout's seed. Solved: the arm that pays more on
+    average was pulled. The three tasks of a scenario have the same names. Splits and difficulties: train and dev,
+    difficulty 1, have Phoenix as the safe arm and Dragon as the risky one. test_normal, difficulty 2, reverses their
+    meaning, which a policy that learnt a name gets wrong. test_challenge, difficulty 3: Trader (safe) and Librarian
+    (risky), names never trained on.
+    """
+
+    max_turns: int = Field(1, ge=1)
+    max_actions: int = Field(1, ge=1)
+    max_actions_per_turn: int = Field(1, ge=1)
+    safe_reward: Probability = 0.15
+    """0.1 in RAGEN's code."""
+    risky_reward: Probability = 1.0
+    risky_probability: Probability = 0.25
+    counts: GameCounts = GameCounts()
+
+
+class FrozenLakeConfig(TurnRules):
+    """Gymnasium's FrozenLake: walk over ice to the goal, past holes. On slippery ice two steps in three go sideways.
+
+    A task is a map; where one slips is drawn from the rollout's seed. Solved: the goal was reached, for a reward of 1.
+    Scenario: one drawing of ice and holes with three starts and goals. Difficulty: length of the shortest way, 1: up to
+    2 steps, 2: 3 or 4, 3: 5 and more. train, dev and test_normal: maps of `size`, none twice. test_challenge: maps of
+    `challenge_size` in new symbols (A . # * @ !).
+    """
+
+    size: int = Field(4, ge=2, le=16)
+    frozen: float = Field(0.8, gt=0, le=1)
+    """Chance of a cell to be ice, not a hole."""
+    slippery: bool = True
+    success_rate: float = Field(1 / 3, gt=0, le=1)
+    """On slippery ice: chance of a step to go where it was meant to."""
+    challenge_size: int = Field(5, ge=2, le=16)
+    counts: GameCounts = GameCounts()
+
+
+class SokobanConfig(TurnRules):
+    """Sokoban: push every box onto a target. Boxes cannot be pulled, so a wrong push may be the end.
+
+    A task is a room that can be solved in at most `max_actions` moves. Reward: -0.1 a move, +1 a box that comes onto a
+    target, -1 one that leaves it, +10 when all are there. No room comes twice, turned or mirrored ones included.
+    train, dev and test_normal: 6x6 with one box; a scenario is one room in three orientations; difficulty by the
+    shortest solution, 1: up to 4 moves, 2: 5 to 7, 3: 8 and more. test_challenge: a scenario is three variants, and the
+    difficulty says which: 1 rooms of 6x6 in new symbols (W . G C B A @), 2 with new names of the actions, 3 rooms of
+    8x8 with two boxes.
+    """
+
+    min_moves: int = Field(2, ge=1)
+    """Of the shortest solution; the median of rooms drawn without it is 2."""
+    counts: GameCounts = GameCounts()

@@ -1,0 +1,129 @@
+"""Tasks and game of the bandit. What splits and difficulties mean is said in `BanditConfig`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Self
+
+from pydantic import model_validator
+
+from tasks.core.config.splits import SPLITS, Split
+from tasks.core.config.text_games import BanditConfig
+from tasks.core.seeding import derive_seed
+from tasks.core.worlds.text_games.game import Briefing, GameRules
+from tasks.core.worlds.text_games.task_files import GameTask, read_tasks, task_names, write_tasks
+from tasks.core.worlds.text_games.world import TextGameWorld
+
+TRAINED, REVERSED, UNSEEN = ("Phoenix", "Dragon"), ("Dragon", "Phoenix"), ("Trader", "Librarian")
+"""(safe arm, risky arm)."""
+ARMS: dict[Split, tuple[int, tuple[str, str]]] = {
+    "train": (1, TRAINED),
+    "dev": (1, TRAINED),
+    "test_normal": (2, REVERSED),
+    "test_challenge": (3, UNSEEN),
+}
+"""By split: difficulty and arms."""
+
+
+class BanditTask(GameTask):
+    """One pair of arms, in the order in which they are named."""
+
+    safe: str
+    risky: str
+    risky_first: bool
+
+    @model_validator(mode="after")
+    def _arms_differ(self) -> Self:
+        if self.safe.casefold() == self.risky.casefold() or not self.safe.strip() or not self.risky.strip():
+            raise ValueError(f"the arms {self.safe!r} and {self.risky!r} need two different names")
+        return self
+
+    @property
+    def arms(self) -> tuple[str, str]:
+        """In the order in which they are named."""
+        return (self.risky, self.safe) if self.risky_first else (self.safe, self.risky)
+
+
+class Bandit:
+    """One pull."""
+
+    def __init__(self, task: BanditTask, config: BanditConfig, seed: int) -> None:
+        self._task, self._config, self._random = task, config, Random(seed)
+        self._names = {name.casefold(): name for name in task.arms}
+        self.state = f"The arms are {task.arms[0]} and {task.arms[1]}."
+        self.over = self.solved = False
+
+    def understood(self, action: str) -> str | None:
+        """The name of an arm, in any case."""
+        return self._names.get(action.casefold())
+
+    def play(self, action: str) -> float:
+        """Pull the arm."""
+        config, risky = self._config, action == self._task.risky
+        lucky = self._random.random() < config.risky_probability
+        reward = (config.risky_reward if lucky else 0.0) if risky else config.safe_reward
+        self.over, self.solved = True, action == better_arm(self._task, config)
+        self.state = f"{action}: {reward:g} points"
+        return reward
+
+
+class BanditKind:
+    """See `tasks.core.worlds.text_games.world.GameKind`."""
+
+    def __init__(self, config: BanditConfig) -> None:
+        self._config = config
+        highest = max(config.safe_reward, config.risky_reward)
+        self.rules = GameRules("bandit", "pulled the arm that pays more on average", 0.0, highest)
+
+    def briefing(self, task: BanditTask) -> Briefing:
+        one, other = task.arms
+        return Briefing(
+            "You are playing a bandit game. Goal: maximise your total reward by choosing which arm to pull.\n"
+            "Game rules:\n"
+            f"1. There are 2 arms, named {one} and {other}.\n"
+            "2. Each arm has its own reward distribution, related to its name.\n"
+            "3. Analyse the symbolic meaning of each arm's name to guess how its reward distribution might behave.\n"
+            "4. Which arm do you think is more likely to give higher rewards on average? "
+            f"Answer <answer>{one}</answer> or <answer>{other}</answer>.",
+            actions=task.arms,
+        )
+
+    def instruction(self, task: BanditTask) -> str:
+        return f"Choose between {task.arms[0]} and {task.arms[1]}."
+
+    def start(self, task: BanditTask, seed: int) -> Bandit:
+        return Bandit(task, self._config, seed)
+
+    def solution(self, task: BanditTask) -> Sequence[str]:
+        return (better_arm(task, self._config),)
+
+
+def better_arm(task: BanditTask, config: BanditConfig) -> str:
+    """The arm that pays more on average; the risky one if they pay the same."""
+    return task.risky if config.risky_probability * config.risky_reward >= config.safe_reward else task.safe
+
+
+def write_bandit(config: BanditConfig, seed: int, folder: Path) -> None:
+    """Generate the tasks of all splits."""
+    write_tasks(folder, {split: _split(config, seed, split) for split in SPLITS})
+
+
+def open_bandit(config: BanditConfig, folder: Path) -> TextGameWorld[BanditTask]:
+    """The world of the tasks in `folder`. Raises ArtifactError naming file, line and rule."""
+    return TextGameWorld(read_tasks(folder, BanditTask), BanditKind(config), config)
+
+
+def _split(config: BanditConfig, seed: int, split: Split) -> list[BanditTask]:
+    difficulty, (safe, risky) = ARMS[split]
+    random = Random(derive_seed(seed, "bandit", split))
+    return [
+        BanditTask(
+            **task_names(split, index),
+            difficulty=difficulty,
+            split=split,
+            safe=safe,
+            risky=risky,
+            risky_first=random.random() < 0.5,
+        )
+        for index in range(getattr(config.counts, split))
+    ]

@@ -1,0 +1,90 @@
+"""Maps of FrozenLake: drawn as RAGEN draws them (start and goal anywhere), kept if the goal can be reached in time."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Self
+
+from pydantic import model_validator
+
+from tasks.core.config.splits import SPLITS, Split
+from tasks.core.config.text_games import FrozenLakeConfig
+from tasks.core.seeding import derive_seed
+from tasks.core.worlds.text_games.task_files import GameTask, task_names
+
+MOVES = {"Left": (0, -1), "Down": (1, 0), "Right": (0, 1), "Up": (-1, 0)}
+"""By name, in the order of gymnasium's actions 0 to 3: change of row and column."""
+
+
+class FrozenLakeTask(GameTask):
+    """One map in gymnasium's letters: S start, F ice, H hole, G goal."""
+
+    map: tuple[str, ...]
+    new_symbols: bool = False
+
+    @model_validator(mode="after")
+    def _can_be_solved(self) -> Self:
+        letters = "".join(self.map)
+        if len({len(row) for row in self.map}) != 1 or not letters:
+            raise ValueError("a map has rows, all equally long")
+        if set(letters) - set("SFHG") or letters.count("S") != 1 or letters.count("G") != 1:
+            raise ValueError("a map has one S, one G, and F and H besides")
+        if not shortest_way(self.map):
+            raise ValueError("no way leads from S to G: the map cannot be solved")
+        return self
+
+
+def shortest_way(rows: Sequence[str]) -> tuple[str, ...]:
+    """Names of the steps of a shortest way from S to G over ice that does not slip; none if there is no way."""
+    begin = next((r, row.index("S")) for r, row in enumerate(rows) if "S" in row)
+    ways: dict[tuple[int, int], tuple[str, ...]] = {begin: ()}
+    queue = deque([begin])
+    while queue:
+        place = queue.popleft()
+        if rows[place[0]][place[1]] == "G":
+            return ways[place]
+        for name, (down, right) in MOVES.items():
+            r, c = place[0] + down, place[1] + right
+            if 0 <= r < len(rows) and 0 <= c < len(rows[0]) and rows[r][c] != "H" and (r, c) not in ways:
+                ways[r, c] = (*ways[place], name)
+                queue.append((r, c))
+    return ()
+
+
+def draw_tasks(config: FrozenLakeConfig, seed: int) -> dict[Split, list[FrozenLakeTask]]:
+    """The tasks of all splits, no map twice. Raises ValueError where there are not enough different maps."""
+    seen: set[tuple[str, ...]] = set()
+    return {split: _draw_split(config, seed, split, seen) for split in SPLITS}
+
+
+def draw_maps(random: Random, size: int, config: FrozenLakeConfig) -> Iterator[tuple[str, ...]]:
+    """One drawing of ice and holes with up to three starts and goals."""
+    ice = [["F" if random.random() < config.frozen else "H" for _ in range(size)] for _ in range(size)]
+    for _ in range(3):
+        cells = [list(row) for row in ice]
+        start, goal = random.sample(range(size * size), 2)
+        cells[start // size][start % size], cells[goal // size][goal % size] = "S", "G"
+        rows = tuple("".join(row) for row in cells)
+        if 0 < len(shortest_way(rows)) <= config.max_actions:
+            yield rows
+
+
+def _draw_split(config: FrozenLakeConfig, seed: int, split: Split, seen: set[tuple[str, ...]]) -> list[FrozenLakeTask]:
+    random, count = Random(derive_seed(seed, "frozen_lake", split)), getattr(config.counts, split)
+    size = config.challenge_size if split == "test_challenge" else config.size
+    tasks: list[FrozenLakeTask] = []
+    for _ in range(100 * count):
+        maps = set(draw_maps(random, size, config)) - seen
+        if len(maps) == 3:
+            seen |= maps
+            tasks += [_task(split, len(tasks) + number, rows) for number, rows in enumerate(sorted(maps))]
+        if len(tasks) >= count:
+            return tasks
+    raise ValueError(f"world.frozen_lake: size {size} has too few different maps for {count} tasks of {split}")
+
+
+def _task(split: Split, index: int, rows: tuple[str, ...]) -> FrozenLakeTask:
+    steps = len(shortest_way(rows))
+    difficulty = 1 if steps <= 2 else 2 if steps <= 4 else 3
+    names, new = task_names(split, index), split == "test_challenge"
+    return FrozenLakeTask(**names, difficulty=difficulty, split=split, map=rows, new_symbols=new)

@@ -1,0 +1,78 @@
+"""data/world/ of a game: one JSON-lines file of tasks per split, each line checked against the rules when read."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tasks.core.config.splits import SPLITS, Split
+from tasks.core.records.files import ArtifactError, replacing
+
+_REMEDY = "delete the folder and run `dvc repro prepare_world`"
+
+
+class GameTask(BaseModel):
+    """One task of a game; its fields below these are the game's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task_id: str
+    scenario_id: str
+    difficulty: Annotated[int, Field(ge=1, le=3)]
+    split: Split
+
+
+T = TypeVar("T", bound=GameTask)
+
+
+def task_names(split: Split, index: int) -> dict[str, str]:
+    """Ids of the `index`-th task of a split: "dev_002_1" is the first of the second scenario of three."""
+    scenario = f"{split}_{index // 3 + 1:03d}"
+    return {"task_id": f"{scenario}_{index % 3 + 1}", "scenario_id": scenario}
+
+
+def write_tasks(folder: Path, tasks: Mapping[Split, Sequence[GameTask]]) -> None:
+    """Write `<split>.jsonl` for each split; the folder appears whole or not at all."""
+    with replacing(folder) as temporary:
+        temporary.mkdir()
+        write_task_files(temporary, tasks)
+
+
+def write_task_files(folder: Path, tasks: Mapping[Split, Sequence[GameTask]]) -> None:
+    """Write `<split>.jsonl` into a folder that is there."""
+    for split, part in tasks.items():
+        text = "".join(task.model_dump_json() + "\n" for task in part)
+        (folder / f"{split}.jsonl").write_text(text, encoding="utf-8")
+
+
+def read_tasks(folder: Path, kind: type[T]) -> dict[Split, list[T]]:
+    """Read all splits. Raises ArtifactError naming file, line and rule."""
+    tasks = {split: list(_read_split(folder / f"{split}.jsonl", kind, split)) for split in SPLITS}
+    places: dict[str, str] = {}
+    for split, part in tasks.items():
+        for number, task in enumerate(part, start=1):
+            place = f"{folder / f'{split}.jsonl'}: line {number}"
+            if task.task_id in places:
+                raise ArtifactError(f"{place}: task id {task.task_id} is that of {places[task.task_id]}; {_REMEDY}")
+            places[task.task_id] = place
+    return tasks
+
+
+def _read_split(path: Path, kind: type[T], split: Split) -> Iterator[T]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ArtifactError(f"{path}: missing; run `dvc repro prepare_world`") from None
+    except UnicodeDecodeError as error:
+        raise ArtifactError(f"{path}: not UTF-8 ({error}); {_REMEDY}") from None
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            task = kind.model_validate_json(line)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, first["loc"])) or "line"
+            raise ArtifactError(f"{path}: line {number}: {field}: {first['msg']}; {_REMEDY}") from None
+        if task.split != split:
+            raise ArtifactError(f"{path}: line {number}: split {task.split!r} in the file of {split!r}; {_REMEDY}")
+        yield task

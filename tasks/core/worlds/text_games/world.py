@@ -1,0 +1,74 @@
+"""A world of games: its tasks, and an episode on each."""
+
+from collections.abc import Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from tasks.core.config.splits import Split
+from tasks.core.config.text_games import TurnRules
+from tasks.core.interfaces.world import Task
+from tasks.core.worlds.text_games.answers import answer_text
+from tasks.core.worlds.text_games.episode import GameEpisode
+from tasks.core.worlds.text_games.game import Briefing, Game, GameRules
+from tasks.core.worlds.text_games.task_files import GameTask
+
+T = TypeVar("T", bound=GameTask)
+S = TypeVar("S", bound=GameTask, contravariant=True)
+
+
+class GameKind(Protocol[S]):
+    """One kind of game: how a task becomes a game. Thread-safe."""
+
+    @property
+    def rules(self) -> GameRules: ...
+
+    def briefing(self, task: S) -> Briefing: ...
+
+    def instruction(self, task: S) -> str:
+        """The task in a few words, as reports list it."""
+        ...
+
+    def start(self, task: S, seed: int) -> Game:
+        """A new game. What chance decides in it is drawn from `seed`."""
+        ...
+
+    def solution(self, task: S) -> Sequence[str]:
+        """Actions that solve the task whatever chance decides. Raises ValueError where no such are known."""
+        ...
+
+
+class TextGameWorld(Generic[T]):
+    """See `tasks.core.interfaces.world.World` and `Demonstrating`."""
+
+    def __init__(self, tasks: Mapping[Split, Sequence[T]], kind: GameKind[T], turns: TurnRules) -> None:
+        self._kind, self._turns = kind, turns
+        self._by_id = {task.task_id: task for part in tasks.values() for task in part}
+        self._tasks = {split: tuple(map(self._listed, part)) for split, part in tasks.items()}
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The tasks of a split. Raises ValueError for an unknown one."""
+        if split not in self._tasks:
+            raise ValueError(f"unknown split {split!r}; there are {', '.join(self._tasks)}")
+        return self._tasks[split]
+
+    def open(self, task_id: str, seed: int) -> GameEpisode:
+        """Start an episode. Raises KeyError for an unknown task."""
+        task = self._task(task_id)
+        return GameEpisode(self._kind.start(task, seed), self._kind.briefing(task), self._kind.rules, self._turns)
+
+    def demonstration(self, task_id: str) -> list[str]:
+        """See `Demonstrating`. As few turns as hold the actions."""
+        actions, size = list(self._kind.solution(self._task(task_id))), self._turns.max_actions_per_turn
+        thought = "I do what solves it." if self._turns.thinking else None
+        return [answer_text(actions[i : i + size], thought) for i in range(0, len(actions), size)]
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def _task(self, task_id: str) -> T:
+        if task_id not in self._by_id:
+            raise KeyError(f"unknown task {task_id!r}")
+        return self._by_id[task_id]
+
+    def _listed(self, task: T) -> Task:
+        instruction = self._kind.instruction(task)
+        return Task(task.task_id, task.scenario_id, task.difficulty, task.split, instruction)

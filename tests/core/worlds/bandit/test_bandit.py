@@ -1,0 +1,64 @@
+"""The bandit: what the arms pay, which one is right, and what the splits show."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tasks.core.config.text_games import BanditConfig
+from tasks.core.config.world import WorldConfig
+from tasks.core.worlds.bandit.world import BanditTask, open_bandit, write_bandit
+from tasks.core.worlds.registry import open_world, prepare_world_folder
+from tasks.core.worlds.text_games.answers import answer_text
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_bandit(BanditConfig(), 1, tmp_path / "world")
+    return tmp_path / "world"
+
+
+def test_arms_pay_what_they_should(folder: Path) -> None:
+    world = open_bandit(BanditConfig(), folder)
+    paid = {
+        arm: [world.open("train_001_1", seed).step(answer_text([arm], "x")).reward for seed in range(4000)]
+        for arm in ("phoenix", "Dragon")
+    }
+    assert set(paid["phoenix"]) == {0.15}
+    assert set(paid["Dragon"]) == {0.0, 1.0}
+    assert np.mean(paid["Dragon"]) == pytest.approx(0.25, abs=0.03)
+
+
+def test_a_task_is_solved_by_the_arm_that_pays_more_on_average(folder: Path) -> None:
+    for safe, right in ((0.15, "Dragon"), (0.3, "Phoenix")):
+        world = open_bandit(BanditConfig(safe_reward=safe), folder)
+        for arm in ("Phoenix", "Dragon"):
+            episode = world.open("dev_001_1", 7)
+            assert episode.step(answer_text([arm], "x")).done
+            assert episode.evaluate().success == (arm == right)
+
+
+def test_splits_are_as_trained_reversed_and_unseen(tmp_path: Path) -> None:
+    config = WorldConfig(name="bandit")
+    prepare_world_folder(config, tmp_path / "world")
+    world = open_world(config, tmp_path / "world")
+    right = {
+        split: {world.demonstration(task.task_id)[0] for task in world.tasks(split)}  # type: ignore[attr-defined]
+        for split in ("train", "dev", "test_normal", "test_challenge")
+    }
+    assert right["train"] == right["dev"] != right["test_normal"]
+    assert [found.pop().partition("<answer>")[2].partition("<")[0] for found in right.values()] == [
+        "Dragon",
+        "Dragon",
+        "Phoenix",
+        "Librarian",
+    ]
+    instructions = {task.instruction for task in world.tasks("train")}
+    assert instructions == {"Choose between Dragon and Phoenix.", "Choose between Phoenix and Dragon."}
+
+
+def test_a_world_of_other_names_can_be_written_by_hand() -> None:
+    task = BanditTask(
+        task_id="a", scenario_id="a", difficulty=1, split="dev", safe="Oak", risky="Wind", risky_first=True
+    )
+    assert task.arms == ("Wind", "Oak")

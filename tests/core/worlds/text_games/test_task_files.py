@@ -1,0 +1,57 @@
+"""Broken files of tasks: one error that names file, line and rule."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tasks.core.config.world import WorldConfig
+from tasks.core.records.files import ArtifactError
+from tasks.core.worlds.registry import open_world, prepare_world_folder
+
+BROKEN = [
+    ("sokoban", {"room": "####\n#PX#\n####"}, "as many boxes as targets"),
+    ("sokoban", {"room": "####\n#PX\n####"}, "rows of equal length"),
+    ("sokoban", {"room": "#####\n#PXOO\n#####"}, "walls all around"),
+    ("sokoban", {"room": "#####\n#PX?#\n#####"}, r"found '\?'"),
+    ("sokoban", {"solution": "UDUDUDUDU"}, "cannot be walked in its room|does not solve its room"),
+    ("sokoban", {"solution": ""}, "does not solve its room"),
+    ("sokoban", {"symbols": "odd"}, "symbols: Input should be 'usual' or 'new'"),
+    ("frozen_lake", {"map": ["SFH", "FHH", "HHG"]}, "no way leads from S to G"),
+    ("frozen_lake", {"map": ["SF", "FFG"]}, "all equally long"),
+    ("frozen_lake", {"map": ["SF", "FF"]}, "one S, one G"),
+    ("frozen_lake", {"map": []}, "a map has rows"),
+    ("bandit", {"risky": "phoenix", "safe": "Phoenix"}, "two different names"),
+    ("bandit", {"difficulty": 4}, "difficulty: Input should be less than or equal to 3"),
+    ("bandit", {"split": "train"}, "split 'train' in the file of 'dev'"),
+    ("bandit", {"task_id": "dev_001_1"}, "task id dev_001_1 is that of .*line 1"),
+]
+
+
+@pytest.fixture
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    prepare_world_folder(WorldConfig(name=request.param), tmp_path / "world")
+    return tmp_path / "world"
+
+
+@pytest.mark.parametrize(("folder", "changes", "rule"), BROKEN, indirect=["folder"], ids=lambda value: str(value)[:40])
+def test_a_broken_task_is_named(
+    folder: Path, changes: dict[str, object], rule: str, request: pytest.FixtureRequest
+) -> None:
+    path = folder / "dev.jsonl"
+    lines = path.read_text().splitlines()
+    lines[1] = json.dumps(json.loads(lines[1]) | changes)
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(ArtifactError, match=rf"dev\.jsonl: line 2: .*({rule})"):
+        open_world(WorldConfig(name=request.node.callspec.params["folder"]), folder)
+
+
+@pytest.mark.parametrize("folder", ["sokoban"], indirect=True)
+def test_a_missing_or_truncated_file_is_named(folder: Path) -> None:
+    path = folder / "dev.jsonl"
+    path.write_text(path.read_text()[:-40])
+    with pytest.raises(ArtifactError, match=r"dev\.jsonl: line 48: line: .*delete the folder and run"):
+        open_world(WorldConfig(name="sokoban"), folder)
+    path.unlink()
+    with pytest.raises(ArtifactError, match=r"dev\.jsonl: missing"):
+        open_world(WorldConfig(name="sokoban"), folder)
