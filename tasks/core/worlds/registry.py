@@ -52,10 +52,10 @@ def open_world(config: WorldConfig, folder: Path) -> World:
 
             return open_sokoban(config.sokoban, folder)
         case "pocketworld":
-            return _open_pocketworld(folder)
+            return _open_pocketworld(config, folder)
 
 
-def _open_pocketworld(folder: Path) -> World:
+def _open_pocketworld(config: WorldConfig, folder: Path) -> World:
     from tasks.core.worlds.pocketworld.files import read_specs
     from tasks.core.worlds.pocketworld.world import PocketWorld
     from tasks.core.worlds.sandbox import Sandbox, SandboxLimits
