@@ -14,8 +14,7 @@ from pathlib import Path
 
 from tasks.core.config.params import Params, ParamsError, load_params
 from tasks.core.config.splits import TEST_SPLITS, Split
-from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.policies.loading import load_tokenizer
+from tasks.core.policies.loading import load_chat_format
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
@@ -65,7 +64,7 @@ def export(layout: Layout, params: Params, split: Split, rows: Sequence[Row], fo
     if params.world.name != "appworld":
         raise ArtifactError(f"params.yaml: world.name is {params.world.name}; only AppWorld's rollouts can be exported")
     root = read_prepared_root(params.world, layout.world).root
-    chat = ChatFormat(load_tokenizer(layout.base_policy))
+    chat = load_chat_format(layout.base_policy)
     python = python_executable()
     turns = {row["task_id"]: turn_texts(row, chat) for row in rows}
     export_outputs(python, root, split, turns, folder, params.world.code_blocks)

@@ -8,9 +8,8 @@ from tasks.core.config.params import ParamsError, iteration_key
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.stage_inputs import BasePolicyInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.digests import DIGESTS, verify_digests
-from tasks.core.policies.loading import load_base_model, load_tokenizer, save_policy, trainable_policy
+from tasks.core.policies.loading import load_base_model, load_chat_format, save_policy, trainable_policy
 from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.seeding import derive_seed
 
@@ -30,7 +29,7 @@ def prepare_policy(context: StageContext[BasePolicyInputs]) -> None:
     with replacing(layout.base_policy) as folder:
         folder.mkdir()
         _fetch(config, layout.root, folder)
-        ChatFormat(load_tokenizer(folder))
+        load_chat_format(folder)
         model = load_base_model(folder, config)
         seed = derive_seed(context.inputs.seed, "initial policy")
         with replacing(layout.policy(iteration_key(0))) as checkpoint:

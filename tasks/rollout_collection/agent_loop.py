@@ -16,8 +16,8 @@ from tasks.rollout_collection.play_settings import PlaySettings
 def play_episode(rollout: LiveRollout, world: World, chat: ChatFormat, settings: PlaySettings) -> EpisodeSteps:
     """Play one episode of the rollout's task. Blocks while the world works; closes the episode however it ends.
 
-    Before it is sent a turn, that turn and the ids that it goes on from are added to `rollout.transcript`; a turn with
-    the stop reason "context" was never sampled. Raises WorldFault, and what is a bug of the world.
+    It adds the turns that it is sent to `rollout.transcript`; the ids that each goes on from are there by then. A turn
+    with the stop reason "context" was never sampled. Raises WorldFault, and what is a bug of the world.
     """
     with closing(world.open(rollout.planned.task.task_id, rollout.seed("world"))) as episode:
         conversation = Conversation(rollout, chat, settings, episode.prompt)

@@ -23,7 +23,7 @@ class CollectionStats:
     world_s: float = 0.0
     """In the world, summed over its threads."""
     generated_tokens: int = 0
-    """All sampled ones, those of void rollouts too."""
+    """All sampled ones: those of void rollouts too, and the stops that a conversation does not keep."""
     world_retries: int = 0
     """Rollouts that were played again because of a world fault."""
     end_reasons: Counter[str] = field(default_factory=Counter)

@@ -9,7 +9,7 @@ from tasks.rollout_collection.play_settings import PlaySettings
 
 
 class Conversation:
-    """The conversation of one attempt at a rollout. Reads the rollout's transcript, which others write."""
+    """The conversation of one attempt at a rollout; the turns that it is given go into the rollout's transcript."""
 
     def __init__(self, rollout: LiveRollout, chat: ChatFormat, settings: PlaySettings, opening: list[Message]) -> None:
         self._rollout, self._chat, self._settings = rollout, chat, settings
@@ -30,10 +30,11 @@ class Conversation:
         )
 
     def add_turn(self, generation: Generation) -> str:
-        """Append a sampled turn. Returns its text, without the stop token."""
-        ids = generation.token_ids
-        self._turn_closed = generation.stop_reason == "stop"
-        text = self._chat.decode(ids[:-1] if self._turn_closed else ids)
+        """Append what stays of a sampled turn (see `ChatFormat.kept_ids`). Returns its text, without special tokens."""
+        ids = self._chat.kept_ids(generation.token_ids)
+        self._rollout.transcript.add_turn(ids, generation.logprobs[: len(ids)])
+        self._turn_closed = self._chat.closes(ids)
+        text = self._chat.decode(ids)
         self._messages.append({"role": "assistant", "content": text})
         return text
 

@@ -10,7 +10,7 @@ from tasks.core.interfaces.engine import Engine, samples_in_background
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.policies.loading import load_tokenizer
+from tasks.core.policies.loading import load_chat_format
 from tasks.core.records.files import fingerprint
 from tasks.core.worlds.registry import open_world
 
@@ -33,7 +33,7 @@ def warm_chat_format(context: StageContext[PlayInputs]) -> ChatFormat:
     """The chat format of the base policy."""
     folder = context.layout.base_policy
     key = (context.inputs.policy, fingerprint(folder))
-    return context.cache.get("chat_format", key, lambda: ChatFormat(load_tokenizer(folder)))
+    return context.cache.get("chat_format", key, lambda: load_chat_format(folder))
 
 
 def open_rollout_resources(context: StageContext[PlayInputs]) -> RolloutResources:

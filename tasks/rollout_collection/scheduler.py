@@ -176,9 +176,7 @@ class Scheduler:
 
     def _hand_over(self, generation: Generation) -> None:
         """Let the episode go on with a sampled turn."""
-        rollout = self._live[generation.sequence_id]
-        rollout.transcript.add_turn(generation)
-        self._let_go_on(rollout, generation)
+        self._let_go_on(self._live[generation.sequence_id], generation)
 
     def _record(self, rollout: LiveRollout, end: EpisodeEnd) -> None:
         self._rows.append(rollout.row(end))

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tasks.core.interfaces.engine import Generation
 from tasks.core.interfaces.world import Observation
 
 
@@ -36,9 +35,9 @@ class Transcript:
         """Append ids that the policy did not sample."""
         self._extend(ids, sampled=False, turn=-1, logprobs=[0.0] * len(ids))
 
-    def add_turn(self, generation: Generation) -> None:
+    def add_turn(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
         """Append one sampled assistant turn; the one before must have had its reply."""
-        self._extend(generation.token_ids, sampled=True, turn=self.played_turns, logprobs=generation.logprobs)
+        self._extend(ids, sampled=True, turn=self.played_turns, logprobs=logprobs)
 
     def add_reply(self, observation: Observation) -> None:
         """Note how the world took the last sampled turn."""

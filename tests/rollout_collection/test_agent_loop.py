@@ -30,7 +30,6 @@ def say(rollout: LiveRollout, request: GenerationRequest, chat: ChatFormat, text
     ids = tuple(chat.turn_ids(text))
     turn = Generation(request.sequence_id, ids, (0.0,) * len(ids), "stop")
     rollout.transcript.add_context(request.prompt_ids[len(rollout.transcript.token_ids) :])
-    rollout.transcript.add_turn(turn)
     return turn
 
 

@@ -68,7 +68,8 @@ def test_every_planned_rollout_has_a_row_in_order(game: Game, play: Callable[...
     assert {row["adapter_digest"] for row in rows} == {BASE_DIGEST}
     assert {row["end_reason"] for row in rows} == {"completed", "turn_limit"}
     assert stats.end_reasons == Counter(row["end_reason"] for row in rows)
-    assert stats.generated_tokens == sum(sum(row["policy_mask"]) for row in rows)
+    not_kept = stats.generated_tokens - sum(sum(row["policy_mask"]) for row in rows)
+    assert 0 < not_kept < sum(len(row["turns"]) for row in rows), "turns that the policy stopped by opening the next"
     assert stats.timings().tokens_per_s > 0
 
 
@@ -82,8 +83,8 @@ def test_token_ids_are_the_conversation_as_it_was_played(
         ids, turns = chat.prompt_ids(episode.prompt), turns_of(row)
         for number, turn in enumerate(turns):
             ids += turn
-            closed = turn[-1] in chat.stop_ids
-            observation = episode.step(chat.decode(turn[:-1] if closed else turn))
+            closed = turn[-1] == chat.stop_ids[0]
+            observation = episode.step(chat.decode(turn))
             assert observation.done == (number == len(turns) - 1 and row["end_reason"] == "completed")
             if number < len(turns) - 1:
                 ids += chat.continuation_ids(observation.text, closed=closed)
@@ -107,6 +108,17 @@ def test_a_graded_world_says_what_turns_earn_and_what_an_episode_returns(
         assert row["return"] == (0.125 if row["end_reason"] == "completed" else 0.0)
     assert max(len(row["turn_rewards"]) for row in rows) > 1
     assert all("turn_rewards" not in row for row in play(game()))
+
+
+def test_openers_and_ends_of_turns_alternate_however_turns_stopped(
+    game: Game, play: Callable[..., list[Row]], chat: ChatFormat
+) -> None:
+    end, opener = chat.stop_ids
+    for row in play(game()):
+        marks = [token for token in row["token_ids"] if token in chat.stop_ids]
+        lone = [turn for turn in turns_of(row) if turn == [opener]]
+        assert lone or marks == ([opener, end] * len(marks))[: len(marks)]
+        assert opener not in [token for turn in turns_of(row) for token in turn] or lone
 
 
 def test_logprobs_are_the_learners(game: Game, play: Callable[..., list[Row]], model: Qwen2ForCausalLM) -> None:

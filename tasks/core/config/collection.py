@@ -37,7 +37,7 @@ class EarlyStop(Section):
     """Stop collecting when every task has `min_per_task` rollouts and `share` of all are in.
 
     Each of `collection.shards` counts its own rollouts. Over all shards, as apple/ml-loop counts over its ranks, who is
-    cut would depend on which shard is faster, so on the clock: the rule over all rollouts of an iteration is that of one shard.
+    cut would depend on which shard is faster, so on the clock; one shard is the rule over all of an iteration.
     """
 
     min_per_task: int = Field(4, ge=2)

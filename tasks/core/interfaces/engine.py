@@ -28,7 +28,7 @@ class SamplingSettings:
     max_tokens: int
     """Longest turn, in tokens, the stop token included."""
     stop_ids: tuple[int, ...]
-    """Sampling ends after one of these; it is part of the returned ids."""
+    """Sampling ends after one of these; it is part of the returned ids. The first is the template's end of turn."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,11 @@ Token in, token out: a sampled turn is never rendered or tokenised again. So the
 that are new: to the opening ones by `prompt_ids`, and to each observation by `continuation_ids`, which is the text that
 the template puts between the content of one assistant turn and that of the next. This holds for every template that is
 additive (a new message only adds text); the others are refused.
+
+A turn is over at the template's end of turn, and also where a model ends it by other means: at an end-of-text id of its
+generation config, or at a token with which the template opens the next turn. Facts: Qwen2.5's generation_config.json
+names <|im_end|> and <|endoftext|>; apple/ml-loop (phi_agents/rl/llm/qwen_25.py) stops on these and on <|im_start|>,
+keeps whichever was sampled in the conversation and trains on it. Here only the end of turn is kept (`kept_ids`).
 """
 
 import re
@@ -35,21 +40,37 @@ class ChatFormat:
     earlier turns, or needs to see what comes later) or when it does not end assistant turns with a special token.
     """
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase", end_ids: Sequence[int] = ()) -> None:
+        """`end_ids`: the ids that the model's generation config ends on; see `loading.load_chat_format`."""
         self._tokenizer = tokenizer
         special = {id: str(token) for id, token in tokenizer.added_tokens_decoder.items() if token.special}
         self._special_ids = frozenset(special)
         self._special = re.compile("|".join(map(re.escape, special.values())) or r"(?!)")
         _require_additive(self)
         self._end_of_turn = self._find_end_of_turn()
+        eos = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
+        self._stop_ids = tuple(dict.fromkeys([self._end_of_turn, *eos, *end_ids, *self._find_openers()]))
         self._opening_ids = lru_cache(_REMEMBERED)(self._encode_opening)
         self._reply_ids = lru_cache(_REMEMBERED)(self._encode_reply)
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """The ids that end an assistant turn: the template's end of turn first, then the tokenizer's end of text."""
-        eos = self._tokenizer.eos_token_id
-        return (self._end_of_turn,) if eos in (None, self._end_of_turn) else (self._end_of_turn, int(eos))
+        """The ids at which sampling a turn ends: the template's end of turn first, then the tokenizer's and the model's
+        ends of text, and what opens the next turn in the template."""
+        return self._stop_ids
+
+    def kept_ids(self, sampled: Sequence[int]) -> tuple[int, ...]:
+        """What stays of a sampled turn in the conversation: all, but for a last id that stops it by other means.
+
+        So the conversation goes on as the template has it, with the turn closed by `continuation_ids`; each id that
+        stays was sampled after those before it. An id that is the whole turn stays, to be learned from.
+        """
+        stray = len(sampled) > 1 and sampled[-1] in self._stop_ids[1:]
+        return tuple(sampled[:-1] if stray else sampled)
+
+    def closes(self, turn: Sequence[int]) -> bool:
+        """Whether a turn ended with the template's end of turn."""
+        return len(turn) > 0 and turn[-1] == self._end_of_turn
 
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
         """The ids of the opening messages, ending with the generation prompt.
@@ -61,7 +82,7 @@ class ChatFormat:
     def continuation_ids(self, observation: str, *, closed: bool) -> list[int]:
         """The ids between a sampled turn and the next one: end of turn, observation as user message, generation prompt.
 
-        `closed` says that the sampled turn ended with a stop token, so that the end of turn must not come twice.
+        `closed` says that the turn ended with the end of turn (`closes`), which must not come twice.
         """
         ids = self._reply_ids(observation)
         return list(ids[ids.index(self._end_of_turn) + 1 :] if closed else ids)
@@ -99,12 +120,23 @@ class ChatFormat:
         return ids
 
     def _find_end_of_turn(self) -> int:
-        for token in self._encode(self._continuation(_NEXT_USER).partition(_NEXT_USER)[0]):
-            if token in self._special_ids:
-                return token
+        marks, _ = self._marks()
+        if marks:
+            return marks[0]
         raise ChatTemplateError(
             f"{self._tokenizer.name_or_path}: the chat template ends assistant turns with no special token"
         )
+
+    def _find_openers(self) -> list[int]:
+        """The special tokens that open a user's and an assistant's message; of each the first that ends no turn."""
+        others = ([token for token in marks if token != self._end_of_turn] for marks in self._marks())
+        return [marks[0] for marks in others if marks]
+
+    def _marks(self) -> tuple[list[int], list[int]]:
+        """The special tokens between a turn and the observation, and between the observation and the next turn."""
+        before, _, after = self._continuation(_NEXT_USER).partition(_NEXT_USER)
+        user, turn = ([token for token in self._encode(text) if token in self._special_ids] for text in (before, after))
+        return user, turn
 
 
 def _conversation(*contents: str) -> list[Message]:

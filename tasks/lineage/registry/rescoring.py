@@ -6,7 +6,7 @@ from tasks.core.config.splits import MEASURED_SPLITS, TEST_SPLITS, Split
 from tasks.core.config.stage_inputs import RescoringInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.policies.loading import load_tokenizer
+from tasks.core.policies.loading import load_chat_format
 from tasks.core.records.files import ArtifactError, read_json
 from tasks.core.records.schemas import SCORED_ROLLOUTS, SELECTED_POLICY
 from tasks.core.records.tables import write_rows
@@ -42,7 +42,7 @@ def rescored_evaluation(
         params: dict[str, str] = read_json(stored) if stored.exists() else {}
     for split, rows in played.items():
         write_rows(folder / f"{version.number}_{split}_rollouts.parquet", rows, SCORED_ROLLOUTS)
-    chat = ChatFormat(load_tokenizer(context.layout.base_policy))
+    chat = load_chat_format(context.layout.base_policy)
     return evaluation_of(params, played, chat)
 
 

@@ -30,6 +30,10 @@ REWRITING = """{%- for message in messages %}{%- if message.role == 'user' and n
 COUNTING = """{%- for message in messages %}
 {{- '<|im_start|>' + message.role + (loop.index | string) + message.content + '<|im_end|>' }}{%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant' + (messages | length + 1) | string }}{%- endif %}"""
+TWO_OPENERS = """{%- for message in messages %}{%- if message.role == 'user' %}
+{{- '<|im_start|>' + message.content + '<|im_end|>' }}{%- else %}{{- message.content + '<|endoftext|>' }}{%- endif %}
+{%- endfor %}"""
+"""As Mistral's, with [INST] and [/INST] around what the user says."""
 UNMARKED = "{%- for message in messages %}{{- message.role + ': ' + message.content }}{%- endfor %}{{- 'assistant: ' }}"
 
 ASKED: list[Message] = [{"role": "user", "content": "Pay Anna."}]
@@ -78,12 +82,14 @@ def test_a_cut_turn_is_closed_by_the_continuation(qwen: ChatFormat) -> None:
     assert cut == [qwen.stop_ids[0], *qwen.continuation_ids("1", closed=True)]
 
 
-def test_stop_ids_are_end_of_turn_then_end_of_text() -> None:
+def test_stop_ids_are_end_of_turn_then_end_of_text_then_openers() -> None:
     tokenizer = byte_tokenizer(QWEN)
-    assert ChatFormat(tokenizer).stop_ids == (tokenizer.convert_tokens_to_ids("<|im_end|>"),)
+    end, text, opener = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>", "<|im_start|>"])
+    assert ChatFormat(tokenizer).stop_ids == (end, opener)
     tokenizer.eos_token = "<|endoftext|>"
-    expected = tuple(tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"]))
-    assert ChatFormat(tokenizer).stop_ids == expected
+    assert ChatFormat(tokenizer).stop_ids == (end, text, opener)
+    tokenizer.chat_template = TWO_OPENERS
+    assert ChatFormat(tokenizer).stop_ids == (text, opener, end)
 
 
 @settings(max_examples=60, deadline=None)

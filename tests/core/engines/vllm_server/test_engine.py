@@ -75,6 +75,17 @@ def test_logprobs_are_those_of_a_full_forward_pass(
     assert all(turn.stop_reason == ("stop" if turn.token_ids[-1] == STOP else "length") for turn in done.values())
 
 
+def test_a_turn_stops_at_each_of_its_stop_ids(engine: VllmEngine, chat: ChatFormat) -> None:
+    engine.load_adapter(None)
+    (prompt,) = prompts(chat, 1)
+    whole = answers(engine, [request("whole", prompt, temperature=0.0)])["whole"].token_ids
+    assert len(whole) > 3 and STOP not in whole[:-1]
+    for place in (1, 3):
+        settings = SamplingSettings(0.0, 24, (STOP, whole[place], 300))
+        cut = answers(engine, [GenerationRequest(f"cut{place}", prompt, settings, seed=0)])[f"cut{place}"]
+        assert cut.token_ids == whole[: whole.index(whole[place]) + 1] and cut.stop_reason == "stop"
+
+
 def test_logprobs_follow_the_temperature_and_are_at_1_when_greedy(engine: VllmEngine, chat: ChatFormat) -> None:
     engine.load_adapter(None)
     (prompt,) = prompts(chat, 1)
