@@ -8,6 +8,8 @@ WIDTH, HEIGHT = 360, 210
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 36
 Points = Sequence[tuple[int, float]]
 """(iteration, value), by iteration."""
+Band = Sequence[tuple[int, float, float]]
+"""(iteration, low, high), by iteration."""
 
 
 def line_chart(
@@ -17,18 +19,21 @@ def line_chart(
     last: int,
     marks: Sequence[int] = (),
     chosen: int | None = None,
+    bands: Mapping[str, Band] = {},
 ) -> str:
     """A figure with one line per series over iterations 0 .. `last`. A chart without a point says so.
 
-    `marks` are iterations with a warning, `chosen` is the selected one.
+    `marks` are iterations with a warning, `chosen` is the selected one; `bands` lie behind the lines of their names.
     """
     values = [value for points in series.values() for _, value in points]
+    values += [bound for band in bands.values() for _, *bounds in band for bound in bounds]
     if not values:
         body = f'<text class="none" x="{WIDTH / 2}" y="{HEIGHT / 2}">no figures</text>'
     else:
         ticks = nice_ticks(min(values), max(values))
         body = _axes(ticks, last) + _marks("mark", marks, last)
         body += _marks("chosen", () if chosen is None else (chosen,), last)
+        body += "".join(_band(i, bands.get(name, ()), ticks, last) for i, name in enumerate(series))
         body += "".join(_line(i, name, points, ticks, last) for i, (name, points) in enumerate(series.items()))
     legend = "".join(
         f'<span class="key s{i}">{escape(name)}</span>' for i, name in enumerate(series) if len(series) > 1
@@ -84,6 +89,12 @@ def _line(index: int, name: str, points: Points, ticks: list[float], last: int) 
         for x, y, i, value in places
     )
     return f'<g class="s{index}"><polyline points="{path}"/>{dots}</g>'
+
+
+def _band(index: int, band: Band, ticks: list[float], last: int) -> str:
+    lower = [f"{_x(i, last):.1f},{_y(low, ticks):.1f}" for i, low, _ in band]
+    upper = [f"{_x(i, last):.1f},{_y(high, ticks):.1f}" for i, _, high in band]
+    return f'<polygon class="band s{index}" points="{" ".join([*lower, *reversed(upper)])}"/>' if band else ""
 
 
 def _x(iteration: float, last: int) -> float:

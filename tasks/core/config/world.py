@@ -49,6 +49,16 @@ class AppWorldConfig(Section):
         return self
 
 
+class PocketworldConfig(Section):
+    """Size and hardness of pocketworld."""
+
+    scale: int = Field(1, ge=1, le=20)
+    """Scenarios of every split and difficulty, times this; 1: the paper's numbers (35, 20, 56 and 139)."""
+    chain: int = Field(1, ge=1, le=3)
+    """Requests in one task, each over apps of its own. A policy that meets one of them with probability p succeeds with
+    about p to this power: rarer success of the base policy, longer episodes, more to learn."""
+
+
 class WorldConfig(Section):
     """Which world the agent lives in."""
 
@@ -58,6 +68,8 @@ class WorldConfig(Section):
     code_blocks: CodeBlocks = "first"
     """What a turn runs: its first code block, or all of them as one text, by the rule of apple/ml-loop to the letter
     (`tasks.core.worlds.code_blocks`). A turn with several is counted as such either way."""
+    pocketworld: PocketworldConfig = PocketworldConfig()
+    """Read when `name` is pocketworld."""
     appworld: AppWorldConfig = AppWorldConfig()
     """Read when `name` is appworld; so are those below when it is theirs."""
     bandit: BanditConfig = BanditConfig()

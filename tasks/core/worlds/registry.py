@@ -29,7 +29,7 @@ def prepare_world_folder(config: WorldConfig, folder: Path) -> None:
             from tasks.core.worlds.pocketworld.authoring.scenarios import generate_specs
             from tasks.core.worlds.pocketworld.files import write_specs
 
-            write_specs(folder, generate_specs(config.seed))
+            write_specs(folder, generate_specs(config.seed, config.pocketworld))
 
 
 def open_world(config: WorldConfig, folder: Path) -> World:

@@ -112,7 +112,8 @@ def _draw(random: Random, shadow_share: float) -> Problem:
         if "phone" not in (app.name for app in apps) and random.random() < shadow_share:
             apps = _with_shadows(apps, random)
         try:
-            return draw_problem(template, apps, tuple(dict.fromkeys(apps)), POOLS["train"], random.getrandbits(62))
+            links, world = [(template, apps)], tuple(dict.fromkeys(apps))
+            return draw_problem(links, world, POOLS["train"], random.getrandbits(62))
         except Mismatch:
             continue
 

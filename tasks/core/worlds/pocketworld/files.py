@@ -9,8 +9,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.records.files import ArtifactError, replacing
+from tasks.core.worlds.pocketworld.authoring.chains import read_chain
 from tasks.core.worlds.pocketworld.authoring.scenarios import TaskSpec
-from tasks.core.worlds.pocketworld.authoring.templates import TEMPLATES
 
 _SPEC: TypeAdapter[TaskSpec] = TypeAdapter(TaskSpec)
 
@@ -60,14 +60,13 @@ def _read_spec(line: str, place: str, split: Split) -> TaskSpec:
 
 
 def _check(spec: TaskSpec, place: str, split: Split) -> None:
-    template = TEMPLATES.get(spec.template)
-    if template is None:
-        raise ArtifactError(f"{place}: unknown template {spec.template!r}")
-    if spec.apps not in template.apps:
-        raise ArtifactError(f"{place}: template {spec.template} has no apps {list(spec.apps)}")
-    if spec.difficulty != template.difficulty:
-        raise ArtifactError(
-            f"{place}: difficulty {spec.difficulty}, but template {spec.template} has {template.difficulty}"
-        )
+    try:
+        first = read_chain(spec.template, spec.apps)[0][0]
+    except KeyError as error:
+        raise ArtifactError(f"{place}: unknown template {error}") from None
+    except ValueError as error:
+        raise ArtifactError(f"{place}: {error}") from None
+    if spec.difficulty != first.difficulty:
+        raise ArtifactError(f"{place}: difficulty {spec.difficulty}, but template {first.name} has {first.difficulty}")
     if spec.split != split:
         raise ArtifactError(f"{place}: split {spec.split!r} in the file of {split!r}")

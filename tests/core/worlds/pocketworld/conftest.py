@@ -3,6 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from tasks.core.config.splits import Split
+from tasks.core.config.world import PocketworldConfig
 from tasks.core.worlds.pocketworld.authoring.scenarios import Problem, TaskSpec, generate_specs
 from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode
 from tasks.core.worlds.pocketworld.episodes.trusted_repl import TrustedRepl
@@ -10,7 +11,7 @@ from tasks.core.worlds.pocketworld.episodes.trusted_repl import TrustedRepl
 
 @pytest.fixture(scope="session")
 def specs() -> dict[Split, list[TaskSpec]]:
-    return generate_specs(2502)
+    return generate_specs(2502, PocketworldConfig())
 
 
 @pytest.fixture(scope="session")

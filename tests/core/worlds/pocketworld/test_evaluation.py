@@ -11,7 +11,7 @@ COMPLETE = turn("apis.supervisor.complete_task()")
 
 def draw(template, *names, seed=1):
     apps = tuple(APPS[name] for name in names)
-    return draw_problem(TEMPLATES[template], apps, apps, POOLS["train"], seed)
+    return draw_problem([(TEMPLATES[template], apps)], apps, POOLS["train"], seed)
 
 
 def test_deleting_one_of_several_earns_a_part(play):

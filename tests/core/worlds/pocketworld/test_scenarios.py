@@ -1,5 +1,6 @@
 from collections import Counter
 
+from tasks.core.config.world import PocketworldConfig
 from tasks.core.worlds.pocketworld.authoring.apps import HELD_OUT_APPS
 from tasks.core.worlds.pocketworld.authoring.scenarios import build_problem, generate_specs
 from tasks.core.worlds.pocketworld.authoring.state import POOLS
@@ -80,8 +81,8 @@ def test_two_word_entities_of_the_splits_are_disjoint(all_specs):
 
 
 def test_the_seed_decides_everything(specs):
-    assert generate_specs(2502) == specs
-    other = generate_specs(2503)
+    assert generate_specs(2502, PocketworldConfig()) == specs
+    other = generate_specs(2503, PocketworldConfig())
     assert all(a.instruction != b.instruction for a, b in zip(other["train"][:9], specs["train"][:9], strict=True))
 
 
@@ -89,3 +90,19 @@ def test_releases_differ_between_tasks_of_a_scenario(specs):
     """So that docs must be read: knowing one task's names does not help with the next."""
     names = [build_problem(spec).releases["notes"].calls for spec in specs["train"]]
     assert len(set(names)) > 80
+
+
+def test_a_larger_harder_world_keeps_the_proportions_and_every_rule(play):
+    """Twice the scenarios, three requests a task: by an oracle, by doing nothing, and by doing one request of three."""
+    specs = generate_specs(7, PocketworldConfig(scale=2, chain=3))
+    assert [len(tasks) for tasks in specs.values()] == [210, 120, 336, 834]
+    for spec in [spec for tasks in specs.values() for spec in tasks[::11]]:
+        problem = build_problem(spec)
+        used = [{app.name for app in clause.apps} for clause in problem.clauses]
+        assert spec.template.count("+") == 2 and len(spec.apps) == len(set(spec.apps)), spec
+        assert set(spec.apps) == set().union(*used)
+        assert sum(clause.answer(problem.state) is not None for clause in problem.clauses) <= 1
+        turns = oracle(problem)
+        assert play(problem, turns).evaluate().success, spec.task_id
+        assert not play(problem, [turns[0], turns[1], turns[-1]]).evaluate().success, spec.task_id
+        assert (HELD_OUT & set(spec.apps) != set()) == (spec.split == "test_challenge")

@@ -11,7 +11,7 @@ from tasks.core.worlds.sandbox import ApiError
 @pytest.fixture
 def server() -> Server:
     notes = (APPS["notes"], APPS["payments"])
-    return Server(draw_problem(TEMPLATES["create"], notes[:1], notes, POOLS["train"], 5))
+    return Server(draw_problem([(TEMPLATES["create"], notes[:1])], notes, POOLS["train"], 5))
 
 
 @pytest.fixture

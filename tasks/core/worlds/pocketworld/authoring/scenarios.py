@@ -1,5 +1,6 @@
 """The scenario generator: the splits' task specs, and a spec turned into a playable task. All from one seed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
@@ -8,14 +9,15 @@ from typing import Any
 from pydantic import ConfigDict
 
 from tasks.core.config.splits import SPLITS, Split
+from tasks.core.config.world import PocketworldConfig
 from tasks.core.interfaces.world import Task
 from tasks.core.seeding import derive_seed
 from tasks.core.worlds.pocketworld.authoring.apps import APPS, App, Release, draw_release
+from tasks.core.worlds.pocketworld.authoring.chains import Link, chained, read_chain
 from tasks.core.worlds.pocketworld.authoring.state import POOLS, EntityPool, State, populate
 from tasks.core.worlds.pocketworld.authoring.templates import (
     HELD_OUT_TEMPLATES,
     KNOWN_TEMPLATES,
-    TEMPLATES,
     Clauses,
     Draft,
     Template,
@@ -30,7 +32,7 @@ SCENARIOS: dict[Split, tuple[int, int, int]] = {
     "test_normal": (21, 21, 14),
     "test_challenge": (56, 56, 27),
 }
-"""Scenarios of difficulty 1, 2 and 3 per split: 35, 20, 56 and 139, the paper's numbers."""
+"""Scenarios of difficulty 1, 2 and 3 per split at scale 1: 35, 20, 56 and 139, the paper's numbers."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,9 @@ class TaskSpec:
     split: Split
     difficulty: int
     template: str
+    """Names of the chained templates, joined by "+"."""
     apps: tuple[str, ...]
+    """Those of the first template, then those of the next."""
     seed: int
     """Draws the initial state, the releases and the entities."""
     instruction: str
@@ -89,47 +93,47 @@ class Problem:
         return next((answer for answer in answers if answer is not None), None)
 
 
-def draw_problem(
-    template: Template, apps: tuple[App, ...], world_apps: tuple[App, ...], pool: EntityPool, seed: int
-) -> Problem:
-    """Draw state, releases and entities of one task; a state that does not suit the template is drawn again.
+def draw_problem(links: Sequence[Link], world_apps: tuple[App, ...], pool: EntityPool, seed: int) -> Problem:
+    """Draw state, releases and entities of one task; a state that does not suit a template is drawn again.
 
-    Raises Mismatch when these apps can never suit it.
+    Raises Mismatch when these apps can never suit their template.
     """
     random = Random(seed)
     while True:
         state = State({place: rows for app in world_apps for place, rows in populate(app, pool, random).items()})
         try:
-            clauses = template.draw(Draft(state, pool, random), apps)
+            drafts = [template.draw(Draft(state, pool, random), apps) for template, apps in links]
         except Unsuitable:
             continue
         releases = {app.name: draw_release(app, random) for app in world_apps}
         passwords = {app.name: f"{random.choice(PASSWORD_WORDS)}{random.randint(2, 99)}" for app in world_apps}
         profile = {"first_name": random.choice(FIRST_NAMES), "last_name": random.choice(LAST_NAMES)}
-        return Problem(clauses, state, releases, passwords, profile)
+        return Problem(tuple(clause for draft in drafts for clause in draft), state, releases, passwords, profile)
 
 
 def build_problem(spec: TaskSpec) -> Problem:
     """The task that a spec describes. Every app of the world is there, also those the task does not need."""
-    apps = tuple(APPS[name] for name in spec.apps)
-    return draw_problem(TEMPLATES[spec.template], apps, tuple(APPS.values()), POOLS[spec.split], spec.seed)
+    links = [(template, tuple(APPS[name] for name in apps)) for template, apps in read_chain(spec.template, spec.apps)]
+    return draw_problem(links, tuple(APPS.values()), POOLS[spec.split], spec.seed)
 
 
-def generate_specs(seed: int) -> dict[Split, list[TaskSpec]]:
+def generate_specs(seed: int, config: PocketworldConfig) -> dict[Split, list[TaskSpec]]:
     """All splits' specs, in task order."""
-    return {split: _generate_split(split, seed) for split in SPLITS}
+    return {split: _generate_split(split, seed, config) for split in SPLITS}
 
 
-def _generate_split(split: Split, seed: int) -> list[TaskSpec]:
+def _generate_split(split: Split, seed: int, config: PocketworldConfig) -> list[TaskSpec]:
     templates = HELD_OUT_TEMPLATES if split == "test_challenge" else KNOWN_TEMPLATES
     random = Random(derive_seed(seed, "scenarios", split))
     chosen: list[tuple[Template, tuple[str, ...]]] = []
     for difficulty, count in enumerate(SCENARIOS[split], start=1):
-        chosen += _spread([template for template in templates if template.difficulty == difficulty], count, random)
+        fitting = [template for template in templates if template.difficulty == difficulty]
+        chosen += _spread(fitting, config.scale * count, random)
+    chains = [chained(template, apps, config.chain, random) for template, apps in chosen]
     return [
         spec
-        for number, (template, apps) in enumerate(chosen, start=1)
-        for spec in _scenario(split, template, apps, f"{split}_{number:03d}", seed)
+        for number, (names, apps, level) in enumerate(chains, start=1)
+        for spec in _scenario(TaskSpec("", f"{split}_{number:03d}", split, level, names, apps, 0, ""), seed)
     ]
 
 
@@ -140,15 +144,14 @@ def _spread(templates: list[Template], count: int, random: Random) -> list[tuple
     return [(t, orders[t.name][number // len(templates) % len(t.apps)]) for number, t in enumerate(picked)]
 
 
-def _scenario(split: Split, template: Template, apps: tuple[str, ...], scenario_id: str, seed: int) -> list[TaskSpec]:
-    """Tasks of one scenario: other entities, states and releases, no instruction twice."""
+def _scenario(pattern: TaskSpec, seed: int) -> list[TaskSpec]:
+    """Tasks of one scenario: other entities, states and releases than each other's, no instruction twice."""
     found: dict[str, TaskSpec] = {}
     attempt = 0
     while len(found) < TASKS_PER_SCENARIO:
         attempt += 1
-        task_seed = derive_seed(seed, "task", scenario_id, attempt)
-        task_id = f"{scenario_id}_{len(found) + 1}"
-        draft = TaskSpec(task_id, scenario_id, split, template.difficulty, template.name, apps, task_seed, "")
+        task_seed = derive_seed(seed, "task", pattern.scenario_id, attempt)
+        draft = replace(pattern, task_id=f"{pattern.scenario_id}_{len(found) + 1}", seed=task_seed)
         instruction = build_problem(draft).instruction
         found.setdefault(instruction, replace(draft, instruction=instruction))
     return list(found.values())

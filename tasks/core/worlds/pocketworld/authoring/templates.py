@@ -134,7 +134,12 @@ class Template:
     difficulty: int
     draw: Callable[[Draft, tuple[App, ...]], Clauses]
     apps: tuple[tuple[str, ...], ...]
-    """The tuples of apps that it may be drawn with."""
+    """The tuples of apps that it may be drawn with, all equally long."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether the task ends with an answer."""
+        return self.draw in _QUESTIONS
 
 
 def _create(draft: Draft, apps: tuple[App, ...]) -> Clauses:
@@ -228,6 +233,9 @@ def _create_and_count(draft: Draft, apps: tuple[App, ...]) -> Clauses:
 
 def _update_and_ask(draft: Draft, apps: tuple[App, ...]) -> Clauses:
     return draft.update(draft.one(apps[0])), draft.ask_field(draft.one(apps[1]))
+
+
+_QUESTIONS = (_ask_field, _count, _total, _count_beyond, _extreme, _create_and_count, _update_and_ask)
 
 
 def _singles(names: str) -> tuple[tuple[str, ...], ...]:

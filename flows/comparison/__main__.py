@@ -1,0 +1,141 @@
+"""Compare methods: every (method, seed) as a DVC experiment, then one table.
+
+    python -m flows.comparison STUDY [--seeds 0,1] [--jobs 2]
+    python -m flows.comparison --methods loop,grpo,rloo --seeds 0,1,2 [--base default] [--set a.b=c] [--name NAME]
+
+STUDY is a YAML file, or the name of one in flows/comparison/studies. Stopped or killed, the same command goes on. The
+result is data/comparisons/NAME: table.md, table.csv, index.html, study.json.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from flows.comparison.attempts import read_cost, read_stamp
+from flows.comparison.plan import StudyPlan, checked, read_plan, runs
+from flows.comparison.running import Place, run_all
+from flows.comparison.workspaces import WorkspaceError, take_snapshot
+from flows.profile_stack import UnknownProfile
+from tasks.core.config.lineage import LineageConfig
+from tasks.core.config.params import ParamsError
+from tasks.core.processes.usable_cores import usable_cores
+from tasks.core.records.documents import write_document
+from tasks.core.records.files import ArtifactError, replacing
+from tasks.core.records.layout import Layout
+from tasks.core.records.study import Study
+from tasks.lineage.tracking.mlflow_store import LineageError, open_store, tracking_uri
+from tasks.report.study.comparing import compare
+from tasks.report.study.finished_run import RunLabel, read_finished_run
+from tasks.report.study.page import study_page
+from tasks.report.study.tables import comma_separated, markdown
+
+WORKSPACES = Path(".loopline/studies")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run, print the table. Exit code 2: no such profile or study; 1: a run failed, or the result breaks a rule."""
+    parsed = _parser().parse_args(arguments)
+    root = Path.cwd()
+    try:
+        plan = _plan(parsed)
+        places = [Place(run, root / WORKSPACES / plan.name / f"{run.method}-s{run.seed}") for run in runs(plan)]
+        failures = [] if parsed.report else _run(root, plan, places, parsed.jobs)
+        study = _study(root, plan, places, failures)
+    except KeyboardInterrupt:
+        return 130
+    except (UnknownProfile, ParamsError, WorkspaceError, ArtifactError, LineageError) as error:
+        print(f"flows.comparison: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UnknownProfile) else 1
+    for failure in failures:
+        print(f"flows.comparison: {failure}", file=sys.stderr)
+    if study is None:
+        print("flows.comparison: no run has ended yet", file=sys.stderr)
+        return 1
+    folder = write_study(root, study)
+    print(markdown(study) + f"\n{folder}/index.html has the learning curves.")
+    return 1 if failures else 0
+
+
+def write_study(root: Path, study: Study) -> Path:
+    """Write data/comparisons/<name>, each file atomically. Returns the folder."""
+    folder = Layout(root).comparisons / study.name
+    folder.mkdir(parents=True, exist_ok=True)
+    write_document(folder / "study.json", study)
+    for name, content in (
+        ("table.md", markdown(study)),
+        ("table.csv", comma_separated(study)),
+        ("index.html", study_page(study)),
+    ):
+        with replacing(folder / name) as temporary:
+            temporary.write_text(content, encoding="utf-8")
+    return folder
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m flows.comparison", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("study", nargs="?", help="a YAML file, or the name of one in flows/comparison/studies")
+    parser.add_argument("--methods", type=_words, help="of the study; without a study, profiles (loop: the base alone)")
+    parser.add_argument("--seeds", type=_words, help="training seeds")
+    parser.add_argument("--base", type=_words, help="profiles under all methods")
+    parser.add_argument("--set", action="append", default=[], metavar="a.b=VALUE", help="a knob of all methods")
+    parser.add_argument("--against", help="the method that the others are compared with")
+    parser.add_argument("--name", help="name of the study, of its folder and of its experiments")
+    parser.add_argument("--jobs", type=int, default=max(1, usable_cores()), help="runs at a time")
+    parser.add_argument("--report", action="store_true", help="only write the tables of the runs that have ended")
+    return parser
+
+
+def _plan(parsed: argparse.Namespace) -> StudyPlan:
+    content = read_plan(parsed.study) if parsed.study else _study_of_profiles(parsed)
+    if parsed.study and parsed.methods:
+        absent = [name for name in parsed.methods if name not in content.get("methods", {})]
+        if absent:
+            raise ParamsError(f"--methods: {', '.join(absent)}: not in the study {content['name']}")
+        content["methods"] = {name: content["methods"][name] for name in parsed.methods}
+    given = {"seeds": parsed.seeds, "base": parsed.base, "against": parsed.against, "name": parsed.name}
+    content |= {name: value for name, value in given.items() if value is not None}
+    content["settings"] = [*content.get("settings", ()), *parsed.set]
+    if content.get("methods"):
+        content.setdefault("against", next(iter(content["methods"])))
+    return checked(content)
+
+
+def _study_of_profiles(parsed: argparse.Namespace) -> dict[str, Any]:
+    if not parsed.methods:
+        raise ParamsError("name a study, or --methods")
+    methods = {name: None if name == "loop" else name for name in parsed.methods}
+    return {"name": "-".join(parsed.methods), "methods": methods}
+
+
+def _run(root: Path, plan: StudyPlan, places: list[Place], jobs: int) -> list[str]:
+    open_store(LineageConfig(experiment=plan.name), root)  # once, before several runs would make it
+    return run_all(root, places, take_snapshot(root), jobs, tracking_uri(root))
+
+
+def _study(root: Path, plan: StudyPlan, places: list[Place], failures: list[str]) -> Study | None:
+    """The study of the runs that have ended; None before the first has."""
+
+    ended = [place for place in places if read_stamp(place.folder) is not None]
+    if not ended:
+        return None
+    found = [read_finished_run(place.folder, _label(place)) for place in ended]
+    missing = [place.plan.experiment for place in places if place not in ended]
+    notes = [f"Not in the tables, for they have not ended: {', '.join(missing)}."] if missing else []
+    return compare(plan.name, plan.against, found, plan.confidence, take_snapshot(root).commit, notes)
+
+
+def _label(place: Place) -> RunLabel:
+
+    run, cost = place.plan, read_cost(place.folder)
+    return RunLabel(run.method, run.seed, run.experiment, run.command, cost.wall_s, cost.cpu_s)
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""What a run of a study has cost so far, and what was made of which code and parameters: two small files beside it.
+
+They lie in the workspace's .loopline folder, outlive a kill -9, and are no artifacts: wall clocks differ between runs.
+"""
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from tasks.core.records.files import replacing
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of all attempts together."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+
+
+def read_cost(folder: Path) -> Cost:
+    """Zero where nothing was tried yet."""
+    path = _cost_file(folder)
+    return Cost(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else Cost()
+
+
+def write_cost(folder: Path, cost: Cost) -> None:
+    """Atomic."""
+    with replacing(_cost_file(folder)) as temporary:
+        temporary.write_text(json.dumps(asdict(cost)), encoding="utf-8")
+
+
+def read_stamp(folder: Path) -> str | None:
+    """What the workspace's finished run was made from; None while it has none."""
+    path = _stamp_file(folder)
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+def write_stamp(folder: Path, made_from: str) -> None:
+    """Atomic: it says that the run has ended well and was saved."""
+    with replacing(_stamp_file(folder)) as temporary:
+        temporary.write_text(made_from, encoding="utf-8")
+
+
+class Meter:
+    """Adds up an attempt's seconds onto those of the attempts before it.
+
+    CPU seconds are what each process of the run had used when it was last seen: what one uses between the last reading
+    and its end is missed, little where stages share a process.
+    """
+
+    def __init__(self, folder: Path, pid: int) -> None:
+        self._folder, self._pid = folder, pid
+        self._before, self._began = read_cost(folder), time.monotonic()
+        self._seen: dict[tuple[int, float], float] = {}
+
+    def read(self) -> Cost:
+        """The cost so far, which is written down as well."""
+        for process in _tree(self._pid):
+            try:
+                times = process.cpu_times()
+                key = (process.pid, process.create_time())
+            except psutil.Error:
+                continue
+            self._seen[key] = times.user + times.system
+        wall, cpu = time.monotonic() - self._began, sum(self._seen.values())
+        cost = Cost(self._before.wall_s + wall, self._before.cpu_s + cpu)
+        write_cost(self._folder, cost)
+        return cost
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    try:
+        top = psutil.Process(pid)
+        return [top, *top.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def _cost_file(folder: Path) -> Path:
+    return folder / ".loopline" / "cost.json"
+
+
+def _stamp_file(folder: Path) -> Path:
+    return folder / ".loopline" / "made_from"

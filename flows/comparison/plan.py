@@ -1,0 +1,116 @@
+"""A study as it is asked for: methods, training seeds, and what they have in common. Pure, but for reading YAML."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from flows.configure import parse_assignment
+from flows.profile_stack import merged, stacked
+from tasks.core.config.params import ParamsError, read_yaml
+from tasks.core.config.section import Section
+
+STUDIES = Path(__file__).parent / "studies"
+
+
+class Method(Section):
+    """One row of the table: profiles on top of the study's base, and knobs on top of those."""
+
+    profiles: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    """As `--set` of flows.configure: "update.epochs=1"."""
+
+
+class StudyPlan(Section):
+    """A study. In YAML a method may also be a profile's name alone: `grpo: grpo`, or nothing: `loop:`."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][\w.-]*$")
+    base: tuple[str, ...] = ("default",)
+    """Profiles under all methods."""
+    settings: tuple[str, ...] = ()
+    """Knobs of all methods, below their own."""
+    methods: dict[str, Method] = Field(min_length=1)
+    seeds: tuple[int, ...] = Field((0, 1, 2), min_length=1)
+    against: str
+    """The method that the others are compared with."""
+    confidence: float = Field(0.95, gt=0, lt=1)
+
+    @field_validator("methods", mode="before")
+    @classmethod
+    def _methods_may_be_profiles(cls, methods: Any) -> Any:
+        if not isinstance(methods, dict):
+            return methods
+        return {name: _method(content) for name, content in methods.items()}
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> "StudyPlan":
+        if self.against not in self.methods:
+            raise ValueError(f"against: {self.against} is none of the methods {', '.join(self.methods)}")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("seeds: one is named twice")
+        return self
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """One method with one seed."""
+
+    method: str
+    seed: int
+    experiment: str
+    """Its name for DVC, MLflow and its folder; no other run of any study has it."""
+    params: dict[str, Any]
+    """What params.yaml says where it differs from the defaults."""
+    command: str
+    """What writes that params.yaml by hand."""
+
+
+def read_plan(place: str) -> dict[str, Any]:
+    """The content of a study: a path, or the name of one in flows/comparison/studies. Raises ParamsError."""
+    path = Path(place) if place.endswith((".yaml", ".yml")) else STUDIES / f"{place}.yaml"
+    if not path.exists():
+        known = ", ".join(sorted(file.stem for file in STUDIES.glob("*.yaml")))
+        raise ParamsError(f"{path}: no such study; those with a name are: {known}")
+    content = read_yaml(path)
+    if not isinstance(content, dict):
+        raise ParamsError(f"{path}: expected a mapping, found {type(content).__name__}")
+    return {"name": path.stem, **content}
+
+
+def checked(content: dict[str, Any]) -> StudyPlan:
+    """Raises ParamsError with one line per broken rule."""
+    try:
+        return StudyPlan.model_validate(content)
+    except ValidationError as error:
+        lines = (f"{'.'.join(map(str, e['loc'])) or 'study'}: {e['msg']}" for e in error.errors())
+        raise ParamsError("\n".join(lines)) from None
+
+
+def runs(plan: StudyPlan) -> Iterator[RunPlan]:
+    """Every method with the first seed, then every method with the next: a table early, and better as time goes on.
+
+    Raises UnknownProfile or ParamsError.
+    """
+    for seed in plan.seeds:
+        for name, method in plan.methods.items():
+            profiles = [*plan.base, *method.profiles]
+            experiment = f"{plan.name}-{name}-s{seed}"
+            settings = [*plan.settings, *method.settings, f"seed={seed}", f"lineage.experiment={plan.name}"]
+            content = stacked(profiles)
+            for setting in settings:
+                content = merged(content, parse_assignment(setting))
+            yield RunPlan(name, seed, experiment, content, _command(profiles, settings))
+
+
+def _command(profiles: Sequence[str], settings: Sequence[str]) -> str:
+    knobs = "".join(f" --set {shlex.quote(setting)}" for setting in settings)
+    return f"python -m flows.configure {' '.join(profiles)}{knobs}"
+
+
+def _method(content: Any) -> Any:
+    if content is None:
+        return {}
+    return {"profiles": [content]} if isinstance(content, str) else content

@@ -1,0 +1,143 @@
+"""Run the runs of a study, some at a time, each by `dvc repro` in its workspace."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from flows.comparison.attempts import Meter, read_stamp, write_stamp
+from flows.comparison.plan import RunPlan
+from flows.comparison.progress import DONE, FAILED, RUNNING, WAITING, Progress
+from flows.comparison.workspaces import Snapshot, WorkspaceError, make_workspace, save_experiment
+from flows.configure import write_params
+from tasks.core.config.params import load_params
+from tasks.core.processes.parent_death import parent_death_signal
+from tasks.core.records.layout import Layout
+
+POLL_S = 1.0
+PATIENCE_S = 60.0
+"""How long a run may take to end that was told to; a stage may have to stop engines."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A run and its workspace."""
+
+    plan: RunPlan
+    folder: Path
+
+    @property
+    def log(self) -> Path:
+        return self.folder / ".loopline" / "repro.log"
+
+    @property
+    def iterations(self) -> tuple[int, int]:
+        """Iterations whose update is done, and of how many."""
+        path = self.folder / "params.yaml"
+        if not path.exists():
+            return 0, 0
+        keys, layout = load_params(path).previous, Layout(self.folder)
+        return sum(layout.metrics(key).exists() for key in keys), len(keys)
+
+
+def run_all(root: Path, places: Sequence[Place], snapshot: Snapshot, jobs: int, tracking: str) -> list[str]:
+    """Bring every run to its end; those that ended in an earlier call stay as they are. Returns one line per failure.
+
+    `tracking` is the MLflow store of all runs. A run that fails does not keep the others from running.
+    Raises WorkspaceError and ParamsError before anything runs.
+    """
+    made_from = {place.plan.experiment: _prepare(root, place, snapshot) for place in places}
+    states = {
+        p.plan.experiment: DONE if read_stamp(p.folder) == made_from[p.plan.experiment] else WAITING for p in places
+    }
+    waiting = [place for place in places if states[place.plan.experiment] == WAITING]
+    counts = {place.plan.experiment: place.iterations for place in places}
+    failures: list[str] = []
+    with Progress([place.plan for place in places]) as progress, _processes() as live:
+        while waiting or live:
+            while waiting and len(live) < jobs:
+                place = waiting.pop(0)
+                process = _start(place, tracking)
+                live[place.plan.experiment] = (place, process, Meter(place.folder, process.pid))
+                states[place.plan.experiment] = RUNNING
+            progress.show(states, counts)
+            time.sleep(POLL_S)
+            for name, (place, process, meter) in list(live.items()):
+                meter.read()
+                counts[name] = place.iterations
+                if process.poll() is not None:
+                    del live[name]
+                    failure = _finish(place, process.returncode, made_from[name])
+                    failures += [failure] if failure else []
+                    states[name] = FAILED if failure else DONE
+        progress.show(states, counts)
+    return failures
+
+
+Live = dict[str, tuple[Place, "subprocess.Popen[bytes]", Meter]]
+
+
+@contextmanager
+def _processes() -> Iterator[Live]:
+    """Runs at work; told to end, and waited for, however this ends."""
+    live: Live = {}
+    try:
+        yield live
+    finally:
+        for _, process, meter in live.values():
+            meter.read()
+            process.send_signal(signal.SIGTERM)
+        for _, process, _ in live.values():
+            try:
+                process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _prepare(root: Path, place: Place, snapshot: Snapshot) -> str:
+    """Make the workspace and its params.yaml. Returns what the run is made from."""
+    make_workspace(root, place.folder, snapshot)
+    write_params(place.folder / "params.yaml", place.plan.params)
+    params = (place.folder / "params.yaml").read_bytes()
+    return json.dumps({"tree": snapshot.tree, "params": sha256(params).hexdigest()})
+
+
+def _start(place: Place, tracking: str) -> "subprocess.Popen[bytes]":
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    own = {"PATH": path, "PYTHONPATH": str(place.folder), "MLFLOW_TRACKING_URI": tracking}
+    place.log.parent.mkdir(exist_ok=True)
+    with place.log.open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "dvc", "repro"],
+            cwd=place.folder,
+            env={**os.environ, **own, "DVC_EXP_NAME": place.plan.experiment},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            preexec_fn=parent_death_signal(),
+        )
+
+
+def _finish(place: Place, code: int, made_from: str) -> str | None:
+    """Save the run as an experiment; or say why it is none."""
+    name = place.plan.experiment
+    if code:
+        return f"{name} failed with exit code {code}: {_last_line(place.log)} (whole output: {place.log})"
+    try:
+        save_experiment(place.folder, name)
+    except WorkspaceError as error:
+        return f"{name} ended well, but is no experiment: {error}"
+    write_stamp(place.folder, made_from)
+    return None
+
+
+def _last_line(log: Path) -> str:
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1] if lines else "no output")

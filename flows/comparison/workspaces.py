@@ -1,0 +1,99 @@
+"""Working trees of a study: git worktrees in .loopline/studies with the checkout's code, and one DVC cache.
+
+A worktree shares the repository's refs, so that `dvc exp show` of the checkout lists what was saved in any of them; and
+its artifacts stay, so that a run that was killed goes on where it stopped.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+OWN_FILES = (":!params.yaml", ":!dvc.lock")
+"""What a workspace has instead of the checkout's."""
+
+
+class WorkspaceError(RuntimeError):
+    """Git refused; the message is git's."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The code of a checkout, with what is not committed."""
+
+    commit: str
+    """HEAD: the experiments are this commit's."""
+    tree: str
+    """Git's digest of all files that git does not ignore, without `OWN_FILES`."""
+
+
+def take_snapshot(root: Path) -> Snapshot:
+    """Read the checkout; nothing in it changes. Raises WorkspaceError where it is no git repository with a commit."""
+    commit = _git(root, "rev-parse", "--verify", "HEAD^{commit}")
+    with tempfile.TemporaryDirectory() as folder:
+        index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
+        _git(root, "read-tree", commit, **index)
+        _git(root, "add", "--all", "--", ".", *OWN_FILES, **index)
+        return Snapshot(commit, _git(root, "write-tree", **index))
+
+
+def make_workspace(root: Path, folder: Path, snapshot: Snapshot) -> None:
+    """Bring the workspace `folder` to the code of `snapshot`; its params.yaml, dvc.lock and artifacts stay."""
+    if not (folder / ".git").exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _git(root, "worktree", "prune")
+        _git(root, "worktree", "add", "--detach", "--force", str(folder), snapshot.commit)
+    # Against the index of before, so that a file that is no longer part of the code goes too.
+    _git(folder, "restore", f"--source={snapshot.tree}", "--worktree", "--", ".", *OWN_FILES)
+    _git(folder, "reset", "--mixed", "--quiet", snapshot.commit)
+    _share(root, folder)
+
+
+def remove_workspaces(root: Path, study: Path) -> None:
+    """Delete the workspaces of a study; its experiments and MLflow runs stay."""
+    for folder in sorted(study.glob("*/.git")):
+        _git(root, "worktree", "remove", "--force", str(folder.parent))
+
+
+def save_experiment(folder: Path, name: str) -> None:
+    """Save the finished run as DVC experiment `name`, in place of an older one. Raises WorkspaceError."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dvc", "exp", "save", "--force", "--name", name],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise WorkspaceError(f"{folder}: `dvc exp save` failed:\n{done.stderr.strip()}")
+
+
+def _share(root: Path, folder: Path) -> None:
+    """One cache for all workspaces and the checkout: equal stages of two methods run once. And one set of engines."""
+    cache = _dvc_cache(root)
+    (folder / ".dvc" / "config.local").write_text(f"[cache]\n    dir = {cache}\n")
+    environments = folder / ".loopline" / "environments"
+    environments.parent.mkdir(exist_ok=True)
+    if not environments.is_symlink():
+        (root / ".loopline" / "environments").mkdir(parents=True, exist_ok=True)
+        environments.symlink_to(root / ".loopline" / "environments")
+
+
+def _dvc_cache(root: Path) -> Path:
+    from dvc.config import Config
+
+    named = Config(str(root / ".dvc"), validate=False)["cache"].get("dir")
+    return Path(named) if named else root / ".dvc" / "cache"
+
+
+def _git(folder: Path, *arguments: str, **environment: str) -> str:
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True
+        )
+    except FileNotFoundError:
+        raise WorkspaceError("a study needs git, which is not installed") from None
+    if done.returncode:
+        raise WorkspaceError(f"{folder}: git {arguments[0]} failed: {done.stderr.strip()}")
+    return done.stdout.strip()

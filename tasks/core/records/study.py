@@ -1,0 +1,98 @@
+"""The document of a study, methods times training seeds: data/comparisons/<name>/study.json."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from tasks.core.records.documents import Count, Document, IterationKey, Percent, Positive, Share
+
+NO_FINE_TUNING = "nft"
+"""The row of the base policy, which every run scores beside its own."""
+
+
+class SplitScore(Document):
+    """One policy on one split."""
+
+    tgc: Percent
+    sgc: Percent
+    tasks: Count
+
+
+class CurvePoint(Document):
+    """One iteration of a run."""
+
+    iteration: Count
+    mean_return: Share | None
+    dev_tgc: Percent | None
+    """None where it was not evaluated."""
+
+
+class StudyRun(Document):
+    """A method trained with one seed, to its end."""
+
+    method: str
+    seed: int
+    experiment: str
+    """Its name for `dvc exp` and MLflow."""
+    command: str
+    """What writes its params.yaml again."""
+    selected: IterationKey
+    dev_tgc: Percent
+    scores: dict[str, SplitScore]
+    """By test split."""
+    base_scores: dict[str, SplitScore]
+    rollouts: Count
+    """Training rollouts that were played, void ones included."""
+    tokens: Count
+    """Tokens that the policy sampled for them."""
+    optimizer_steps: Count
+    wall_s: Positive
+    """Of all attempts, if it was interrupted."""
+    cpu_s: Positive
+    curve: tuple[CurvePoint, ...]
+
+
+class MethodScore(Document):
+    """A method on one split and metric, over its training seeds."""
+
+    method: str
+    split: str
+    metric: Literal["tgc", "sgc"]
+    mean: Percent
+    spread: Positive | None
+    """Standard deviation over the seeds; None for a single one."""
+    low: float | None
+    """Interval of the mean over seeds: t distribution with (seeds - 1) degrees of freedom."""
+    high: float | None
+    seeds: Count
+
+
+class MethodDifference(Document):
+    """A method minus the one it is compared with, in percentage points; see tasks.evaluation.crossed_test."""
+
+    method: str
+    split: str
+    metric: Literal["tgc", "sgc"]
+    difference: float
+    standard_error: Positive | None
+    low: float | None
+    high: float | None
+    p_value: Share | None
+    corrected_p_value: Share | None
+    """By Holm's method, over the methods of the same split and metric."""
+    seeds: Count
+    scenarios: Count
+
+
+class Study(Document):
+    """Everything that the tables and the page of a study show."""
+
+    name: str
+    against: str
+    confidence: float = Field(gt=0, lt=1)
+    git_commit: str
+    runs: tuple[StudyRun, ...] = Field(min_length=1)
+    scores: tuple[MethodScore, ...]
+    differences: tuple[MethodDifference, ...]
+    notes: tuple[str, ...] = ()
+    """What a reader must know: other budgets, other worlds, runs that failed."""

@@ -1,0 +1,128 @@
+"""Finished runs of several methods and seeds -> the document of a study. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean, stdev
+
+from scipy.special import stdtrit
+
+from tasks.core.config.splits import TEST_SPLITS
+from tasks.core.records.schemas import BASE_POLICY, SELECTED_POLICY
+from tasks.core.records.study import NO_FINE_TUNING, MethodDifference, MethodScore, Study
+from tasks.evaluation.crossed_test import BySeed, crossed_test, holm
+from tasks.evaluation.paired_test import METRICS, PairedTest
+from tasks.report.study.finished_run import FinishedRun
+
+Method = Mapping[int, FinishedRun]
+"""Runs of one method by training seed."""
+Policies = Mapping[str, tuple[Method, str]]
+"""By row of the table: the runs, and which of their two policies is meant."""
+
+
+def compare(
+    name: str, against: str, runs: Sequence[FinishedRun], confidence: float, commit: str, notes: Sequence[str] = ()
+) -> Study:
+    """The study of `runs`; every method is compared with the method `against`, where that has runs."""
+    policies = _policies(runs, against)
+    return Study(
+        name=name,
+        against=against,
+        confidence=confidence,
+        git_commit=commit,
+        runs=tuple(run.record for run in runs),
+        scores=tuple(_scores(policies, confidence)),
+        differences=tuple(_differences(policies, against, confidence)),
+        notes=(*notes, *_budget_notes(runs), *_world_notes(runs)),
+    )
+
+
+def _policies(runs: Sequence[FinishedRun], against: str) -> Policies:
+    """The row of the base policy first: the one that the runs of `against` (or else of the first method) began with."""
+    methods: dict[str, dict[int, FinishedRun]] = {}
+    for run in runs:
+        methods.setdefault(run.record.method, {})[run.record.seed] = run
+    bases = methods.get(against, next(iter(methods.values())))
+    return {NO_FINE_TUNING: (bases, BASE_POLICY)} | {name: (found, SELECTED_POLICY) for name, found in methods.items()}
+
+
+def _scores(policies: Policies, confidence: float) -> Iterator[MethodScore]:
+    for row, (method, policy) in policies.items():
+        for split in TEST_SPLITS:
+            for metric in METRICS:
+                values = [_score(run, policy, split, metric) for run in method.values()]
+                yield _over_seeds(row, split, metric, values, confidence)
+
+
+def _score(run: FinishedRun, policy: str, split: str, metric: str) -> float:
+    scores = run.record.base_scores if policy == BASE_POLICY else run.record.scores
+    return float(getattr(scores[split], metric))
+
+
+def _over_seeds(row: str, split: str, metric: str, values: Sequence[float], confidence: float) -> MethodScore:
+    mean, count = fmean(values), len(values)
+    spread = stdev(values) if count > 1 else None
+    reach = None if spread is None else spread / count**0.5 * float(stdtrit(count - 1, 0.5 + confidence / 2))
+    low, high = (None, None) if reach is None else (mean - reach, mean + reach)
+    return MethodScore(
+        method=row,
+        split=split,
+        metric=metric,  # type: ignore[arg-type]
+        mean=mean,
+        spread=spread,
+        low=low,
+        high=high,
+        seeds=count,
+    )
+
+
+def _differences(policies: Policies, against: str, confidence: float) -> Iterator[MethodDifference]:
+    """One family of tests for each split and metric, over which Holm's correction is made."""
+    if against not in policies:
+        return
+    others = [row for row in policies if row != against]
+    for split in TEST_SPLITS:
+        for metric in METRICS:
+            means = {row: _means(*policies[row], split, metric) for row in policies}
+            tests = {row: crossed_test(means[against], means[row], confidence) for row in others}
+            found = {row: test for row, test in tests.items() if test is not None}
+            corrected = holm([test.p_value for test in found.values()])
+            for (row, test), p_value in zip(found.items(), corrected, strict=True):
+                seeds = len(means[row].keys() & means[against].keys())
+                yield _difference(row, split, metric, test, p_value, seeds)
+
+
+def _means(method: Method, policy: str, split: str, metric: str) -> BySeed:
+    return {seed: METRICS[metric](run.outcomes[split, policy]) for seed, run in method.items()}
+
+
+def _difference(
+    row: str, split: str, metric: str, test: PairedTest, corrected: float | None, seeds: int
+) -> MethodDifference:
+    return MethodDifference(
+        method=row,
+        split=split,
+        metric=metric,  # type: ignore[arg-type]
+        difference=test.difference,
+        standard_error=test.standard_error,
+        low=test.low,
+        high=test.high,
+        p_value=test.p_value,
+        corrected_p_value=corrected,
+        seeds=seeds,
+        scenarios=test.scenarios,
+    )
+
+
+def _budget_notes(runs: Sequence[FinishedRun]) -> Iterator[str]:
+    """One note where the methods played different numbers of training rollouts."""
+    budgets = {run.record.method: run.record.rollouts for run in runs}
+    if len(set(budgets.values())) > 1:
+        told = ", ".join(f"{method} {rollouts:,}" for method, rollouts in budgets.items())
+        yield f"The methods did not play equal numbers of training rollouts: {told}."
+
+
+def _world_notes(runs: Sequence[FinishedRun]) -> Iterator[str]:
+    if len({run.world for run in runs}) > 1:
+        yield "The runs are of different worlds, whose scores cannot be compared; see their parameters."
+    tasks = {run.record.method: {split: score.tasks for split, score in run.record.scores.items()} for run in runs}
+    if len({str(counts) for counts in tasks.values()}) > 1:
+        yield f"The methods were scored on different numbers of tasks: {tasks}."

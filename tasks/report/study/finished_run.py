@@ -1,0 +1,86 @@
+"""One finished run of a study, read from the working tree in which it ran."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.core.config.params import Params, load_params
+from tasks.core.config.splits import TEST_SPLITS
+from tasks.core.records.documents import (
+    AdvantageSummary,
+    Evaluation,
+    Metrics,
+    Scores,
+    Selection,
+    Timings,
+    read_document,
+)
+from tasks.core.records.layout import Layout
+from tasks.core.records.schemas import BASE_POLICY, SCORED_ROLLOUTS, SELECTED_POLICY
+from tasks.core.records.study import CurvePoint, SplitScore, StudyRun
+from tasks.core.records.tables import read_table
+from tasks.evaluation.tgc_sgc import Outcome
+
+
+@dataclass(frozen=True)
+class RunLabel:
+    """What a working tree does not say of itself."""
+
+    method: str
+    seed: int
+    experiment: str
+    command: str
+    wall_s: float
+    cpu_s: float
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run and the outcomes that its scores are made of."""
+
+    record: StudyRun
+    outcomes: Mapping[tuple[str, str], Sequence[Outcome]]
+    """By test split and policy (`BASE_POLICY` or `SELECTED_POLICY`)."""
+    world: str
+    """The section `world` of its params.yaml, as JSON: only runs in equal worlds can be compared."""
+
+
+def read_finished_run(root: Path, label: RunLabel) -> FinishedRun:
+    """Raises ArtifactError or ParamsError naming the file that is missing or broken."""
+    layout, params = Layout(root), load_params(root / "params.yaml")
+    selection = read_document(layout.selection, Selection)
+    scores = {split: read_document(layout.score(split), Scores) for split in TEST_SPLITS}
+    collected = [key for key in params.previous if layout.rollouts(key).exists()]
+    updates = [read_document(layout.metrics(key), Metrics) for key in params.previous]
+    record = StudyRun(
+        **vars(label),
+        selected=selection.iteration,
+        dev_tgc=selection.dev_tgc,
+        scores={split: SplitScore(tgc=s.tgc, sgc=s.sgc, tasks=s.tasks) for split, s in scores.items()},
+        base_scores={split: SplitScore(tgc=s.base_tgc, sgc=s.base_sgc, tasks=s.tasks) for split, s in scores.items()},
+        rollouts=sum(read_document(layout.advantage_summary(key), AdvantageSummary).rollouts for key in collected),
+        tokens=sum(read_document(layout.timings(key), Timings).generated_tokens for key in collected),
+        optimizer_steps=sum(update.optimizer_steps for update in updates),
+        curve=tuple(_curve(layout, params, updates)),
+    )
+    return FinishedRun(record, _outcomes(layout), params.world.model_dump_json())
+
+
+def _curve(layout: Layout, params: Params, updates: Sequence[Metrics]) -> list[CurvePoint]:
+    dev = {key: read_document(layout.evaluation(key), Evaluation).tgc for key in params.evaluated}
+    returns = {"i000": None} | {key: update.mean_return for key, update in zip(params.previous, updates, strict=True)}
+    return [
+        CurvePoint(iteration=int(key[1:]), mean_return=value, dev_tgc=dev.get(key)) for key, value in returns.items()
+    ]
+
+
+def _outcomes(layout: Layout) -> dict[tuple[str, str], list[Outcome]]:
+    found: dict[tuple[str, str], list[Outcome]] = {
+        (s, p): [] for s in TEST_SPLITS for p in (BASE_POLICY, SELECTED_POLICY)
+    }
+    columns = ("policy", "task_id", "scenario_id", "difficulty", "evaluation_run", "success")
+    for split in TEST_SPLITS:
+        table = read_table(layout.score_rollouts(split), SCORED_ROLLOUTS).select(columns)
+        for policy, *outcome in zip(*(table[name].to_pylist() for name in columns), strict=True):
+            found[split, policy].append(Outcome(*outcome))
+    return found

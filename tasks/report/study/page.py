@@ -1,0 +1,80 @@
+"""A study as one HTML page in the report's style, which loads nothing. Pure."""
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from importlib.resources import files
+from statistics import fmean
+
+from tasks.core.records.study import Study, StudyRun
+from tasks.report.charts import Band, line_chart
+from tasks.report.study.tables import (
+    COST_HEADS,
+    HEADS,
+    command_rows,
+    cost_rows,
+    difference_rows,
+    paper_rows,
+    score_rows,
+)
+from tasks.report.tables import table
+
+Values = dict[int, list[float]]
+"""By iteration, a value of each seed."""
+
+
+def study_page(study: Study) -> str:
+    """The whole page."""
+    percent = f"{100 * study.confidence:g}%"
+    sections = {
+        f"Scores: percent, mean over training seeds, {percent} interval": table(["method", *HEADS], score_rows(study)),
+        f"Difference from {study.against}: points, {percent} interval, p-value after Holm's correction": table(
+            ["method", *HEADS], difference_rows(study)
+        ),
+        "Learning curves: mean and range over training seeds": f'<div class="charts">{"".join(_charts(study))}</div>',
+        "Cost: mean per run": table(["method", *COST_HEADS], cost_rows(study)),
+        "The paper's own figures (Qwen2.5-32B on AppWorld), not measured here": table(
+            ["method", *HEADS], paper_rows(study)
+        ),
+        "The parameters of each row": table(["method", "command"], command_rows(study)),
+    }
+    body = "".join(f"<section><h2>{escape(title)}</h2>{content}</section>" for title, content in sections.items())
+    notes = "".join(f"<p><b>{escape(note)}</b></p>" for note in study.notes)
+    style = (files("tasks.report") / "page.css").read_text(encoding="utf-8")
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(study.name)}: loopline study</title><style>{style}</style></head><body><header>"
+        f"<h1>{escape(study.name)}</h1>{notes}</header><main>{body}</main></body></html>\n"
+    )
+
+
+def _charts(study: Study) -> Iterator[str]:
+    """For each method the dev TGC and the mean return of its rollouts, beside those of the one it is compared with."""
+    methods = dict.fromkeys(run.method for run in study.runs)
+    for field, title, unit, scale in (
+        ("dev_tgc", "dev TGC", "percent", 1),
+        ("mean_return", "mean return", "percent", 100),
+    ):
+        values = {method: _values([r for r in study.runs if r.method == method], field, scale) for method in methods}
+        for method in methods:
+            shown = dict.fromkeys((method, study.against))
+            yield _chart(f"{method}: {title}", unit, {name: values[name] for name in shown if name in values})
+
+
+def _values(runs: Sequence[StudyRun], field: str, scale: float) -> Values:
+    found: Values = {}
+    for run in runs:
+        for point in run.curve:
+            value = getattr(point, field)
+            if value is not None:
+                found.setdefault(point.iteration, []).append(scale * value)
+    return found
+
+
+def _chart(title: str, unit: str, series: dict[str, Values]) -> str:
+    means = {name: [(i, fmean(seeds)) for i, seeds in values.items()] for name, values in series.items()}
+    bands: dict[str, Band] = {
+        name: [(i, min(seeds), max(seeds)) for i, seeds in values.items()] for name, values in series.items()
+    }
+    last = max((iteration for values in series.values() for iteration in values), default=0)
+    return line_chart(title, unit, means, last, bands=bands)

@@ -1,0 +1,127 @@
+"""A study as tables of text: the rows that Markdown, CSV and the page share. Pure."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from statistics import fmean
+
+from tasks.core.config.splits import TEST_SPLITS
+from tasks.core.records.study import MethodDifference, MethodScore, Study, StudyRun
+from tasks.evaluation.paired_test import METRICS
+
+COLUMNS = [(split, metric) for split in TEST_SPLITS for metric in METRICS]
+HEADS = ["Test-N TGC", "Test-N SGC", "Test-C TGC", "Test-C SGC"]
+NONE = "-"
+Row = Sequence[str]
+
+
+def score_rows(study: Study) -> list[Row]:
+    """Method, then mean and interval over the training seeds of each split and metric."""
+    found: dict[tuple[str, ...], MethodScore] = {(one.method, one.split, one.metric): one for one in study.scores}
+    methods = dict.fromkeys(one.method for one in study.scores)
+    return [(method, *(_mean(found[method, *column]) for column in COLUMNS)) for method in methods]
+
+
+def difference_rows(study: Study) -> list[Row]:
+    """Method, then its difference from `study.against`, interval and corrected p-value of each split and metric."""
+    found: dict[tuple[str, ...], MethodDifference] = {(d.method, d.split, d.metric): d for d in study.differences}
+    methods = dict.fromkeys(one.method for one in study.differences)
+    return [
+        (method, *(_difference(found.get((method, *column))) for column in COLUMNS))
+        for method in methods
+    ]
+
+
+def cost_rows(study: Study) -> list[Row]:
+    """Method, seeds, and per run the means of rollouts, tokens, optimizer steps, wall and CPU minutes."""
+    return [(method, str(len(runs)), *_cost(runs)) for method, runs in _by_method(study).items()]
+
+
+COST_HEADS = ["seeds", "training rollouts", "sampled tokens", "optimizer steps", "wall, min", "CPU, min"]
+
+
+def paper_rows(study: Study) -> list[Row]:
+    """The paper's own figures (Qwen2.5-32B on AppWorld) for the methods of the study."""
+    methods = {score.method for score in study.scores}
+    with (files("tasks.report.study") / "paper_results.csv").open(encoding="utf-8") as stream:
+        return [
+            (row["method"], *(row[f"{s}_{m}"] for s, m in COLUMNS))
+            for row in csv.DictReader(stream)
+            if row["method"] in methods
+        ]
+
+
+def command_rows(study: Study) -> list[Row]:
+    """Method and the command that writes the parameters of its first seed."""
+    return [(method, runs[0].command) for method, runs in _by_method(study).items()]
+
+
+def markdown(study: Study) -> str:
+    """The whole study for a terminal, a README or an issue."""
+    percent = f"{100 * study.confidence:g}%"
+    parts = [
+        f"# {study.name}",
+        *(f"**{note}**" for note in study.notes),
+        f"## Scores: percent, mean over training seeds, {percent} interval of the mean",
+        _table(["method", *HEADS], score_rows(study)),
+        f"## Difference from {study.against}: points, {percent} interval, p-value after Holm's correction",
+        _table(["method", *HEADS], difference_rows(study)),
+        "## Cost: mean per run",
+        _table(["method", *COST_HEADS], cost_rows(study)),
+        "## The paper's own figures (Qwen2.5-32B on AppWorld): not measured here",
+        _table(["method", *HEADS], paper_rows(study)),
+        "## The parameters of each row",
+        _table(["method", "command"], [(method, f"`{command}`") for method, command in command_rows(study)]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def comma_separated(study: Study) -> str:
+    """A line for each run, split and metric."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(
+        ["method", "seed", "experiment", "split", "metric", "base", "selected", "rollouts", "tokens", "wall_s", "cpu_s"]
+    )
+    for run in study.runs:
+        for split, metric in COLUMNS:
+            base, own = getattr(run.base_scores[split], metric), getattr(run.scores[split], metric)
+            cost = (run.rollouts, run.tokens, round(run.wall_s, 1), round(run.cpu_s, 1))
+            writer.writerow([run.method, run.seed, run.experiment, split, metric, base, own, *cost])
+    return stream.getvalue()
+
+
+def _by_method(study: Study) -> dict[str, list[StudyRun]]:
+    found: dict[str, list[StudyRun]] = {}
+    for run in study.runs:
+        found.setdefault(run.method, []).append(run)
+    return found
+
+
+def _cost(runs: Sequence[StudyRun]) -> Iterator[str]:
+    for name in ("rollouts", "tokens", "optimizer_steps"):
+        yield f"{fmean(getattr(run, name) for run in runs):,.0f}"
+    for name in ("wall_s", "cpu_s"):
+        yield f"{fmean(getattr(run, name) for run in runs) / 60:.1f}"
+
+
+def _mean(score: MethodScore) -> str:
+    if score.low is None or score.high is None:
+        return f"{score.mean:.1f}"
+    return f"{score.mean:.1f} ({score.low:.1f} to {score.high:.1f})"
+
+
+def _difference(one: MethodDifference | None) -> str:
+    if one is None:
+        return NONE
+    interval = "" if one.low is None or one.high is None else f" ({one.low:+.1f} to {one.high:+.1f})"
+    p_value = "" if one.corrected_p_value is None else f", p {one.corrected_p_value:.2g}"
+    return f"{one.difference:+.1f}{interval}{p_value}"
+
+
+def _table(head: Row, rows: Sequence[Row]) -> str:
+    cells = [tuple(head), *(tuple(row) for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(r, widths, strict=True)) + " |" for r in cells]
+    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])

@@ -1,0 +1,117 @@
+"""A study in little, of real pipelines: killed on the way, resumed, and what it leaves for DVC and MLflow."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from tasks.core.records.documents import read_document
+from tasks.core.records.study import Study
+from tests.flows.tiny_project import NOWHERE, ROOT, make_project, run
+
+pytestmark = pytest.mark.services
+
+STUDY = {
+    "name": "little",
+    "base": ["default", "drill"],
+    "seeds": [0],
+    "methods": {"loop": None, "grpo": "grpo", "broken": {"settings": ["policy.source=/nowhere"]}},
+    "against": "loop",
+}
+COMMAND = ("-m", "flows.comparison", "little.yaml", "--jobs", "1")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A git repository with the code of this checkout and a study, nothing of which has run."""
+    folder = make_project(tmp_path_factory.mktemp("study") / "project")
+    for name in (".dvc/config", ".dvc/.gitignore"):
+        shutil.copy2(ROOT / name, folder / name)
+    (folder / "little.yaml").write_text(yaml.safe_dump(STUDY))
+    for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "project"]):
+        subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *arguments], cwd=folder, check=True)
+    for name, value in (("user.name", "t"), ("user.email", "t@t")):
+        subprocess.run(["git", "config", name, value], cwd=folder, check=True)
+    yield folder
+
+
+def at_work(project: Path) -> list[psutil.Process]:
+    """Processes that work in a workspace of the project."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(project / ".loopline" / "studies") in process.cwd():
+                found.append(process)
+        except psutil.Error:
+            pass
+    return found
+
+
+def wait_for(condition: "object", seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def test_a_killed_study_leaves_no_process_and_goes_on_where_it_stopped(project: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, **NOWHERE, "PYTHONPATH": str(project), "PATH": path}
+    first = project / ".loopline" / "studies" / "little" / "loop-s0"
+    study = subprocess.Popen([sys.executable, *COMMAND], cwd=project, env=environment, stderr=subprocess.DEVNULL)
+    wait_for(lambda: (first / "data/iterations/i001/rollouts.parquet").exists() or study.poll() is not None, 300)
+    study.send_signal(signal.SIGKILL)
+    study.wait()
+    wait_for(lambda: not at_work(project), 60)
+    rollouts = first / "data/iterations/i001/rollouts.parquet"
+    made = rollouts.stat().st_mtime_ns if rollouts.exists() else None
+
+    done = run(project, *COMMAND)
+    assert done.returncode == 1, done.stderr
+    assert "little-broken-s0 failed with exit code" in done.stderr and "/nowhere" in done.stderr
+    if made is not None and (first / "dvc.lock").exists():
+        assert rollouts.exists()
+    table = (project / "data/comparisons/little/table.md").read_text()
+    assert table in done.stdout
+    assert "Not in the tables, for they have not ended: little-broken-s0." in table
+    result = read_document(project / "data/comparisons/little/study.json", Study)
+    assert [score.method for score in result.scores[::4]] == ["nft", "loop", "grpo"]
+    assert {one.method for one in result.differences} == {"nft", "grpo"}
+    loop, grpo = result.runs
+    assert loop.rollouts == grpo.rollouts == 8 and loop.tokens > 0 and loop.cpu_s > 1
+    assert loop.base_scores == grpo.base_scores
+    assert [point.iteration for point in loop.curve] == [0, 1]
+
+
+def test_the_runs_are_experiments_of_the_checkout_and_of_mlflow(project: Path) -> None:
+    listed = run(project, "-m", "dvc", "exp", "list", "--name-only").stdout.split()
+    assert {"little-loop-s0", "little-grpo-s0"} <= set(listed)
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{project / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("little")
+    assert experiment is not None
+    names = {found.info.run_name for found in client.search_runs([experiment.experiment_id])}
+    assert names == {"little-loop-s0", "little-grpo-s0"}
+    status = subprocess.run(["git", "status", "--porcelain"], cwd=project, capture_output=True, text=True).stdout
+    assert status == ""
+
+
+def test_what_has_ended_is_not_run_again_and_the_tables_can_be_written_alone(project: Path) -> None:
+    cost = project / ".loopline/studies/little/loop-s0/.loopline/cost.json"
+    before = cost.stat().st_mtime_ns
+    table = (project / "data/comparisons/little/table.md").read_bytes()
+    done = run(project, *COMMAND, "--methods", "loop,grpo")
+    assert done.returncode == 0, done.stderr
+    assert cost.stat().st_mtime_ns == before
+    (project / "data/comparisons/little/table.md").unlink()
+    assert run(project, *COMMAND, "--report").returncode == 0
+    assert (project / "data/comparisons/little/table.md").read_bytes() == table

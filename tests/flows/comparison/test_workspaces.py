@@ -1,0 +1,65 @@
+"""Workspaces of a study have the checkout's code, whatever of it is committed."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from flows.comparison.workspaces import WorkspaceError, make_workspace, take_snapshot
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-c", "user.name=t", "-c", "user.email=t@t", *arguments]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    root = tmp_path / "checkout"
+    (root / ".dvc").mkdir(parents=True)
+    (root / ".dvc" / "config").write_text("")
+    (root / ".gitignore").write_text("/.loopline/\n/.dvc/config.local\n")
+    for name in ("kept.py", "gone.py", "params.yaml"):
+        (root / name).write_text(f"{name} of the first commit\n")
+    git(root, "init", "-q")
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "first")
+    return root
+
+
+def test_a_dirty_checkout_is_copied_as_it_is_but_for_parameters(checkout: Path) -> None:
+    (checkout / "kept.py").write_text("edited\n")
+    (checkout / "new.py").write_text("untracked\n")
+    (checkout / "gone.py").unlink()
+    (checkout / "params.yaml").write_text("somebody's own\n")
+    before = git(checkout, "status", "--porcelain")
+    folder = checkout / ".loopline" / "studies" / "one"
+    make_workspace(checkout, folder, take_snapshot(checkout))
+    assert (folder / "kept.py").read_text() == "edited\n"
+    assert (folder / "new.py").read_text() == "untracked\n"
+    assert not (folder / "gone.py").exists()
+    assert (folder / "params.yaml").read_text() == "params.yaml of the first commit\n"
+    assert git(checkout, "status", "--porcelain") == before
+
+
+def test_a_later_commit_reaches_a_workspace_whose_own_files_stay(checkout: Path) -> None:
+    folder = checkout / ".loopline" / "studies" / "one"
+    make_workspace(checkout, folder, take_snapshot(checkout))
+    (folder / "params.yaml").write_text("the run's\n")
+    (folder / "dvc.lock").write_text("what is done\n")
+    (checkout / "gone.py").unlink()
+    (checkout / "kept.py").write_text("second\n")
+    git(checkout, "add", "-A")
+    git(checkout, "commit", "-qm", "second")
+    snapshot = take_snapshot(checkout)
+    make_workspace(checkout, folder, snapshot)
+    assert (folder / "kept.py").read_text() == "second\n"
+    assert not (folder / "gone.py").exists()
+    assert (folder / "params.yaml").read_text() == "the run's\n"
+    assert (folder / "dvc.lock").read_text() == "what is done\n"
+    assert git(folder, "rev-parse", "HEAD").strip() == snapshot.commit
+
+
+def test_outside_of_git_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(WorkspaceError, match="git rev-parse failed"):
+        take_snapshot(tmp_path)

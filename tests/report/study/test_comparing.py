@@ -1,0 +1,111 @@
+"""Finished runs -> the study's document, tables and page, on outcomes made by hand."""
+
+import csv
+import io
+from html.parser import HTMLParser
+
+import pytest
+
+from tasks.core.config.splits import TEST_SPLITS
+from tasks.core.records.study import CurvePoint, SplitScore, Study, StudyRun
+from tasks.evaluation.tgc_sgc import Outcome, sgc, tgc
+from tasks.report.study.comparing import compare
+from tasks.report.study.finished_run import FinishedRun
+from tasks.report.study.page import study_page
+from tasks.report.study.tables import comma_separated, cost_rows, difference_rows, markdown, paper_rows, score_rows
+
+
+def outcomes(solved: str) -> list[Outcome]:
+    """One per digit, two tasks to a scenario; 1: solved."""
+    return [Outcome(f"t{i}", f"s{i // 2}", 1, 0, digit == "1") for i, digit in enumerate(solved)]
+
+
+def run(method: str, seed: int, solved: str, rollouts: int = 48, world: str = "{}", base: str = "1000") -> FinishedRun:
+    played = {"selected": outcomes(solved), "base": outcomes(base)}
+    scores = {p: SplitScore(tgc=tgc(o).value, sgc=sgc(o).value, tasks=len(o)) for p, o in played.items()}
+    record = StudyRun(
+        method=method,
+        seed=seed,
+        experiment=f"study-{method}-s{seed}",
+        command=f"python -m flows.configure {method}",
+        selected="i001",
+        dev_tgc=50.0,
+        scores=dict.fromkeys(TEST_SPLITS, scores["selected"]),
+        base_scores=dict.fromkeys(TEST_SPLITS, scores["base"]),
+        rollouts=rollouts,
+        tokens=1000,
+        optimizer_steps=3,
+        wall_s=60.0,
+        cpu_s=90.0,
+        curve=(
+            CurvePoint(iteration=0, mean_return=None, dev_tgc=25.0),
+            CurvePoint(iteration=1, mean_return=0.5, dev_tgc=50.0),
+        ),
+    )
+    return FinishedRun(record, {(s, p): o for s in TEST_SPLITS for p, o in played.items()}, world)
+
+
+def study(*runs: FinishedRun) -> Study:
+    return compare("study", "loop", runs, 0.95, "c" * 40)
+
+
+def test_means_spreads_and_differences_by_hand() -> None:
+    found = study(run("loop", 0, "1100"), run("loop", 1, "1110"), run("grpo", 0, "1000"), run("grpo", 1, "1100"))
+    assert score_rows(found)[1][0] == "loop"
+    loop = next(s for s in found.scores if (s.method, s.split, s.metric) == ("loop", "test_normal", "tgc"))
+    assert (loop.mean, loop.spread, loop.seeds) == (62.5, pytest.approx(25 / 2**0.5), 2)
+    assert loop.high == pytest.approx(62.5 + 12.5 * 12.7062, rel=1e-5)
+    sgc_of_loop = next(s for s in found.scores if (s.method, s.metric) == ("loop", "sgc"))
+    assert sgc_of_loop.mean == 50
+    base = next(s for s in found.scores if (s.method, s.metric) == ("nft", "tgc"))
+    assert (base.mean, base.spread) == (25, 0)
+    grpo = next(d for d in found.differences if (d.method, d.split, d.metric) == ("grpo", "test_normal", "tgc"))
+    assert (grpo.difference, grpo.seeds, grpo.scenarios) == (-25, 2, 2)
+    assert found.notes == ()
+
+
+def test_one_seed_has_no_spread_and_still_a_difference() -> None:
+    found = study(run("loop", 0, "1100"), run("grpo", 0, "1000"))
+    assert score_rows(found)[1] == ("loop", "50.0", "50.0", "50.0", "50.0")
+    assert difference_rows(found)[1][1].startswith("-25.0 (")
+
+
+def test_what_cannot_be_compared_is_noted() -> None:
+    found = study(run("loop", 0, "1100", rollouts=96), run("grpo", 0, "10001", world='{"name": "other"}'))
+    budgets, worlds, tasks = found.notes
+    assert budgets == "The methods did not play equal numbers of training rollouts: loop 96, grpo 48."
+    assert "different worlds" in worlds and "different numbers of tasks" in tasks
+
+
+def test_without_the_method_to_compare_with_there_are_scores_alone() -> None:
+    found = study(run("grpo", 0, "1000"))
+    assert [row[0] for row in score_rows(found)] == ["nft", "grpo"] and found.differences == ()
+
+
+def test_markdown_and_csv_say_the_same_and_the_papers_figures_are_labelled() -> None:
+    found = study(run("loop", 0, "1100"), run("rloo", 0, "1000"))
+    text = markdown(found)
+    assert "not measured here" in text and "`python -m flows.configure rloo`" in text
+    assert paper_rows(found)[-1] == ("loop", "71.3", "53.6", "45.7", "26.6")
+    rows = list(csv.DictReader(io.StringIO(comma_separated(found))))
+    assert len(rows) == 2 * 2 * 2
+    assert {(r["method"], r["selected"]) for r in rows if r["metric"] == "tgc"} == {("loop", "50.0"), ("rloo", "25.0")}
+    assert cost_rows(found)[0] == ("loop", "1", "48", "1,000", "3", "1.0", "1.5")
+
+
+def test_the_page_is_well_formed_loads_nothing_and_escapes() -> None:
+    opened: list[str] = []
+
+    class Checker(HTMLParser):
+        def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+            assert not {"src", "href"} & dict(attributes).keys()
+            if tag not in ("meta", "circle", "line", "polyline", "polygon"):
+                opened.append(tag)
+
+        def handle_endtag(self, tag: str) -> None:
+            if tag not in ("circle", "line", "polyline", "polygon"):
+                assert opened.pop() == tag
+
+    page = study_page(study(run("loop", 0, "1100"), run("loop", 1, "1111"), run("<b>", 0, "1000")))
+    Checker().feed(page)
+    assert opened == [] and "<b>:" not in page and 'class="band s0"' in page
