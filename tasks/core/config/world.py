@@ -57,6 +57,8 @@ class PocketworldConfig(Section):
     chain: int = Field(1, ge=1, le=3)
     """Requests in one task, each over apps of its own. A policy that meets one of them with probability p succeeds with
     about p to this power: rarer success of the base policy, longer episodes, more to learn."""
+    chained_share: float = Field(1.0, ge=0, le=1)
+    """Share of the scenarios of each split whose tasks are chained; the others have one request."""
 
 
 class WorldConfig(Section):

@@ -106,3 +106,11 @@ def test_a_larger_harder_world_keeps_the_proportions_and_every_rule(play):
         assert play(problem, turns).evaluate().success, spec.task_id
         assert not play(problem, [turns[0], turns[1], turns[-1]]).evaluate().success, spec.task_id
         assert (HELD_OUT & set(spec.apps) != set()) == (spec.split == "test_challenge")
+
+
+def test_a_share_of_the_scenarios_is_chained_at_every_difficulty():
+    specs = generate_specs(7, PocketworldConfig(chain=2, chained_share=0.5))
+    for split, tasks in specs.items():
+        for difficulty, scenarios in enumerate(EXPECTED[split], start=1):
+            longer = {spec.scenario_id for spec in tasks if spec.difficulty == difficulty and "+" in spec.template}
+            assert abs(len(longer) - scenarios / 2) <= 1, (split, difficulty)

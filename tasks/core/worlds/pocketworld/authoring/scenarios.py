@@ -129,12 +129,19 @@ def _generate_split(split: Split, seed: int, config: PocketworldConfig) -> list[
     for difficulty, count in enumerate(SCENARIOS[split], start=1):
         fitting = [template for template in templates if template.difficulty == difficulty]
         chosen += _spread(fitting, config.scale * count, random)
-    chains = [chained(template, apps, config.chain, random) for template, apps in chosen]
+    lengths = _chain_lengths(len(chosen), config)
+    chains = [chained(*link, length, random) for link, length in zip(chosen, lengths, strict=True)]
     return [
         spec
         for number, (names, apps, level) in enumerate(chains, start=1)
         for spec in _scenario(TaskSpec("", f"{split}_{number:03d}", split, level, names, apps, 0, ""), seed)
     ]
+
+
+def _chain_lengths(count: int, config: PocketworldConfig) -> list[int]:
+    """Requests per task of each scenario, the longer ones spread evenly."""
+    longer = [int((number + 1) * config.chained_share) > int(number * config.chained_share) for number in range(count)]
+    return [config.chain if is_longer else 1 for is_longer in longer]
 
 
 def _spread(templates: list[Template], count: int, random: Random) -> list[tuple[Template, tuple[str, ...]]]:
