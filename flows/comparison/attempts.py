@@ -5,6 +5,7 @@ They lie in the workspace's .loopline folder, outlive a kill -9, and are no arti
 
 import json
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -48,36 +49,26 @@ def write_stamp(folder: Path, made_from: str) -> None:
 class Meter:
     """Adds up an attempt's seconds onto those of the attempts before it.
 
-    CPU seconds are what each process of the run had used when it was last seen: what one uses between the last reading
-    and its end is missed, little where stages share a process.
+    CPU seconds are what each process that works in the folder had used when it was last seen: what one uses between the
+    last reading and its end is missed, little where stages share a process.
     """
 
-    def __init__(self, folder: Path, pid: int) -> None:
-        self._folder, self._pid = folder, pid
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._before, self._began = read_cost(folder), time.monotonic()
         self._seen: dict[tuple[int, float], float] = {}
 
     def read(self) -> Cost:
         """The cost so far, which is written down as well."""
-        for process in _tree(self._pid):
-            try:
-                times = process.cpu_times()
-                key = (process.pid, process.create_time())
-            except psutil.Error:
-                continue
-            self._seen[key] = times.user + times.system
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if Path(process.cwd()).is_relative_to(self._folder):
+                    times = process.cpu_times()
+                    self._seen[process.pid, process.create_time()] = times.user + times.system
         wall, cpu = time.monotonic() - self._began, sum(self._seen.values())
         cost = Cost(self._before.wall_s + wall, self._before.cpu_s + cpu)
         write_cost(self._folder, cost)
         return cost
-
-
-def _tree(pid: int) -> list[psutil.Process]:
-    try:
-        top = psutil.Process(pid)
-        return [top, *top.children(recursive=True)]
-    except psutil.Error:
-        return []
 
 
 def _cost_file(folder: Path) -> Path:

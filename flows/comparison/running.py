@@ -21,6 +21,7 @@ from tasks.core.config.params import load_params
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.layout import Layout
 
+DVC_FAILURE = "ERROR: failed to reproduce"
 POLL_S = 1.0
 PATIENCE_S = 60.0
 """How long a run may take to end that was told to; a stage may have to stop engines."""
@@ -65,7 +66,7 @@ def run_all(root: Path, places: Sequence[Place], snapshot: Snapshot, jobs: int, 
             while waiting and len(live) < jobs:
                 place = waiting.pop(0)
                 process = _start(place, tracking)
-                live[place.plan.experiment] = (place, process, Meter(place.folder, process.pid))
+                live[place.plan.experiment] = (place, process, Meter(place.folder))
                 states[place.plan.experiment] = RUNNING
             progress.show(states, counts)
             time.sleep(POLL_S)
@@ -129,7 +130,7 @@ def _finish(place: Place, code: int, made_from: str) -> str | None:
     """Save the run as an experiment; or say why it is none."""
     name = place.plan.experiment
     if code:
-        return f"{name} failed with exit code {code}: {_last_line(place.log)} (whole output: {place.log})"
+        return f"{name} failed with exit code {code}: {_cause(place.log)} (whole output: {place.log})"
     try:
         save_experiment(place.folder, name)
     except WorkspaceError as error:
@@ -138,6 +139,8 @@ def _finish(place: Place, code: int, made_from: str) -> str | None:
     return None
 
 
-def _last_line(log: Path) -> str:
+def _cause(log: Path) -> str:
+    """What the failed stage said last, which DVC's own last line only says the name of."""
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1] if lines else "no output")
+    dvc = next((place for place, line in reversed(list(enumerate(lines))) if line.startswith(DVC_FAILURE)), len(lines))
+    return lines[dvc - 1] if dvc else "no output"

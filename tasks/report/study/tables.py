@@ -27,10 +27,7 @@ def difference_rows(study: Study) -> list[Row]:
     """Method, then its difference from `study.against`, interval and corrected p-value of each split and metric."""
     found: dict[tuple[str, ...], MethodDifference] = {(d.method, d.split, d.metric): d for d in study.differences}
     methods = dict.fromkeys(one.method for one in study.differences)
-    return [
-        (method, *(_difference(found.get((method, *column))) for column in COLUMNS))
-        for method in methods
-    ]
+    return [(method, *(_difference(found.get((method, *column))) for column in COLUMNS)) for method in methods]
 
 
 def cost_rows(study: Study) -> list[Row]:

@@ -35,7 +35,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = make_project(tmp_path_factory.mktemp("study") / "project")
     for name in (".dvc/config", ".dvc/.gitignore"):
         shutil.copy2(ROOT / name, folder / name)
-    (folder / "little.yaml").write_text(yaml.safe_dump(STUDY))
+    (folder / "little.yaml").write_text(yaml.safe_dump(STUDY, sort_keys=False))
     for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "project"]):
         subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *arguments], cwd=folder, check=True)
     for name, value in (("user.name", "t"), ("user.email", "t@t")):
