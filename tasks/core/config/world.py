@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from tasks.core.config.section import Section
 from tasks.core.config.task_counts import TaskCount

@@ -29,7 +29,7 @@ def _float32_logits(head: nn.Linear, states: Tensor) -> Tensor:
     logits: Tensor = _Product.apply(states.flatten(0, -2), head.weight)  # type: ignore[no-untyped-call]
     if head.bias is not None:
         logits = logits + head.bias.float()
-    return logits.unflatten(0, states.shape[:-1])
+    return logits.view(*states.shape[:-1], -1)
 
 
 class _Product(torch.autograd.Function):
@@ -51,6 +51,6 @@ def _product(states: Tensor, weight: Tensor) -> Tensor:
     if states.is_cuda:
         return torch.mm(states, weight.t(), out_dtype=torch.float32)  # type: ignore[call-overload, no-any-return]
     logits, wide = torch.empty(len(states), len(weight), device=states.device), states.float()
-    for place, rows in zip(logits.split(_CPU_ROWS, 1), weight.split(_CPU_ROWS), strict=True):
+    for place, rows in zip(torch.split(logits, _CPU_ROWS, 1), torch.split(weight, _CPU_ROWS), strict=True):
         torch.mm(wide, rows.float().t(), out=place)
     return logits
