@@ -35,6 +35,12 @@ def success(returns: Floats, successes: Flags) -> Floats:
     return successes.astype(np.float64)
 
 
+def episode_return(returns: Floats, successes: Flags) -> Floats:
+    """R_k itself, for a baseline that comes later: a critic's, or the batch's mean."""
+    _require_group(returns)
+    return returns.copy()
+
+
 def divided_by_std(advantages: Floats, returns: Floats, kind: StdKind) -> Floats:
     """Advantages over the group's standard deviation (GRPO; LOOP's ablation); 0 where all returns are equal."""
     spread = return_std(returns, kind)
@@ -50,6 +56,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "leave_one_out": leave_one_out,
     "group_mean": group_mean,
     "success": success,
+    "episode_return": episode_return,
 }
 
 

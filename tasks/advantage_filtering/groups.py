@@ -1,62 +1,47 @@
-"""One iteration's rollouts, group by group: advantages, what is kept, and the figures that describe it."""
+"""One iteration's rollouts, group by group: labels, what is kept, and the figures that describe it."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.advantage_filtering.estimators import ESTIMATORS, Flags, Floats, divided_by_std, return_std
-from tasks.advantage_filtering.filters import large_enough, most_varied
+from tasks.advantage_filtering.estimators import Flags, Floats, return_std
+from tasks.advantage_filtering.filters import most_varied
+from tasks.advantage_filtering.labels import Labels, label
+from tasks.advantage_filtering.outcomes import Outcomes
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.records.documents import AdvantageSummary
-from tasks.core.records.schemas import VOID_REASONS
-
-
-@dataclass(frozen=True)
-class Outcomes:
-    """N rollouts as far as the estimators need them, in the order of their table."""
-
-    task_ids: Sequence[str]
-    returns: Floats
-    successes: Flags
-    end_reasons: Sequence[str]
-
-    @property
-    def finished(self) -> Flags:
-        """[N] True unless the rollout is void (the world broke, or collection stopped before it ended)."""
-        return np.array([reason not in VOID_REASONS for reason in self.end_reasons], dtype=np.bool_)
 
 
 @dataclass(frozen=True)
 class AdvantageResult:
-    """Advantages of N rollouts and who trains. `advantages` is 0 for rollouts without a group."""
+    """Labels of N rollouts and who trains."""
 
-    advantages: Floats
+    labels: Labels
     kept: Flags
     summary: AdvantageSummary
 
 
 def compute_advantages(outcomes: Outcomes, config: AdvantageConfig) -> AdvantageResult:
-    """Estimate every advantage within its task's finished rollouts, then filter. Raises ValueError if all are void."""
+    """Label every finished rollout within its task's, then filter. Raises ValueError if all are void."""
     if not outcomes.finished.any():
         raise ValueError(f"nothing to learn from: all {len(outcomes.task_ids)} rollouts are void ({_counts(outcomes)})")
+    rewarded = outcomes.all_or_nothing() if config.all_or_nothing else outcomes
     every = _groups(outcomes)
     groups = [group for group in every if len(group) >= 2]
-    stds = np.array([return_std(outcomes.returns[group]) for group in groups], dtype=np.float64)
+    stds = np.array([return_std(rewarded.returns[group]) for group in groups], dtype=np.float64)
     varied = most_varied(stds, config.top_variance_share)
-    advantages, candidate = np.zeros(len(outcomes.returns)), np.zeros(len(outcomes.returns), dtype=np.bool_)
+    labels, candidate = label(rewarded, groups, config), np.zeros(len(outcomes.returns), dtype=np.bool_)
     for group, chosen in zip(groups, varied, strict=True):
-        advantages[group] = _advantages(outcomes, group, config)
         candidate[group] = chosen
-    kept = candidate & large_enough(advantages, config.min_absolute_advantage)
+    kept = candidate & labels.carry_signal
     dropped = {
         "dropped_low_variance_group": sum(map(len, groups)) - int(candidate.sum()),
         "dropped_small_advantage": int((candidate & ~kept).sum()),
         "dropped_lone_rollouts": sum(len(group) for group in every if len(group) < 2),
     }
-    return AdvantageResult(advantages, kept, _summary(outcomes, stds, kept, dropped))
+    return AdvantageResult(labels, kept, _summary(outcomes, stds, kept, dropped))
 
 
 def _groups(outcomes: Outcomes) -> list[NDArray[np.int64]]:
@@ -65,12 +50,6 @@ def _groups(outcomes: Outcomes) -> list[NDArray[np.int64]]:
     for row in np.flatnonzero(outcomes.finished):
         rows.setdefault(outcomes.task_ids[int(row)], []).append(int(row))
     return [np.array(members, dtype=np.int64) for members in rows.values()]
-
-
-def _advantages(outcomes: Outcomes, group: NDArray[np.int64], config: AdvantageConfig) -> Floats:
-    returns = outcomes.returns[group]
-    advantages = ESTIMATORS[config.estimator](returns, outcomes.successes[group])
-    return divided_by_std(advantages, returns, config.divide_by_std) if config.divide_by_std else advantages
 
 
 def _summary(outcomes: Outcomes, stds: Floats, kept: Flags, dropped: dict[str, int]) -> AdvantageSummary:

@@ -5,7 +5,9 @@ import logging
 import numpy as np
 import pyarrow as pa
 
-from tasks.advantage_filtering.groups import AdvantageResult, Outcomes, compute_advantages
+from tasks.advantage_filtering.estimators import Floats
+from tasks.advantage_filtering.groups import AdvantageResult, compute_advantages
+from tasks.advantage_filtering.outcomes import Outcomes
 from tasks.core.config.stage_inputs import AdvantageInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import write_document
@@ -39,12 +41,24 @@ def _outcomes(rollouts: pa.Table) -> Outcomes:
         returns=rollouts["return"].to_numpy(),
         successes=rollouts["success"].to_numpy(),
         end_reasons=rollouts["end_reason"].to_pylist(),
+        turn_progress=_turn_progress(rollouts),
     )
+
+
+def _turn_progress(rollouts: pa.Table) -> list[Floats] | None:
+    if "turn_progress" not in rollouts.column_names:
+        return None
+    return [np.array(row, dtype=np.float64) for row in rollouts["turn_progress"].to_pylist()]
 
 
 def _batch(rollouts: pa.Table, result: AdvantageResult) -> pa.Table:
     rows = pa.array(np.flatnonzero(result.kept), pa.int64())
-    columns = [name for name in TRAINING_BATCH.names if name != "advantage"]
-    kept = rollouts.select(columns).take(rows)
-    advantages = pa.array(result.advantages[result.kept], pa.float64())
-    return kept.append_column("advantage", advantages).select(TRAINING_BATCH.names)
+    columns = [name for name in TRAINING_BATCH.names if name in rollouts.column_names]
+    kept, labels = rollouts.select(columns).take(rows), result.labels
+    kept = kept.append_column("advantage", pa.array(labels.advantages[result.kept], pa.float64()))
+    if labels.turn_advantages is not None:
+        by_turn = [labels.turn_advantages[row] for row in np.flatnonzero(result.kept)]
+        kept = kept.append_column("turn_advantages", pa.array(by_turn, pa.large_list(pa.float64())))
+    if labels.pairs is not None:
+        kept = kept.append_column("pair", pa.array(labels.pairs[result.kept], pa.int32()))
+    return kept

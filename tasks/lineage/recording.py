@@ -58,7 +58,9 @@ class Pipeline:
 
     @cached_property
     def lock(self) -> DvcLock:
-        return read_lock(self.layout.root / "dvc.lock", self.params.previous, self.params.evaluated)
+        return read_lock(
+            self.layout.root / "dvc.lock", self.params.previous, self.params.evaluated, self.params.collected
+        )
 
     @cached_property
     def selection(self) -> Selection:

@@ -42,6 +42,13 @@ def test_stages_of_a_longer_run_before_are_passed_over(tmp_path: Path) -> None:
     assert [stage.name for stage in found.stages] == ["update_policy@i001", "evaluate_policy@i000", "score@test_normal"]
 
 
+def test_collections_of_a_run_that_collected_more_often_are_passed_over(tmp_path: Path) -> None:
+    names = [f"{stage}@i00{i}" for i in (1, 2) for stage in ("collect_rollouts", "filter_advantages", "update_policy")]
+    path = write(tmp_path, {name: {"outs": [entry(f"data/{name}", "0")]} for name in names})
+    found = read_lock(path, ["i001", "i002"], [], collected=["i001"])
+    assert [stage.name for stage in found.stages] == [*names[:3], "update_policy@i002"]
+
+
 def test_sources_are_artifacts_that_no_stage_wrote(tmp_path: Path) -> None:
     deps = [entry("data/base_policies", "b.dir"), entry("data/world/a.json", "a"), entry("data/iterations", "i.dir")]
     found = lock(

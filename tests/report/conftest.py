@@ -97,7 +97,8 @@ def write_iteration(layout: Layout, key: str, rows: list[Row], iterations: int) 
     step, mean = int(key[1:]), sum(row["return"] for row in rows) / len(rows)
     kept = [row for row in rows if row["return"] != 0.5]
     write_rows(layout.rollouts(key), rows, ROLLOUTS)
-    batch = [{name: {**row, "advantage": row["return"] - 0.5}[name] for name in TRAINING_BATCH.names} for row in kept]
+    labelled = [{**row, "advantage": row["return"] - 0.5} for row in kept]
+    batch = [{name: row[name] for name in TRAINING_BATCH.names if name in row} for row in labelled]
     write_rows(layout.training_batch(key), batch, TRAINING_BATCH)
     write_document(layout.advantage_summary(key), advantage_summary(len(rows), len(kept), mean))
     figures = metrics(

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from transformers import Qwen2ForCausalLM
@@ -16,7 +15,7 @@ from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.schemas import PLAYED_ROLLOUTS
-from tasks.core.records.tables import validate
+from tasks.core.records.tables import table_of, validate
 from tasks.rollout_collection.collection_stats import CollectionStats
 from tasks.rollout_collection.planning import PlannedRollout, plan_rollouts
 from tasks.rollout_collection.play_settings import PlaySettings
@@ -45,7 +44,7 @@ def play(engine: TransformersEngine, chat: ChatFormat, settings: PlaySettings) -
             policy=None,
             stats=stats,
         )
-        validate(pa.Table.from_pylist(played, schema=PLAYED_ROLLOUTS), PLAYED_ROLLOUTS, Path("rollouts.parquet"))
+        validate(table_of(played, PLAYED_ROLLOUTS), PLAYED_ROLLOUTS, Path("rollouts.parquet"))
         assert world.open_now == 0
         return played
 

@@ -14,12 +14,22 @@ class AdvantageConfig(Section):
 
     renamed: ClassVar = {"normalise_by_std": "divide_by_std"}
 
-    estimator: Literal["leave_one_out", "group_mean", "success"] = "leave_one_out"
+    estimator: Literal["leave_one_out", "group_mean", "success", "episode_return", "turn_progress"] = "leave_one_out"
     """leave_one_out: K/(K-1) (R - mean), the paper's. group_mean: R - mean; divided by the standard deviation, GRPO's.
-    success: 1 where every unit test passed, else 0 (expert iteration)."""
+    success: 1 where every unit test passed, else 0 (expert iteration). episode_return: R itself, for a critic's
+    baseline (update.critic) or `normalise_over_batch`. turn_progress: one advantage for each turn, its return-to-go of
+    progress with that of the others left out as baseline; needs collection.turn_progress."""
+    all_or_nothing: bool = False
+    """The return is 1 where every unit test passed and 0 elsewhere (CANOPY), not the share that passed."""
     divide_by_std: StdKind | None = None
     """Divide by the standard deviation of the group's returns: `population` (K in its denominator), as LOOP's code does
     for its ablation and for GRPO; `sample` (K - 1), as RAGEN, verl and TRL do. None: no division."""
+    normalise_over_batch: bool = False
+    """Of the advantages, subtract the mean over all finished rollouts of the iteration and divide by their standard
+    deviation (REINFORCE++)."""
+    pair_gap: float | None = Field(None, ge=0, lt=1)
+    """Label pairs in place of advantages: of every task, the rollout with the highest and that with the lowest return,
+    if their returns differ by more than this (DMPO; `update.objective: preference` needs it)."""
     min_absolute_advantage: float = Field(0.01, ge=0)
     """Rollouts with a smaller |A| are dropped, exactly those: |A| is taken to be equal to this within 1e-9, which is
     more than its rounding and less than any two different advantages from fractions of unit tests are apart."""

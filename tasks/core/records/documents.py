@@ -122,6 +122,8 @@ class Metrics(Document):
     clip_fraction: Share | None
     loss: float | None
     """Mean over the optimizer steps."""
+    value_loss: Positive | None = None
+    """Half the mean squared error of the critic, mean over the optimizer steps; null without one."""
     engine_mismatch: EngineMismatch | None
     staleness: Count | None = None
     """Updates between the policy that sampled the rollouts and the one that was updated."""

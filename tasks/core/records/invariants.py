@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.core.records.schemas import TOKEN_COLUMNS, TURN_REWARDS, UNJUDGED, key_columns
+from tasks.core.records.schemas import TOKEN_COLUMNS, TURN_COLUMNS, UNJUDGED, key_columns
 
 ROUNDING = 1e-5
 """A log-prob may exceed 0 by this much: float32 logits minus their float32 log-sum-exp."""
@@ -35,10 +35,12 @@ def broken_rules(table: pa.Table) -> Iterator[str]:
         yield from _weights(table)
     if "end_reason" in table.column_names:
         yield from _returns(table)
-    if TURN_REWARDS.name in table.column_names:
-        yield from _turn_rewards(table)
+    for name in sorted(TURN_COLUMNS.intersection(table.column_names)):
+        yield from _one_per_turn(table, name)
     if "token_ids" in table.column_names:
         yield from _tokens(table)
+    if "pair" in table.column_names:
+        yield from _pairs(table)
 
 
 def _nulls(table: pa.Table) -> Iterator[str]:
@@ -97,14 +99,13 @@ def _returns(table: pa.Table) -> Iterator[str]:
         yield f"row {row}, column success: true, but nothing was left to judge or a test failed"
 
 
-def _turn_rewards(table: pa.Table) -> Iterator[str]:
-    rewards = table[TURN_REWARDS.name].combine_chunks()
-    turns, given = (pc.list_value_length(column).to_numpy() for column in (table["turns"], table[TURN_REWARDS.name]))
+def _one_per_turn(table: pa.Table, name: str) -> Iterator[str]:
+    turns, given = (pc.list_value_length(column).to_numpy() for column in (table["turns"], table[name]))
     for row in np.flatnonzero(turns != given)[:1]:
-        yield f"row {row}, column {TURN_REWARDS.name}: {given[row]} rewards for {turns[row]} turns"
-    for item in np.flatnonzero(~np.isfinite(_flat(table, TURN_REWARDS.name)))[:1]:
-        row = pc.list_parent_indices(rewards)[item].as_py()
-        yield f"row {row}, column {TURN_REWARDS.name}: a reward is a finite number"
+        yield f"row {row}, column {name}: {given[row]} values for {turns[row]} turns"
+    for item in np.flatnonzero(~np.isfinite(_flat(table, name)))[:1]:
+        row = pc.list_parent_indices(table[name].combine_chunks())[item].as_py()
+        yield f"row {row}, column {name}: not a finite number"
 
 
 def _tokens(table: pa.Table) -> Iterator[str]:
@@ -121,6 +122,8 @@ def _tokens(table: pa.Table) -> Iterator[str]:
         yield f"row {row}, column {name}, token {token}: {rule}"
     if "advantage" in table.column_names:
         yield from _rollouts_without_policy_tokens(table, ends - expected, ends)
+    if "turn_advantages" in table.column_names:
+        yield from _turns_without_advantage(table, ends)
 
 
 def _broken_tokens(table: pa.Table, ends: npt.NDArray[np.int64]) -> Iterator[tuple[str, str, int]]:
@@ -148,6 +151,27 @@ def _rollouts_without_policy_tokens(table: pa.Table, starts: Flat, ends: Flat) -
     before = np.concatenate([[0], np.cumsum(_flat(table, "policy_mask"))])
     for row in np.flatnonzero(before[ends] == before[starts])[:1]:
         yield f"row {row}, column policy_mask: a training rollout has at least one policy token"
+
+
+def _turns_without_advantage(table: pa.Table, ends: Flat) -> Iterator[str]:
+    """Every turn of the policy's tokens has an advantage, a finite number."""
+    counts = pc.list_value_length(table["turn_advantages"]).to_numpy()
+    rows = np.searchsorted(ends, np.arange(len(_flat(table, "turn_index"))), side="right")
+    for token in np.flatnonzero(_flat(table, "turn_index") >= counts[rows])[:1]:
+        yield f"row {rows[token]}, column turn_advantages: {counts[rows[token]]} values, too few for its turns"
+    for place in np.flatnonzero(~np.isfinite(_flat(table, "turn_advantages")))[:1]:
+        row = int(np.searchsorted(np.cumsum(counts), place, side="right"))
+        yield f"row {row}, column turn_advantages: not a finite number"
+
+
+def _pairs(table: pa.Table) -> Iterator[str]:
+    """A pair is one rollout that is better and one that is worse."""
+    numbers, advantages = table["pair"].to_numpy(), table["advantage"].to_numpy()
+    for number in np.unique(numbers):
+        rows = np.flatnonzero(numbers == number)
+        if sorted(np.sign(advantages[rows])) != [-1, 1]:
+            yield f"row {rows[0]}, column pair: pair {number} is not one positive and one negative advantage"
+            return
 
 
 def _flat(table: pa.Table, name: str) -> Flat:

@@ -59,21 +59,14 @@ PLAYED_ROLLOUTS = pa.schema(
         ("adapter_digest", pa.string()),
         ("engine", pa.string()),
         ("engine_version", pa.string()),
+        ("turn_rewards", pa.list_(pa.float64())),  # in the world's own unit, of a world that gives rewards
+        ("turn_progress", pa.list_(pa.float64())),  # share of unit tests passed after each turn, where it is measured
     ]
 )
 """Columns that the agent loop fills, whatever a rollout was played for."""
 
 ROLLOUTS = PLAYED_ROLLOUTS.append(pa.field("staleness", pa.int32()))
 """Training rollouts; `staleness`: updates between the policy that sampled and the one that learns from it."""
-
-TURN_REWARDS = pa.field("turn_rewards", pa.list_(pa.float64()))
-"""One more column of rollouts, in the world's own unit and one value per turn, where a world gives rewards."""
-
-
-def with_turn_rewards(schema: pa.Schema) -> pa.Schema:
-    """The schema of rollouts of a world that gives rewards."""
-    return schema.append(TURN_REWARDS)
-
 
 TRAINING_BATCH = pa.schema(
     [
@@ -85,6 +78,8 @@ TRAINING_BATCH = pa.schema(
         ("engine_logprobs", pa.large_list(pa.float32())),
         ("return", pa.float64()),
         ("advantage", pa.float64()),
+        ("turn_advantages", pa.large_list(pa.float64())),  # of each assistant turn, in place of the rollout's
+        ("pair", pa.int32()),  # two rows each: the better one has a positive advantage, the other a negative
     ]
 )
 
@@ -107,6 +102,11 @@ OUTCOMES = pa.schema(
 )
 """Columns that a model version keeps of the rollouts that it was scored on: enough for every test between versions."""
 
+TURN_COLUMNS = frozenset({"turn_rewards", "turn_progress"})
+"""Lists with one value per turn; optional."""
+OPTIONAL_COLUMNS = TURN_COLUMNS | {"turn_advantages", "pair"}
+"""Columns that a table has only where a world or a method fills them."""
+
 _share = pandera.Check.in_range(0, 1)
 _CHECKS: dict[str, pandera.Check] = {
     "return": _share,
@@ -116,6 +116,7 @@ _CHECKS: dict[str, pandera.Check] = {
     "evaluation_run": pandera.Check.ge(0),
     "world_retries": pandera.Check.ge(0),
     "staleness": pandera.Check.ge(0),
+    "pair": pandera.Check.ge(0),
     "split": pandera.Check.isin(SPLITS),
     "end_reason": pandera.Check.isin(END_REASONS),
 }
@@ -130,9 +131,14 @@ def key_columns(schema: pa.Schema) -> list[str]:
 
 
 def checks(schema: pa.Schema) -> pandera.DataFrameSchema:
-    """The pandera schema of a parquet artifact: exact columns and types, value ranges.
+    """The pandera schema of a parquet artifact: exact columns (but OPTIONAL_COLUMNS) and types, value ranges.
 
     Nulls are left to `invariants`, which finds their row at any depth of a nested column.
     """
-    columns = {field.name: pandera.Column(field.type, _CHECKS.get(field.name), nullable=True) for field in schema}
+    columns = {
+        field.name: pandera.Column(
+            field.type, _CHECKS.get(field.name), nullable=True, required=field.name not in OPTIONAL_COLUMNS
+        )
+        for field in schema
+    }
     return pandera.DataFrameSchema(columns, strict=True)

@@ -11,23 +11,29 @@ import pyarrow.parquet as pq
 
 from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.records.invariants import broken_rules
-from tasks.core.records.schemas import TURN_REWARDS, checks, with_turn_rewards
+from tasks.core.records.schemas import OPTIONAL_COLUMNS, TURN_COLUMNS, checks
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Write `rows` as parquet at `path` and return the table. Raises ArtifactError when a row breaks the schema.
-
-    Rollouts have the column `turn_rewards` where a row has it; a row without (its world broke at once) earned nothing.
-    """
-    if any(TURN_REWARDS.name in row for row in rows):
-        schema = with_turn_rewards(schema)
-        rows = [{TURN_REWARDS.name: [0.0] * len(row["turns"])} | row for row in rows]
+    """Write `rows` as parquet at `path` and return the table. Raises ArtifactError when a row breaks the schema."""
     try:
-        table = pa.Table.from_pylist(rows, schema=schema)
+        table = table_of(rows, schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ArtifactError(f"{path}: {error}") from None
-    write_table(path, table, schema)
+    write_table(path, table, table.schema)
     return table
+
+
+def table_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
+    """The rows as a table with those optional columns that a row has.
+
+    Of the ones with a value per turn, a row without (its world broke at once) has zeros.
+    """
+    left_out = {name for name in OPTIONAL_COLUMNS if not any(name in row for row in rows)}
+    schema = pa.schema([field for field in schema if field.name not in left_out])
+    for name in TURN_COLUMNS.intersection(schema.names):
+        rows = [{name: [0.0] * len(row["turns"])} | row for row in rows]
+    return pa.Table.from_pylist(rows, schema=schema)
 
 
 def write_table(path: Path, table: pa.Table, schema: pa.Schema) -> None:
@@ -40,10 +46,7 @@ def write_table(path: Path, table: pa.Table, schema: pa.Schema) -> None:
 
 
 def read_table(path: Path, schema: pa.Schema) -> pa.Table:
-    """Read and validate. Raises ArtifactError naming file, row and rule; what to do when it is missing or damaged.
-
-    A column `turn_rewards` that `schema` does not ask for is checked and left out.
-    """
+    """Read and validate. Raises ArtifactError naming file, row and rule; what to do when it is missing or damaged."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             table = file.read()
@@ -51,9 +54,8 @@ def read_table(path: Path, schema: pa.Schema) -> pa.Table:
         raise ArtifactError(f"{path}: missing; run the stage that writes it (`dvc repro`)") from None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ArtifactError(f"{path}: damaged parquet ({error}); delete it and run `dvc repro`") from None
-    rewarded = TURN_REWARDS.name in table.column_names and TURN_REWARDS.name not in schema.names
-    validate(table, with_turn_rewards(schema) if rewarded else schema, path)
-    return table.select(schema.names)
+    validate(table, schema, path)
+    return table.select([name for name in schema.names if name in table.column_names])
 
 
 def validate(table: pa.Table, schema: pa.Schema, path: Path) -> None:

@@ -83,16 +83,20 @@ class DvcLock:
         return {stage.task: stage.version.digest for stage in self.stages if stage.version is not None}
 
 
-def read_lock(path: Path, iterations: Iterable[str], evaluated: Iterable[str]) -> DvcLock:
-    """The stages in dvc.lock that belong to a pipeline of these iteration keys.
+def read_lock(
+    path: Path, iterations: Iterable[str], evaluated: Iterable[str], collected: Iterable[str] | None = None
+) -> DvcLock:
+    """The stages in dvc.lock that belong to a pipeline of these iteration keys; `collected`: None, all collect.
 
     DVC leaves stages in the lock that dvc.yaml no longer defines (a longer run before this one), so keys that are
     not asked for are passed over; keys that are no iterations (splits) are kept. `SIDE_TASKS` are left out.
     Raises ArtifactError when the file is missing or no lock file.
     """
-    trained, scored = set(iterations), set(evaluated)
+    trained = set(iterations)
+    played = trained if collected is None else set(collected)
+    keys = {"evaluate_policy": set(evaluated), "collect_rollouts": played, "filter_advantages": played}
     stages = (_stage(name, entry) for name, entry in _entries(path).items())
-    return DvcLock(tuple(stage for stage in stages if _belongs(stage, trained, scored)))
+    return DvcLock(tuple(stage for stage in stages if _belongs(stage, keys.get(stage.task, trained))))
 
 
 def _entries(path: Path) -> dict[str, Any]:
@@ -117,11 +121,11 @@ def _md5s(entries: list[dict[str, Any]]) -> dict[str, str]:
     return {entry["path"]: str(entry.get("md5", "")) for entry in entries}
 
 
-def _belongs(stage: LockedStage, trained: set[str], scored: set[str]) -> bool:
+def _belongs(stage: LockedStage, keys: set[str]) -> bool:
     if stage.task in SIDE_TASKS:
         return False
     is_iteration = stage.key[:1] == "i" and stage.key[1:].isdigit()
-    return not is_iteration or stage.key in (scored if stage.task == "evaluate_policy" else trained)
+    return not is_iteration or stage.key in keys
 
 
 def _written(path: str, artifacts: Mapping[str, str]) -> bool:

@@ -49,6 +49,7 @@ METRICS = Metrics(
     tokens_per_s=17000.0,
     largest_grad_norm=1.5,
     loss=-0.25,
+    value_loss=0.03125,
     staleness=1,
     behaviour_kl=0.002,
     behaviour_weight=1.0625,

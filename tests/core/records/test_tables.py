@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasks.core.records.files import ArtifactError
-from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS, TASKS, TRAINING_BATCH, with_turn_rewards
-from tasks.core.records.tables import read_table, write_rows, write_table
+from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS, TASKS, TRAINING_BATCH
+from tasks.core.records.tables import read_table, table_of, write_rows, write_table
 
 Row = dict[str, Any]
 
@@ -47,7 +47,7 @@ def rollout(task: str = "t1", index: int = 0, **changes: Any) -> Row:
 
 def batch_row(**changes: Any) -> Row:
     whole = rollout(**changes) | {"advantage": 0.25} | changes
-    return {name: whole[name] for name in TRAINING_BATCH.names}
+    return {name: whole[name] for name in TRAINING_BATCH.names if name in whole}
 
 
 def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
@@ -76,15 +76,13 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
 def test_rewards_of_turns_are_a_column_only_where_a_world_gives_them(tmp_path: Path) -> None:
     path = tmp_path / "r.parquet"
     write_rows(path, [rollout(index=0, turn_rewards=[-0.1, 1.0]), rollout(index=1)], ROLLOUTS)
-    read = read_table(path, with_turn_rewards(ROLLOUTS))
-    assert read["turn_rewards"].to_pylist() == [[-0.1, 1.0], [0.0, 0.0]]
-    assert read_table(path, ROLLOUTS).schema == ROLLOUTS
+    assert read_table(path, ROLLOUTS)["turn_rewards"].to_pylist() == [[-0.1, 1.0], [0.0, 0.0]]
     write_rows(path, [rollout()], ROLLOUTS)
     assert "turn_rewards" not in pq.read_schema(path).names
 
 
 @pytest.mark.parametrize(
-    ("rewards", "message"), [([1.0], "1 rewards for 2 turns"), ([0.0, np.inf], "a reward is a finite number")]
+    ("rewards", "message"), [([1.0], "1 values for 2 turns"), ([0.0, np.inf], "not a finite number")]
 )
 def test_a_broken_reward_is_named(rewards: list[float], message: str, tmp_path: Path) -> None:
     rows = [rollout(index=0, turn_rewards=[0.0, 0.0]), rollout(index=1, turn_rewards=rewards)]
@@ -129,10 +127,32 @@ def test_a_broken_rollout_is_refused_when_written_and_when_read(changes: Row, me
         write_rows(path, rows, ROLLOUTS)
     assert f"{path}: {message}" in str(refused.value)
     assert list(tmp_path.iterdir()) == []
-    pq.write_table(pa.Table.from_pylist(rows, schema=ROLLOUTS), path)
+    pq.write_table(table_of(rows, ROLLOUTS), path)
     with pytest.raises(ArtifactError) as refused:
         read_table(path, ROLLOUTS)
     assert f"{path}: {message}" in str(refused.value)
+
+
+BROKEN_LABELS = [
+    ({"turn_advantages": [0.5]}, "row 1, column turn_advantages: 1 values, too few for its turns"),
+    ({"turn_advantages": [0.5, float("nan")]}, "row 1, column turn_advantages: not a finite number"),
+    ({"turn_advantages": [0.5, None]}, "row 1, column turn_advantages: null is not allowed"),
+    ({"pair": None}, "row 1, column pair: null is not allowed"),
+    ({"pair": -1}, "row 1, column pair: -1 breaks greater_than_or_equal_to(0)"),
+    ({"pair": 1}, "row 0, column pair: pair 0 is not one positive and one negative advantage"),
+    ({"advantage": 1.0}, "row 0, column pair: pair 0 is not one positive and one negative advantage"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BROKEN_LABELS)
+def test_broken_labels_of_turns_and_pairs_are_refused(changes: Row, message: str, tmp_path: Path) -> None:
+    labels = {"pair": 0, "turn_advantages": [0.5, -0.5]}
+    rows = [batch_row() | labels, batch_row(rollout_index=1, advantage=-1.0) | labels]
+    table = write_rows(tmp_path / "b.parquet", rows, TRAINING_BATCH)
+    assert read_table(tmp_path / "b.parquet", TRAINING_BATCH).to_pylist() == table.to_pylist()
+    with pytest.raises(ArtifactError) as refused:
+        write_rows(tmp_path / "c.parquet", [rows[0], rows[1] | changes], TRAINING_BATCH)
+    assert message in str(refused.value)
 
 
 def test_equal_wrong_values_are_found_in_their_own_rows(tmp_path: Path) -> None:
@@ -169,7 +189,7 @@ def test_task_weights_sum_to_one(tmp_path: Path) -> None:
 
 
 def test_missing_unknown_and_mistyped_columns_are_named(tmp_path: Path) -> None:
-    table = pa.Table.from_pylist([rollout()], schema=ROLLOUTS)
+    table = table_of([rollout()], ROLLOUTS)
     altered = table.drop(["return"]).append_column("score", pa.array([1.0]))
     altered = altered.set_column(3, "difficulty", pa.array([1], pa.int64()))
     with pytest.raises(ArtifactError) as refused:
@@ -237,8 +257,8 @@ def _disk_full(write: Callable[..., None]) -> Callable[..., None]:
 
 
 def test_token_rules_hold_for_slices_and_chunks(tmp_path: Path) -> None:
-    whole = pa.Table.from_pylist([rollout(index=i) for i in range(6)], schema=ROLLOUTS)
-    broken = pa.Table.from_pylist([rollout(index=9, engine_logprobs=[0, -1, np.nan, 0, -1])], schema=ROLLOUTS)
+    whole = table_of([rollout(index=i) for i in range(6)], ROLLOUTS)
+    broken = table_of([rollout(index=9, engine_logprobs=[0, -1, np.nan, 0, -1])], ROLLOUTS)
     table = pa.concat_tables([whole.slice(2, 3), whole.slice(0, 1), broken])
     with pytest.raises(ArtifactError, match="row 4, column engine_logprobs, token 2"):
         write_table(tmp_path / "r.parquet", table, ROLLOUTS)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from tasks.core.config.collection import AgentLimits, CollectionConfig
@@ -19,7 +18,7 @@ from tasks.core.interfaces.world import Demonstrating, World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model
 from tasks.core.records.schemas import PLAYED_ROLLOUTS
-from tasks.core.records.tables import validate
+from tasks.core.records.tables import table_of, validate
 from tasks.rollout_collection.planning import plan_rollouts
 from tasks.rollout_collection.play_settings import PlaySettings
 from tasks.rollout_collection.playing import play_rollouts
@@ -49,7 +48,7 @@ def play(
     settings = PlaySettings(temperature, AgentLimits(max_turns=turns, max_tokens_per_turn=128), 8, 0)
     planned = plan_rollouts(world.tasks("dev")[:tasks], 1, seed=5)
     rows = play_rollouts(world, engine, chat, planned, settings, policy=None)
-    validate(pa.Table.from_pylist(rows, schema=PLAYED_ROLLOUTS), PLAYED_ROLLOUTS, Path("rollouts.parquet"))
+    validate(table_of(rows, PLAYED_ROLLOUTS), PLAYED_ROLLOUTS, Path("rollouts.parquet"))
     return rows
 
 

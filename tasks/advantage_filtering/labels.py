@@ -1,0 +1,89 @@
+"""What a batch's rollouts are trained towards: one advantage each, one for each turn, or a place in a pair."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.advantage_filtering.estimators import ESTIMATORS, Flags, Floats, divided_by_std
+from tasks.advantage_filtering.filters import large_enough
+from tasks.advantage_filtering.outcomes import Outcomes
+from tasks.advantage_filtering.turn_credit import TURN_ESTIMATORS
+from tasks.core.config.advantages import AdvantageConfig
+
+Group = NDArray[np.int64]
+"""Rows of one task."""
+ROUNDING = 1e-9
+"""Returns are shares of a few tests: two that differ by less are equal."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Of N rollouts; 0 and empty for those without a group."""
+
+    advantages: Floats
+    """[N]"""
+    carry_signal: Flags
+    """[N] False where the label says too little to train on."""
+    turn_advantages: list[Floats] | None = None
+    """[turns] of each rollout, in place of its one advantage."""
+    pairs: NDArray[np.int32] | None = None
+    """[N] the pair to which a rollout belongs, whose better one has the advantage 1 and the other -1; -1: none."""
+
+
+def label(outcomes: Outcomes, groups: Sequence[Group], config: AdvantageConfig) -> Labels:
+    """Labels of the rollouts in `groups`. Raises ValueError where what they are made of is missing."""
+    if config.pair_gap is not None:
+        return _pairs(outcomes, groups, config.pair_gap)
+    if config.estimator in TURN_ESTIMATORS:
+        return _by_turn(outcomes, groups, config)
+    advantages = np.zeros(len(outcomes.returns))
+    for group in groups:
+        advantages[group] = _advantages(outcomes, group, config)
+    if config.normalise_over_batch and groups:
+        rows = np.concatenate(groups)
+        advantages[rows] = normalised(advantages[rows])
+    return Labels(advantages, large_enough(advantages, config.min_absolute_advantage))
+
+
+def normalised(advantages: Floats) -> Floats:
+    """(A - mean A) / std A over a batch, the population's (REINFORCE++, arXiv 2501.03262); 0 where all are equal."""
+    if np.ptp(advantages) == 0:
+        return np.zeros_like(advantages)
+    centred: Floats = advantages - advantages.mean()
+    return centred / float(advantages.std())
+
+
+def _advantages(outcomes: Outcomes, group: Group, config: AdvantageConfig) -> Floats:
+    returns = outcomes.returns[group]
+    advantages = ESTIMATORS[config.estimator](returns, outcomes.successes[group])
+    return divided_by_std(advantages, returns, config.divide_by_std) if config.divide_by_std else advantages
+
+
+def _by_turn(outcomes: Outcomes, groups: Sequence[Group], config: AdvantageConfig) -> Labels:
+    """A rollout's own advantage is the mean over its turns; one turn with a signal is enough to be kept."""
+    if outcomes.turn_progress is None:
+        raise ValueError(
+            f"advantages.estimator: {config.estimator} needs turn_progress; set collection.turn_progress: true"
+        )
+    by_turn: list[Floats] = [np.zeros(0)] * len(outcomes.returns)
+    for group in groups:
+        progress = [outcomes.turn_progress[row] for row in group]
+        for row, turns in zip(group, TURN_ESTIMATORS[config.estimator](outcomes.returns[group], progress), strict=True):
+            by_turn[row] = turns
+    advantages = np.array([turns.mean() if len(turns) else 0.0 for turns in by_turn])
+    signal = [bool(large_enough(turns, config.min_absolute_advantage).any()) for turns in by_turn]
+    return Labels(advantages, np.array(signal, dtype=np.bool_), turn_advantages=by_turn)
+
+
+def _pairs(outcomes: Outcomes, groups: Sequence[Group], gap: float) -> Labels:
+    """The best and the worst of each group, the earlier one of equals, if they are more than `gap` apart."""
+    count = len(outcomes.returns)
+    advantages, pairs = np.zeros(count), np.full(count, -1, dtype=np.int32)
+    for number, group in enumerate(groups):
+        returns = outcomes.returns[group]
+        better, worse = group[returns.argmax()], group[returns.argmin()]
+        if outcomes.returns[better] - outcomes.returns[worse] > gap + ROUNDING:
+            advantages[[better, worse]], pairs[[better, worse]] = (1.0, -1.0), number
+    return Labels(advantages, pairs >= 0, pairs=pairs)

@@ -1,0 +1,126 @@
+"""Labels of turns, pairs and whole batches by hand, and what holds for all of them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.advantage_filtering.estimators import ESTIMATORS, leave_one_out
+from tasks.advantage_filtering.groups import AdvantageResult, compute_advantages
+from tasks.advantage_filtering.labels import normalised
+from tasks.advantage_filtering.outcomes import Outcomes
+from tasks.advantage_filtering.turn_credit import turn_progress
+from tasks.core.config.advantages import AdvantageConfig
+
+PROGRESS = [[0.25, 0.5, 1.0], [0.25, 0.25], [0.5, 0.75]]
+RETURNS = np.array([1.0, 0.25, 0.0])
+"""The third rollout gave its progress up: it did not end by itself."""
+
+
+def outcomes(*rows: tuple[str, float, bool], progress: list[list[float]] | None = None) -> Outcomes:
+    return Outcomes(
+        task_ids=[task for task, _, _ in rows],
+        returns=np.array([found for _, found, _ in rows]),
+        successes=np.array([success for _, _, success in rows]),
+        end_reasons=["completed"] * len(rows),
+        turn_progress=None if progress is None else [np.array(row) for row in progress],
+    )
+
+
+def test_turn_advantages_by_hand() -> None:
+    found = turn_progress(RETURNS, [np.array(row) for row in PROGRESS])
+    # Returns-to-go: 1, 0.75, 0.5 | 0.25, 0 | 0, -0.5; no other rollout has a third turn.
+    assert found[0].tolist() == pytest.approx([1 - 0.125, 0.75 + 0.25, 1 - 0.125])
+    assert found[1].tolist() == pytest.approx([0.25 - 0.5, 0 - 0.125])
+    assert found[2].tolist() == pytest.approx([0 - 0.625, -0.5 - 0.375])
+
+
+shares = st.integers(0, 8).map(lambda count: count / 8)
+groups = st.lists(st.tuples(shares, st.lists(shares, min_size=1, max_size=5)), min_size=2, max_size=6)
+
+
+@given(groups)
+def test_the_first_turns_have_the_rollouts_leave_one_out_advantage(group: list[tuple[float, list[float]]]) -> None:
+    returns = np.array([total for total, _ in group])
+    found = turn_progress(returns, [np.array(progress) for _, progress in group])
+    whole = leave_one_out(returns, returns > 0)
+    assert [turns[0] for turns in found] == pytest.approx(whole.tolist())
+    assert [len(turns) for turns in found] == [len(progress) for _, progress in group]
+
+
+@given(groups)
+def test_advantages_of_a_turn_that_all_have_sum_to_0(group: list[tuple[float, list[float]]]) -> None:
+    found = turn_progress(np.array([total for total, _ in group]), [np.array(progress) for _, progress in group])
+    for turn in range(min(len(turns) for turns in found)):
+        assert sum(turns[turn] for turns in found) == pytest.approx(0, abs=1e-12)
+
+
+@given(groups, st.floats(-1, 1))
+def test_what_all_pass_from_the_start_changes_no_later_turn(group: list[tuple[float, list[float]]], by: float) -> None:
+    """Shifted progress and returns: only the first turn's return-to-go changes, by the same for all."""
+    returns = np.array([total for total, _ in group])
+    progress = [np.array(row) for _, row in group]
+    plain, shifted = turn_progress(returns, progress), turn_progress(returns + by, [row + by for row in progress])
+    for one, other in zip(plain, shifted, strict=True):
+        assert other.tolist() == pytest.approx(one.tolist(), abs=1e-9)
+
+
+def test_one_turn_with_a_signal_keeps_its_rollout() -> None:
+    rows = [("a", 0.5, False), ("a", 0.5, False), ("b", 0.5, False), ("b", 0.5, False)]
+    progress = [[0.5, 0.5], [0.0, 0.5], [0.0, 0.5], [0.0, 0.5]]
+    result = run(rows, progress, estimator="turn_progress")
+    assert result.kept.tolist() == [True, True, False, False]
+    assert result.labels.turn_advantages is not None
+    assert [turns.tolist() for turns in result.labels.turn_advantages[:2]] == [[0.0, -0.5], [0.0, 0.5]]
+
+
+def run(
+    rows: list[tuple[str, float, bool]], progress: list[list[float]] | None = None, **config: object
+) -> AdvantageResult:
+    return compute_advantages(outcomes(*rows, progress=progress), AdvantageConfig.model_validate(config))
+
+
+def test_turn_credit_without_progress_says_which_knob_measures_it() -> None:
+    with pytest.raises(ValueError, match=r"turn_progress needs turn_progress; set collection\.turn_progress: true"):
+        run([("a", 1.0, True), ("a", 0.0, False)], estimator="turn_progress")
+
+
+def test_a_pair_is_the_best_and_the_worst_if_they_are_far_enough_apart() -> None:
+    rows = [("a", share, share == 1) for share in (0.5, 1.0, 0.0, 1.0)] + [("b", 0.5, False), ("b", 0.75, False)]
+    result = run(rows, pair_gap=0.25)
+    assert result.labels.pairs is not None and result.labels.pairs.tolist() == [-1, 0, 0, -1, -1, -1]
+    assert result.labels.advantages.tolist() == [0, 1, -1, 0, 0, 0]
+    assert result.kept.tolist() == [False, True, True, False, False, False]
+    assert run(rows, pair_gap=0.2).kept.tolist() == [False, True, True, False, True, True]
+
+
+def test_no_pair_with_a_gap_is_an_empty_batch_that_says_so() -> None:
+    result = run([("a", 0.5, False), ("a", 0.5, False)], pair_gap=0.0)
+    assert not result.kept.any()
+    assert result.summary.note is not None and "policy will stay" in result.summary.note
+
+
+def test_all_or_nothing_rewards_success_alone_and_reports_the_share() -> None:
+    rows = [("a", 0.75, False), ("a", 1.0, True), ("b", 0.5, False), ("b", 0.0, False)]
+    result = run(rows, all_or_nothing=True)
+    assert result.labels.advantages.tolist() == [-1, 1, 0, 0]
+    assert result.kept.tolist() == [True, True, False, False]
+    assert (result.summary.mean_return, result.summary.mixed_groups) == (pytest.approx(2.25 / 4), 0.5)
+
+
+def test_a_batch_is_normalised_over_its_tasks_by_hand() -> None:
+    rows = [("a", 1.0, True), ("a", 0.0, False), ("b", 1.0, True), ("b", 1.0, True)]
+    result = run(rows, estimator="episode_return", normalise_over_batch=True)
+    std = (3 / 16) ** 0.5
+    assert result.labels.advantages.tolist() == pytest.approx([0.25 / std, -0.75 / std, 0.25 / std, 0.25 / std])
+    assert normalised(np.full(3, 0.7)).tolist() == [0, 0, 0]
+
+
+@given(st.lists(shares, min_size=2, max_size=8))
+def test_grpo_without_std_times_k_over_k_minus_1_is_loop(group: list[float]) -> None:
+    returns, count = np.array(group), len(group)
+    centred = ESTIMATORS["group_mean"](returns, returns == 1)
+    loop = ESTIMATORS["leave_one_out"](returns, returns == 1)
+    assert (centred * count / (count - 1)).tolist() == pytest.approx(loop.tolist())
+    exact = [own - (sum(group) - own) / (count - 1) for own in group]
+    assert loop.tolist() == pytest.approx(exact, abs=1e-12)
