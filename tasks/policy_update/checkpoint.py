@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tasks.core.policies.loading import opened, read_tensor, save_policy, trained_tensors
 from tasks.core.records.files import ArtifactError, read_json, replacing, write_json
+from tasks.policy_update.critic.files import save_critic
 from tasks.policy_update.distributed.process_group import ProcessGroup
 from tasks.policy_update.distributed.sharding import full_tensor
 from tasks.policy_update.learner import Learner
@@ -35,6 +36,8 @@ def save_learner(learner: Learner, folder: Path) -> None:
         save_policy(learner.policy, temporary, weights)
         save_file(moments, temporary / OPTIMIZER, metadata={"format": "pt"})
         write_json(temporary / PROGRESS, {"optimizer_steps": learner.optimizer_steps})
+        if learner.critic is not None:
+            save_critic(learner.critic, temporary)
 
 
 def restore_optimizer(learner: Learner, folder: Path) -> None:

@@ -17,6 +17,7 @@ from tqdm import tqdm
 from tasks.core.config.update import UpdateConfig
 from tasks.core.policies.float32_logits import use_float32_logits
 from tasks.core.seeding import derive_seed
+from tasks.policy_update.critic.critic import Critic
 from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup
 from tasks.policy_update.distributed.sharding import full_tensor, is_sharded, shard
 from tasks.policy_update.divergence import rollouts_not_finite
@@ -28,8 +29,9 @@ from tasks.policy_update.objective.fixed_logprobs import ReferenceView, compute_
 from tasks.policy_update.objective.logprobs import SHARDED_FORWARD, forward_pass
 from tasks.policy_update.objective.objective import Objective
 from tasks.policy_update.objective.stats import StepStats, read_stats
+from tasks.policy_update.objective.terms import PAIRED
 from tasks.policy_update.packing import TrainingPack, pack_rollouts
-from tasks.policy_update.rollouts import Rollout
+from tasks.policy_update.rollouts import Rollout, bundles
 
 
 class UpdateDiverged(ValueError):  # noqa: N818 - says what happened to the update
@@ -44,6 +46,7 @@ class Learner:
     optimizer: AdamW
     optimizer_steps: int = 0
     group: ProcessGroup = SINGLE
+    critic: Critic | None = None
 
     @property
     def trained(self) -> list[nn.Parameter]:
@@ -61,6 +64,8 @@ class UpdateStats:
     """[P] each, of the policy before the update."""
     steps: list[StepStats]
     """One per minibatch that was begun; only the last can have been one whose KL was over the limit."""
+    optimizer_steps: int
+    """Those that the policy made: none while a critic warms up."""
     planned: int
     """Minibatches in all."""
     stopped_early: bool
@@ -111,13 +116,15 @@ def update(
     """Train `learner` on `rollouts` in place.
 
     `temperature` is the one that the rollouts were sampled at; `seed` decides the order of the minibatches;
-    `reference_view` is needed when config.loss.kl_coefficient > 0; `stale`: an older policy sampled the rollouts.
+    `reference_view` is needed when config.needs_reference; `stale`: an older policy sampled the rollouts.
     Raises UpdateDiverged, having changed nothing on disk, when loss or gradient stops being finite.
     """
     started, policy, group = time.perf_counter(), learner.policy, learner.group
-    objective = Objective.of(config, len(rollouts), temperature, stale=stale)
+    first_step = learner.optimizer_steps
+    _require_pairs(rollouts, config)
+    objective = Objective.of(config, len(rollouts), temperature, stale=stale, critic=learner.critic)
     pack = partial(pack_rollouts, rollouts, capacity=config.tokens_per_pack, device=_device(policy), group=group)
-    minibatches = list(_minibatches(len(rollouts), config, seed))
+    minibatches = list(_minibatches(rollouts, config, seed))
     rows = [range(len(rollouts))] if _computes_in_float32(policy) else _first_epoch(minibatches, config)
     first = [one for chosen in rows for one in pack(chosen)]
     fixed = compute_fixed_logprobs(policy, first, rollouts, objective, reference_view, group)
@@ -125,20 +132,24 @@ def update(
     total = sum(map(len, minibatches))
     with tqdm(total=total, desc=name, unit="rollout", leave=False, disable=not group.is_main) as bar:
         for minibatch in minibatches:
-            steps.append(optimizer_step(learner, fixed.attach(pack(minibatch)), objective, config))
+            part = objective.of_minibatch([rollouts[row] for row in minibatch])
+            steps.append(optimizer_step(learner, fixed.attach(pack(minibatch)), part, config))
             if not steps[-1].is_finite:
                 alone = fixed.attach(pack(minibatch, capacity=1))
-                broken = rollouts_not_finite(policy, alone, objective, len(rollouts), group) or minibatch
+                broken = rollouts_not_finite(policy, alone, part, len(rollouts), group) or minibatch
                 place = f"minibatch {len(steps)} of {len(minibatches)}"
                 names = [rollouts[row].name or f"row {row}" for row in sorted(broken)]
                 raise UpdateDiverged(_explained(steps[-1], place, names))
             if not steps[-1].allows_step(config.kl_stop.limit):
                 break
             bar.update(len(minibatch))
+    if learner.critic is not None:
+        learner.critic.updates += 1
     return UpdateStats(
         entropy=fixed.entropy,
         old_logprobs=fixed.old,
         steps=steps,
+        optimizer_steps=learner.optimizer_steps - first_step,
         planned=len(minibatches),
         stopped_early=not steps[-1].allows_step(config.kl_stop.limit),
         corrects_behaviour=objective.corrects_behaviour,
@@ -149,12 +160,22 @@ def update(
 def optimizer_step(
     learner: Learner, packs: Sequence[TrainingPack], objective: Objective, config: UpdateConfig
 ) -> StepStats:
-    """Gradient of one minibatch (`packs`: this rank's share) and, if its stats allow it, one optimizer step."""
+    """Gradient of one minibatch (`packs`: this rank's share) and, if its stats allow it, one optimizer step.
+
+    A critic steps with the policy, or alone while it warms up.
+    """
+    critic = learner.critic
     learner.optimizer.zero_grad(set_to_none=True)
-    pack_stats = backward(learner.policy, packs, objective, learner.group)
+    if critic is not None:
+        critic.optimizer.zero_grad(set_to_none=True)
+    pack_stats = backward(learner.policy, packs, objective, learner.group, critic.weights if critic else ())
     grad_norm = full_tensor(nn.utils.clip_grad_norm_(learner.trained, config.max_grad_norm))
     stats = read_stats(pack_stats, grad_norm, learner.group)
-    if stats.allows_step(config.kl_stop.limit):
+    if not stats.allows_step(config.kl_stop.limit):
+        return stats
+    if critic is not None:
+        critic.step()
+    if critic is None or not critic.is_warming_up:
         for settings in learner.optimizer.param_groups:
             settings["lr"] = learning_rate(config, learner.optimizer_steps)
         learner.optimizer.step()
@@ -167,14 +188,25 @@ def learning_rate(config: UpdateConfig, optimizer_steps: int) -> float:
     return config.learning_rate * min(1.0, (optimizer_steps + 1) / max(1, config.warmup_steps))
 
 
-def _minibatches(count: int, config: UpdateConfig, seed: int) -> Iterator[list[int]]:
-    """Rollout indices per optimizer step, shuffled irrespective of their task, anew in every epoch."""
-    size = config.minibatch or count
+def _minibatches(rollouts: Sequence[Rollout], config: UpdateConfig, seed: int) -> Iterator[list[int]]:
+    """Rows of each optimizer step, shuffled irrespective of their task, anew in every epoch. Pairs stay whole."""
+    size, together = config.minibatch or len(rollouts), bundles(rollouts, range(len(rollouts)))
     for epoch in range(config.epochs):
-        order = np.arange(count)
+        order = np.arange(len(together))
         if config.shuffle:
             np.random.Generator(np.random.PCG64(derive_seed(seed, "epoch", epoch))).shuffle(order)
-        yield from (order[start : start + size].tolist() for start in range(0, count, size))
+        minibatch: list[int] = []
+        for bundle in (together[place] for place in order):
+            if minibatch and len(minibatch) + len(bundle) > size:
+                yield minibatch
+                minibatch = []
+            minibatch = [*minibatch, *bundle]
+        yield minibatch
+
+
+def _require_pairs(rollouts: Sequence[Rollout], config: UpdateConfig) -> None:
+    if config.objective in PAIRED and any(rollout.pair is None for rollout in rollouts):
+        raise ValueError(f"update.objective: {config.objective}: the batch has no pairs; set advantages.pair_gap")
 
 
 def _first_epoch(minibatches: Sequence[Sequence[int]], config: UpdateConfig) -> Sequence[Sequence[int]]:

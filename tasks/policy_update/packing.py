@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup
-from tasks.policy_update.rollouts import Rollout
+from tasks.policy_update.rollouts import Rollout, bundles
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class Pack:
 
     rows: tuple[int, ...]
     """[R] the rollouts' indices in the batch, in the order in which they lie in the row."""
+    pairs: tuple[tuple[int, int], ...]
+    """(better, worse) of each pair of rollouts, as places in the row; a pair lies in one pack."""
     lengths: tuple[int, ...]
     """[R] positions of each; attention stays inside them."""
     policy_tokens: list[int]
@@ -39,7 +42,7 @@ class Pack:
     turns: Tensor
     """[P] int64, the assistant turn of each policy token."""
     advantages: Tensor
-    """[R] float32"""
+    """[P] float32, of each policy token."""
     behaviour_logprobs: Tensor
     """[P] float32, of the policy tokens when they were sampled, as the engine reported them."""
     is_padding: bool
@@ -53,7 +56,9 @@ class TrainingPack(Pack):
     old_logprobs: Tensor
     """[P] float32, of the policy before the update."""
     reference_logprobs: Tensor | None
-    """[P] float32, of the base policy; None without a KL term."""
+    """[P] float32, of the base policy; None where the objective has no use for it."""
+    value_targets: Tensor | None
+    """[P] float32, what a critic should say before each policy token; None without one."""
 
 
 def first_fit_decreasing(lengths: Sequence[int], capacity: int) -> list[list[int]]:
@@ -132,23 +137,27 @@ def pack_rollouts(
 ) -> list[Pack]:
     """This rank's packs of at most `capacity` positions; those of all ranks hold the `chosen` rollouts, each once.
 
-    Every rank gets the same number of packs, with about as many tokens in the same place; one for which there is
-    nothing left repeats the shortest rollout as a padding pack.
+    The two rollouts of a pair lie in one pack. Every rank gets the same number of packs, with about as many tokens in
+    the same place; one for which there is nothing left repeats the shortest rollout as a padding pack.
     """
-    lengths = [rollouts[index].length for index in chosen]
+    together = bundles(rollouts, chosen)
+    lengths = [sum(rollouts[index].length for index in bundle) for bundle in together]
     if group.size == 1:
         bins = first_fit_decreasing(lengths, capacity)
     else:
         bins = spread(lengths, capacity, group.size)[group.rank :: group.size]
     shortest = min(range(len(lengths)), key=lengths.__getitem__, default=0)
     return [
-        _pack(rollouts, tuple(chosen[item] for item in members or [shortest]), device, is_padding=not members)
+        _pack(rollouts, [together[item] for item in members or [shortest]], device, is_padding=not members)
         for members in bins
     ]
 
 
-def _pack(rollouts: Sequence[Rollout], members: tuple[int, ...], device: torch.device, *, is_padding: bool) -> Pack:
-    parts = [rollouts[index] for index in members]
+def _pack(
+    rollouts: Sequence[Rollout], members: Sequence[tuple[int, ...]], device: torch.device, *, is_padding: bool
+) -> Pack:
+    rows = tuple(chain.from_iterable(members))
+    parts = [rollouts[index] for index in rows]
     lengths = [part.length for part in parts]
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
     turns = [part.turns for part in parts]
@@ -157,7 +166,8 @@ def _pack(rollouts: Sequence[Rollout], members: tuple[int, ...], device: torch.d
         return torch.from_numpy(np.concatenate(arrays)).to(device)
 
     return Pack(
-        rows=members,
+        rows=rows,
+        pairs=tuple((rows.index(bundle[0]), rows.index(bundle[1])) for bundle in members if len(bundle) == 2),
         lengths=tuple(lengths),
         policy_tokens=[len(part.policy_positions) for part in parts],
         turn_count=sum(1 + int(np.count_nonzero(np.diff(own))) for own in turns),
@@ -167,7 +177,7 @@ def _pack(rollouts: Sequence[Rollout], members: tuple[int, ...], device: torch.d
         targets=tensor(*(part.token_ids[part.policy_positions] for part in parts)),
         rollout_ids=tensor(*(np.full(len(part.policy_positions), row) for row, part in enumerate(parts))),
         turns=tensor(*turns),
-        advantages=torch.tensor([part.advantage for part in parts], dtype=torch.float32, device=device),
+        advantages=tensor(*(part.token_advantages for part in parts)),
         behaviour_logprobs=tensor(*(part.engine_logprobs for part in parts)),
         is_padding=is_padding,
     )

@@ -1,4 +1,4 @@
-"""A rollout as the learner sees it: token ids, those that the policy sampled in which turn, and one advantage."""
+"""A rollout as the learner sees it: token ids, those that the policy sampled in which turn, and advantages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,13 +21,38 @@ class Rollout:
     engine_logprobs: NDArray[np.float32]
     """[P] natural log-probs at the sampling temperature, as the engine reported them: those of the behaviour policy."""
     advantage: float
+    """Of the whole rollout."""
     name: str = ""
     """Task and rollout index, for errors."""
+    turn_advantages: NDArray[np.float64] | None = None
+    """[turns] one for each assistant turn, in place of the rollout's."""
+    pair: int | None = None
+    """Number of the pair to which it belongs: one rollout with a positive advantage is better than one with a negative.
+    """
+
+    @property
+    def token_advantages(self) -> NDArray[np.float32]:
+        """[P] the advantage of every policy token."""
+        if self.turn_advantages is None:
+            return np.full(len(self.policy_positions), self.advantage, dtype=np.float32)
+        return self.turn_advantages[self.turns].astype(np.float32)
 
     @property
     def length(self) -> int:
         """Tokens that a forward pass needs: nothing at or after the last sampled token can change its log-prob."""
         return int(self.policy_positions[-1])
+
+
+def bundles(rollouts: Sequence[Rollout], chosen: Sequence[int]) -> list[tuple[int, ...]]:
+    """The rows `chosen`, those of one pair together, in the order in which they come first: what goes to one pass.
+
+    A pair is (better, worse).
+    """
+    pairs: dict[int, list[int]] = {}
+    for row in chosen:
+        number = rollouts[row].pair
+        pairs.setdefault(-1 - row if number is None else number, []).append(row)
+    return [tuple(sorted(rows, key=lambda row: -rollouts[row].advantage)) for rows in pairs.values()]
 
 
 def read_rollouts(batch: pa.Table) -> list[Rollout]:
@@ -39,7 +64,10 @@ def read_rollouts(batch: pa.Table) -> list[Rollout]:
     advantages: list[float] = batch["advantage"].to_pylist()
     tasks, indices = batch["task_id"].to_pylist(), batch["rollout_index"].to_pylist()
     names = [f"rollout {index} of {task}" for task, index in zip(tasks, indices, strict=True)]
-    rollouts = [_rollout(row, *cells) for row, cells in enumerate(zip(*columns, advantages, names, strict=True))]
+    by_turn = _lists(batch["turn_advantages"]) if "turn_advantages" in batch.column_names else [None] * len(names)
+    pairs = batch["pair"].to_pylist() if "pair" in batch.column_names else [None] * len(names)
+    cells = zip(*columns, advantages, names, by_turn, pairs, strict=True)
+    rollouts = [_rollout(row, *values) for row, values in enumerate(cells)]
     return [rollout for rollout in rollouts if len(rollout.policy_positions)]
 
 
@@ -51,6 +79,8 @@ def _rollout(
     logprobs: NDArray[np.float32],
     advantage: float,
     name: str,
+    turn_advantages: NDArray[np.float64] | None,
+    pair: int | None,
 ) -> Rollout:
     positions = np.flatnonzero(mask)
     if len(positions) and positions[0] == 0:
@@ -62,6 +92,8 @@ def _rollout(
         logprobs[positions],
         advantage,
         name,
+        turn_advantages,
+        pair,
     )
 
 

@@ -1,4 +1,4 @@
-"""update_policy@i: the previous policy and training_batch.parquet -> policy/ and metrics.json."""
+"""update_policy@i: the previous policy and a training_batch.parquet -> policy/ and metrics.json."""
 
 import logging
 import shutil
@@ -24,8 +24,8 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
     UpdateDiverged (loss or gradient not finite) or RankFailed (one of several ranks); nothing is written then.
     """
     key, layout = context.key, context.layout
-    summary = read_document(layout.advantage_summary(key), AdvantageSummary)
     job = _job(context)
+    summary = read_document(layout.advantage_summary(job.previous.batch), AdvantageSummary)
     rollouts = read_batch(job)
     if not rollouts:
         metrics = _unchanged(layout.policy(job.previous.policy), layout.policy(key), summary)

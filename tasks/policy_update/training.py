@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any, cast
 
 from torch import nn
 
@@ -19,6 +20,8 @@ from tasks.core.records.schemas import TRAINING_BATCH
 from tasks.core.records.tables import read_table
 from tasks.core.seeding import derive_seed
 from tasks.policy_update.checkpoint import restore_optimizer
+from tasks.policy_update.critic.critic import make_critic
+from tasks.policy_update.critic.files import restore_critic
 from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup
 from tasks.policy_update.learner import (
     Learner,
@@ -52,7 +55,7 @@ class UpdateJob(Section):
 
 def read_batch(job: UpdateJob) -> list[Rollout]:
     """The rollouts to train on. Raises ArtifactError naming file, row and rule."""
-    path = job.layout.training_batch(job.key)
+    path = job.layout.training_batch(job.previous.batch)
     try:
         return read_rollouts(read_table(path, TRAINING_BATCH))
     except ArtifactError:
@@ -98,6 +101,11 @@ def _load_learner(job: UpdateJob, cache: ProcessCache, group: ProcessGroup) -> L
     load_weights(policy, previous)
     learner = make_learner(policy, job.update, group)
     restore_optimizer(learner, previous)
+    if job.update.critic is not None:
+        seed = derive_seed(job.seed, "critic")
+        config, weight = cast(Any, policy.config), next(policy.parameters())
+        learner.critic = make_critic(config.hidden_size, job.update.critic, weight.device, seed)
+        restore_critic(learner.critic, previous)
     return learner
 
 

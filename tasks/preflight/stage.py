@@ -29,6 +29,7 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import TRAINING_BATCH
 from tasks.core.records.tables import write_rows
 from tasks.policy_update.launch.launcher import RankFailed, train_on_ranks
+from tasks.policy_update.objective.terms import PAIRED
 from tasks.policy_update.training import UpdateJob, read_batch, train
 from tasks.preflight.longest_batch import longest_batch
 
@@ -57,12 +58,12 @@ def preflight(context: StageContext[PreflightInputs]) -> None:
         return
     config = read_model_config(layout.base_policy)
     length = longest_rollout(inputs, int(config["max_position_embeddings"]))
-    each = max(1, inputs.tokens_per_pack // length)
+    each = max(2 if inputs.objective in PAIRED else 1, inputs.tokens_per_pack // length)
     rollouts = each * ranks
     rows = longest_batch(length, rollouts, int(config["vocab_size"]), inputs.limits.max_turns, SEED)
     started = time.perf_counter()
     with _project(layout, rows) as root, memory_explained(inputs, config, each * length):
-        _try(_job(inputs, root, rollouts), context.cache)
+        _try(_job(inputs, root, rollouts, max(inputs.tokens_per_pack, each * length)), context.cache)
     write_document(layout.preflight, Preflight(positions=each * length, rollouts=rollouts, ranks=ranks))
     print(f"preflight: {each * length:,} positions fit, {time.perf_counter() - started:.1f} s{_peak()}")
 
@@ -87,13 +88,16 @@ def _try(job: UpdateJob, cache: ProcessCache) -> None:
         train(job, read_batch(job), cache)
 
 
-def _job(inputs: PreflightInputs, root: Path, rollouts: int) -> UpdateJob:
-    """An update with all of the batch in every optimizer step, which moves the weights by next to nothing."""
+def _job(inputs: PreflightInputs, root: Path, rollouts: int, tokens_per_pack: int) -> UpdateJob:
+    """An update with all of the batch in every optimizer step, which moves the weights by next to nothing.
+
+    A pair of rollouts lies in one pass, however long: so do two of these, which are no pair.
+    """
     base = iteration_key(0)
     return UpdateJob(
         root=root.resolve(),
         key=iteration_key(1),
-        previous=Predecessors(policy=base, behaviour=base),
+        previous=Predecessors(policy=base, behaviour=base, batch=iteration_key(1)),
         seed=SEED,
         policy=inputs.policy,
         update=UpdateConfig(
@@ -101,7 +105,7 @@ def _job(inputs: PreflightInputs, root: Path, rollouts: int) -> UpdateJob:
             epochs=STEPS,
             minibatch=rollouts,
             learning_rate=1e-9,
-            tokens_per_pack=inputs.tokens_per_pack,
+            tokens_per_pack=tokens_per_pack,
             logprob_chunk=inputs.logprob_chunk,
             fold_adapter=inputs.fold_adapter,
             activation_checkpointing=inputs.activation_checkpointing,

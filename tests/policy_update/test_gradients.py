@@ -23,12 +23,13 @@ from tasks.policy_update.rollouts import Rollout
 
 MakePolicy = Callable[..., nn.Module]
 MakeRollouts = Callable[..., list[Rollout]]
-LOSS_DENOMINATOR = 8
+LOSS_DIVISOR = 8
 TEMPERATURE = 0.7
 
 
 def objective_of(config: UpdateConfig, temperature: float = 1.0, *, corrects: bool = False) -> Objective:
-    return Objective(config.loss, temperature, LOSS_DENOMINATOR, config.logprob_chunk, corrects)
+    objective = Objective.of(config, LOSS_DIVISOR, temperature, stale=corrects)
+    return replace(objective, loss_divisor=LOSS_DIVISOR)
 
 
 def added(stats: list[PackStats]) -> StepStats:
@@ -81,7 +82,7 @@ def naive_loss(
         total -= config.loss.kl_coefficient * ((reference - new).exp() - 1 - (reference - new)).mean()
         spread = torch.softmax(naive_logits(policy, rollout), -1)
         total += config.loss.entropy_coefficient * -(spread * spread.log()).sum(-1).mean()
-    return -total / LOSS_DENOMINATOR
+    return -total / LOSS_DIVISOR
 
 
 def gradients(policy: nn.Module) -> dict[str, Tensor]:
@@ -169,7 +170,7 @@ def test_the_first_importance_weights_are_one(make_policy: MakePolicy, make_roll
     )
     packs = pack_rollouts(rollouts, range(8), 1, torch.device("cpu"))
     stats = added(backward(policy, fixed.attach(packs), objective))
-    assert stats.loss == pytest.approx(-sum(rollout.advantage for rollout in rollouts) / LOSS_DENOMINATOR, abs=1e-5)
+    assert stats.loss == pytest.approx(-sum(rollout.advantage for rollout in rollouts) / LOSS_DIVISOR, abs=1e-5)
     assert stats.kl == pytest.approx(0, abs=1e-6)
     assert stats.clipped == 0
 

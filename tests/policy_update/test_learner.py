@@ -122,9 +122,10 @@ def test_one_token_with_a_log_ratio_of_6_5_among_32_rollouts_stops_k3_alone(
 def test_k1_is_the_mean_over_rollouts_of_sums_and_its_absolute_value_counts() -> None:
     """Two packs of one and two rollouts: |(3 - 1) + (-8)| / 3 = 2, whichever sign."""
     log_ratios = torch.tensor([-3.0, 1.0]), torch.tensor([8.0])
+    none = torch.zeros(())
     for sign in (1, -1):
         packs = [
-            PackStats(torch.zeros(()), torch.zeros(()), k1(sign * one).sum(), torch.zeros(()), 1, 1, rollouts)
+            PackStats(none, none, k1(sign * one).sum(), none, none, 1, 1, rollouts)
             for one, rollouts in zip(log_ratios, (1, 2), strict=True)
         ]
         assert read_stats(packs, torch.ones(()), SINGLE).kl_stop == pytest.approx(2)
@@ -207,7 +208,7 @@ def test_a_gradient_that_overflows_under_a_finite_loss_names_its_rollout_and_cha
 
 def test_a_kl_term_without_a_base_is_refused(make_policy: MakePolicy, make_rollouts: MakeRollouts) -> None:
     config = UpdateConfig.model_validate({"loss": {"kl_coefficient": 0.1}})
-    with pytest.raises(ValueError, match="kl_coefficient > 0 needs the base policy"):
+    with pytest.raises(ValueError, match=r"kl_coefficient > 0 .* needs the base policy"):
         train(make_learner(make_policy(), config), make_rollouts(4), config=config)
 
 

@@ -4,11 +4,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from tasks.core.config.update import LossConfig
 from tasks.policy_update.objective.losses import (
     UNITS,
     ImportanceUnits,
+    averaged,
     clip_range,
     clipped_objective,
     importance_units,
@@ -21,6 +23,13 @@ TURNS = torch.tensor([0, 0, 1, 2, 0, 1])
 
 def units(config: LossConfig) -> ImportanceUnits:
     return importance_units(config.importance, ROLLOUT_IDS, TURNS)
+
+
+def by_rollout(log_ratios: Tensor, advantages: list[float], config: LossConfig, *behaviour: Tensor) -> list[float]:
+    """Each rollout's part of the loss, of one advantage for each rollout."""
+    spread = torch.tensor(advantages)[ROLLOUT_IDS]
+    values = clipped_objective(log_ratios, units(config), spread, config, *behaviour).values
+    return averaged(values, units(config), len(advantages), config).tolist()  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
@@ -92,15 +101,14 @@ def test_the_clip_by_sign_of_the_advantage(advantage: float, weight: float, valu
 def test_objectives_by_hand(importance: str, first: float, second: float) -> None:
     log_ratios = torch.tensor([1.05, 1.04, 1.5, 0.8, 1.02, 0.5]).log()
     config = LossConfig.model_validate({"importance": importance})
-    objective = clipped_objective(log_ratios, units(config), torch.tensor([1.0, -1.0]), config)
-    assert objective.values.tolist() == pytest.approx([first, second])
+    assert by_rollout(log_ratios, [1.0, -1.0], config) == pytest.approx([first, second])
 
 
 @pytest.mark.parametrize("advantage", [1.0, -1.0])
 def test_a_weight_beyond_every_float_gives_finite_gradients(advantage: float) -> None:
     log_ratios = torch.full((6,), 50.0, requires_grad=True)
     config = LossConfig(importance="trajectory")
-    objective = clipped_objective(log_ratios, units(config), torch.tensor([advantage, advantage]), config)
+    objective = clipped_objective(log_ratios, units(config), torch.full((6,), advantage), config)
     objective.values.sum().backward()
     assert log_ratios.grad is not None
     assert torch.isfinite(objective.values).all() and torch.isfinite(log_ratios.grad).all()
@@ -118,11 +126,9 @@ def test_k3_is_never_negative(log_ratios: list[float]) -> None:
 
 @pytest.mark.parametrize("importance", sorted(UNITS))
 def test_without_a_step_the_objective_is_the_advantage_and_nothing_is_clipped(importance: str) -> None:
-    advantages = torch.tensor([0.7, -0.3])
     config = LossConfig.model_validate({"importance": importance})
-    objective = clipped_objective(torch.zeros(6), units(config), advantages, config)
-    assert objective.values.tolist() == pytest.approx(advantages.tolist())
-    assert int(objective.clipped) == 0
+    assert by_rollout(torch.zeros(6), [0.7, -0.3], config) == pytest.approx([0.7, -0.3])
+    assert int(clipped_objective(torch.zeros(6), units(config), torch.ones(6), config).clipped) == 0
 
 
 @pytest.mark.parametrize(
@@ -138,9 +144,7 @@ def test_stale_rollouts_are_weighted_by_hand(importance: str, first: float, seco
     log_ratios = torch.tensor([1.05, 1.04, 1.5, 0.8, 1.02, 0.5]).log()
     to_behaviour = torch.tensor([2, 0.5, 1.5, 4, 1, 0.25]).log()
     config = LossConfig.model_validate({"importance": importance, "max_behaviour_weight": 3.0})
-    advantages = torch.tensor([1.0, -1.0])
-    objective = clipped_objective(log_ratios, units(config), advantages, config, to_behaviour)
-    assert objective.values.tolist() == pytest.approx([first, second])
+    assert by_rollout(log_ratios, [1.0, -1.0], config, to_behaviour) == pytest.approx([first, second])
 
 
 def test_the_weight_of_the_behaviour_policy_makes_the_gradient_unbiased() -> None:

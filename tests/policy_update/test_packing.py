@@ -84,7 +84,7 @@ def test_a_pack_by_hand() -> None:
     assert pack.rollout_ids.tolist() == [0, 0, 1, 1]
     assert pack.turns.tolist() == [0, 1, 0, 0]
     assert (pack.policy_tokens, pack.turn_count) == ([2, 2], 3)
-    assert pack.advantages.tolist() == [-1.0, 1.0]
+    assert pack.advantages.tolist() == [-1.0, -1.0, 1.0, 1.0]
     assert pack.behaviour_logprobs.tolist() == [-3.0, -4.0, -1.0, -2.0]
 
 
@@ -106,7 +106,8 @@ def batch(**columns: list[object]) -> pa.Table:
         "return": [1.0, 0.0],
         "advantage": [0.5, -0.5],
     }
-    return pa.table({**row, **columns}, schema=TRAINING_BATCH)
+    cells = {**row, **columns}
+    return pa.table(cells, schema=pa.schema([TRAINING_BATCH.field(name) for name in cells]))
 
 
 def test_rows_become_rollouts_and_those_without_a_sampled_token_are_left_out() -> None:

@@ -106,7 +106,7 @@ def test_two_ranks_have_the_loss_and_the_gradient_of_one(base: Path, together: P
     expected = two_ranks.case_gradients(base, two_ranks.CASES[case], SINGLE)
     for name, value in expected["stats"].items():
         assert found["stats"][name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
-    assert found["stats"]["rollouts"] == (1 if "one rollout" in case else 11)
+    assert found["stats"]["rollouts"] == {"one rollout": 1, "pairs": 10}.get(case.partition(", ")[2], 11)
     assert found["entropy"] == pytest.approx(expected["entropy"], rel=1e-5)
     assert all(torch.allclose(*pair, rtol=1e-5, atol=1e-6) for pair in zip(found["old"], expected["old"], strict=True))
     assert difference(found["gradients"], expected["gradients"]) < 1e-5

@@ -1,9 +1,10 @@
 import json
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.config.policy import LoraSettings, PolicyConfig
@@ -30,13 +32,16 @@ from tasks.policy_update.stage import update_policy
 MakeRollouts = Callable[..., list[Rollout]]
 
 
-def make_params(trained: str = "lora", staleness: int = 0, **update: Any) -> Params:
+def make_params(
+    trained: str = "lora", staleness: int = 0, advantages: Mapping[str, Any] = MappingProxyType({}), **update: Any
+) -> Params:
     return Params(
         iterations=2,
         previous=previous_map(2, staleness),
         collection=CollectionConfig(staleness=staleness),
         evaluated=evaluated_keys(2, 2),
         policy=PolicyConfig(trained=trained, lora=LoraSettings(rank=4, alpha=8), device="cpu"),
+        advantages=AdvantageConfig.model_validate(dict(advantages)),
         update=UpdateConfig.model_validate({"minibatch": 4, **update}),
     )
 

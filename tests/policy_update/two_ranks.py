@@ -19,6 +19,7 @@ from torch import nn
 from tasks.core.config.update import UpdateConfig
 from tasks.core.policies.loading import load_weights, save_policy, trained_tensors
 from tasks.policy_update.checkpoint import restore_optimizer, save_learner
+from tasks.policy_update.critic.critic import make_critic
 from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup, join_process_group
 from tasks.policy_update.distributed.sharding import full_tensor
 from tasks.policy_update.launch import rank
@@ -40,6 +41,10 @@ CASES: dict[str, dict[str, Any]] = {
     "fsdp, fully trained, stale rollouts": {"stale": True, "trained": "full"},
     "fsdp, one rollout": {"count": 1},
     "fsdp, bfloat16 base": {"dtype": "bfloat16"},
+    "fsdp, critic": {"critic": {}},
+    "fsdp, pooled tokens": {"loss": {"average": "token"}},
+    "fsdp, pairs": {"objective": "preference"},
+    "replicated, critic": {"critic": {}, "distributed": {"ranks": 2, "sharding": "replicated"}},
     "replicated": {"distributed": {"ranks": 2, "sharding": "replicated"}},
     "replicated, one rollout": {"count": 1, "distributed": {"ranks": 2, "sharding": "replicated"}},
 }
@@ -60,21 +65,27 @@ def make_policy(
 def case_gradients(base: Path, case: dict[str, Any], group: ProcessGroup) -> dict[str, Any]:
     """Stats and gradients of 11 rollouts in packs of 40 positions, after the policy moved away from the old one."""
     settings: dict[str, Any] = {
+        "minibatch": 8,
         "tokens_per_pack": 40,
         "distributed": {"ranks": 2},
-        "loss": {"entropy_coefficient": 0.01},
+        "loss": {"entropy_coefficient": 0.0 if "objective" in case else 0.01},
     }
     settings |= {name: value for name, value in case.items() if name not in ("trained", "count", "stale", "dtype")}
     config, trained = UpdateConfig.model_validate(settings), case.get("trained", "lora")
     dtype = case.get("dtype", "float32")
     rollouts = make_rollouts(11)[: case.get("count")]
+    if config.objective == "preference":
+        rollouts = [replace(found, pair=i // 2, advantage=1 - 2 * (i % 2)) for i, found in enumerate(rollouts[:10])]
+    critic = config.critic and make_critic(16, config.critic, torch.device("cpu"), seed=4)
     packs = pack_rollouts(rollouts, range(len(rollouts)), config.tokens_per_pack, torch.device("cpu"), group)
-    objective = Objective(config.loss, 0.7, 8, config.logprob_chunk, corrects_behaviour=case.get("stale", False))
+    objective = Objective.of(config, 8, 0.7, stale=case.get("stale", False), critic=critic).of_minibatch(rollouts)
     before = make_policy(base, group, config, trained, dtype)
     fixed = compute_fixed_logprobs(before, packs, rollouts, objective, None, group)
-    policy = make_policy(base, group, config, trained, dtype, moved=0.01)
-    stats = read_stats(backward(policy, fixed.attach(packs), objective, group), torch.zeros(()), group)
+    policy, beside = make_policy(base, group, config, trained, dtype, moved=0.01), critic.weights if critic else []
+    stats = read_stats(backward(policy, fixed.attach(packs), objective, group, beside), torch.zeros(()), group)
     found = {name: full_tensor(weight.grad) for name, weight in policy.named_parameters() if weight.grad is not None}
+    found |= {f"critic.{index}": weight.grad for index, weight in enumerate(beside) if weight.grad is not None}
+    assert len(found) > len(beside)
     return {"stats": vars(stats), "old": fixed.old, "entropy": fixed.entropy, "gradients": found}
 
 

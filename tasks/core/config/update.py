@@ -6,12 +6,22 @@ from pydantic import Field, model_validator
 
 from tasks.core.config.section import UNVERSIONED, Section
 
+ObjectiveName = Literal["clipped", "supervised", "preference"]
+
 
 class LossConfig(Section):
     """The clipped policy-gradient loss (LOOP eq. 6 to 8)."""
 
     importance: Literal["token", "turn", "trajectory"] = "token"
-    """Unit over which the importance weight is a product: each token, each assistant turn, the whole rollout."""
+    """Unit to which one importance weight belongs: each token, each assistant turn, the whole rollout."""
+    unit_weight: Literal["product", "geometric_mean"] = "product"
+    """A unit's weight from its tokens' weights. With `trajectory`, the geometric mean is GSPO's sequence weight."""
+    average: Literal["rollout", "token", "constant"] = "rollout"
+    """What counts alike in the loss of a minibatch. rollout: rollouts; a mean over each one's units, then over the
+    rollouts (LOOP). token: policy tokens; a mean over all of the minibatch (DAPO, CANOPY). constant: policy tokens; a
+    sum over each rollout's by `constant_tokens`, whatever its length, then a mean over the rollouts (Dr. GRPO)."""
+    constant_tokens: int = Field(512, ge=1)
+    """Divisor of a rollout's sum where `average` is constant: about as many policy tokens as a rollout may have."""
     clip_epsilon: float = Field(0.1, gt=0, lt=1)
     clip_epsilon_high: float | None = Field(None, gt=0)
     """Upper bound 1 + this (clip-higher); None: as `clip_epsilon`."""
@@ -27,6 +37,39 @@ class LossConfig(Section):
     kl_coefficient: float = Field(0.0, ge=0)
     """Weight of the k3 estimate of KL(policy || base policy); 0: no reference forward pass is made."""
     entropy_coefficient: float = Field(0.0, ge=0)
+
+
+class PreferenceConfig(Section):
+    """Direct preference optimisation over pairs of rollouts (`update.objective: preference`)."""
+
+    beta: float = Field(0.1, gt=0)
+    """Inverse scale of the implied reward, in nats: the larger, the nearer the policy stays to its reference."""
+    reference: Literal["iteration", "base"] = "iteration"
+    """The policy as it was when the iteration began (DMPO as in the LOOP paper), or the base policy."""
+
+
+class CriticConfig(Section):
+    """A learned critic: PPO's baseline in place of the group's (the LOOP paper's PPO row; StarPO)."""
+
+    credit: Literal["token", "turn", "bilevel"] = "token"
+    """What is a step of generalised advantage estimation: a token; a turn, whose tokens share its advantage; or turns
+    first and then the tokens inside each (RAGEN's bi-level GAE)."""
+    gamma: float = Field(1.0, gt=0, le=1)
+    """Discount from one token to the next."""
+    turn_gamma: float = Field(1.0, gt=0, le=1)
+    """Discount from one turn to the next, of `turn` and `bilevel` (RAGEN: 0.95)."""
+    gae_lambda: float = Field(1.0, ge=0, le=1)
+    """1: returns minus values; 0: one-step errors."""
+    value_range: tuple[float, float] | None = (0.0, 1.0)
+    """Values are clipped to this where advantages are estimated: the range of a return."""
+    learning_rate: float = Field(1e-3, gt=0)
+    max_grad_norm: float = Field(1.0, gt=0)
+    loss_coefficient: float = Field(0.1, gt=0)
+    final_loss_coefficient: float = Field(0.001, gt=0)
+    decay_iterations: int = Field(80, ge=1)
+    """Iterations over which the coefficient falls from the one to the other, by equal factors, after the warm-up."""
+    warmup_iterations: int = Field(10, ge=0)
+    """Iterations in which the critic trains alone."""
 
 
 class DistributedConfig(Section):
@@ -71,7 +114,13 @@ class UpdateConfig(Section):
 
     renamed: ClassVar = {"warmup_updates": "warmup_steps", "max_kl": "kl_stop.limit"}
 
+    objective: ObjectiveName = "clipped"
+    """What is maximised. clipped: the clipped policy gradient. supervised: the rollouts' log-likelihood, weighted by
+    their advantages. preference: that the better rollout of a pair is the likelier one, more than for the reference."""
     loss: LossConfig = LossConfig()
+    preference: PreferenceConfig = PreferenceConfig()
+    critic: CriticConfig | None = None
+    """Take advantages from a critic that is trained beside the policy; needs advantages.estimator: episode_return."""
     epochs: int = Field(2, ge=1)
     minibatch: int | None = Field(32, ge=1)
     """Rollouts per optimizer step, and the constant divisor of the loss; None: all rollouts in one step (on-policy)."""
@@ -95,6 +144,18 @@ class UpdateConfig(Section):
     shuffle: bool = True
     max_engine_mismatch: Annotated[float, UNVERSIONED] = Field(1e-2, gt=0)
     """A mean |engine - learner| log-prob over this is warned of: the engine samples from something else."""
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether an update needs the base policy's log-probs."""
+        from_base = self.objective == "preference" and self.preference.reference == "base"
+        return self.loss.kl_coefficient > 0 or from_base
+
+    @model_validator(mode="after")
+    def _a_preference_has_one_reference(self) -> "UpdateConfig":
+        if self.objective == "preference" and (self.loss.kl_coefficient or self.loss.entropy_coefficient):
+            raise ValueError("objective: preference knows no kl_coefficient and no entropy_coefficient; set them to 0")
+        return self
 
     @model_validator(mode="after")
     def _on_policy_is_one_step(self) -> "UpdateConfig":

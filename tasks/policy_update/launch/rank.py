@@ -47,7 +47,7 @@ def run_rank(job: UpdateJob, group: ProcessGroup, output: Path) -> None:
     """Train with the other ranks; the first writes `output`/policy and `output`/metrics.json."""
     if not group.is_main:
         warnings.simplefilter("ignore")
-    summary = read_document(job.layout.advantage_summary(job.key), AdvantageSummary)
+    summary = read_document(job.layout.advantage_summary(job.previous.batch), AdvantageSummary)
     rollouts = read_batch(job)
     learner, stats = train(job, rollouts, ProcessCache(), group)
     save_learner(learner, output / POLICY)

@@ -16,16 +16,22 @@ Loss = Callable[[nn.Module, TrainingPack], tuple[Tensor, PackStats]]
 
 
 def backward(
-    policy: nn.Module, packs: Sequence[TrainingPack], objective: Loss, group: ProcessGroup = SINGLE
+    policy: nn.Module,
+    packs: Sequence[TrainingPack],
+    objective: Loss,
+    group: ProcessGroup = SINGLE,
+    beside: Sequence[nn.Parameter] = (),
 ) -> list[PackStats]:
     """For each pack: loss, stats = objective(policy, pack); loss.backward(). Returns the stats, in the packs' order.
 
-    Gradients are added over the ranks (collective). Padding packs take part and leave no stats.
+    Gradients are added over the ranks (collective). Padding packs take part and leave no stats. `beside`: weights of
+    the objective that are trained too, whole on every rank.
     """
     if is_sharded(policy):
         stats = _backward_sharded(policy, packs, objective)
+        _add_over_ranks(beside, group)
     else:
-        stats = _backward_in_threads(policy, packs, objective, group)
+        stats = _backward_in_threads(policy, packs, objective, group, beside)
     return [found for found, pack in zip(stats, packs, strict=True) if not pack.is_padding]
 
 
@@ -41,10 +47,14 @@ def _backward_sharded(policy: nn.Module, packs: Sequence[TrainingPack], objectiv
 
 
 def _backward_in_threads(
-    policy: nn.Module, packs: Sequence[TrainingPack], objective: Loss, group: ProcessGroup
+    policy: nn.Module,
+    packs: Sequence[TrainingPack],
+    objective: Loss,
+    group: ProcessGroup,
+    beside: Sequence[nn.Parameter],
 ) -> list[PackStats]:
     """Every pack's gradients by themselves, added in the order of the packs and then, in one tensor, over the ranks."""
-    trained = [weight for weight in policy.parameters() if weight.requires_grad]
+    trained = [*(weight for weight in policy.parameters() if weight.requires_grad), *beside]
 
     def differentiate(pack: TrainingPack) -> tuple[PackStats, tuple[Tensor | None, ...]]:
         loss, stats = objective(policy, pack)
@@ -65,7 +75,7 @@ def _add_gradients(trained: Sequence[nn.Parameter], gradients: Sequence[Tensor |
 
 
 def _add_over_ranks(trained: Sequence[nn.Parameter], group: ProcessGroup) -> None:
-    if group.size == 1:
+    if group.size == 1 or not trained:
         return
     found = [weight.grad for weight in trained if weight.grad is not None]
     total = group.sum(torch.cat([gradient.flatten() for gradient in found]))

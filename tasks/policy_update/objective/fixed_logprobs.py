@@ -1,16 +1,17 @@
-"""The log-probs that stay fixed during an update: of the policy before it, and of the base policy."""
+"""What stays fixed during an update: log-probs of the policy before it and of the base policy, a critic's credit."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from tasks.policy_update.critic.credit import Credit, Floats
 from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup
 from tasks.policy_update.distributed.sharding import is_sharded
-from tasks.policy_update.objective.logprobs import TokenLogprobs
 from tasks.policy_update.objective.objective import Objective
 from tasks.policy_update.objective.pack_threads import map_packs
 from tasks.policy_update.packing import Pack, TrainingPack
@@ -27,22 +28,30 @@ class FixedLogprobs:
     old: list[Tensor]
     """[P] each, of the policy before the update, computed by the learner."""
     reference: list[Tensor] | None
-    """[P] each, of the base policy; None without a KL term."""
+    """[P] each, of the base policy; None where the objective has no use for it."""
     entropy: float
     """Mean over all policy tokens, in nats, of the policy before the update."""
+    credit: list[Credit] | None = None
+    """Of each rollout, by a critic as it was before the update; its advantages take the place of the batch's."""
 
     def attach(self, packs: Iterable[Pack]) -> list[TrainingPack]:
-        """The packs with the log-probs of their rollouts."""
-        return [
-            TrainingPack(
-                **vars(pack),
-                old_logprobs=torch.cat([self.old[row] for row in pack.rows]),
-                reference_logprobs=None
-                if self.reference is None
-                else torch.cat([self.reference[row] for row in pack.rows]),
-            )
-            for pack in packs
-        ]
+        """The packs with what belongs to their rollouts."""
+        return [self._attached(pack) for pack in packs]
+
+    def _attached(self, pack: Pack) -> TrainingPack:
+        old = torch.cat([self.old[row] for row in pack.rows])
+        reference = None if self.reference is None else torch.cat([self.reference[row] for row in pack.rows])
+        content = vars(pack) | {"old_logprobs": old, "reference_logprobs": reference, "value_targets": None}
+        if self.credit is not None:
+            parts = [self.credit[row] for row in pack.rows]
+            content["advantages"] = _joined([part.advantages for part in parts], pack)
+            content["value_targets"] = _joined([part.targets for part in parts], pack)
+        return TrainingPack(**content)
+
+
+def _joined(parts: Sequence[Floats], pack: Pack) -> Tensor:
+    """[P] float32 on the pack's device."""
+    return torch.from_numpy(np.concatenate(parts)).float().to(pack.targets.device)
 
 
 def compute_fixed_logprobs(
@@ -53,19 +62,21 @@ def compute_fixed_logprobs(
     reference_view: ReferenceView | None = None,
     group: ProcessGroup = SINGLE,
 ) -> FixedLogprobs:
-    """Log-probs before the first step: of the policy, and of the base policy for a KL term.
+    """Log-probs before the first step: of the policy, and of the base policy where the objective needs it.
 
     `packs` are this rank's share of the batch `rollouts`; the result is of all of it (collective). Raises ValueError
-    when a KL term has no base policy.
+    when it is needed and not there.
     """
-    old, entropies = _logprobs(policy, packs, rollouts, objective, group, entropy=True)
+    old, entropies, values = _logprobs(policy, packs, rollouts, objective, group, of_old=True)
     reference = None
-    if objective.loss.kl_coefficient > 0:
+    if objective.reference:
         if reference_view is None:
-            raise ValueError("loss.kl_coefficient > 0 needs the base policy")
+            raise ValueError("kl_coefficient > 0 or preference.reference: base needs the base policy")
         with reference_view() as base:
-            reference, _ = _logprobs(base, packs, rollouts, objective, group, entropy=False)
-    return FixedLogprobs(old, reference, torch.cat(entropies).mean().item())
+            reference, _, _ = _logprobs(base, packs, rollouts, objective, group, of_old=False)
+    critic = objective.critic
+    credit = None if critic is None else [critic.credit(*pair) for pair in zip(rollouts, values, strict=True)]
+    return FixedLogprobs(old, reference, torch.cat(entropies).mean().item(), credit)
 
 
 def _logprobs(
@@ -75,26 +86,34 @@ def _logprobs(
     objective: Objective,
     group: ProcessGroup,
     *,
-    entropy: bool,
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Log-probs (and entropies) of every rollout, in the order of the batch, without gradients."""
+    of_old: bool,
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Log-probs of every rollout, in the order of the batch, without gradients.
+
+    `of_old`: of the policy before the update, and so with entropies, and values where there is a critic.
+    """
+    critic = objective.critic if of_old else None
 
     @torch.no_grad()
-    def run(pack: Pack) -> TokenLogprobs:
-        return objective.logprobs(policy, pack, entropy=entropy)
+    def run(pack: Pack) -> tuple[Tensor, ...]:
+        found = objective.logprobs(policy, pack, entropy=of_old)
+        asked = (found.logprobs, found.entropies, critic and found.states is not None and critic.values(found.states))
+        return tuple(part for part in asked if isinstance(part, Tensor))
 
     # The ranks gather a sharded policy's weights together, one pass after the other.
     results = map(run, packs) if is_sharded(policy) else map_packs(run, packs, group.local_size)
     bar = tqdm(results, desc="log-probs", unit="pack", total=len(packs), leave=False, disable=not group.is_main)
-    logprobs: dict[int, Tensor] = {}
-    entropies: dict[int, Tensor] = {}
+    kinds: tuple[dict[int, Tensor], ...] = ({}, {}, {})
     for pack, found in zip(packs, bar, strict=True):
         if pack.is_padding:
             continue
-        logprobs.update(zip(pack.rows, torch.split(found.logprobs, pack.policy_tokens), strict=True))
-        if found.entropies is not None:
-            entropies.update(zip(pack.rows, torch.split(found.entropies, pack.policy_tokens), strict=True))
-    return _gathered(logprobs, rollouts, group), _gathered(entropies, rollouts, group) if entropy else []
+        for kind, part in zip(kinds, found, strict=False):
+            kind.update(zip(pack.rows, torch.split(part, pack.policy_tokens), strict=True))
+    wanted = (True, of_old, critic is not None)
+    logprobs, entropies, values = (
+        _gathered(kind, rollouts, group) if asked else [] for kind, asked in zip(kinds, wanted, strict=True)
+    )
+    return logprobs, entropies, values
 
 
 def _gathered(found: dict[int, Tensor], rollouts: Sequence[Rollout], group: ProcessGroup) -> list[Tensor]:

@@ -24,6 +24,8 @@ class TokenLogprobs(NamedTuple):
     """[P] float32, of the distribution at the sampling temperature."""
     entropies: Tensor | None
     """[P] float32, in nats, of the same distribution."""
+    states: Tensor | None = None
+    """[P, d] the hidden states that predict the tokens, detached: what a critic judges."""
 
 
 def token_logprobs(policy: nn.Module, pack: Pack, temperature: float, chunk: int, *, entropy: bool) -> TokenLogprobs:
@@ -39,9 +41,9 @@ def forward_pass(policy: nn.Module, pack: Pack, temperature: float, chunk: int, 
     states = model.base_model(
         input_ids=pack.input_ids, position_ids=pack.position_ids, use_cache=False, rollout_lengths=pack.lengths
     ).last_hidden_state[0]
-    return head_logprobs(
-        states[pack.logit_positions], pack.targets, model.get_output_embeddings(), temperature, chunk, entropy=entropy
-    )
+    before = states[pack.logit_positions]
+    found = head_logprobs(before, pack.targets, model.get_output_embeddings(), temperature, chunk, entropy=entropy)
+    return found._replace(states=before.detach())
 
 
 def head_logprobs(

@@ -1,7 +1,8 @@
 """The clipped policy-gradient objective of LOOP and its terms: pure functions on flat tensors of policy tokens.
 
 Shapes: P policy tokens of R rollouts; `rollout_ids` [P] names each token's rollout and rises. An importance unit is
-what one importance weight belongs to: a token, an assistant turn, or a whole rollout (LOOP, eq. 6, 7 and 8).
+what one importance weight belongs to: a token, an assistant turn, or a whole rollout (LOOP, eq. 6, 7 and 8). Every
+token has an advantage; that of a unit is the mean over its tokens.
 
 Rollouts whose behaviour policy is another than the policy before the update (an older one, or an engine that computes
 otherwise) take the decoupled objective of Hilton, Cobbe and Schulman (arXiv 2110.00641; for LLMs: AReaL, arXiv
@@ -75,10 +76,10 @@ def importance_units(importance: str, rollout_ids: Tensor, turns: Tensor, count:
 
 
 class ClippedObjective(NamedTuple):
-    """The clipped objective of R rollouts, to be maximised."""
+    """The clipped objective of U units, to be maximised."""
 
     values: Tensor
-    """[R] mean over the rollout's units of min(w A, clip(w) A)."""
+    """[U] min(w A, clip(w) A) of each."""
     clipped: Tensor
     """[] how many units gave no gradient because their weight left the clip range."""
 
@@ -90,30 +91,60 @@ def clipped_objective(
     config: LossConfig,
     behaviour_log_ratios: Tensor | None = None,
 ) -> ClippedObjective:
-    """log_ratios [P] = log pi - log pi_old, advantages [R]; behaviour_log_ratios [P] = log pi_old - log pi_behaviour.
+    """log_ratios [P] = log pi - log pi_old, advantages [P]; behaviour_log_ratios [P] = log pi_old - log pi_behaviour.
 
-    With one unit per token this is LOOP's per-token objective: the mean over a rollout's LLM tokens. Turns and rollouts
-    are averaged alike: mean over the units of a rollout; the caller then sums over rollouts. `behaviour_log_ratios` is
-    for rollouts with another behaviour policy than pi_old; None is the same as zeros.
+    With one unit per token this is LOOP's per-token objective, before it is averaged (`AVERAGES`).
+    `behaviour_log_ratios` is for rollouts with another behaviour policy than pi_old; None is the same as zeros.
     """
-    weights, unit_advantages = unit_weights(log_ratios, units), advantages[units.rollout_ids]
+    weights, unit_advantages = unit_weights(log_ratios, units, config), mean_by_unit(advantages, units)
     plain = weights * unit_advantages
     bounded = weights.clamp(*clip_range(config)) * unit_advantages
     values = torch.minimum(plain, bounded)
     if behaviour_log_ratios is not None:
         values = values * behaviour_weights(behaviour_log_ratios, units, config)
-    return ClippedObjective(mean_by_rollout(values, units.rollout_ids, len(advantages)), (bounded < plain).sum())
+    return ClippedObjective(values, (bounded < plain).sum())
 
 
 def behaviour_weights(log_ratios: Tensor, units: ImportanceUnits, config: LossConfig) -> Tensor:
     """log_ratios [P] = log pi_old - log pi_behaviour -> [U] min(pi_old / pi_behaviour, cap) of each unit."""
-    return unit_weights(log_ratios, units).clamp(max=config.max_behaviour_weight)
+    return unit_weights(log_ratios, units, config).clamp(max=config.max_behaviour_weight)
 
 
-def unit_weights(log_ratios: Tensor, units: ImportanceUnits) -> Tensor:
-    """[P] log-ratios of tokens -> [U] the product of the ratios of each unit's tokens."""
+def unit_weights(log_ratios: Tensor, units: ImportanceUnits, config: LossConfig) -> Tensor:
+    """[P] log-ratios of tokens -> [U] the product of the ratios of each unit's tokens, or their geometric mean.
+
+    The geometric mean over a rollout is GSPO's sequence weight (arXiv 2507.18071, eq. 7).
+    """
     sums = log_ratios.new_zeros(len(units.rollout_ids)).index_add(0, units.ids, log_ratios)
+    if config.unit_weight == "geometric_mean":
+        sums = sums / unit_sizes(units, sums)
     return sums.clamp(max=_MAX_LOG_WEIGHT).exp()
+
+
+def mean_by_unit(values: Tensor, units: ImportanceUnits) -> Tensor:
+    """[P] values of tokens -> [U] the mean over each unit's; exactly their value where they are all equal."""
+    last = values.new_zeros(len(units.rollout_ids)).scatter(0, units.ids, values)
+    gaps = torch.zeros_like(last).index_add(0, units.ids, values - last[units.ids])
+    return last + gaps / unit_sizes(units, values)
+
+
+def unit_sizes(units: ImportanceUnits, like: Tensor) -> Tensor:
+    """[U] the tokens of each unit, in the dtype of `like`."""
+    ones = torch.ones_like(units.ids, dtype=like.dtype)
+    return ones.new_zeros(len(units.rollout_ids)).index_add(0, units.ids, ones)
+
+
+def averaged(values: Tensor, units: ImportanceUnits, rollouts: int, config: LossConfig) -> Tensor:
+    """[U] values of units -> [R] each rollout's part of the loss, to be added up and divided by `loss_divisor`."""
+    if config.average == "rollout":
+        return mean_by_rollout(values, units.rollout_ids, rollouts)
+    sums = sum_by_rollout(values * unit_sizes(units, values), units.rollout_ids, rollouts)
+    return sums / config.constant_tokens if config.average == "constant" else sums
+
+
+def loss_divisor(config: LossConfig, nominal: int, policy_tokens: int) -> int:
+    """Divisor of a minibatch's sum: its nominal number of rollouts, also of a short one, or its `policy_tokens`."""
+    return policy_tokens if config.average == "token" else nominal
 
 
 def mean_by_rollout(values: Tensor, rollout_ids: Tensor, rollouts: int) -> Tensor:

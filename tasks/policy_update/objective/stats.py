@@ -21,6 +21,8 @@ class PackStats(NamedTuple):
     """The same by the estimator that may end the update."""
     clipped: Tensor
     """Importance units without a gradient, because their weight left the clip range."""
+    value_loss: Tensor
+    """Of a critic, else 0."""
     units: int
     tokens: int
     """Positions passed forward and backward."""
@@ -37,6 +39,8 @@ class StepStats:
     kl_stop: float
     """Absolute value of that mean by the estimator that may end the update (LOOP's code: |k1|), in nats."""
     clipped: int
+    value_loss: float
+    """Half the mean squared error of a critic over the policy tokens; 0 without one."""
     units: int
     tokens: int
     rollouts: int
@@ -57,16 +61,26 @@ def read_stats(packs: Sequence[PackStats], grad_norm: Tensor, group: ProcessGrou
 
     The only place in an optimizer step that waits for the device.
     """
-    sums = grad_norm.new_zeros(4, dtype=torch.float64)
+    sums = grad_norm.new_zeros(5, dtype=torch.float64)
     for pack in packs:
-        sums = sums + torch.stack([part.double() for part in (pack.loss, pack.kl, pack.kl_stop, pack.clipped)])
+        parts = (pack.loss, pack.kl, pack.kl_stop, pack.clipped, pack.value_loss)
+        sums = sums + torch.stack([part.double() for part in parts])
     counts = [
         sum(pack.units for pack in packs),
         sum(pack.tokens for pack in packs),
         sum(pack.rollouts for pack in packs),
     ]
     everything = group.sum(torch.cat([sums, sums.new_tensor(counts)]))
-    loss, kl, stop, clipped, units, tokens, rollouts, norm = torch.cat([everything, grad_norm[None].double()]).tolist()
+    read: list[float] = torch.cat([everything, grad_norm[None].double()]).tolist()
+    loss, kl, stop, clipped, value_loss, units, tokens, rollouts, norm = read
     return StepStats(
-        loss, kl / rollouts, abs(stop / rollouts), int(clipped), int(units), int(tokens), int(rollouts), norm
+        loss=loss,
+        kl=kl / rollouts,
+        kl_stop=abs(stop / rollouts),
+        clipped=int(clipped),
+        value_loss=value_loss,
+        units=int(units),
+        tokens=int(tokens),
+        rollouts=int(rollouts),
+        grad_norm=norm,
     )
