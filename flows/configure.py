@@ -20,6 +20,7 @@ from tasks.core.config.params import (
     DERIVED_MAPS,
     Params,
     ParamsError,
+    collected_map,
     evaluated_keys,
     parse_params,
     previous_map,
@@ -104,12 +105,18 @@ def _with_maps(content: dict[str, Any]) -> dict[str, Any]:
     iterations = content.get("iterations", Params.model_fields["iterations"].default)
     every = _inner(content, "evaluation", "every", EvaluationConfig().every)
     staleness = _inner(content, "collection", "staleness", CollectionConfig().staleness)
-    if not all(isinstance(number, int) for number in (iterations, every, staleness)):
-        return {**content, "previous": {}, "evaluated": []}
-    if not (0 <= iterations < 1000 and every > 0 and staleness >= 0):
-        return {**content, "previous": {}, "evaluated": []}
-    previous = {key: before.model_dump() for key, before in previous_map(iterations, staleness).items()}
-    return {**content, "previous": previous, "evaluated": evaluated_keys(iterations, every)}
+    collecting = _inner(content, "collection", "every", CollectionConfig().every)
+    if not all(isinstance(number, int) for number in (iterations, every, staleness, collecting)):
+        return {**content, "previous": {}, "collected": {}, "evaluated": []}
+    if not (0 <= iterations < 1000 and every > 0 and staleness >= 0 and collecting >= 0):
+        return {**content, "previous": {}, "collected": {}, "evaluated": []}
+    previous = previous_map(iterations, staleness, collecting)
+    return {
+        **content,
+        "previous": {key: before.model_dump() for key, before in previous.items()},
+        "collected": collected_map(previous),
+        "evaluated": evaluated_keys(iterations, every),
+    }
 
 
 def _inner(content: dict[str, Any], section: str, name: str, default: int) -> Any:

@@ -41,7 +41,7 @@ class Stage:
     """`module:function`, imported when the stage runs, so that no stage pays for another one's imports."""
     inputs: type[StageInputs] | None = None
     """What it reads of params.yaml. A change of any other value does not run it again. None: it records all of them."""
-    each: Literal["", "iteration", "evaluated", "split"] = ""
+    each: Literal["", "iteration", "collected", "evaluated", "split"] = ""
     """What it is run for each of; "" for a stage that runs once."""
     retries: int = 0
     """How often Prefect runs it again after a failure: where engines and worlds, which can break, take part."""
@@ -53,6 +53,8 @@ class Stage:
                 return ("",)
             case "iteration":
                 return tuple(params.previous)
+            case "collected":
+                return tuple(params.collected)
             case "evaluated":
                 return tuple(params.evaluated)
             case "split":
@@ -94,10 +96,10 @@ STAGES = (
         "collect_rollouts",
         "tasks.rollout_collection.stage:collect_rollouts",
         CollectionInputs,
-        each="iteration",
+        each="collected",
         retries=2,
     ),
-    Stage("filter_advantages", "tasks.advantage_filtering.stage:filter_advantages", AdvantageInputs, each="iteration"),
+    Stage("filter_advantages", "tasks.advantage_filtering.stage:filter_advantages", AdvantageInputs, each="collected"),
     Stage("update_policy", "tasks.policy_update.stage:update_policy", UpdateInputs, each="iteration"),
     Stage(
         "evaluate_policy",

@@ -24,7 +24,7 @@ from flows.dag.stages import find_stage, stage_label
 from flows.errors import is_expected, picklable_error
 from flows.signals import stop_cleanly_on_signals
 from flows.workers.ray_executor import executor_for
-from tasks.core.config.params import Params, load_params
+from tasks.core.config.params import Params, iteration_key, load_params
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.records.files import Fingerprint, fingerprint
 from tasks.core.records.layout import Layout
@@ -83,10 +83,9 @@ class AsyncCollector:
     def prefetch(self, updated: str, is_due: IsDue) -> None:
         """While iteration `updated` updates the policy, collect rollouts for the next one, if DVC is going to ask."""
         params = load_params(self._root / "params.yaml")
-        later = [key for key in params.previous if key > updated]
-        if not later or params.previous[later[0]].behaviour >= updated or not is_due(_label(later[0])):
+        key = iteration_key(int(updated[1:]) + 1)
+        if key not in params.collected or params.collected[key] >= updated or not is_due(_label(key)):
             return
-        key = later[0]
         _link_inputs(Layout(self._root), Layout(self._side), params, key)
         inputs = _fingerprint(Layout(self._root), params, key)
         self._prefetched = _Prefetched(key, inputs, self._pool.submit(_body, "collect_rollouts", key, str(self._side)))
@@ -131,7 +130,7 @@ def _label(key: str) -> str:
 
 def _inputs(layout: Layout, params: Params, key: str) -> list[Path]:
     """Inputs of collect_rollouts@`key`, as in dvc.yaml."""
-    return [layout.world, layout.base_policy, layout.tasks.parent, layout.policy(params.previous[key].behaviour)]
+    return [layout.world, layout.base_policy, layout.tasks.parent, layout.policy(params.collected[key])]
 
 
 def _link_inputs(here: Layout, side: Layout, params: Params, key: str) -> None:

@@ -26,7 +26,8 @@ class RunStats:
 def read_run_stats(layout: Layout, params: Params) -> RunStats:
     """Raises ArtifactError naming the file that is missing or broken."""
     metrics = [read_document(layout.metrics(key), Metrics) for key in params.previous]
-    summaries = [read_document(layout.advantage_summary(key), AdvantageSummary) for key in params.previous]
+    batches = params.previous.values()
+    summaries = [read_document(layout.advantage_summary(before.batch), AdvantageSummary) for before in batches]
     evaluations = {int(key[1:]): read_document(layout.evaluation(key), Evaluation) for key in params.evaluated}
     dev = [evaluations.get(iteration) for iteration in range(1, len(metrics) + 1)]
     return RunStats(

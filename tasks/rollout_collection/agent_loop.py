@@ -29,8 +29,12 @@ def play_episode(rollout: LiveRollout, world: World, chat: ChatFormat, settings:
                 observation = episode.step(conversation.add_turn(generation))
             except ExecutionTimeout:
                 rollout.transcript.add_reply(Observation("", done=True, failed=True))
+                if settings.turn_progress:
+                    rollout.transcript.add_progress(None)
                 return EpisodeEnd("execution_timeout")
             rollout.transcript.add_reply(observation)
+            if settings.turn_progress:
+                rollout.transcript.add_progress(episode.evaluate().episode_return)
             if observation.done:
                 return EpisodeEnd("completed", episode.evaluate(), counts=True)
             if rollout.transcript.played_turns == settings.limits.max_turns:

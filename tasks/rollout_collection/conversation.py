@@ -20,10 +20,11 @@ class Conversation:
     def next_turn(self) -> GenerationRequest:
         """The request for the policy's next turn."""
         rollout, settings = self._rollout, self._settings
+        temperature = rollout.planned.temperature or settings.temperature
         return GenerationRequest(
             rollout.name,
             rollout.transcript.token_ids + self._context,
-            SamplingSettings(settings.temperature, settings.limits.max_tokens_per_turn, self._chat.stop_ids),
+            SamplingSettings(temperature, settings.limits.max_tokens_per_turn, self._chat.stop_ids),
             rollout.seed("turn", rollout.transcript.played_turns),
             rollout.planned.task.task_id,
             tuple(self._messages),

@@ -18,6 +18,8 @@ class PlannedRollout:
     rollout_index: int
     seed: int
     """Everything random in this rollout is drawn from streams derived from this seed."""
+    temperature: float | None = None
+    """None: that of all rollouts."""
 
     @property
     def name(self) -> str:
@@ -84,11 +86,14 @@ def _with_weight(tasks: Sequence[Task], weights: Sequence[float]) -> list[tuple[
     return candidates
 
 
-def plan_rollouts(tasks: Sequence[Task], rollouts_per_task: int, seed: int) -> list[PlannedRollout]:
+def plan_rollouts(
+    tasks: Sequence[Task], rollouts_per_task: int, seed: int, temperatures: Sequence[float] = ()
+) -> list[PlannedRollout]:
     """`rollouts_per_task` rollouts of every task, each with its own seed; a task given twice gets twice as many.
 
     They come round by round, so that no task is behind the others when collection stops early. A rollout's seed depends
-    on `seed`, its task and its index alone, so that two policies played with one seed meet the same draws.
+    on `seed`, its task and its index alone, so that two policies played with one seed meet the same draws. A task's
+    rollouts take `temperatures` in turn.
     """
     planned: dict[str, int] = {}
     rollouts: list[PlannedRollout] = []
@@ -96,5 +101,6 @@ def plan_rollouts(tasks: Sequence[Task], rollouts_per_task: int, seed: int) -> l
         first = planned.get(task.task_id, 0)
         planned[task.task_id] = first + rollouts_per_task
         for index in range(first, first + rollouts_per_task):
-            rollouts.append(PlannedRollout(task, index, derive_seed(seed, task.task_id, index)))
+            temperature = temperatures[index % len(temperatures)] if temperatures else None
+            rollouts.append(PlannedRollout(task, index, derive_seed(seed, task.task_id, index), temperature))
     return sorted(rollouts, key=lambda planned: planned.rollout_index)

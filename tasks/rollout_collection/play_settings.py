@@ -18,3 +18,5 @@ class PlaySettings:
     early_stop: EarlyStop | None = None
     judge_unfinished: bool = False
     """Whether the verdict on an episode that ran out of turns or context counts."""
+    turn_progress: bool = False
+    """Whether the task's unit tests are run after every turn."""

@@ -1,5 +1,7 @@
 """Stage collect_rollouts@i: play the iteration's tasks with the policy of the iteration before, or an older one."""
 
+from dataclasses import replace
+
 from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.params import iteration_number
 from tasks.core.config.stage_inputs import CollectionInputs
@@ -26,6 +28,8 @@ def collect_rollouts(context: StageContext[CollectionInputs]) -> None:
     world = warm_world(context)
     planned = plan_iteration(world, layout, inputs, key)
     before = inputs.previous[key]
+    if inputs.demonstrations:
+        context = replace(context, inputs=inputs.model_copy(update={"engine": "oracle"}))
     played = play_in_shards(
         context,
         planned,
@@ -46,6 +50,7 @@ def training_settings(inputs: CollectionInputs | CollectionConfig) -> PlaySettin
         world_retries=inputs.world_retries,
         early_stop=inputs.early_stop,
         judge_unfinished=inputs.judge_unfinished,
+        turn_progress=inputs.turn_progress,
     )
 
 
@@ -58,7 +63,7 @@ def plan_iteration(world: World, layout: Layout, inputs: CollectionInputs, key: 
         drawn = deal_tasks(tasks, weights, count, derive_seed(inputs.seed, "decks"), dealt=dealt)
     else:
         drawn = draw_tasks(tasks, weights, count, derive_seed(seed, "tasks"))
-    return plan_rollouts(drawn, inputs.rollouts_per_task, derive_seed(seed, "rollouts"))
+    return plan_rollouts(drawn, inputs.rollouts_per_task, derive_seed(seed, "rollouts"), inputs.temperatures)
 
 
 def _training_tasks(world: World, layout: Layout) -> tuple[list[Task], list[float]]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tasks.core.interfaces.world import Observation
+from tasks.core.records.schemas import TURN_COLUMNS
 
 
 @dataclass
@@ -18,6 +19,8 @@ class Transcript:
     turns: list[dict[str, Any]] = field(default_factory=list)
     turn_rewards: list[float] = field(default_factory=list)
     """One per turn in worlds that give rewards, else none at all."""
+    turn_progress: list[float] = field(default_factory=list)
+    """[turns] share of the unit tests that the world's state passes after each; empty where that is not measured."""
 
     @property
     def played_turns(self) -> int:
@@ -25,11 +28,8 @@ class Transcript:
         return len(self.turns)
 
     def columns(self) -> dict[str, Any]:
-        """By name; `turn_rewards` only where the world gave any."""
-        columns = dict(vars(self))
-        if not self.turn_rewards:
-            del columns["turn_rewards"]
-        return columns
+        """By name; those with a value per turn only where there is any."""
+        return {name: value for name, value in vars(self).items() if value or name not in TURN_COLUMNS}
 
     def add_context(self, ids: Sequence[int]) -> None:
         """Append ids that the policy did not sample."""
@@ -51,6 +51,11 @@ class Transcript:
                 "failed_api_calls": list(observation.failed_api_calls),
             }
         )
+
+    def add_progress(self, share: float | None) -> None:
+        """Note the share of unit tests that the last turn left passed; None, of a state that is lost, is the last."""
+        held = self.turn_progress[-1] if self.turn_progress else 0.0
+        self.turn_progress.append(held if share is None else share)
 
     def _extend(self, ids: Sequence[int], *, sampled: bool, turn: int, logprobs: Sequence[float]) -> None:
         self.token_ids.extend(ids)

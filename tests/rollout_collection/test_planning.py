@@ -70,3 +70,9 @@ def test_each_dealt_task_has_its_difficulty_drawn_evenly() -> None:
     assert {task.task_id for task in deal_tasks(TASKS, [0.0] * 11 + [1.0], 3, seed=0, dealt=0)} == {"t11"}
     with pytest.raises(ValueError, match="weight above 0"):
         deal_tasks(TASKS, [0.0] * 12, 2, seed=0, dealt=0)
+
+
+def test_a_tasks_rollouts_take_the_temperatures_in_turn() -> None:
+    planned = plan_rollouts(TASKS[:1], 5, seed=0, temperatures=(0.1, 0.5))
+    assert [rollout.temperature for rollout in planned] == [0.1, 0.5, 0.1, 0.5, 0.1]
+    assert [rollout.seed for rollout in planned] == [rollout.seed for rollout in plan_rollouts(TASKS[:1], 5, seed=0)]

@@ -7,7 +7,7 @@ from hydra.core.config_search_path import ConfigSearchPath
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from tasks.core.config.params import evaluated_keys, previous_map
+from tasks.core.config.params import collected_map, evaluated_keys, previous_map
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -20,10 +20,16 @@ class ParamsInProjectRoot(SearchPathPlugin):
         search_path.append("loopline", f"file://{ROOT}")
 
 
-def previous(iterations: int, staleness: int) -> DictConfig:
+def previous(iterations: int, staleness: int, every: int) -> DictConfig:
     """The map `previous` of params.yaml."""
-    content: dict[str, Any] = {key: before.model_dump() for key, before in previous_map(iterations, staleness).items()}
+    found = previous_map(iterations, staleness, every)
+    content: dict[str, Any] = {key: before.model_dump() for key, before in found.items()}
     return OmegaConf.create(content)
+
+
+def collected(iterations: int, staleness: int, every: int) -> DictConfig:
+    """The map `collected` of params.yaml."""
+    return OmegaConf.create(dict(collected_map(previous_map(iterations, staleness, every))))
 
 
 def evaluated(iterations: int, every: int) -> ListConfig:
@@ -32,4 +38,5 @@ def evaluated(iterations: int, every: int) -> ListConfig:
 
 
 OmegaConf.register_new_resolver("loopline.previous", previous, replace=True)
+OmegaConf.register_new_resolver("loopline.collected", collected, replace=True)
 OmegaConf.register_new_resolver("loopline.evaluated", evaluated, replace=True)

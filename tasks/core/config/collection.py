@@ -1,13 +1,14 @@
 """The `collection` section of params.yaml: the agent loop and how rollouts are gathered."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from tasks.core.config.chat_api import ChatApiConfig
 from tasks.core.config.section import Section
 
+Temperatures = tuple[Annotated[float, Field(gt=0)], ...]
 EngineName = Literal["transformers", "vllm", "oracle", "scripted", "chat_api"]
 TaskDrawing = Literal["weighted", "decks"]
 
@@ -65,6 +66,18 @@ class CollectionConfig(Section):
     """Give an episode that ran out of turns or context its share of unit tests, and count it as solved when all pass,
     as apple/ml-loop does, in training and evaluation. False: its return is 0, as in the paper."""
     temperature: float = Field(1.0, gt=0)
+    temperatures: Temperatures = ()
+    """Temperatures of a task's rollouts in turn, in place of the one (RFT: 20 of them from 0.05 to 1). The learner's
+    log-probs are those at `temperature` all the same: for supervised objectives."""
+    demonstrations: bool = False
+    """Recite the world's own solutions (as `engine: oracle` does) in place of sampling, here and not in evaluation."""
+    turn_progress: bool = False
+    """Run the task's unit tests after every turn, and keep the share that passes, for `advantages.estimator:
+    turn_progress`."""
+    every: int = Field(1, ge=0)
+    """Collect rollouts in every n-th iteration only, beginning with the first, and train on them until the next; 0: on
+    the first iteration's throughout. Older rollouts are corrected for as stale ones are. Changes the maps `previous`
+    and `collected`: set it by `python -m flows.configure --refresh --set collection.every=0`."""
     limits: AgentLimits = AgentLimits()
     """Of every episode that is played; `evaluation.limits` says where evaluation differs."""
     early_stop: EarlyStop | None = EarlyStop()

@@ -1,5 +1,6 @@
 """params.yaml as one frozen, validated object. Needs no torch."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,15 @@ def iteration_number(key: str) -> int:
 
 
 class Predecessors(Section):
-    """The earlier policies that one iteration starts from, each named by the iteration that made it."""
+    """What one iteration starts from, each named by the iteration that made it."""
 
     policy: str
-    """The one that is updated: of the iteration before."""
+    """The policy that is updated: of the iteration before."""
     behaviour: str
-    """The one that samples the rollouts: an older one when `collection.staleness` is above 0."""
+    """The policy that sampled the rollouts: an older one when `collection.staleness` is above 0, or when the rollouts
+    are those of an earlier iteration."""
+    batch: str
+    """The iteration whose rollouts are trained on: this one, or an earlier one where `collection.every` is not 1."""
 
     @property
     def staleness(self) -> int:
@@ -48,12 +52,25 @@ class Predecessors(Section):
         return iteration_number(self.policy) - iteration_number(self.behaviour)
 
 
-def previous_map(iterations: int, staleness: int = 0) -> dict[str, Predecessors]:
-    """{i001: {policy: i000, ...}, ...}: what DVC's foreach runs over, since its templating cannot count."""
+def previous_map(iterations: int, staleness: int = 0, every: int = 1) -> dict[str, Predecessors]:
+    """{i001: {policy: i000, ...}, ...}: what DVC's foreach runs over, since its templating cannot count.
+
+    Rollouts are collected in every `every`-th iteration, beginning with the first; 0: in the first alone.
+    """
+    batches = {i: i - (i - 1) % every if every else 1 for i in range(1, iterations + 1)}
     return {
-        iteration_key(i): Predecessors(policy=iteration_key(i - 1), behaviour=iteration_key(max(0, i - 1 - staleness)))
-        for i in range(1, iterations + 1)
+        iteration_key(i): Predecessors(
+            policy=iteration_key(i - 1),
+            behaviour=iteration_key(max(0, batch - 1 - staleness)),
+            batch=iteration_key(batch),
+        )
+        for i, batch in batches.items()
     }
+
+
+def collected_map(previous: Mapping[str, Predecessors]) -> dict[str, str]:
+    """{i001: i000, ...}: the iterations that collect rollouts, and the policy that samples them."""
+    return {key: before.behaviour for key, before in previous.items() if before.batch == key}
 
 
 def evaluated_keys(iterations: int, every: int) -> list[str]:
@@ -61,8 +78,9 @@ def evaluated_keys(iterations: int, every: int) -> list[str]:
     return [iteration_key(i) for i in range(iterations + 1) if i % every == 0 or i == iterations]
 
 
-DERIVED_MAPS = ("previous", "evaluated")
-"""What of params.yaml is no knob: it follows from `iterations`, `collection.staleness` and `evaluation.every`."""
+DERIVED_MAPS = ("previous", "collected", "evaluated")
+"""What of params.yaml is no knob: it follows from `iterations`, `collection.staleness`, `collection.every` and
+`evaluation.every`."""
 
 
 class Params(Section):
@@ -74,7 +92,9 @@ class Params(Section):
     iterations: int = Field(20, ge=0, le=999)
     """0: score the base policy, train nothing."""
     previous: dict[str, Predecessors]
-    """Derived from `iterations` and `collection.staleness` by `python -m flows.configure`."""
+    """Derived from `iterations`, `collection.staleness` and `.every` by `python -m flows.configure`."""
+    collected: dict[str, str] = Field(default_factory=lambda checked: collected_map(checked.get("previous", {})))
+    """Derived from `previous` by `python -m flows.configure`."""
     evaluated: list[str]
     """Derived from `iterations` and `evaluation.every` by `python -m flows.configure`."""
     world: WorldConfig = WorldConfig()
@@ -95,9 +115,24 @@ class Params(Section):
         return self
 
     @model_validator(mode="after")
+    def _method_is_whole(self) -> "Params":
+        if (self.update.objective == "preference") != (self.advantages.pair_gap is not None):
+            raise ValueError("update.objective: preference needs advantages.pair_gap, and no other objective takes it")
+        if self.update.critic is not None and self.advantages.estimator != "episode_return":
+            raise ValueError("update.critic subtracts its own baseline; set advantages.estimator: episode_return")
+        if self.advantages.estimator == "turn_progress" and not self.collection.turn_progress:
+            raise ValueError("advantages.estimator: turn_progress needs collection.turn_progress: true")
+        return self
+
+    @model_validator(mode="after")
     def _maps_are_in_step(self) -> "Params":
-        if self.previous != previous_map(self.iterations, self.collection.staleness):
-            raise ValueError(f"`previous` is not in step with iterations and collection.staleness; {_REGENERATE}")
+        collection = self.collection
+        if self.previous != previous_map(self.iterations, collection.staleness, collection.every):
+            raise ValueError(
+                f"`previous` is not in step with iterations, collection.staleness and collection.every; {_REGENERATE}"
+            )
+        if self.collected != collected_map(self.previous):
+            raise ValueError(f"`collected` is not in step with `previous`; {_REGENERATE}")
         if self.evaluated != evaluated_keys(self.iterations, self.evaluation.every):
             raise ValueError(f"`evaluated` is not in step with iterations and evaluation.every; {_REGENERATE}")
         if self.collection.engine == "chat_api" and self.iterations:

@@ -10,7 +10,14 @@ from pydantic import AliasPath, BeforeValidator, ConfigDict, Field
 
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.chat_api import ChatApiConfig
-from tasks.core.config.collection import AgentLimits, ChangedLimits, EarlyStop, EngineName, TaskDrawing
+from tasks.core.config.collection import (
+    AgentLimits,
+    ChangedLimits,
+    EarlyStop,
+    EngineName,
+    TaskDrawing,
+    Temperatures,
+)
 from tasks.core.config.engine import VllmConfig
 from tasks.core.config.evaluation import EvaluationConfig
 from tasks.core.config.params import Params, Predecessors
@@ -18,7 +25,7 @@ from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.scoring import ScoringConfig
 from tasks.core.config.section import UNVERSIONED, Section
 from tasks.core.config.task_filter import TaskFilterConfig
-from tasks.core.config.update import DistributedConfig, UpdateConfig
+from tasks.core.config.update import DistributedConfig, ObjectiveName, UpdateConfig
 from tasks.core.config.world import WorldConfig
 
 Previous = Annotated[dict[str, Predecessors], UNVERSIONED]
@@ -79,6 +86,7 @@ class PreflightInputs(MemoryInputs):
     """preflight: no other knob of the update but those that memory depends on."""
 
     trains: IsPositive = knob("iterations")
+    objective: ObjectiveName = knob("update.objective")
     kl_coefficient: float = knob("update.loss.kl_coefficient")
     entropy_coefficient: float = knob("update.loss.entropy_coefficient")
 
@@ -122,6 +130,9 @@ class CollectionInputs(PlayInputs):
     rollouts_per_task: int = knob("collection.rollouts_per_task")
     task_drawing: TaskDrawing = knob("collection.task_drawing")
     temperature: float = knob("collection.temperature")
+    temperatures: Temperatures = knob("collection.temperatures")
+    demonstrations: bool = knob("collection.demonstrations")
+    turn_progress: bool = knob("collection.turn_progress")
     early_stop: EarlyStop | None = knob("collection.early_stop")
 
 

@@ -111,5 +111,5 @@ def test_a_world_without_solutions_is_refused(chat: ChatFormat, world: World) ->
         tasks, open, close = world.tasks, world.open, world.close
 
     inputs = EngineInputs(engine="oracle", chat_api=ChatApiConfig(), vllm=VllmConfig())
-    with pytest.raises(ValueError, match=r"collection\.engine: this world can show no solutions"):
+    with pytest.raises(ValueError, match=r"collection\.engine: this world can show no solutions; use one that samples"):
         open_engine(inputs, PolicyConfig(), SHIPPED, Mute(), chat)

@@ -22,7 +22,12 @@ from tasks.core.records.layout import Layout
 ROOT = Path(__file__).resolve().parents[3]
 LAYOUT = Layout(ROOT)
 BY_NAME = {stage.name: stage for stage in STAGES}
-FOREACH = {"iteration": "${previous}", "evaluated": "${evaluated}", "split": list(TEST_SPLITS)}
+FOREACH = {
+    "iteration": "${previous}",
+    "collected": "${collected}",
+    "evaluated": "${evaluated}",
+    "split": list(TEST_SPLITS),
+}
 
 OUTS = {
     "version_stages": [LAYOUT.stage_versions, LAYOUT.stage_knobs],
@@ -51,10 +56,10 @@ def definitions() -> dict[str, Any]:
 def resolved(definitions: dict[str, Any], name: str) -> dict[str, Any]:
     """A stage as DVC resolves it for iteration i002, or for test_normal."""
     definition = definitions[name].get("do", definitions[name])
-    key, item = ("i002", "i001") if BY_NAME[name].each == "iteration" else ("", "i002")
+    key, item = ("i002", "i001") if BY_NAME[name].each in ("iteration", "collected") else ("", "i002")
     item = "test_normal" if BY_NAME[name].each == "split" else item
     text = yaml.safe_dump(definition).replace("${key}", key).replace("${item}", item)
-    text = text.replace("${item.policy}", "i001").replace("${item.behaviour}", "i001")
+    text = text.replace("${item.policy}", "i001").replace("${item.batch}", "i002")
     loaded: dict[str, Any] = yaml.safe_load(text)
     return loaded
 
@@ -103,6 +108,21 @@ def test_a_stale_iteration_waits_for_no_update_of_the_one_before(project: Path) 
     assert deps["collect_rollouts@i003"] & policies == {"data/iterations/i001/policy"}
     assert deps["update_policy@i003"] & policies == {"data/iterations/i002/policy"}
     assert deps["collect_rollouts@i001"] & policies == {"data/iterations/i000/policy"}
+
+
+def test_rollouts_are_collected_once_where_asked(project: Path) -> None:
+    """dvc.yaml as DVC resolves it: two iterations train on the rollouts of the first, the third on its own."""
+    shutil.copy(ROOT / "dvc.yaml", project)
+    write_params(project / "params.yaml", {"iterations": 3, "collection": {"every": 2}})
+    with Repo(str(project)) as repo:
+        deps = {stage.name: {dep.def_path for dep in stage.deps} for stage in repo.index.stages}
+    collecting = {name for name in deps if name.startswith(("collect", "filter_adv"))}
+    assert collecting == {
+        f"{name}@{key}" for name in ("collect_rollouts", "filter_advantages") for key in ("i001", "i003")
+    }
+    assert {"data/iterations/i001/policy", "data/iterations/i001/training_batch.parquet"} <= deps["update_policy@i002"]
+    assert "data/iterations/i003/training_batch.parquet" in deps["update_policy@i003"]
+    assert "data/iterations/i002/policy" in deps["collect_rollouts@i003"]
 
 
 def test_learning_depends_on_no_wall_clock_file(definitions: dict[str, Any]) -> None:
