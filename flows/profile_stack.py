@@ -18,8 +18,8 @@ from tasks.core.records.dotted import dotted
 PROFILES = Path(__file__).parent / "profiles"
 METHODS = PROFILES / "methods"
 DEFAULT = "default"
-METHOD_SECTIONS = ("advantages", "update")
-"""What a method may change."""
+METHOD_SECTIONS = ("advantages", "collection", "tasks", "update")
+"""What a method may change: loss and labels, and which rollouts of which tasks it learns from."""
 _UNSET = object()
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from flows.configure import main, params_of, parse_assignment
 from flows.profile_stack import METHOD_SECTIONS, METHODS, merged, method_names, profile_names, read_mapping, stacked
-from tasks.core.config.params import ParamsError, load_params
+from tasks.core.config.params import DERIVED_MAPS, ParamsError, load_params
 from tasks.core.records.dotted import dotted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,6 +30,7 @@ def test_every_profile_is_valid_and_changes_what_it_says(name: str, project: Pat
     assert name == "default" or overlay
 
 
+_UNSET = object()
 BASES = [name for name in profile_names() if name not in method_names()]
 
 
@@ -39,9 +40,11 @@ def test_every_method_stacks_on_every_base_and_changes_its_own_knobs_alone(base:
     overlay = dotted(read_mapping(METHODS / f"{method}.yaml"))
     assert {knob.partition(".")[0] for knob in overlay} <= set(METHOD_SECTIONS)
     below, found = (dotted(params_of(names).model_dump(mode="json")) for names in (base, f"{base} {method}"))
-    changed = {knob: value for knob, value in found.items() if value != below[knob]}
+    changed = {knob: value for knob, value in found.items() if value != below.get(knob, _UNSET)}
     assert {knob: value for knob, value in found.items() if knob in overlay} == overlay
-    assert changed.keys() <= {*overlay, "profiles", "lineage.experiment"}
+    opened = {knob.rpartition(".")[0] for knob in overlay if knob not in below}
+    others = {knob for knob in changed if knob.partition(".")[0] not in DERIVED_MAPS and knob not in overlay}
+    assert {knob for knob in others if knob.rpartition(".")[0] not in opened} <= {"profiles", "lineage.experiment"}
     assert changed["lineage.experiment"] == f"{below['lineage.experiment']}-{method}"
     assert changed["profiles"] == [base, method]
 
@@ -94,8 +97,49 @@ def test_staleness_is_a_property_of_the_dag(project: Path) -> None:
     assert [before.staleness for before in previous.values()] == [0, 1, 1, 1]
     path = project / "params.yaml"
     path.write_text(path.read_text().replace("staleness: 1", "staleness: 2"))
-    with pytest.raises(ParamsError, match=r"iterations and collection\.staleness; run `python -m flows\.configure"):
+    with pytest.raises(
+        ParamsError, match=r"collection\.staleness and collection\.every; run `python -m flows\.configure"
+    ):
         load_params(path)
+
+
+@pytest.mark.parametrize(
+    ("every", "batches", "behaviours"),
+    [
+        (0, ["i001"] * 4, ["i000"] * 4),
+        (2, ["i001", "i001", "i003", "i003"], ["i000", "i000", "i002", "i002"]),
+        (3, ["i001", "i001", "i001", "i004"], ["i000", "i000", "i000", "i003"]),
+    ],
+)
+def test_how_often_rollouts_are_collected_is_a_property_of_the_dag(
+    project: Path, every: int, batches: list[str], behaviours: list[str]
+) -> None:
+    assert main(["default", "--set", "iterations=4", "--set", f"collection.every={every}"]) == 0
+    params = load_params(project / "params.yaml")
+    assert [before.batch for before in params.previous.values()] == batches
+    assert [before.behaviour for before in params.previous.values()] == behaviours
+    assert params.collected == dict(zip(batches, behaviours, strict=True))
+    path = project / "params.yaml"
+    path.write_text(path.read_text().replace("collected:\n  i001: i000", "collected:\n  i001: i001"))
+    with pytest.raises(ParamsError, match=r"`collected` is not in step with `previous`; run"):
+        load_params(path)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("update.objective=preference", "preference needs advantages.pair_gap"),
+        ("advantages.pair_gap=0.1", "preference needs advantages.pair_gap"),
+        ("update.critic={}", "set advantages.estimator: episode_return"),
+        ("advantages.estimator=turn_progress", "needs collection.turn_progress: true"),
+        ("update={objective: preference, loss: {kl_coefficient: 0.1}}", "knows no kl_coefficient"),
+    ],
+)
+def test_a_method_with_a_part_missing_is_refused(
+    project: Path, capsys: pytest.CaptureFixture[str], setting: str, message: str
+) -> None:
+    assert main(["default", "--set", setting]) == 1
+    assert message in capsys.readouterr().err
 
 
 def test_set_changes_one_knob_and_says_so(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

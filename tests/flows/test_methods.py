@@ -1,0 +1,100 @@
+"""Two iterations of a method of each kind in little, stage by stage from the world to the dev scores."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from flows.configure import main as configure
+from flows.dag.execution import run_body
+from flows.dag.stages import STAGES
+from tasks.core.config.params import load_params
+from tasks.core.interfaces.stage import ProcessCache, SerialExecutor
+from tasks.core.records.documents import Evaluation, Metrics, read_document
+from tasks.core.records.layout import Layout
+from tests.flows.tiny_project import ROOT
+
+Play = Callable[[str], Layout]
+UNTIL_DEV = [stage for stage in STAGES[1:] if stage.name not in ("preflight",)][:7]
+"""From prepare_world to evaluate_policy."""
+SIZE = ("iterations=2", "evaluation.every=2", "collection.tasks_per_iteration=4")
+
+
+@pytest.fixture(scope="module")
+def cache() -> Iterator[ProcessCache]:
+    held = ProcessCache()
+    yield held
+    held.close()
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: ProcessCache) -> Play:
+    """Run the stages of `drill` with a method on top, in DVC's order of iterations, in this process."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "base_policies").symlink_to(ROOT / "data" / "base_policies")
+
+    def played(method: str) -> Layout:
+        assert configure(["drill", method, *(f"--set={setting}" for setting in SIZE)]) == 0
+        params = load_params(tmp_path / "params.yaml")
+        runs = [(stage, key) for stage in UNTIL_DEV for key in stage.keys(params)]
+        trained = ("collect_rollouts", "filter_advantages", "update_policy")
+        runs.sort(key=lambda run: (run[0].name == "evaluate_policy", run[1] if run[0].name in trained else ""))
+        for stage, key in runs:
+            run_body(stage, key, tmp_path, cache, lambda stage, params: SerialExecutor())
+        return Layout(tmp_path)
+
+    return played
+
+
+def metrics(layout: Layout) -> list[Metrics]:
+    assert read_document(layout.evaluation("i002"), Evaluation).tgc >= 0
+    return [read_document(layout.metrics(key), Metrics) for key in ("i001", "i002")]
+
+
+def test_solutions_are_recited_once_and_learned_in_every_iteration(play: Play) -> None:
+    layout = play("sft_gt")
+    first, second = metrics(layout)
+    rollouts = pq.read_table(layout.rollouts("i001"))
+    assert set(rollouts["engine"].to_pylist()) == {"oracle"} and set(rollouts["success"].to_pylist()) == {True}
+    assert not layout.rollouts("i002").exists()
+    assert (first.staleness, second.staleness) == (0, 1)
+    assert first.loss is not None and second.loss is not None and second.loss < first.loss
+    assert set(pq.read_table(layout.evaluation_rollouts("i002"))["engine"].to_pylist()) != {"oracle"}
+
+
+def test_pairs_are_made_and_preferred(play: Play) -> None:
+    layout = play("dmpo")
+    batch = pq.read_table(layout.training_batch("i001")).to_pylist()
+    assert batch and len(batch) == 2 * len({row["pair"] for row in batch})
+    first, _ = metrics(layout)
+    assert first.optimizer_steps > 0
+
+
+def test_a_critic_is_trained_before_its_policy(play: Play) -> None:
+    layout = play("ppo_bilevel")
+    first, second = metrics(layout)
+    assert first.value_loss is not None and second.value_loss is not None
+    assert (first.total_optimizer_steps, second.total_optimizer_steps) == (0, 0)
+    assert (layout.policy("i002") / "critic.safetensors").exists()
+
+
+def test_progress_is_measured_after_every_turn_and_credited_to_it(play: Play) -> None:
+    layout = play("loop_turn_credit")
+    for row in pq.read_table(layout.rollouts("i001")).to_pylist():
+        assert len(row["turn_progress"]) == len(row["turns"])
+        assert row["end_reason"] != "completed" or row["turn_progress"][-1] == row["return"]
+    batch = pq.read_table(layout.training_batch("i001")).to_pylist()
+    assert all(len(row["turn_advantages"]) == 1 + max(row["turn_index"]) for row in batch)
+    assert any(len(set(row["turn_advantages"])) > 1 for row in batch)
+    assert metrics(layout)[0].optimizer_steps > 0
+
+
+def test_temperatures_go_round_a_tasks_rollouts(play: Play) -> None:
+    layout = play("rft")
+    rollouts = pq.read_table(layout.rollouts("i001"), columns=["rollout_index", "success"]).to_pylist()
+    assert {row["rollout_index"] for row in rollouts} == set(range(20))
+    kept = pq.read_table(layout.training_batch("i001"))
+    assert set(kept["advantage"].to_pylist()) <= {1.0}
+    assert metrics(layout)[1].staleness == 1
