@@ -132,5 +132,11 @@ def _hand_signals_on(server: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(server, number)
 
+    def stop(number: int, frame: FrameType | None) -> None:
+        hand_on(number, frame)
+        os.kill(os.getpid(), signal.SIGSTOP)  # until the shell's `fg`
+        hand_on(signal.SIGCONT, frame)
+
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, hand_on)
+    signal.signal(signal.SIGTSTP, stop)

@@ -51,7 +51,10 @@ class StageServer:
 
         self._repro, self._cache = repro, ProcessCache()
         self._ending = threading.Lock()  # held for good once the end has begun, which nothing of ours may interrupt
+        self._held = False
         signal.signal(signal.SIGTERM, self._exit)
+        signal.signal(signal.SIGTSTP, self._hold)
+        signal.signal(signal.SIGCONT, self._go_on)
         self._end_with(repro)
 
     def serve(self, listener: socket.socket) -> None:
@@ -132,6 +135,19 @@ class StageServer:
     def _end(self) -> None:
         if self._ending.acquire(blocking=False):
             os.kill(os.getpid(), signal.SIGTERM)
+
+    def _hold(self, number: int, frame: FrameType | None) -> None:
+        """Ctrl-Z: the stage waits, while the threads that watch for the end of others go on, as they must.
+
+        A process that was stopped could not end with a `dvc repro` that is killed meanwhile. Servers and ranks of the
+        stage end what they have in hand.
+        """
+        self._held = True
+        while self._held:
+            time.sleep(POLL_S)
+
+    def _go_on(self, number: int, frame: FrameType | None) -> None:
+        self._held = False
 
     def _exit(self, number: int, frame: FrameType | None) -> None:
         self._ending.acquire(blocking=False)

@@ -51,6 +51,12 @@ stages:
     outs: [data/i002]
 """
 WAIT = "Path('ready').touch(); time.sleep(120)"
+TICK = """
+Path("ready").touch()
+for _ in range(1200):
+    print(end=".", file=Path("ticks").open("a"))
+    time.sleep(0.1)
+"""
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stage servers are for Linux")
 
@@ -211,3 +217,27 @@ def test_whoever_is_killed_nothing_is_left_and_the_next_run_goes_on(project: Pat
     assert left_nothing(project)
     assert ran(project)["first"] == before["first"]
     assert ran(project)["second"] != before["first"]
+
+
+@pytest.mark.faults
+def test_ctrl_z_holds_the_stage_until_it_is_continued_and_a_kill_meanwhile_leaves_nothing(project: Path) -> None:
+    (project / "do_i002").write_text(TICK)
+    process, ticks = start(project), project / "ticks"
+    wait_until((project / "ready").exists)
+
+    def hold() -> int:
+        os.killpg(process.pid, signal.SIGTSTP)
+        wait_until(lambda: processes(project)["stage"].status() == psutil.STATUS_STOPPED)
+        time.sleep(0.5)
+        return ticks.stat().st_size
+
+    held = hold()
+    time.sleep(1)
+    assert ticks.stat().st_size == held
+    os.killpg(process.pid, signal.SIGCONT)
+    wait_until(lambda: ticks.stat().st_size > held + 5)
+    hold()
+    process.kill()
+    process.communicate(timeout=60)
+    assert left_nothing(project)
+    assert closed(project) == [ran(project)["first"]]
