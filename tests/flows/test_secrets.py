@@ -15,6 +15,7 @@ ENVIRONMENT = {
     "OPENAI_API_KEY": f"sk-{SECRET}",
     "MLFLOW_TRACKING_PASSWORD": f"mlflow-{SECRET}",
     "MLFLOW_TRACKING_URI": f"http://user:{SECRET}@127.0.0.1:9",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
 }
 
 
