@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tasks.core.config.update import LossConfig
 from tasks.core.records.documents import AdvantageSummary, EngineMismatch, Metrics
+from tasks.policy_update.engine_noise import engine_noise
 from tasks.policy_update.learner import Learner, UpdateStats
 from tasks.policy_update.objective.losses import behaviour_weights, importance_units, k3, sum_by_rollout
 from tasks.policy_update.rollouts import Rollout
@@ -36,7 +37,7 @@ def trained_metrics(
         clip_fraction=sum(step.clipped for step in steps) / sum(step.units for step in steps),
         loss=float(np.mean([step.loss for step in steps])),
         value_loss=None if learner.critic is None else float(np.mean([step.value_loss for step in steps])),
-        engine_mismatch=engine_mismatch(rollouts, stats.old_logprobs),
+        engine_mismatch=engine_mismatch(rollouts, stats.old_logprobs, engine_noise(learner.policy).token),
         staleness=staleness,
         behaviour_kl=behaviour and behaviour.kl,
         behaviour_weight=behaviour and behaviour.weight,
@@ -98,12 +99,14 @@ def behaviour_stats(rollouts: Sequence[Rollout], old_logprobs: Sequence[Tensor],
     )
 
 
-def engine_mismatch(rollouts: Sequence[Rollout], old_logprobs: Sequence[Tensor]) -> EngineMismatch:
+def engine_mismatch(rollouts: Sequence[Rollout], old_logprobs: Sequence[Tensor], noise: float) -> EngineMismatch:
     """|engine - learner| over all policy tokens; `old_logprobs` [P] per rollout, of the policy before the update.
 
-    A broken engine, chat format or adapter shows here first. Of stale rollouts it holds the updates between as well.
+    `noise` is what rounding can do to a token. A broken engine, chat format or adapter shows here first. Of stale
+    rollouts it holds the updates between as well.
     """
     engine = np.concatenate([rollout.engine_logprobs for rollout in rollouts])
     learner = np.concatenate([logprobs.cpu().numpy() for logprobs in old_logprobs])
     gap = np.abs(engine.astype(np.float64) - learner)
-    return EngineMismatch(mean=float(gap.mean()), max=float(gap.max()), share_over_1e2=float((gap > 1e-2).mean()))
+    share = float((gap > noise).mean())
+    return EngineMismatch(mean=float(gap.mean()), max=float(gap.max()), noise=noise, share_over_noise=share)

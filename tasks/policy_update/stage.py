@@ -4,12 +4,15 @@ import logging
 import shutil
 from pathlib import Path
 
+import torch
+
 from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.records.documents import AdvantageSummary, Metrics, read_document, write_document
 from tasks.core.records.files import replacing
 from tasks.policy_update.checkpoint import save_learner
+from tasks.policy_update.engine_noise import ENGINE_NOISE
 from tasks.policy_update.launch.launcher import train_on_ranks
 from tasks.policy_update.metrics import trained_metrics, unchanged_metrics
 from tasks.policy_update.training import UpdateJob, read_batch, train
@@ -35,7 +38,7 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
         learner, stats = train(job, rollouts, context.cache)
         metrics = trained_metrics(rollouts, stats, learner, summary, job.update.loss, job.previous.staleness)
         save_learner(learner, layout.policy(key))
-    _warn_of_mismatch(metrics, job.update.max_engine_mismatch, key)
+    _warn_of_mismatch(metrics, _mismatch_limit(job), key)
     write_document(layout.metrics(key), metrics)
 
 
@@ -59,6 +62,11 @@ def _unchanged(previous: Path, folder: Path, summary: AdvantageSummary) -> Metri
     metrics = unchanged_metrics(summary)
     _log.warning("%s: %s", folder, metrics.note)
     return metrics
+
+
+def _mismatch_limit(job: UpdateJob) -> float:
+    chosen = job.update.max_engine_mismatch
+    return ENGINE_NOISE[getattr(torch, job.policy.dtype)].mean if chosen is None else chosen
 
 
 def _warn_of_mismatch(metrics: Metrics, limit: float, key: str) -> None:

@@ -35,7 +35,7 @@ class CollapseThresholds:
     spike_history: int = 5
     """Number of values before it that the median needs, and takes."""
     mismatch_share: float = 0.01
-    """Share of policy tokens whose engine and learner log-probs differ by more than 1e-2."""
+    """Share of policy tokens whose engine and learner log-probs differ by more than rounding explains."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,7 @@ def _mismatch(shares: Series, limits: CollapseThresholds) -> CollapseSign | None
     for iteration, share in enumerate(shares, 1):
         if share is not None and share > limits.mismatch_share:
             return CollapseSign(
-                iteration, f"engine and learner disagree by more than 0.01 nats on {share:.1%} of the policy tokens"
+                iteration,
+                f"engine and learner disagree by more than rounding explains on {share:.1%} of the policy tokens",
             )
     return None

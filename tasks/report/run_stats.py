@@ -41,6 +41,6 @@ def read_run_stats(layout: Layout, params: Params) -> RunStats:
 def _curves(metrics: list[Metrics]) -> dict[str, list[float | None]]:
     names = ("mean_return", "group_return_std", "entropy", "kl", "grad_norm", "clip_fraction", "kept_rollouts")
     curves = {name: [getattr(item, name) for item in metrics] for name in names}
-    for name, field in (("mean", "mean"), ("max", "max"), ("share", "share_over_1e2")):
+    for name, field in (("mean", "mean"), ("max", "max"), ("share", "share_over_noise")):
         curves[f"mismatch_{name}"] = [m.engine_mismatch and getattr(m.engine_mismatch, field) for m in metrics]
     return curves

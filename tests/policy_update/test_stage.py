@@ -133,6 +133,29 @@ def test_a_large_mismatch_is_warned_of(
     assert "update_policy@i001: the engine's log-probs differ from the learner's by" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("dtype", "gap", "warned"), [("float32", 0.005, True), ("bfloat16", 0.05, False), ("bfloat16", 0.2, True)]
+)
+def test_what_rounding_explains_is_not_warned_of(
+    base: Path,
+    make_rollouts: MakeRollouts,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    dtype: str,
+    gap: float,
+    warned: bool,
+) -> None:
+    params = make_params()
+    params = params.model_copy(update={"policy": params.policy.model_copy(update={"dtype": dtype})})
+    layout = prepare(tmp_path, base, params, {"i001": make_rollouts(4)})
+    same = sampled_by(layout.policy("i000"), base, params, make_rollouts(4))
+    prepare_batch(layout, "i001", [replace(one, engine_logprobs=one.engine_logprobs - gap) for one in same])
+    metrics = run(layout, params, "i001")
+    assert ("log-probs differ" in caplog.text) == warned
+    assert metrics.engine_mismatch is not None and metrics.engine_mismatch.mean == pytest.approx(gap, rel=0.5)
+    assert metrics.engine_mismatch.share_over_noise == 0 < metrics.engine_mismatch.noise
+
+
 def test_stale_rollouts_are_weighted_by_the_policy_that_sampled_them(
     base: Path, make_rollouts: MakeRollouts, tmp_path: Path
 ) -> None:

@@ -77,7 +77,7 @@ def test_engine_and_learner_that_disagree_are_a_sign() -> None:
     ((iteration, message),) = signs(mismatch_share=[None, 0.01, 0.02, 0.5, 0, 0, 0, 0])
     assert (iteration, message) == (
         3,
-        "engine and learner disagree by more than 0.01 nats on 2.0% of the policy tokens",
+        "engine and learner disagree by more than rounding explains on 2.0% of the policy tokens",
     )
 
 

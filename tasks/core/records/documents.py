@@ -70,8 +70,10 @@ class EngineMismatch(Document):
 
     mean: Positive
     max: Positive
-    share_over_1e2: Share
-    """Share of policy tokens whose difference is over 1e-2."""
+    noise: Positive
+    """What rounding can do to one token in the policy's dtype."""
+    share_over_noise: Share
+    """Share of policy tokens whose difference is over it."""
 
 
 class Preflight(Document):

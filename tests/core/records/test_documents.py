@@ -45,7 +45,7 @@ METRICS = Metrics(
     kl=0.001,
     grad_norm=0.5,
     clip_fraction=0.125,
-    engine_mismatch=EngineMismatch(mean=1e-6, max=1e-5, share_over_1e2=0.0),
+    engine_mismatch=EngineMismatch(mean=1e-6, max=1e-5, noise=1e-2, share_over_noise=0.0),
     tokens_per_s=17000.0,
     largest_grad_norm=1.5,
     loss=-0.25,
