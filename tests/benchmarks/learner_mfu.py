@@ -37,6 +37,14 @@ from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout
 
 SIZES = {
+    "1.5b": {
+        "vocab_size": 151_936,
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+    },
     "7b": {
         "vocab_size": 152_064,
         "hidden_size": 3584,
@@ -54,7 +62,7 @@ SIZES = {
         "num_key_value_heads": 2,
     },
 }
-TOKENS = {"7b": (8192, 16_384, 32_768), "toy": (256, 512)}
+TOKENS = {"1.5b": (8192, 16_384, 32_768), "7b": (8192, 16_384, 32_768), "toy": (256, 512)}
 PEAK = {"H200": 989e12, "H100": 989e12, "A100": 312e12}
 """Dense bfloat16 FLOP/s (NVIDIA's data sheets; H100 and H200: SXM)."""
 LORA = LoraSettings(rank=16, alpha=32)
@@ -89,6 +97,15 @@ def cpu_peak() -> float:
         left @ right
         best = max(best, 2 * 1024**3 / (time.perf_counter() - begin))
     return best
+
+
+def device_peak(device: torch.device) -> tuple[str, float | None]:
+    """Name and FLOP/s; None for a GPU that is not known here."""
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+        return "CPU", cpu_peak()
+    title = torch.cuda.get_device_name()
+    return title, next((value for key, value in PEAK.items() if key in title), None)
 
 
 def causal_attention(query: Any, key: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
@@ -159,16 +176,12 @@ def main() -> None:
     name = arguments.model
     logging.set_verbosity_error()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name == "7b" and device.type == "cpu":
-        parser.error("the 7B model needs a GPU; --model toy runs anywhere")
-    if device.type == "cuda":
-        title = torch.cuda.get_device_name()
-        peak = arguments.peak or next((value for key, value in PEAK.items() if key in title), None)
-        if peak is None:
-            parser.error(f"{title}: give its dense bfloat16 FLOP/s by --peak")
-    else:
-        torch.set_num_threads(1)
-        title, peak = "CPU", cpu_peak()
+    if name != "toy" and device.type == "cpu":
+        parser.error("this model needs a GPU; --model toy runs anywhere")
+    title, peak = device_peak(device)
+    peak = arguments.peak or peak
+    if peak is None:
+        parser.error(f"{title}: give its dense bfloat16 FLOP/s by --peak")
     rows = [
         row(name, tokens, device, peak, checkpointing) for tokens in TOKENS[name] for checkpointing in (False, True)
     ]

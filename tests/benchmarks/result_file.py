@@ -11,7 +11,7 @@ from typing import Any
 
 from tasks.core.processes.usable_cores import usable_cores
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(os.environ.get("LOOPLINE_RESULTS", Path(__file__).parent / "results"))
 
 
 def write_result(

@@ -19,9 +19,13 @@ _CPU_ROWS = 8192
 def use_float32_logits(model: nn.Module) -> None:
     """Make a transformers model's head give float32 logits. Idempotent; a float32 or quantised head stays as it is."""
     head: Any = model.get_output_embeddings()  # type: ignore[operator]
-    plain = head.get_base_layer() if hasattr(head, "get_base_layer") else head
-    if type(plain) is nn.Linear and plain.weight.dtype != torch.float32 and "forward" not in plain.__dict__:
-        plain.forward = partial(_float32_logits, plain)  # type: ignore[method-assign]
+    widen_head(head.get_base_layer() if hasattr(head, "get_base_layer") else head)
+
+
+def widen_head(head: nn.Module) -> None:
+    """The same for a head by itself: [..., d] in its dtype -> [..., V] float32."""
+    if type(head) is nn.Linear and head.weight.dtype != torch.float32 and "forward" not in head.__dict__:
+        head.forward = partial(_float32_logits, head)  # type: ignore[method-assign]
 
 
 def _float32_logits(head: nn.Linear, states: Tensor) -> Tensor:

@@ -1,0 +1,60 @@
+"""What the parts of gpu_check.sh share: the device, whose results these are, and how a part says what it lacks."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from result_file import write_result
+from transformers.utils import logging
+
+
+def find_device() -> torch.device:
+    """CUDA if torch sees any, else the CPU with one thread: then a part does the same in little."""
+    logging.set_verbosity_error()
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    torch.set_num_threads(1)
+    return torch.device("cpu")
+
+
+def describe(device: torch.device) -> dict[str, Any]:
+    if device.type == "cpu":
+        return {"device": "CPU, in little", "cuda": None}
+    return {"device": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
+
+
+def write_part(name: str, device: torch.device, figures: dict[str, Any]) -> None:
+    """results/gpu_<name>.json; what ran in little never takes the place of a GPU's figures."""
+    write_result(f"gpu_{name}" if device.type == "cuda" else f"gpu_{name}_in_little", describe(device) | figures)
+
+
+def attempt(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What `measure` finds, or why it could not: a missing piece ends no other measurement."""
+    try:
+        return measure()
+    except ImportError as error:
+        return {"skipped": f"not installed: {error.name or error}"}
+    except torch.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        return {"skipped": "out of memory"}
+    except Exception as error:
+        return {"failed": f"{type(error).__name__}: {str(error)[:300]}"}
+
+
+def seconds(run: Callable[[], object], device: torch.device, rounds: int = 3) -> float:
+    """Of the fastest of a few runs after a first one."""
+    run()
+    best = float("inf")
+    for _ in range(rounds):
+        synchronize(device)
+        begin = time.perf_counter()
+        run()
+        synchronize(device)
+        best = min(best, time.perf_counter() - begin)
+    return best
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()

@@ -1,0 +1,141 @@
+"""Part of gpu_check.sh: the chunked head and the attention kernels beside the eager formulation, in bfloat16.
+
+    python tests/benchmarks/gpu_kernels.py
+
+`error` is relative to the eager formulation in float32, whose own in bfloat16 is the row `eager`; `seconds` are of a
+forward and backward pass. `packed` is the learner's attention (flash-attn's kernel where it is installed), `sdpa` its
+calls per rollout, `flex` torch's flex_attention under a mask of rollouts.
+"""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from gpu_device import attempt, find_device, seconds, write_part
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, log_softmax, scaled_dot_product_attention
+
+from tasks.core.policies.float32_logits import widen_head
+from tasks.policy_update.model.attention import flash_kernel, packed_attention
+from tasks.policy_update.objective.fused_cross_entropy import fused_kernel
+from tasks.policy_update.objective.logprobs import head_logprobs
+
+Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def relative(found: Tensor, expected: Tensor) -> float:
+    return float(f"{(found.double() - expected.double()).norm() / expected.double().norm():.2e}")
+
+
+def eager(lengths: tuple[int, ...]) -> Attention:
+    """Softmax over all scores of each rollout."""
+
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        pieces = []
+        for q, k, v in zip(*(heads.split(lengths, 2) for heads in (query, key, value)), strict=True):
+            groups = q.shape[1] // k.shape[1]
+            k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+            scores = q @ k.transpose(2, 3) * q.shape[-1] ** -0.5
+            hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+            pieces.append(scores.masked_fill(hidden, float("-inf")).softmax(-1) @ v)
+        return torch.cat(pieces, 2).transpose(1, 2)
+
+    return attend
+
+
+def per_rollout(lengths: tuple[int, ...]) -> Attention:
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        pieces = zip(*(heads.split(lengths, 2) for heads in (query, key, value)), strict=True)
+        found = [scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True) for q, k, v in pieces]
+        return torch.cat(found, 2).transpose(1, 2)
+
+    return attend
+
+
+def flex(lengths: tuple[int, ...], device: torch.device) -> Attention:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    rollout = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)).to(device)
+    total = len(rollout)
+    mask = create_block_mask(
+        lambda _, __, q, k: (q >= k) & (rollout[q] == rollout[k]), None, None, total, total, device=str(device)
+    )
+    compiled: Any = torch.compile(flex_attention)
+    return lambda q, k, v: compiled(q, k, v, block_mask=mask, enable_gqa=True).transpose(1, 2)
+
+
+def attention_rows(device: torch.device, lengths: tuple[int, ...], heads: int, width: int) -> dict[str, Any]:
+    torch.manual_seed(0)
+    shapes = [(1, count, sum(lengths), width) for count in (heads, max(1, heads // 4), max(1, heads // 4))]
+    wide = [torch.randn(shape, device=device) for shape in shapes]
+    states = [one.to(torch.bfloat16).requires_grad_() for one in wide]
+    expected = eager(lengths)(*(one.detach().float() for one in states))
+
+    def row(attend: Attention) -> dict[str, Any]:
+        def run() -> None:
+            torch.autograd.grad(attend(*states).float().sum(), states)
+
+        found = {"error": relative(attend(*states).detach(), expected)}
+        return found | {"seconds": float(f"{seconds(run, device):.2e}")}
+
+    def packed(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return packed_attention(nn.Module(), query, key, value, None, rollout_lengths=lengths)[0]
+
+    def compiled() -> dict[str, Any]:
+        if device.type == "cpu":
+            return {"skipped": "flex_attention has no backward pass on a CPU"}
+        return row(flex(lengths, device))
+
+    rows = {"eager": attempt(lambda: row(eager(lengths))), "sdpa": attempt(lambda: row(per_rollout(lengths)))}
+    rows |= {"packed": attempt(lambda: row(packed)), "flex": attempt(compiled)}
+    installed = "flash-attn" if flash_kernel() else "scaled_dot_product_attention: flash-attn is not installed"
+    return {"lengths": lengths, "packed_uses": installed, **rows}
+
+
+def head_rows(device: torch.device, tokens: int, width: int, vocabulary: int, chunk: int) -> dict[str, Any]:
+    torch.manual_seed(0)
+    head = nn.Linear(width, vocabulary, bias=False, device=device, dtype=torch.bfloat16).requires_grad_(False)
+    head.weight.data.normal_(0, 5 * width**-0.5)
+    states = torch.randn(tokens, width, device=device, dtype=torch.bfloat16, requires_grad=True)
+    targets = torch.randint(vocabulary, (tokens,), device=device)
+    exact = log_softmax(states.detach().float() @ head.weight.float().t(), -1).gather(1, targets[:, None])[:, 0]
+    wide = copy.deepcopy(head)
+    widen_head(wide)
+
+    def plain() -> Tensor:
+        return -cross_entropy(head(states).float(), targets, reduction="none")
+
+    def chunked() -> Tensor:
+        return head_logprobs(states, targets, wide, 1.0, chunk, entropy=False).logprobs
+
+    def row(logprobs: Callable[[], Tensor]) -> dict[str, Any]:
+        def run() -> None:
+            torch.autograd.grad(logprobs().sum(), states)
+
+        gap = (logprobs().detach() - exact).abs()
+        found: dict[str, Any] = {"mean_error": float(f"{gap.mean():.2e}"), "max_error": float(f"{gap.max():.2e}")}
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        found["seconds"] = float(f"{seconds(run, device):.2e}")
+        return found | (
+            {"peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2)} if device.type == "cuda" else {}
+        )
+
+    kernel = "Liger's" if device.type == "cuda" and fused_kernel() else "torch's"
+    return {"cross_entropy": kernel, "eager": attempt(lambda: row(plain)), "chunked": attempt(lambda: row(chunked))}
+
+
+def main() -> None:
+    device = find_device()
+    if device.type == "cuda":
+        attention = attention_rows(device, (4096, 3000, 1000, 96), heads=16, width=128)
+        head = head_rows(device, tokens=4096, width=3584, vocabulary=152_064, chunk=1024)
+    else:
+        attention = attention_rows(device, (20, 12), heads=4, width=16)
+        head = head_rows(device, tokens=24, width=32, vocabulary=300, chunk=8)
+    write_part("kernels", device, {"attention": attention, "head": head})
+
+
+if __name__ == "__main__":
+    main()
