@@ -125,7 +125,7 @@ def update(
     objective = Objective.of(config, len(rollouts), temperature, stale=stale, critic=learner.critic)
     pack = partial(pack_rollouts, rollouts, capacity=config.tokens_per_pack, device=_device(policy), group=group)
     minibatches = list(_minibatches(rollouts, config, seed))
-    rows = [range(len(rollouts))] if _computes_in_float32(policy) else _first_epoch(minibatches, config)
+    rows = [range(len(rollouts))] if _computes_in_float32(policy) else _first_epoch(minibatches, len(rollouts))
     first = [one for chosen in rows for one in pack(chosen)]
     fixed = compute_fixed_logprobs(policy, first, rollouts, objective, reference_view, group)
     steps: list[StepStats] = []
@@ -209,14 +209,15 @@ def _require_pairs(rollouts: Sequence[Rollout], config: UpdateConfig) -> None:
         raise ValueError(f"update.objective: {config.objective}: the batch has no pairs; set advantages.pair_gap")
 
 
-def _first_epoch(minibatches: Sequence[Sequence[int]], config: UpdateConfig) -> Sequence[Sequence[int]]:
+def _first_epoch(minibatches: Sequence[Sequence[int]], rollouts: int) -> Sequence[Sequence[int]]:
     """The minibatches in whose packs a policy of lower precision computes what stays fixed.
 
     A GPU's kernels add in another order for another shape, and bfloat16 rounds the difference up to importance weights
     that leave the clip range. The same pack gives the same bits: the first weights are 1, and through the first epoch
     they hold the policy's steps alone. Packs of later epochs hold other rollouts side by side, so this noise is back.
     """
-    return minibatches[: len(minibatches) // config.epochs]
+    seen = np.cumsum([len(minibatch) for minibatch in minibatches])
+    return minibatches[: int(np.searchsorted(seen, rollouts)) + 1]
 
 
 def _computes_in_float32(policy: nn.Module) -> bool:

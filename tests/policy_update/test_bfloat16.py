@@ -78,3 +78,10 @@ def test_every_rollout_has_its_fixed_log_probs_whatever_the_minibatches(
 ) -> None:
     found = update(make_learner(make_policy(), CONFIG), make_rollouts(rollouts), CONFIG, temperature=1.0, seed=0)
     assert [len(one) for one in found.old_logprobs] == [len(one.policy_positions) for one in make_rollouts(rollouts)]
+
+
+def test_the_first_epoch_ends_with_its_last_rollout_whatever_the_number_of_minibatches_in_later_ones() -> None:
+    """Pairs that stay whole fill three minibatches in one order and two in another."""
+    first = [[0, 1], [2, 3], [4]]
+    assert learner._first_epoch([*first, [3, 2, 4], [0, 1]], 5) == first
+    assert learner._first_epoch(first, 5) == first
