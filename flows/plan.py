@@ -133,6 +133,9 @@ def _times(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "one iteration", f"{whole}: {rollouts}, update {_time(plan.updating_s)}"
     yield "one evaluation", _playing(plan.evaluating)
     yield "scoring", _playing(plan.scoring)
+    parts = {name.replace("_", " "): value for name, value in vars(plan.overheads).items() if name != "copies"}
+    yield "beside the work", f"{_time(plan.overheads.total)}: {', '.join(f'{n} {_time(s)}' for n, s in parts.items())}"
+    yield "", f"copies into DVC's cache, where links are not possible: {_time(plan.overheads.copies)} more"
     yield "in all", f"{_time(plan.seconds)}, {plan.seconds / HOUR * plan.gpus:,.2f} device hours"
 
 

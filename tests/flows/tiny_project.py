@@ -40,17 +40,22 @@ def copy_project(project: Path, folder: Path) -> Path:
     return folder
 
 
-def run(folder: Path, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+def run(folder: Path, *arguments: str, **changes: str) -> "subprocess.CompletedProcess[str]":
     """Run Python in a folder: with the code that lies there, or with this checkout's where none does.
 
     Byte code is kept, also where the environment says otherwise: a project's commands are many.
     """
+    command = [sys.executable, *arguments]
+    variables = environment(folder, **changes)
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=550)
+
+
+def environment(folder: Path, **changes: str) -> dict[str, str]:
+    """The variables of a command in a folder: the code that lies there or this checkout's, and no trackers."""
     code = folder if (folder / "flows").is_dir() else ROOT
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     own = {"PYTHONPATH": str(code), "PYTHONDONTWRITEBYTECODE": "", "PATH": path}
-    variables = {**os.environ, **own, **NOWHERE, **environment}
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=550)
+    return {**os.environ, **own, **NOWHERE, **changes}
 
 
 def succeed(folder: Path, *arguments: str, **environment: str) -> str:

@@ -27,9 +27,24 @@ class Hardware:
     """Seconds of one decoding step beside reading and computing: launches, scheduling, sampling."""
     reserved: float
     """Bytes that are not the model's: context, fragments, communication buffers."""
+    stage_s: float
+    """Seconds of a stage beside its work: its process, DVC's look at it, its tables and documents."""
+    start_s: float
+    """Seconds of the first stage that loads libraries, and of one engine's start beside reading its weights."""
+    disk: float = 1.5 * GB
+    """Bytes per second that are read from disk, or written."""
+    hashing: float = 0.5 * GB
+    """Bytes per second of SHA-256 (a base model's files) and MD5 (DVC's), on one core."""
 
 
-_GPU = {"learner_share": 0.35, "prefill_share": 0.5, "decode_share": 0.6, "step_s": 8e-3}
+_GPU = {
+    "learner_share": 0.35,
+    "prefill_share": 0.5,
+    "decode_share": 0.6,
+    "step_s": 8e-3,
+    "stage_s": 3.0,
+    "start_s": 90.0,
+}
 """Assumed, not measured here: 35 to 40% MFU is what LoRA learners at long context reach; 60% of the bandwidth and 8 ms
 a step what vLLM's large batches do."""
 
@@ -42,6 +57,6 @@ HARDWARE: dict[str, Hardware] = {
     # both cores) and rollouts.json (5,102 tok/s with up to 144 rows on one); see tests/core/capacity.
     "cpu": Hardware(
         "CPU, 2 cores", 16 * GB, 80e9, 20e9, learner_share=1.0, prefill_share=0.5, decode_share=0.5, step_s=2e-3,
-        reserved=0.5 * GB,
+        reserved=0.5 * GB, stage_s=0.5, start_s=8.0,
     ),
 }  # fmt: skip

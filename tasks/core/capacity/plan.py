@@ -9,8 +9,9 @@ from tasks.core.capacity.duration import Engines, Playing, playing, updating
 from tasks.core.capacity.flops import ModelShape, generation_flops, parameters
 from tasks.core.capacity.hardware import GB, Hardware
 from tasks.core.capacity.memory import DeviceMemory, LearnerMemory, engine_memory, memory_of
+from tasks.core.capacity.overheads import Overheads, overheads
 from tasks.core.capacity.sharing import choose_sharing
-from tasks.core.capacity.workload import Episodes, Workload, longest_pack, longest_rollout, workload
+from tasks.core.capacity.workload import KEPT_SHARE, Episodes, Workload, longest_pack, longest_rollout, workload
 from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import MemoryInputs
 
@@ -42,13 +43,15 @@ class Plan:
     generation_flops: float
     """For all episodes of the run."""
     disk: Mapping[str, float]
+    overheads: Overheads
 
     @property
     def seconds(self) -> float:
         """The whole run; stages follow one another."""
         load = self.load
         iteration = self.collecting.total + self.updating_s
-        return iteration * load.iterations + self.evaluating.total * load.evaluations + self.scoring.total
+        worked = iteration * load.iterations + self.evaluating.total * load.evaluations + self.scoring.total
+        return worked + self.overheads.total
 
     @property
     def cache_bytes(self) -> float:
@@ -74,10 +77,15 @@ class Plan:
 
 
 def make_plan(
-    params: Params, config: Mapping[str, Any], hardware: Hardware, gpus: int, episodes: Episodes | None = None
+    params: Params,
+    config: Mapping[str, Any],
+    hardware: Hardware,
+    gpus: int,
+    episodes: Episodes | None = None,
+    kept_share: float = KEPT_SHARE,
 ) -> Plan:
     """The plan of `params` with a base model of this config.json. Raises ValueError for sizes that are missing."""
-    shape, load = ModelShape.of_config(config), workload(params, episodes)
+    shape, load = ModelShape.of_config(config), workload(params, episodes, kept_share)
     lora = params.policy.lora if params.policy.trained == "lora" else None
     context, memory_inputs = int(config["max_position_embeddings"]), MemoryInputs.of(params)
     pack = longest_pack(memory_inputs, context)
@@ -85,6 +93,7 @@ def make_plan(
     memory = memory_of(memory_inputs, config, ranks=gpus, tensor_parallel=engines.tensor_parallel)
     live = params.collection.max_concurrent_episodes
     seconds, flops = updating(load, params, shape, gpus, hardware)
+    disk, releases_device = disk_bytes(load, params.policy, shape), _releases_device(params, memory, hardware)
 
     def play(rollouts: int) -> Playing:
         return playing(rollouts, live, load, shape, lora, engines, hardware)
@@ -98,7 +107,7 @@ def make_plan(
         longest_pack=pack,
         learner=memory.learner,
         engines=engines,
-        releases_device=_releases_device(params, memory, hardware),
+        releases_device=releases_device,
         live=max(0, min(live, engines.room)),
         collecting=play(load.collected),
         updating_s=seconds,
@@ -107,7 +116,10 @@ def make_plan(
         scoring=play(load.scored),
         generation_flops=generation_flops(shape, [round(load.episodes.tokens)], round(load.episodes.sampled), lora)
         * load.rollouts,
-        disk=disk_bytes(load, params.policy, shape),
+        disk=disk,
+        overheads=overheads(
+            load, params, shape, hardware, sum(disk.values()) - disk["base model"], releases_device=releases_device
+        ),
     )
 
 

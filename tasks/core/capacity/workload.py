@@ -72,8 +72,11 @@ class Workload:
         return self.rollouts * self.episodes.tokens
 
 
-def workload(params: Params, episodes: Episodes | None = None) -> Workload:
-    """`episodes` None: the world's own of `EPISODES`. Raises ValueError for a world that has none."""
+def workload(params: Params, episodes: Episodes | None = None, kept_share: float = KEPT_SHARE) -> Workload:
+    """`episodes` None: the world's own of `EPISODES`; `kept_share` of the tokens played train.
+
+    Raises ValueError for a world that has none.
+    """
     mean = episodes or EPISODES.get(params.world.name)
     if mean is None:
         raise ValueError(
@@ -85,7 +88,7 @@ def workload(params: Params, episodes: Episodes | None = None) -> Workload:
     return Workload(
         episodes=mean,
         collected=collected,
-        kept=KEPT_SHARE * collected,
+        kept=kept_share * collected,
         iterations=params.iterations,
         evaluations=len(params.evaluated),
         evaluated=_tasks(params, "dev", params.evaluation.scenarios) * params.evaluation.rollouts_per_task,

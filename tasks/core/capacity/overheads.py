@@ -1,0 +1,68 @@
+"""Seconds of a run that are neither rollouts nor updates: starting, loading, delivering, hashing, copying. Pure.
+
+Each is bytes over a rate of `hardware`, or a number of times over seconds each; which figures are measured and which
+assumed stands there. Waiting for other users of a machine or of its file system is not in it.
+"""
+
+from dataclasses import dataclass
+
+from tasks.core.capacity.flops import ModelShape, adapter_parameters, parameters
+from tasks.core.capacity.hardware import Hardware
+from tasks.core.capacity.memory import ADAPTER_BYTES, DTYPE_BYTES
+from tasks.core.capacity.workload import Workload
+from tasks.core.config.params import Params
+from tasks.core.config.splits import TEST_SPLITS
+
+ONCE = 9
+"""Stages that are there once, both scores among them."""
+PER_ITERATION = 3
+"""Collection, advantages, update."""
+PROBE_S = 1.0
+"""Proof that a server samples from the policy it was given, beyond the adapter's upload."""
+
+
+@dataclass(frozen=True)
+class Overheads:
+    """Seconds of the whole run, by cause."""
+
+    stages: float
+    """Their start and their bookkeeping."""
+    engine_starts: float
+    """Servers around each update where both take turns; otherwise once."""
+    learner_loading: float
+    """The base model's bytes, by the processes that the launcher starts for each update; one process keeps them."""
+    delivery: float
+    """Every policy that is played: reading its adapter, and the proof that a server has it."""
+    hashing: float
+    """The base model once, the artifacts of each iteration as DVC and the stages do."""
+    copies: float
+    """Into DVC's cache, where the file system knows neither reflinks nor hard links: the worst case."""
+
+    @property
+    def total(self) -> float:
+        """Copies apart: most file systems link."""
+        return self.stages + self.engine_starts + self.learner_loading + self.delivery + self.hashing
+
+
+def overheads(
+    load: Workload, params: Params, shape: ModelShape, hardware: Hardware, written: float, *, releases_device: bool
+) -> Overheads:
+    """Of a run that writes `written` bytes of artifacts beside the base model.
+
+    `releases_device`: engines are stopped around each update.
+    """
+    served = params.collection.engine == "vllm"
+    base = parameters(shape) * DTYPE_BYTES[params.policy.dtype]
+    adapter = adapter_parameters(shape, params.policy.lora) * ADAPTER_BYTES if params.policy.trained == "lora" else base
+    played = load.iterations + load.evaluations + len(TEST_SPLITS) * (2 if load.iterations else 1)
+    starts = (load.iterations + 1 if releases_device else 1) if served and not params.engine.vllm.urls else 0
+    launched = load.iterations if params.update.distributed.size > 1 else 0
+    count = ONCE + PER_ITERATION * load.iterations + load.evaluations
+    return Overheads(
+        stages=hardware.start_s * (not served) + hardware.stage_s * count,
+        engine_starts=starts * (hardware.start_s + base / hardware.disk),
+        learner_loading=launched * base / hardware.disk,
+        delivery=played * (adapter / hardware.disk + (PROBE_S if served else 0.0)),
+        hashing=(base + 2 * written) / hardware.hashing,
+        copies=written / hardware.disk,
+    )
