@@ -15,7 +15,7 @@ from typing import Any
 from flows.comparison.attempts import read_cost, read_stamp
 from flows.comparison.plan import StudyPlan, checked, read_plan, runs
 from flows.comparison.running import Place, run_all
-from flows.comparison.workspaces import WorkspaceError, take_snapshot
+from flows.comparison.workspaces import WorkspaceError, remove_workspaces, take_snapshot
 from flows.profile_stack import UnknownProfile
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.params import ParamsError
@@ -39,6 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     root = Path.cwd()
     try:
         plan = _plan(parsed)
+        if parsed.remove:
+            remove_workspaces(root, root / WORKSPACES / plan.name)
+            return 0
         places = [Place(run, root / WORKSPACES / plan.name / f"{run.method}-s{run.seed}") for run in runs(plan)]
         failures = [] if parsed.report else _run(root, plan, places, parsed.jobs)
         study = _study(root, plan, places, failures)
@@ -84,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--against", help="the method that the others are compared with")
     parser.add_argument("--name", help="name of the study, of its folder and of its experiments")
     parser.add_argument("--jobs", type=int, default=max(1, usable_cores()), help="runs at a time")
+    parser.add_argument("--remove", action="store_true", help="delete its working trees; tables and experiments stay")
     parser.add_argument("--report", action="store_true", help="only write the tables of the runs that have ended")
     return parser
 

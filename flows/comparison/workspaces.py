@@ -52,9 +52,9 @@ def make_workspace(root: Path, folder: Path, snapshot: Snapshot) -> None:
 
 
 def remove_workspaces(root: Path, study: Path) -> None:
-    """Delete the workspaces of a study; its experiments and MLflow runs stay."""
-    for folder in sorted(study.glob("*/.git")):
-        _git(root, "worktree", "remove", "--force", str(folder.parent))
+    """Delete the workspaces of a study; its tables, experiments and MLflow runs stay."""
+    for link in sorted(study.glob("*/.git")):
+        _git(root, "worktree", "remove", "--force", str(link.parent))
 
 
 def save_experiment(folder: Path, name: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.comparison.workspaces import WorkspaceError, make_workspace, take_snapshot
+from flows.comparison.workspaces import WorkspaceError, make_workspace, remove_workspaces, take_snapshot
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -58,6 +58,15 @@ def test_a_later_commit_reaches_a_workspace_whose_own_files_stay(checkout: Path)
     assert (folder / "params.yaml").read_text() == "the run's\n"
     assert (folder / "dvc.lock").read_text() == "what is done\n"
     assert git(folder, "rev-parse", "HEAD").strip() == snapshot.commit
+
+
+def test_removed_workspaces_are_gone_from_disk_and_from_git(checkout: Path) -> None:
+    study = checkout / ".loopline" / "studies"
+    make_workspace(checkout, study / "one", take_snapshot(checkout))
+    (study / "one" / "artifact").write_text("ignored by nobody\n")
+    remove_workspaces(checkout, study)
+    assert list(study.iterdir()) == []
+    assert len(git(checkout, "worktree", "list").splitlines()) == 1
 
 
 def test_outside_of_git_it_says_so(tmp_path: Path) -> None:
