@@ -28,7 +28,7 @@ from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table, write_table
 from tasks.report.stage import report
 
-sys.path.append(str(Path(__file__).parents[1] / "scoring" / "report"))
+sys.path.append(str(Path(__file__).parents[1] / "report"))
 from browser import EXECUTABLE, Browser
 
 OPENINGS = 5
