@@ -22,7 +22,8 @@ from gpu_device import describe, find_device, write_part
 from result_file import write_result
 
 from flows.configure import params_of
-from tasks.advantage_filtering.groups import Outcomes, compute_advantages
+from tasks.advantage_filtering.groups import compute_advantages
+from tasks.advantage_filtering.outcomes import Outcomes
 from tasks.core.config.params import Params
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.in_process.engine import TransformersEngine
@@ -63,7 +64,7 @@ class Training:
             [row["end_reason"] for row in rows],
         )
         result = compute_advantages(outcomes, self.params.advantages)
-        pairs = zip(rows, result.advantages, result.kept, strict=True)
+        pairs = zip(rows, result.labels.advantages, result.kept, strict=True)
         batch = [
             as_rollout(row, float(advantage)) for row, advantage, kept in pairs if kept and any(row["policy_mask"])
         ]
