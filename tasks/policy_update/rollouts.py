@@ -26,6 +26,8 @@ class Rollout:
     """Task and rollout index, for errors."""
     turn_advantages: NDArray[np.float64] | None = None
     """[turns] one for each assistant turn, in place of the rollout's."""
+    turn_rewards: NDArray[np.float64] | None = None
+    """[turns] what the world gave for each assistant turn, in its own unit, where it gives anything."""
     pair: int | None = None
     """Number of the pair to which it belongs: one rollout with a positive advantage is better than one with a negative.
     """
@@ -64,9 +66,12 @@ def read_rollouts(batch: pa.Table) -> list[Rollout]:
     advantages: list[float] = batch["advantage"].to_pylist()
     tasks, indices = batch["task_id"].to_pylist(), batch["rollout_index"].to_pylist()
     names = [f"rollout {index} of {task}" for task, index in zip(tasks, indices, strict=True)]
-    by_turn = _lists(batch["turn_advantages"]) if "turn_advantages" in batch.column_names else [None] * len(names)
+    by_turn = [
+        _lists(batch[name]) if name in batch.column_names else [None] * len(names)
+        for name in ("turn_advantages", "turn_rewards")
+    ]
     pairs = batch["pair"].to_pylist() if "pair" in batch.column_names else [None] * len(names)
-    cells = zip(*columns, advantages, names, by_turn, pairs, strict=True)
+    cells = zip(*columns, advantages, names, *by_turn, pairs, strict=True)
     rollouts = [_rollout(row, *values) for row, values in enumerate(cells)]
     return [rollout for rollout in rollouts if len(rollout.policy_positions)]
 
@@ -80,6 +85,7 @@ def _rollout(
     advantage: float,
     name: str,
     turn_advantages: NDArray[np.float64] | None,
+    turn_rewards: NDArray[np.float64] | None,
     pair: int | None,
 ) -> Rollout:
     positions = np.flatnonzero(mask)
@@ -93,6 +99,7 @@ def _rollout(
         advantage,
         name,
         turn_advantages,
+        turn_rewards,
         pair,
     )
 

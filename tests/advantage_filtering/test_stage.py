@@ -13,6 +13,7 @@ from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table, write_rows
+from tasks.policy_update.rollouts import read_rollouts
 
 GROUPS = {
     "mixed": [(1.0, "completed"), (0.5, "completed"), (0.0, "turn_limit"), (0.5, "completed")],
@@ -118,3 +119,22 @@ def test_only_void_rollouts_is_an_error_that_names_file_and_reasons(tmp_path: Pa
     with pytest.raises(ArtifactError, match=r"rollouts\.parquet: .*all 2 rollouts are void \(world_fault: 2\)"):
         run(tmp_path, {"a": [(0.0, "world_fault"), (0.0, "world_fault")]})
     assert not Layout(tmp_path).training_batch("i001").exists()
+
+
+def test_rewards_of_turns_go_with_the_batch(tmp_path: Path) -> None:
+    turn = {"failed": False, "code_blocks": 1, "api_calls": [], "failed_api_calls": []}
+    rewards = {0: [0.5], 1: [-0.1]}
+    rows = [
+        rollout("a", index, 1.0 - index, "completed") | {"turns": [turn], "turn_rewards": given}
+        for index, given in rewards.items()
+    ]
+    params = Params(iterations=1, previous=previous_map(1), evaluated=evaluated_keys(1, 2))
+    context = StageContext(Layout(tmp_path), AdvantageInputs.of(params), "i001")
+    write_rows(context.layout.rollouts("i001"), rows, ROLLOUTS)
+    filter_advantages(context)
+    batch = read_table(context.layout.training_batch("i001"), TRAINING_BATCH)
+    assert batch["turn_rewards"].to_pylist() == list(rewards.values())
+    assert [made.turn_rewards.tolist() for made in read_rollouts(batch) if made.turn_rewards is not None] == [
+        [0.5],
+        [-0.1],
+    ]

@@ -16,7 +16,7 @@ from tasks.core.config.update import CriticConfig, UpdateConfig
 from tasks.core.policies.loading import load_weights
 from tasks.core.records.files import digest
 from tasks.policy_update.checkpoint import restore_optimizer, save_learner
-from tasks.policy_update.critic.credit import CREDIT_RULES, Credit, gae, rollout_credit
+from tasks.policy_update.critic.credit import CREDIT_RULES, Credit, gae, rewarded_credit, rollout_credit
 from tasks.policy_update.critic.critic import Critic, make_critic
 from tasks.policy_update.critic.files import restore_critic
 from tasks.policy_update.critic.value_head import ValueHead
@@ -60,6 +60,22 @@ def test_bilevel_credit_by_hand() -> None:
     earned = [first + 0.0, second + 0.5]
     expected = [0.81 * earned[0] - 0.5, 0.9 * earned[0] - 0.25, earned[0] - 0, 0.9 * earned[1] - 0.75, earned[1] - 0.5]
     assert found.advantages.tolist() == pytest.approx(expected)
+
+
+def test_turns_earn_what_the_world_gave_and_one_without_tokens_gives_it_to_the_one_before() -> None:
+    found = rewarded_credit(np.array([0.5, 0.25, 1.0]), VALUES, TURNS, CriticConfig())
+    assert found.targets.tolist() == pytest.approx([1.75] * 3 + [1.0] * 2)
+    early = rewarded_credit(np.array([0.5, 2.0]), VALUES[:2], np.array([1, 1]), CriticConfig())
+    assert early.targets.tolist() == pytest.approx([2.5, 2.5])
+
+
+def test_a_world_without_rewards_is_named(make_rollouts: MakeRollouts) -> None:
+    critic = make_critic(HIDDEN, CriticConfig(rewards="turns"), CPU, seed=0)
+    rollout = replace(make_rollouts(1)[0], name="rollout 3 of a_task")
+    with pytest.raises(ValueError, match="rollout 3 of a_task: this world gives none"):
+        critic.credit(rollout, torch.zeros(len(rollout.turns)))
+    rewarded = replace(rollout, turn_rewards=np.full(3, 0.5))
+    assert critic.credit(rewarded, torch.zeros(len(rollout.turns))).targets[0] == pytest.approx(1.5)
 
 
 rollout_values = st.lists(st.tuples(st.integers(0, 1), st.floats(0, 1)), min_size=1, max_size=12)

@@ -54,6 +54,9 @@ class CriticConfig(Section):
     credit: Literal["token", "turn", "bilevel"] = "token"
     """What is a step of generalised advantage estimation: a token; a turn, whose tokens share its advantage; or turns
     first and then the tokens inside each (RAGEN's bi-level GAE)."""
+    rewards: Literal["return", "turns"] = "return"
+    """What is earned. return: the episode's return, after its last turn. turns: what the world gives for each turn, in
+    its own unit (RAGEN's worlds do); `value_range` then has to hold that unit, or be null."""
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount from one token to the next."""
     turn_gamma: float = Field(1.0, gt=0, le=1)

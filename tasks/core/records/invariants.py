@@ -35,7 +35,7 @@ def broken_rules(table: pa.Table) -> Iterator[str]:
         yield from _weights(table)
     if "end_reason" in table.column_names:
         yield from _returns(table)
-    for name in sorted(TURN_COLUMNS.intersection(table.column_names)):
+    for name in sorted(TURN_COLUMNS.intersection(table.column_names)) if "turns" in table.column_names else ():
         yield from _one_per_turn(table, name)
     if "token_ids" in table.column_names:
         yield from _tokens(table)

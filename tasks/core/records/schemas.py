@@ -78,6 +78,7 @@ TRAINING_BATCH = pa.schema(
         ("engine_logprobs", pa.large_list(pa.float32())),
         ("return", pa.float64()),
         ("advantage", pa.float64()),
+        ("turn_rewards", pa.list_(pa.float64())),  # as the rollouts have them
         ("turn_advantages", pa.large_list(pa.float64())),  # of each assistant turn, in place of the rollout's
         ("pair", pa.int32()),  # two rows each: the better one has a positive advantage, the other a negative
     ]

@@ -87,6 +87,15 @@ def rollout_credit(reward: float, values: Floats, turns: Integers, config: Criti
     return CREDIT_RULES[config.credit](rewards, values, turns, config)
 
 
+def rewarded_credit(turn_rewards: Floats, values: Floats, turns: Integers, config: CriticConfig) -> Credit:
+    """Credit of a rollout that earns turn_rewards [turns]; what a turn without tokens earns is the one's before it."""
+    played = turns[_starts(turns)]
+    earner = np.maximum(np.searchsorted(played, np.arange(len(turn_rewards)), side="right") - 1, 0)
+    rewards = np.zeros(len(played))
+    np.add.at(rewards, earner, turn_rewards)
+    return CREDIT_RULES[config.credit](rewards, values, turns, config)
+
+
 def _starts(turns: Integers) -> Integers:
     """[K] the place of each turn's first token."""
     return np.flatnonzero(np.concatenate([[True], turns[1:] != turns[:-1]]))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 
 from tasks.core.config.update import CriticConfig
-from tasks.policy_update.critic.credit import Credit, rollout_credit
+from tasks.policy_update.critic.credit import Credit, rewarded_credit, rollout_credit
 from tasks.policy_update.critic.value_head import ValueHead
 from tasks.policy_update.rollouts import Rollout
 
@@ -55,8 +55,16 @@ class Critic:
         return 0.5 * errors.square().sum()
 
     def credit(self, rollout: Rollout, values: Tensor) -> Credit:
-        """Advantages and targets of a rollout whose advantage so far is its return (`estimator: episode_return`)."""
-        return rollout_credit(rollout.advantage, values.cpu().numpy().astype(np.float64), rollout.turns, self.config)
+        """Advantages and targets of a rollout whose advantage so far is its return (`estimator: episode_return`).
+
+        Raises ValueError where turns are to be rewarded and the world gave nothing for them.
+        """
+        found, config = values.cpu().numpy().astype(np.float64), self.config
+        if config.rewards == "return":
+            return rollout_credit(rollout.advantage, found, rollout.turns, config)
+        if rollout.turn_rewards is None:
+            raise ValueError(f"update.critic.rewards: turns: {rollout.name}: this world gives none; set it to return")
+        return rewarded_credit(rollout.turn_rewards, found, rollout.turns, config)
 
     def step(self) -> None:
         """One optimizer step with the gradients that are there, clipped."""
