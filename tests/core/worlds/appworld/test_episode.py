@@ -59,6 +59,22 @@ def test_the_first_block_runs(text: str, code: str, blocks: int) -> None:
     assert seen.api_calls == ("venmo.login", "venmo.show_profile") and seen.failed_api_calls == ("venmo.login",)
 
 
+def test_all_blocks_run_as_one_text_where_the_knob_says_so() -> None:
+    session = Recorded(RUN, VERDICT)
+    seen = AppWorldEpisode(session, WorldConfig(code_blocks="all")).step(
+        "```py\na\n```\n```json\n{}\n```\n```python\nb\n```"
+    )
+    assert session.codes == ["a\nb\n"] and seen.code_blocks == 2 and "Only the first" not in seen.ending
+
+
+def test_the_whole_task_is_the_reminder_where_the_knob_says_so() -> None:
+    session = Recorded(RUN, VERDICT)
+    episode = AppWorldEpisode(session, WorldConfig(appworld=AppWorldConfig(reminder="task")))
+    seen = episode.step("```python\nx\n```")
+    assert seen.ending.endswith("Task: Do it.)") and "a@b.com" in seen.ending and REMINDER not in seen.ending
+    assert all(REMINDER not in message["content"] for message in episode.prompt)
+
+
 @pytest.mark.parametrize("text", ["", "no code", "`x = 1`", "\ud800", "```\nx = 1\n```", "```bash\nls\n```"])
 def test_a_turn_without_code_is_answered(text: str) -> None:
     session = Recorded(RUN, VERDICT)

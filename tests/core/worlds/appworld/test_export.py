@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tasks.core.config.world import CodeBlocks
 from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.appworld.demonstration import demonstration
 from tasks.core.worlds.appworld.export import experiment_name, export_outputs, package_scores
@@ -33,3 +34,15 @@ def test_the_package_judges_exported_episodes_as_played(
         assert (task / "evaluation" / "report.md").is_file()
     with pytest.raises(ArtifactError, match="exists already"):
         export_outputs(appworld_python, appworld_root, "test_normal", turns, folder)
+
+
+@pytest.mark.appworld
+@pytest.mark.parametrize(("code_blocks", "solved"), [("first", False), ("all", True)])
+def test_the_text_that_was_run_is_replayed(
+    appworld_python: Path, appworld_root: Path, tmp_path: Path, code_blocks: CodeBlocks, solved: bool
+) -> None:
+    """A whole solution in one turn of several blocks."""
+    (task_id, *_) = (appworld_root / "data" / "datasets" / "test_normal.txt").read_text().split()
+    turns = {task_id: ["\n".join(demonstration(appworld_root, task_id))]}
+    export_outputs(appworld_python, appworld_root, "test_normal", turns, tmp_path / "out", code_blocks)
+    assert package_scores(appworld_python, tmp_path / "out", "test_normal").successes == {task_id: solved}
