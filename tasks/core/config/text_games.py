@@ -3,9 +3,10 @@
 Their values are the paper's where it gives them, else those of its code (RAGEN-AI/RAGEN, commit 5eb79b8).
 """
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tasks.core.config.section import Section
 from tasks.core.config.task_counts import TaskCount
@@ -92,3 +93,33 @@ class SokobanConfig(TurnRules):
     min_moves: int = Field(2, ge=1)
     """Of the shortest solution; the median of rooms drawn without it is 2."""
     counts: GameCounts = GameCounts()
+
+
+class WebShopConfig(TurnRules):
+    """WebShop: buy what an instruction asks for, by `search[...]` and `click[...]`.
+
+    Solved: the reward is 1, all of type, attributes, options and price fit. `source: generated` draws a catalogue and
+    goals from `world.seed`. Scenario: three goals on products of one kind. Difficulty: options that are asked for, 1:
+    none, 2: one, 3: two and more. train, dev and test_normal: other products of the same kinds; test_challenge: kinds
+    of products that no other split asks for. `source: original` reads the downloaded files of the original in `root`:
+    test_challenge is the category `challenge_category`, the other goals are divided by their place in a shuffle.
+    """
+
+    max_turns: int = Field(9, ge=1)
+    max_actions: int = Field(9, ge=1)
+    max_actions_per_turn: int = Field(1, ge=1)
+    source: Literal["generated", "original"] = "generated"
+    root: Path | None = None
+    """The folder of items_shuffle*.json, items_ins_v2*.json and items_human_ins.json; null when generated."""
+    products: int = Field(1000, ge=600)
+    """Of a generated catalogue; fewer would leave dev too few of a kind."""
+    reward: Literal["graded", "strict"] = "graded"
+    """strict: 1 for what fits wholly, else 0, as RAGEN's paper has it."""
+    challenge_category: str = "grocery"
+    counts: GameCounts = GameCounts(train=96, dev=30, test_normal=60, test_challenge=60)
+
+    @model_validator(mode="after")
+    def _root_fits_source(self) -> Self:
+        if (self.source == "original") != (self.root is not None):
+            raise ValueError("root must name the folder when source is original, and be null when it is generated")
+        return self

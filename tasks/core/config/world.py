@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from tasks.core.config.section import Section
 from tasks.core.config.task_counts import TaskCount
-from tasks.core.config.text_games import BanditConfig, FrozenLakeConfig, SokobanConfig, TurnRules
+from tasks.core.config.text_games import BanditConfig, FrozenLakeConfig, SokobanConfig, TurnRules, WebShopConfig
 
 CodeBlocks = Literal["first", "all"]
 
@@ -64,7 +64,7 @@ class PocketworldConfig(Section):
 class WorldConfig(Section):
     """Which world the agent lives in."""
 
-    name: Literal["pocketworld", "appworld", "bandit", "frozen_lake", "sokoban"] = "pocketworld"
+    name: Literal["pocketworld", "appworld", "bandit", "frozen_lake", "sokoban", "webshop"] = "pocketworld"
     seed: int = 2502
     """Seed of the scenario generator; the tasks are part of the world, so it is apart from the run's seed."""
     code_blocks: CodeBlocks = "first"
@@ -77,6 +77,7 @@ class WorldConfig(Section):
     bandit: BanditConfig = BanditConfig()
     frozen_lake: FrozenLakeConfig = FrozenLakeConfig()
     sokoban: SokobanConfig = SokobanConfig()
+    webshop: WebShopConfig = WebShopConfig()
 
     @property
     def turn_rules(self) -> TurnRules | None:

@@ -1,11 +1,11 @@
-"""The recipe of the embedded policy: `python -m tasks.core.policies.recipe FOLDER` trains it from nothing.
+"""The recipe of embedded policies: `python -m tasks.core.policies.recipe FOLDER [--world NAME]` trains one anew.
 
 It plays the part of the instruct model that a full-size run downloads: it knows the agent's way of working from perfect
 demonstrations, and the habits that reinforcement learning is to break from imperfect ones.
 """
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from shutil import copytree
 from typing import TYPE_CHECKING
@@ -24,6 +24,9 @@ from tasks.core.records.files import replacing
 from tasks.core.worlds.pocketworld.authoring.vocabulary import vocabulary
 from tasks.core.worlds.pocketworld.demonstrations import demonstrations
 from tasks.core.worlds.pocketworld.episodes.episode import SYSTEM_PROMPT
+from tasks.core.worlds.text_games.demonstrations import Teacher
+from tasks.core.worlds.text_games.demonstrations import demonstrations as play_games
+from tasks.core.worlds.text_games.phrases import phrases
 
 if TYPE_CHECKING:
     from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
@@ -110,16 +113,44 @@ class Recipe(Section):
     """Learning rate of the perfect phase; the imperfect one begins at half of it."""
 
 
+GAME_RECIPES = {
+    "bandit": Recipe(
+        perfect_demonstrations=2_000, perfect_steps=150, imperfect_demonstrations=2_000, imperfect_steps=60
+    ),
+    "frozen_lake": Recipe(
+        perfect_demonstrations=4_000, perfect_steps=200, imperfect_demonstrations=2_000, imperfect_steps=60
+    ),
+    "sokoban": Recipe(
+        perfect_demonstrations=8_000, perfect_steps=250, imperfect_demonstrations=2_000, imperfect_steps=60
+    ),
+}
+"""Of the text games."""
+
+
 def make_policy(recipe: Recipe) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
-    """Train the embedded policy. Deterministic on one CPU thread."""
-    tokenizer = build_tokenizer([*vocabulary(), *PHRASES], recipe.sizes.context_length)
+    """Train the embedded policy of pocketworld. Deterministic on one CPU thread."""
+    perfect = demonstrations(recipe.seed, recipe.perfect_demonstrations, imperfect=False)
+    imperfect = demonstrations(recipe.seed, recipe.imperfect_demonstrations, imperfect=True)
+    return train_policy(recipe, [*vocabulary(), *PHRASES], perfect, imperfect)
+
+
+def make_game_policy(recipe: Recipe, teacher: Teacher) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
+    """Train the embedded policy of a text game, with and without thinking. Deterministic on one CPU thread."""
+    perfect = play_games(teacher, recipe.seed, recipe.perfect_demonstrations, imperfect=False)
+    imperfect = play_games(teacher, recipe.seed, recipe.imperfect_demonstrations, imperfect=True)
+    return train_policy(recipe, phrases(teacher), perfect, imperfect)
+
+
+def train_policy(
+    recipe: Recipe, pieces: list[str], perfect: Iterable[list[Message]], imperfect: Iterable[list[Message]]
+) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
+    """Train a new model, whose tokenizer has these pieces, first on perfect and then on imperfect demonstrations."""
+    tokenizer = build_tokenizer(pieces, recipe.sizes.context_length)
     chat = ChatFormat(tokenizer)
     model = new_model(recipe.sizes, len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, recipe.seed)
-    perfect = _examples(chat, demonstrations(recipe.seed, recipe.perfect_demonstrations, imperfect=False))
-    imperfect = _examples(chat, demonstrations(recipe.seed, recipe.imperfect_demonstrations, imperfect=True))
     phases = (
-        Phase("perfect", perfect, recipe.perfect_steps, recipe.learning_rate),
-        Phase("imperfect", imperfect, recipe.imperfect_steps, recipe.learning_rate / 2),
+        Phase("perfect", _examples(chat, perfect), recipe.perfect_steps, recipe.learning_rate),
+        Phase("imperfect", _examples(chat, imperfect), recipe.imperfect_steps, recipe.learning_rate / 2),
     )
     train(model, phases, recipe.supervised, recipe.seed)
     return model, tokenizer
@@ -148,10 +179,30 @@ def main() -> None:
     """Train and save; see the module's docstring."""
     parser = argparse.ArgumentParser(description="Train the embedded policy.")
     parser.add_argument("folder", type=Path, help="where model and tokenizer go")
+    parser.add_argument("--world", choices=["pocketworld", *GAME_RECIPES], default="pocketworld")
     parser.add_argument("--seed", type=int, default=Recipe().seed)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    save(*make_policy(Recipe(seed=arguments.seed)), arguments.folder)
+    if arguments.world == "pocketworld":
+        policy = make_policy(Recipe(seed=arguments.seed))
+    else:
+        recipe = GAME_RECIPES[arguments.world].model_copy(update={"seed": arguments.seed})
+        policy = make_game_policy(recipe, teacher_of(arguments.world))
+    save(*policy, arguments.folder)
+
+
+def teacher_of(world: str) -> Teacher:
+    """Who demonstrates a game. Raises KeyError for a world that has no teacher."""
+    from tasks.core.worlds.bandit.teacher import BanditTeacher
+    from tasks.core.worlds.frozen_lake.teacher import FrozenLakeTeacher
+    from tasks.core.worlds.sokoban.teacher import SokobanTeacher
+
+    teachers: dict[str, Callable[[], Teacher]] = {
+        "bandit": BanditTeacher,
+        "frozen_lake": FrozenLakeTeacher,
+        "sokoban": SokobanTeacher,
+    }
+    return teachers[world]()
 
 
 if __name__ == "__main__":

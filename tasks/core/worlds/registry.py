@@ -25,6 +25,10 @@ def prepare_world_folder(config: WorldConfig, folder: Path) -> None:
             from tasks.core.worlds.sokoban.world import write_sokoban
 
             write_sokoban(config.sokoban, config.seed, folder)
+        case "webshop":
+            from tasks.core.worlds.webshop.world import write_webshop
+
+            write_webshop(config.webshop, config.seed, folder)
         case "pocketworld":
             from tasks.core.worlds.pocketworld.authoring.scenarios import generate_specs
             from tasks.core.worlds.pocketworld.files import write_specs
@@ -51,6 +55,10 @@ def open_world(config: WorldConfig, folder: Path) -> World:
             from tasks.core.worlds.sokoban.world import open_sokoban
 
             return open_sokoban(config.sokoban, folder)
+        case "webshop":
+            from tasks.core.worlds.webshop.world import open_webshop
+
+            return open_webshop(config.webshop, folder)
         case "pocketworld":
             return _open_pocketworld(config, folder)
 

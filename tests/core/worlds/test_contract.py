@@ -25,6 +25,7 @@ WORLDS = {
     "frozen_lake, slippery": WorldConfig(name="frozen_lake"),
     "sokoban": WorldConfig(name="sokoban"),
     "sokoban, no thinking": WorldConfig(name="sokoban", sokoban=SokobanConfig(thinking=False, min_moves=3)),
+    "webshop": WorldConfig(name="webshop"),
     "appworld": WorldConfig(
         name="appworld",
         appworld=AppWorldConfig(counts=AuthoredCounts(train=3, dev=3, test_normal=3, test_challenge=3)),

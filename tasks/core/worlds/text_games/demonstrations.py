@@ -1,0 +1,91 @@
+"""Scripted play of games for base policies: perfect play teaches the skill, imperfect play the habits.
+
+Every demonstration is really played, on a fresh task; half of them with a thinking part, half without.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Protocol
+
+from tasks.core.config.text_games import TurnRules
+from tasks.core.interfaces.world import Message
+from tasks.core.seeding import derive_seed
+from tasks.core.worlds.text_games.answers import answer_text
+from tasks.core.worlds.text_games.episode import GameEpisode
+
+
+@dataclass(frozen=True)
+class Habits:
+    """Probabilities, each drawn on its own. All zero: perfect play."""
+
+    wrong_action: float = 0.25
+    """Of an action: another one of the game's in its place."""
+    unknown_action: float = 0.08
+    """Of a turn: one action is none of the game's."""
+    no_answer: float = 0.08
+    """Of a turn: the plan, without its tags."""
+
+
+PERFECT, IMPERFECT = Habits(0, 0, 0), Habits()
+UNKNOWN_ACTION = "Wait"
+
+
+class Teacher(Protocol):
+    """What demonstrations need of one world."""
+
+    kind: Any
+    """Its `GameKind`."""
+    turns: Any
+    """Its section of params.yaml, a `TurnRules`."""
+
+    def task(self, random: Random) -> Any:
+        """A fresh task, of the kind that train has."""
+        ...
+
+    def advice(self, task: Any, state: str) -> Sequence[str]:
+        """The actions of a good player from here on; none where nothing helps any more."""
+        ...
+
+    def actions(self, task: Any) -> Sequence[str]:
+        """All actions."""
+        ...
+
+
+def demonstrations(teacher: Teacher, seed: int, count: int, *, imperfect: bool) -> Iterator[list[Message]]:
+    """Yield `count` conversations: system, user, then assistant and user in turn, ending with an assistant message."""
+    for number in range(count):
+        random = Random(derive_seed(seed, "game demonstration", "imperfect" if imperfect else "perfect", number))
+        rules = teacher.turns.model_copy(update={"thinking": number % 2 == 0})
+        yield _play(teacher, rules, IMPERFECT if imperfect else PERFECT, random)
+
+
+def _play(teacher: Teacher, rules: TurnRules, habits: Habits, random: Random) -> list[Message]:
+    task = teacher.task(random)
+    game = teacher.kind.start(task, random.getrandbits(62))
+    episode = GameEpisode(game, teacher.kind.briefing(task), teacher.kind.rules, rules)
+    messages: list[Message] = list(episode.prompt)
+    while True:
+        text = _turn(teacher, task, game.state, rules, habits, random)
+        seen = episode.step(text)
+        messages.append({"role": "assistant", "content": text})
+        if seen.done:
+            return messages
+        messages.append({"role": "user", "content": seen.text + seen.ending})
+
+
+def _turn(teacher: Teacher, task: Any, state: str, rules: TurnRules, habits: Habits, random: Random) -> str:
+    known = teacher.actions(task)
+    plan = list(teacher.advice(task, state)) or [random.choice(known)]
+    plan = plan[: random.randint(1, rules.max_actions_per_turn)]
+    plan = [random.choice(known) if random.random() < habits.wrong_action else action for action in plan]
+    if random.random() < habits.no_answer:
+        return ", ".join(plan)
+    if random.random() < habits.unknown_action:
+        plan[random.randrange(len(plan))] = UNKNOWN_ACTION
+    return answer_text(plan, thought_of(plan) if rules.thinking else None)
+
+
+def thought_of(plan: Sequence[str]) -> str:
+    """What a demonstration thinks."""
+    return f"I choose {' and '.join(plan)}."

@@ -1,0 +1,144 @@
+"""Products and goals, and the original's files: items_shuffle*.json, items_ins_v2*.json, items_human_ins.json."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tasks.core.records.files import ArtifactError
+from tasks.core.seeding import derive_seed
+from tasks.core.worlds.text_games.task_files import GameTask
+
+PATH_SEPARATOR = " \u203a "
+"""Between the parts of a product category."""
+NO_PRICE = 100.0
+"""Of a product whose row has none, as in the original."""
+_PRICE = re.compile(r"\$\s*([\d,]+(?:\.\d+)?)")
+
+
+class Product(BaseModel):
+    """One product of the catalogue."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    asin: str = Field(min_length=1, max_length=10)
+    title: str = Field(min_length=1)
+    description: str = ""
+    features: tuple[str, ...] = ()
+    prices: tuple[float, ...] = (NO_PRICE,)
+    """One, or the two ends of a range, as pages show it."""
+    price: float = NO_PRICE
+    """What it costs; of a range, a price drawn once."""
+    options: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """By name, such as colour: its values, in lower case."""
+    attributes: tuple[str, ...] = ()
+    query: str = ""
+    """The search that found it when the catalogue was made; says what type it is."""
+    category: str = ""
+    product_category: str = ""
+    """A path of categories between PATH_SEPARATORs."""
+
+    @property
+    def price_text(self) -> str:
+        """As the pages show it."""
+        return " to ".join(f"${price}" for price in self.prices)
+
+    @property
+    def searched_text(self) -> str:
+        """What the search engine indexes: title, description, first feature and options."""
+        options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in self.options.items())
+        return " ".join([self.title, self.description, *self.features[:1], options]).lower()
+
+
+class GoalTask(GameTask):
+    """What is to be bought. `attributes`, `options` and `highest_price` are what the reward asks for."""
+
+    instruction: str = Field(min_length=1)
+    asin: str
+    attributes: tuple[str, ...] = Field(min_length=1)
+    options: dict[str, str] = Field(default_factory=dict)
+    highest_price: float
+
+
+def read_original(items: Path, attributes: Path, seed: int) -> list[Product]:
+    """The products of the original's files. `seed` draws prices of ranges.
+
+    As there, a row whose asin is "nan", longer than ten characters or not the first of its kind is left out; one
+    without a price costs $100, one without options has none. Raises ArtifactError naming file, row and rule.
+    """
+    known, rows = _load(attributes, dict), _load(items, list)
+    products: dict[str, Product] = {}
+    for number, row in enumerate(rows):
+        try:
+            asin = row["asin"]
+            if asin != "nan" and len(asin) <= 10 and asin not in products:
+                products[asin] = _product(row, known.get(asin, {}), seed)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ArtifactError(f"{items}: row {number}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ArtifactError(f"{items}: row {number}: not a product as WebShop writes it ({error!r})") from None
+    return list(products.values())
+
+
+def read_human_goals(path: Path, products: Mapping[str, Product]) -> Iterator[dict[str, Any]]:
+    """Fields of `GoalTask` from items_human_ins.json, without price; those without attributes are left out, as there.
+
+    Raises ArtifactError naming file, product and rule.
+    """
+    for asin, instructions in _load(path, dict).items():
+        for number, given in enumerate(instructions if asin in products else ()):
+            try:
+                if given["instruction_attributes"]:
+                    yield {
+                        "asin": asin,
+                        "instruction": given["instruction"].strip("."),
+                        "attributes": tuple(given["instruction_attributes"]),
+                        "options": _goal_options(given["instruction_options"]),
+                    }
+            except (KeyError, TypeError, AttributeError) as error:
+                raise ArtifactError(f"{path}: {asin}, instruction {number}: {error!r}") from None
+
+
+def _goal_options(given: Any) -> dict[str, str]:
+    """Some rows name their options, others only list the values."""
+    return dict(given) if isinstance(given, dict) else {str(number): value for number, value in enumerate(given)}
+
+
+def _load(path: Path, kind: type[Any]) -> Any:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ArtifactError(f"{path}: missing; WebShop's setup.sh downloads it") from None
+    except ValueError as error:
+        raise ArtifactError(f"{path}: not valid JSON ({error}); download it again") from None
+    if not isinstance(content, kind):
+        raise ArtifactError(f"{path}: expected a JSON {kind.__name__}, found {type(content).__name__}")
+    return content
+
+
+def _product(row: dict[str, Any], known: dict[str, Any], seed: int) -> Product:
+    features = row["small_description"] or ()
+    prices = [float(price.replace(",", "")) for price in _PRICE.findall(row.get("pricing") or "")][:2] or [NO_PRICE]
+    price = Random(derive_seed(seed, "price", row["asin"])).uniform(prices[0], prices[-1])
+    return Product(
+        asin=row["asin"],
+        title=row["name"],
+        description=row["full_description"] or "",
+        features=tuple(features if isinstance(features, list) else [features]),
+        prices=tuple(prices),
+        price=price,
+        options={name.lower(): _values(given) for name, given in (row["customization_options"] or {}).items() if given},
+        attributes=tuple(known.get("attributes", ())),
+        query=row["query"].lower().strip(),
+        category=row["category"],
+        product_category=row["product_category"],
+    )
+
+
+def _values(given: list[dict[str, Any]]) -> tuple[str, ...]:
+    return tuple(value["value"].strip().replace("/", " | ").lower() for value in given)

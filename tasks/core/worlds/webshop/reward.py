@@ -1,0 +1,81 @@
+"""WebShop's reward: how well what was bought fits what was asked for, in type, attributes, options and price.
+
+Differences from the original's web_agent_site/engine/goal.py: words of a title's type are its words without stop words,
+where spaCy picked nouns (half a gigabyte for one feature); colours are compared as they are, not by their base colour.
+The fuzzy ratio is rapidfuzz's, written here.
+"""
+
+import re
+from functools import lru_cache
+
+from tasks.core.worlds.webshop.catalogue import PATH_SEPARATOR, GoalTask, Product
+
+FUZZY = 85
+"""Two texts above this token set ratio say the same."""
+_WORD = re.compile(r"[a-z0-9]+")
+_STOP = frozenset(["a", "an", "and", "for", "in", "of", "on", "or", "the", "to", "with", "by", "from", "your", "at"])
+
+
+def reward(bought: Product, wanted: Product, goal: GoalTask, chosen: dict[str, str]) -> float:
+    """In [0, 1]: type factor x (attributes + options + price that fit) / (all that were asked for)."""
+    attributes = sum(_has(bought, attribute) for attribute in goal.attributes)
+    options = sum(
+        any(token_set_ratio(value, asked) > FUZZY for value in chosen.values()) for asked in goal.options.values()
+    )
+    fits = attributes + options + (bought.price <= goal.highest_price)
+    return type_factor(bought, wanted) * fits / (len(goal.attributes) + len(goal.options) + 1)
+
+
+def type_factor(bought: Product, wanted: Product) -> float:
+    """1, or less where query, categories and title say that it is another kind of thing: 0.5, 0.1 or 0."""
+    asked = type_words(wanted.title)
+    title = len(asked & type_words(bought.title)) / len(asked) if asked else 0.2
+    if title == 0:
+        return 0.0
+    if title < 0.1:
+        return 0.1
+    same_query = bought.query == wanted.query
+    same_place = len(_categories(bought) & _categories(wanted)) >= 2
+    return 1.0 if same_query or same_place or title > 0.2 else 0.5
+
+
+def type_words(title: str) -> frozenset[str]:
+    """Words of a title, without stop words."""
+    return frozenset(_WORD.findall(title.lower())) - _STOP
+
+
+@lru_cache(maxsize=65_536)
+def token_set_ratio(one: str, other: str) -> float:
+    """rapidfuzz's fuzz.token_set_ratio, 0 to 100: texts as sets of words, compared with and without what they share."""
+    left, right = set(one.lower().split()), set(other.lower().split())
+    if not left or not right:
+        return 0.0
+    shared = " ".join(sorted(left & right))
+    if shared and (left <= right or right <= left):
+        return 100.0
+    a, b = (" ".join(filter(None, [shared, *sorted(words)])) for words in (left - right, right - left))
+    pairs = [(a, b), *([(shared, a), (shared, b)] if shared else [])]
+    return max(_ratio(x, y) for x, y in pairs)
+
+
+def _ratio(one: str, other: str) -> float:
+    """200 x longest common subsequence / both lengths."""
+    row = [0] * (len(other) + 1)
+    for letter in one:
+        diagonal = 0
+        for index, against in enumerate(other, start=1):
+            above = row[index]
+            row[index] = diagonal + 1 if letter == against else max(above, row[index - 1])
+            diagonal = above
+    return 200 * row[-1] / (len(one) + len(other))
+
+
+def _has(product: Product, attribute: str) -> bool:
+    if any(token_set_ratio(own, attribute) > FUZZY for own in product.attributes):
+        return True
+    texts = (product.title, " ".join(product.features), product.description)
+    return any(attribute in text.lower() for text in texts)
+
+
+def _categories(product: Product) -> set[str]:
+    return {part.strip() for part in product.product_category.split(PATH_SEPARATOR)}

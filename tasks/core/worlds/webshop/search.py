@@ -1,0 +1,38 @@
+"""The shop's search engine: BM25 over the catalogue by bm25s."""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+K1, B = 0.9, 0.4
+"""Of Pyserini's LuceneSearcher, which the original asks."""
+RESULTS = 50
+LONGEST_QUERY = 300
+"""Characters of a query that are read."""
+_WORD = re.compile(r"[a-z0-9]+")
+
+
+class SearchEngine:
+    """An index of texts. Equal scores: the earlier text first. Thread-safe."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        import bm25s
+
+        self._count = len(texts)
+        words: dict[str, int] = {}
+        ids = [[words.setdefault(word, len(words)) for word in _WORD.findall(text)] for text in texts]
+        self._words = words
+        self._index = bm25s.BM25(method="lucene", k1=K1, b=B)
+        self._index.index((ids, words), show_progress=False)
+
+    def search(self, query: str) -> list[int]:
+        """Numbers of the RESULTS texts that fit best; fewer if fewer share a word with the query."""
+        found = [self._words[word] for word in _WORD.findall(query[:LONGEST_QUERY].lower()) if word in self._words]
+        if not found:
+            return []
+        scores = self._index.get_scores_from_ids(found)
+        best = min(RESULTS, self._count)
+        least = np.partition(scores, self._count - best)[self._count - best]
+        numbers = np.flatnonzero(scores >= max(least, np.finfo(np.float32).tiny))
+        return [int(number) for number in numbers[np.argsort(-scores[numbers], kind="stable")][:best]]

@@ -1,0 +1,139 @@
+"""The shop's pages as WebShop's text mode shows them, and the game of buying there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tasks.core.worlds.webshop.catalogue import GoalTask, Product
+from tasks.core.worlds.webshop.reward import reward
+from tasks.core.worlds.webshop.search import SearchEngine
+
+PER_PAGE = 10
+SEPARATOR = " [SEP] "
+BACK, PREVIOUS, NEXT, BUY = "back to search", "< prev", "next >", "buy now"
+DETAILS = ("description", "features", "reviews")
+LONGEST_ACTION = 400
+"""Characters; a longer action is none."""
+
+
+@dataclass(frozen=True)
+class Shop:
+    """What all episodes share."""
+
+    products: Mapping[str, Product]
+    order: Sequence[str]
+    """Asins, as the search engine numbers them."""
+    engine: SearchEngine
+    strict: bool = False
+
+
+class Shopping:
+    """One visit. Where it is: the results of a search, a product, a page of its details, or the start."""
+
+    def __init__(self, shop: Shop, goal: GoalTask) -> None:
+        self._shop, self._goal = shop, goal
+        self._place: Literal["start", "results", "item", "detail", "done"] = "start"
+        self._results: list[str] = []
+        self._page = 1
+        self._product: Product | None = None
+        self._chosen: dict[str, str] = {}
+        self._detail = ""
+        self._clickable: tuple[str, ...] = ()
+        self.over = self.solved = False
+        self._show()
+
+    def understood(self, action: str) -> str | None:
+        """`search[words]` where there is a search bar, `click[name]` of what the page offers, in any case."""
+        text = action.strip().lower()
+        name, _, rest = text.partition("[")
+        if len(action) > LONGEST_ACTION or not rest.endswith("]"):
+            return None
+        argument = rest[:-1].strip()
+        if name == "search" and self._place == "start" and argument:
+            return f"search[{argument}]"
+        return f"click[{argument}]" if name == "click" and argument in self._clickable else None
+
+    def play(self, action: str) -> float:
+        """Search or click. Buying pays the reward and ends the visit."""
+        argument = action.partition("[")[2][:-1]
+        if action.startswith("search["):
+            found = self._shop.engine.search(argument)
+            self._results, self._page, self._place = [self._shop.order[number] for number in found], 1, "results"
+        elif argument == BUY:
+            return self._buy()
+        else:
+            self._click(argument)
+        self._show()
+        return 0.0
+
+    def _click(self, name: str) -> None:
+        product = self._product
+        if name == BACK:
+            self._place = "start"
+        elif name == NEXT:
+            self._page += 1
+        elif name == PREVIOUS and self._place == "results":
+            self._page -= 1
+        elif name == PREVIOUS:
+            self._place = "results" if self._place == "item" else "item"
+        elif self._place == "results":
+            self._product, self._chosen, self._place = self._shop.products[name.upper()], {}, "item"
+        elif name in DETAILS:
+            self._place, self._detail = "detail", name
+        elif product is not None:
+            option = next(option for option, values in product.options.items() if name in values)
+            self._chosen = {**self._chosen, option: name}
+
+    def _buy(self) -> float:
+        assert self._product is not None, "only a product's page offers it"
+        goal, wanted = self._goal, self._shop.products[self._goal.asin]
+        earned = reward(self._product, wanted, goal, self._chosen)
+        self._place, self.over, self.solved = "done", True, earned == 1.0
+        self._clickable = ()
+        self.state = "Thank you for shopping with us!"
+        return float(self.solved) if self._shop.strict else earned
+
+    def _show(self) -> None:
+        """The text of the page, and what can be clicked there."""
+        pages = {
+            "start": self._start_page,
+            "results": self._results_page,
+            "item": self._item_page,
+            "detail": self._detail_page,
+        }
+        parts, names = pages[self._place]()
+        self._clickable = tuple(names)
+        offered = ["search[<content>]"] if self._place == "start" else [f"click[{name}]" for name in names]
+        self.state = f"{SEPARATOR.join(parts)}\nYou must choose from these actions: {', '.join(offered)}."
+
+    def _head(self) -> list[str]:
+        return ["Instruction:", self._goal.instruction]
+
+    def _start_page(self) -> tuple[list[str], list[str]]:
+        return ["WebShop", *self._head(), "Search"], []
+
+    def _results_page(self) -> tuple[list[str], list[str]]:
+        shown = self._results[(self._page - 1) * PER_PAGE : self._page * PER_PAGE]
+        moves = [PREVIOUS] * (self._page > 1) + [NEXT] * bool(shown)
+        parts = [*self._head(), "Back to Search", f"Page {self._page} (Total results: {len(self._results)})"]
+        parts += [move.title() for move in moves]
+        for asin in shown:
+            product = self._shop.products[asin]
+            parts += [asin, product.title, product.price_text]
+        return parts, [BACK, *moves, *(asin.lower() for asin in shown)]
+
+    def _item_page(self) -> tuple[list[str], list[str]]:
+        product = self._product
+        assert product is not None
+        parts = [*self._head(), "Back to Search", "< Prev"]
+        for option, offered in product.options.items():
+            parts += [option, *(f"[{value}]" if self._chosen.get(option) == value else value for value in offered)]
+        parts += [product.title, f"Price: {product.price_text}", "Rating: N.A."]
+        values = [value for given in product.options.values() for value in given]
+        return [*parts, "Description", "Features", "Reviews", "Buy Now"], [BACK, PREVIOUS, *DETAILS, BUY, *values]
+
+    def _detail_page(self) -> tuple[list[str], list[str]]:
+        product = self._product
+        assert product is not None
+        shown = {"description": [product.description], "features": list(product.features), "reviews": []}
+        return [*self._head(), "Back to Search", "< Prev", *shown[self._detail]], [BACK, PREVIOUS]
