@@ -154,8 +154,8 @@ class StageServer:
         sys.exit(128 + number)
 
 
-def _code() -> frozenset[tuple[str, int, int]]:
-    """Names, sizes and times of the files of the project's code."""
+def _code() -> frozenset[tuple[str, int, int, int]]:
+    """Names, sizes, times and inodes of the files of the project's code."""
     files = (*fingerprint(CODE / "flows"), *fingerprint(CODE / "tasks"))
     return frozenset(file for file in files if not file[0].endswith(".pyc"))
 

@@ -1,4 +1,4 @@
-"""A learner on disk: the policy's weights beside the optimizer's state.
+"""A learner on disk: the policy's weights beside the optimizer's state and the record that proves its delivery.
 
 The learning-rate schedule is a function of the number of optimizer steps and every random stream is derived from the
 run's seed and the iteration's key, so this number is all of the scheduler's and generators' state there is.
@@ -11,7 +11,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from tasks.core.policies.checkpoint_files import policy_digest
+from tasks.core.policies.delivery_probe import write_probe
 from tasks.core.policies.loading import opened, read_tensor, save_policy, trained_tensors
+from tasks.core.records.delivery_probe import DeliveryProbe
 from tasks.core.records.files import ArtifactError, read_json, replacing, write_json
 from tasks.policy_update.critic.files import save_critic
 from tasks.policy_update.distributed.process_group import ProcessGroup
@@ -23,10 +26,11 @@ PROGRESS = "learner.json"
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def save_learner(learner: Learner, folder: Path) -> None:
+def save_learner(learner: Learner, folder: Path, probe: DeliveryProbe | None = None) -> None:
     """Write policy and optimizer atomically. Same state, same bytes, whatever the number of ranks.
 
-    All ranks call it (collective): they hold the parts; one of them writes.
+    `probe`: the policy's record, which gets the weights' digest here; None writes none. All ranks call it (collective):
+    they hold the parts; one of them writes.
     """
     weights = _gathered(trained_tensors(learner.policy).items(), learner.group)
     moments = _gathered(_moments(learner), learner.group)
@@ -38,6 +42,8 @@ def save_learner(learner: Learner, folder: Path) -> None:
         write_json(temporary / PROGRESS, {"optimizer_steps": learner.optimizer_steps})
         if learner.critic is not None:
             save_critic(learner.critic, temporary)
+        if probe is not None:
+            write_probe(temporary, probe.model_copy(update={"weights": policy_digest(temporary)}))
 
 
 def restore_optimizer(learner: Learner, folder: Path) -> None:

@@ -35,9 +35,9 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
     elif job.update.distributed.size > 1:
         metrics = train_on_ranks(job)
     else:
-        learner, stats = train(job, rollouts, context.cache)
+        learner, stats, probe = train(job, rollouts, context.cache)
         metrics = trained_metrics(rollouts, stats, learner, summary, job.update.loss, job.previous.staleness)
-        save_learner(learner, layout.policy(key))
+        save_learner(learner, layout.policy(key), probe)
     _warn_of_mismatch(metrics, _mismatch_limit(job), key)
     write_document(layout.metrics(key), metrics)
 

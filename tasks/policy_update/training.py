@@ -3,17 +3,19 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from torch import nn
 
+from tasks.core.capacity.known_models import read_model_config
 from tasks.core.config.params import Predecessors
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.section import Section
 from tasks.core.config.update import UpdateConfig
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.policies.empty import allocate, empty_base_model, fill_base
-from tasks.core.policies.loading import load_base_model, load_weights, with_trained_part
+from tasks.core.policies.loading import device, is_lora, load_base_model, load_weights, with_trained_part
+from tasks.core.records.delivery_probe import DeliveryProbe
 from tasks.core.records.files import ArtifactError, fingerprint
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import TRAINING_BATCH
@@ -22,6 +24,7 @@ from tasks.core.seeding import derive_seed
 from tasks.policy_update.checkpoint import restore_optimizer
 from tasks.policy_update.critic.critic import make_critic
 from tasks.policy_update.critic.files import restore_critic
+from tasks.policy_update.delivery_probe import ProbeTokens, Readings, learner_record, probe_tokens, read_tokens
 from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup
 from tasks.policy_update.learner import (
     Learner,
@@ -64,15 +67,25 @@ def read_batch(job: UpdateJob) -> list[Rollout]:
         raise ArtifactError(f"{path}: {error}") from None
 
 
-def train(
-    job: UpdateJob, rollouts: list[Rollout], cache: ProcessCache, group: ProcessGroup = SINGLE
-) -> tuple[Learner, UpdateStats]:
+class Trained(NamedTuple):
+    """An updated policy, not on disk yet."""
+
+    learner: Learner
+    stats: UpdateStats
+    probe: DeliveryProbe
+    """Its record, which lacks the weights' digest."""
+
+
+def train(job: UpdateJob, rollouts: list[Rollout], cache: ProcessCache, group: ProcessGroup = SINGLE) -> Trained:
     """Load the policy of `job.previous.policy` and update it. Writes nothing.
 
     Raises ArtifactError (missing or damaged input), ValueError (a checkpoint that does not fit the base model) or
     UpdateDiverged (loss or gradient not finite), on every rank alike.
     """
     learner = _load_learner(job, cache, group)
+    vocabulary = int(read_model_config(job.layout.base_policy)["vocab_size"])
+    tokens = probe_tokens(job.layout.policy(job.previous.policy), vocabulary, rollouts)
+    previous = read_tokens(learner.policy, tokens, job.update)
     try:
         stats = update(
             learner,
@@ -86,7 +99,16 @@ def train(
         )
     except UpdateDiverged as error:
         raise UpdateDiverged(f"update_policy@{job.key}: {error}") from None
-    return learner, stats
+    return Trained(learner, stats, _record(job, learner, tokens, previous))
+
+
+def _record(job: UpdateJob, learner: Learner, tokens: ProbeTokens, previous: Readings) -> DeliveryProbe:
+    """What the updated policy says of the probe's tokens, beside what it said before and what its base says."""
+    now, base = read_tokens(learner.policy, tokens, job.update), None
+    if is_lora(learner.policy):  # the base of a fully trained policy would have to be loaded for it
+        with _without_adapter(learner.policy) as view:
+            base = read_tokens(view, tokens, job.update)
+    return learner_record(tokens, now, base, previous, job.policy.dtype, device(job.policy).type)
 
 
 def _load_learner(job: UpdateJob, cache: ProcessCache, group: ProcessGroup) -> Learner:

@@ -8,6 +8,7 @@ from tasks.core.config.params import ParamsError, iteration_key
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.stage_inputs import BasePolicyInputs
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.policies.delivery_probe import untrained_probe, write_probe
 from tasks.core.policies.digests import DIGESTS, verify_digests
 from tasks.core.policies.loading import load_base_model, load_chat_format, save_policy, trainable_policy
 from tasks.core.records.files import ArtifactError, replacing
@@ -20,7 +21,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def prepare_policy(context: StageContext[BasePolicyInputs]) -> None:
-    """Write the base policy that `policy.source` names, and the untrained checkpoint drawn from `seed`.
+    """Write the base policy that `policy.source` names, and the untrained checkpoint drawn from `seed` with its record.
 
     Raises ArtifactError for a source that is missing, damaged or no causal language model with a usable chat template,
     ParamsError for a hub id without a pinned commit; then nothing is written.
@@ -29,11 +30,13 @@ def prepare_policy(context: StageContext[BasePolicyInputs]) -> None:
     with replacing(layout.base_policy) as folder:
         folder.mkdir()
         _fetch(config, layout.root, folder)
-        load_chat_format(folder)
+        chat = load_chat_format(folder)
         model = load_base_model(folder, config)
         seed = derive_seed(context.inputs.seed, "initial policy")
         with replacing(layout.policy(iteration_key(0))) as checkpoint:
-            save_policy(trainable_policy(model, config, None, seed), checkpoint)
+            policy = trainable_policy(model, config, None, seed)
+            save_policy(policy, checkpoint)
+            write_probe(checkpoint, untrained_probe(policy, chat, model.config.vocab_size, config, checkpoint))
 
 
 def _fetch(config: PolicyConfig, root: Path, folder: Path) -> None:

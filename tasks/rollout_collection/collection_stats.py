@@ -27,6 +27,8 @@ class CollectionStats:
     world_retries: int = 0
     """Rollouts that were played again because of a world fault."""
     end_reasons: Counter[str] = field(default_factory=Counter)
+    deliveries: list[dict[str, Any]] = field(default_factory=list)
+    """What was proven of the policy's delivery to servers, and what could not be told."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -37,6 +39,8 @@ class CollectionStats:
         """The figures as timings.json holds them."""
         figures: dict[str, Any] = {**vars(self), "end_reasons": dict(sorted(self.end_reasons.items()))}
         del figures["began"]
+        if not self.deliveries:
+            del figures["deliveries"]
         return Timings(tokens_per_s=self.tokens_per_s, rollouts=self.end_reasons.total(), **figures)
 
 
@@ -52,4 +56,5 @@ def total(parts: Sequence[CollectionStats]) -> CollectionStats:
         generated_tokens=sum(stats.generated_tokens for stats in parts),
         world_retries=sum(stats.world_retries for stats in parts),
         end_reasons=sum((stats.end_reasons for stats in parts), Counter()),
+        deliveries=[delivery for stats in parts for delivery in stats.deliveries],
     )

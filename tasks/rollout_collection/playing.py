@@ -7,7 +7,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from tasks.core.interfaces.engine import Engine, samples_in_background
+from tasks.core.interfaces.engine import Engine, ProvesDelivery, samples_in_background
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.checkpoint_files import policy_digest
@@ -53,6 +53,8 @@ def play_rollouts(
         "engine_version": engine.version,
     }
     stats = stats or CollectionStats()
+    if isinstance(engine, ProvesDelivery):
+        stats.deliveries += engine.take_deliveries()
     workers = min(16, 2 * usable_cores())
     with ThreadPoolExecutor(workers, "world") as pool, tqdm(total=len(planned), desc=description, disable=None) as bar:
 

@@ -43,7 +43,8 @@ from tasks.core.engines.vllm_server.engine import VllmEngine
 from tasks.core.engines.vllm_server.environment import VLLM_CPU
 from tasks.core.engines.vllm_server.launching import LaunchSpec, allowed_rank
 from tasks.core.engines.vllm_server.opening import open_vllm
-from tasks.core.engines.vllm_server.weight_sync_check import LocalModel, mean_difference
+from tasks.core.engines.vllm_server.probe_records import LocalModel
+from tasks.core.engines.vllm_server.weight_sync_check import mean_difference
 from tasks.core.environments import ENVIRONMENTS, python_executable
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 from tasks.core.interfaces.world import World

@@ -235,6 +235,7 @@ def test_the_policy_folder_is_an_adapter_with_the_learners_state_beside_it(
     assert sorted(file.name for file in layout.policy("i001").iterdir()) == [
         "adapter_config.json",
         "adapter_model.safetensors",
+        "delivery_probe.json",
         "learner.json",
         "optimizer.safetensors",
     ]

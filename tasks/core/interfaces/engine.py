@@ -10,7 +10,7 @@ cached.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
 
 from tasks.core.interfaces.world import Message
 from tasks.core.records.documents import ApiUsage
@@ -134,6 +134,15 @@ class Metered(Protocol):
 
     def take_usage(self) -> ApiUsage:
         """Tokens used and money paid since the last call."""
+        ...
+
+
+@runtime_checkable
+class ProvesDelivery(Protocol):
+    """An engine in another process, which must show that it samples from the policy it was given."""
+
+    def take_deliveries(self) -> list[dict[str, Any]]:
+        """What was compared, found and not found out at each delivery since the last call; JSON."""
         ...
 
 

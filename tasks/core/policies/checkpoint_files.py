@@ -2,14 +2,17 @@
 
 from pathlib import Path
 
-from tasks.core.records.files import ArtifactError, digest
+from tasks.core.records.files import ArtifactError
+from tasks.core.records.remembered_digests import remembered_digest
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 FULL_CONFIG = "config.json"
 FULL_WEIGHTS = "model.safetensors"
-POLICY_FILES = (ADAPTER_CONFIG, ADAPTER_WEIGHTS, FULL_WEIGHTS, FULL_CONFIG)
-"""Files that make a folder a policy, of either kind; a learner's own state is none of them."""
+DELIVERY_PROBE = "delivery_probe.json"
+POLICY_FILES = (ADAPTER_CONFIG, ADAPTER_WEIGHTS, FULL_WEIGHTS, FULL_CONFIG, DELIVERY_PROBE)
+"""Files that make a folder a policy, of either kind, with the proof of its delivery; a learner's own state is none of
+them."""
 
 
 def weights_file(folder: Path) -> Path:
@@ -23,8 +26,8 @@ def holds_adapter(folder: Path) -> bool:
 
 
 def policy_digest(folder: Path) -> str:
-    """SHA-256 of the weights file of a checkpoint. Raises ArtifactError when there is none."""
-    return digest(require(weights_file(folder)))
+    """SHA-256 of the weights file of a checkpoint, read once. Raises ArtifactError when there is none."""
+    return remembered_digest(require(weights_file(folder)))
 
 
 def require(path: Path) -> Path:

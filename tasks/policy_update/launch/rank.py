@@ -49,8 +49,8 @@ def run_rank(job: UpdateJob, group: ProcessGroup, output: Path) -> None:
         warnings.simplefilter("ignore")
     summary = read_document(job.layout.advantage_summary(job.previous.batch), AdvantageSummary)
     rollouts = read_batch(job)
-    learner, stats = train(job, rollouts, ProcessCache(), group)
-    save_learner(learner, output / POLICY)
+    learner, stats, probe = train(job, rollouts, ProcessCache(), group)
+    save_learner(learner, output / POLICY, probe)
     if group.is_main:
         metrics = trained_metrics(rollouts, stats, learner, summary, job.update.loss, job.previous.staleness)
         write_document(output / METRICS, metrics)

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import Any
 
 from tasks.core.engines.event_loop import EventLoopThread
 from tasks.core.engines.vllm_server.client import Sampled
@@ -29,7 +30,7 @@ class _Turn:
 
 
 class VllmEngine:
-    """See `tasks.core.interfaces.engine.BackgroundEngine`."""
+    """See `BackgroundEngine` and `ProvesDelivery` in `tasks.core.interfaces.engine`."""
 
     def __init__(self, pool: ServerPool, vocabulary: int, device: str, *, releases_device: bool) -> None:
         """`vocabulary` is the base model's number of ids."""
@@ -59,6 +60,9 @@ class VllmEngine:
             self.release(name)
         self._home.clear()
         self._loop.run(self._pool.sync_weights(self._pool.start(path)))
+
+    def take_deliveries(self) -> list[dict[str, Any]]:
+        return [delivery.figures() for delivery in self._pool.take_deliveries()]
 
     def submit(self, request: GenerationRequest) -> None:
         """Send one turn to a server. Raises ContextOverflow, or ValueError for what `TransformersEngine` refuses too,

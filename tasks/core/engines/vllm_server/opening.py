@@ -15,13 +15,11 @@ from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.vllm_server.engine import VllmEngine
 from tasks.core.engines.vllm_server.environment import vllm_recipe
 from tasks.core.engines.vllm_server.launching import LaunchSpec
+from tasks.core.engines.vllm_server.probe_records import ProbeRecords
 from tasks.core.engines.vllm_server.server_pool import ServerPool
 from tasks.core.engines.vllm_server.server_provider import ExternalServers, OwnServers, ServerProvider
-from tasks.core.engines.vllm_server.weight_sync_check import LocalModel
 from tasks.core.environments import ENVIRONMENTS, python_executable
 from tasks.core.policies.chat_format import ChatFormat
-
-_PROBE = "Name every letter of the alphabet, then count from one to twenty."
 
 
 def open_vllm(
@@ -43,11 +41,8 @@ def open_vllm(
     else:
         print(f"vLLM: {sharing.reason}", file=sys.stderr)
         provider = OwnServers(launch_specs(config, policy, base_policy, kind, sharing), config.start_timeout_s)
-    probe, vocabulary = (
-        chat.prompt_ids([{"role": "user", "content": _PROBE}]),
-        int(read_model_config(base_policy)["vocab_size"]),
-    )
-    pool = ServerPool(provider, LocalModel(base_policy, policy), config, probe, vocabulary)
+    vocabulary = int(read_model_config(base_policy)["vocab_size"])
+    pool = ServerPool(provider, ProbeRecords(base_policy, policy, chat, vocabulary), config)
     return VllmEngine(pool, vocabulary, kind, releases_device=sharing.releases_device and not config.urls)
 
 

@@ -8,18 +8,17 @@ from pathlib import Path
 
 from tasks.core.config.engine import VllmConfig
 from tasks.core.engines.vllm_server.client import Served, ServerClient
-from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerGone, ServerLost
+from tasks.core.engines.vllm_server.delivery import prove_delivery, require_base
+from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerGone, ServerLost, WrongPolicy
 from tasks.core.engines.vllm_server.launching import Address
+from tasks.core.engines.vllm_server.probe_records import ProbeRecords
 from tasks.core.engines.vllm_server.server_provider import ServerProvider
-from tasks.core.engines.vllm_server.weight_sync_check import LocalModel, check_weight_sync
+from tasks.core.engines.vllm_server.weight_sync_check import Delivery
 from tasks.core.policies.checkpoint_files import ADAPTER_WEIGHTS, policy_digest, weights_file
+from tasks.core.records.delivery_probe import DeliveryProbe
 
 _PREFIX = "policy-"
 """Adapters that we loaded are called this and 16 digits of their digest."""
-_PROBE_TOKENS = 32
-_PROBE_SEED = 20250201
-_COMMON_IDS = 256
-"""Every vocabulary has these ids: an id that a server lacks would kill it."""
 
 
 @dataclass
@@ -40,16 +39,13 @@ class ServerHandle:
 class ServerPool:
     """All servers. Coroutines run in the engine's event loop, everything else in the caller's thread."""
 
-    def __init__(
-        self, provider: ServerProvider, local: LocalModel, config: VllmConfig, probe: Sequence[int], vocabulary: int
-    ) -> None:
-        """`probe` are the ids of some conversation's opening, `vocabulary` the base model's number of ids."""
-        self._provider, self._local, self._config = provider, local, config
-        self._probe, self._vocabulary = list(probe), vocabulary
+    def __init__(self, provider: ServerProvider, records: ProbeRecords, config: VllmConfig) -> None:
+        self._provider, self._records, self._config = provider, records, config
         self._policy: Path | None = None
         self._previous: Path | None = None
         self._served: Served | None = None
         self._servers: list[ServerHandle] = []
+        self._deliveries: list[Delivery] = []
 
     @property
     def served(self) -> Served:
@@ -84,14 +80,24 @@ class ServerPool:
         self._provider.close()
 
     async def sync_weights(self, addresses: Sequence[Address]) -> None:
-        """Give the servers at `addresses` the policy and prove that they have it."""
+        """Give the servers at `addresses` the policy, all at once, and prove that they have it."""
         await self.disconnect()
         self._servers = [ServerHandle(index, self._client(address)) for index, address in enumerate(addresses)]
+        probe = await asyncio.to_thread(self._records.of, self._policy)
         try:
-            served = [await self._sync(server) for server in self._servers]
-        except ServerGone as gone:
-            raise ServerLost(f"a vLLM server died while it was given its policy: {gone}") from None
-        self._served = min(served, key=lambda one: one.context_length)
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._sync(server, probe)) for server in self._servers]
+        except ExceptionGroup as errors:
+            first = errors.exceptions[0]
+            if isinstance(first, ServerGone):
+                raise ServerLost(f"a vLLM server died while it was given its policy: {first}") from None
+            raise first from None
+        self._served = min((task.result() for task in tasks), key=lambda one: one.context_length)
+
+    def take_deliveries(self) -> list[Delivery]:
+        """The deliveries that were proven since the last call."""
+        taken, self._deliveries = self._deliveries, []
+        return taken
 
     async def disconnect(self) -> None:
         for server in self._servers:
@@ -111,8 +117,9 @@ class ServerPool:
             address = await asyncio.to_thread(self._provider.restart, server.index)
             await server.client.close()
             server.client = self._client(address)
+            probe = await asyncio.to_thread(self._records.of, self._policy)
             try:
-                await self._sync(server)
+                await self._sync(server, probe)
             except ServerGone as again:
                 raise ServerLost(f"vLLM server {server.index} died again at once: {again}") from None
             server.epoch += 1
@@ -120,78 +127,69 @@ class ServerPool:
     def _client(self, address: Address) -> ServerClient:
         return ServerClient(address, self._config.sequences, self._config.turn_timeout_s)
 
-    async def _sync(self, server: ServerHandle) -> Served:
+    async def _sync(self, server: ServerHandle, probe: DeliveryProbe) -> Served:
         """Give one server the policy and prove that it has it; older adapters of ours are unloaded."""
         client, policy = server.client, self._policy
         served = await client.served()
         server.model = served.base
         if self._provider.found:
-            await self._check_base(client, served)
+            await require_base(client, served.base, served.root, probe)
         if policy is None or not _is_adapter(policy):
-            await self._prove(client, served, {})
+            await self._prove(server, served, probe)
             return served
         server.model = f"{_PREFIX}{policy_digest(policy)[:16]}"
-        if server.model not in served.adapters:
+        if not await self._holds_already(server, served, probe):
             await self._load(client, server.model, policy)
-        try:
-            await self._prove(client, served._replace(base=server.model), self._earlier(served, policy))
-        except ValueError:
-            await client.unload_adapter(server.model)
-            raise
+            try:
+                await self._prove(server, served, probe)
+            except ValueError:
+                await client.unload_adapter(server.model)
+                raise
         for name in served.adapters:
             if name.startswith(_PREFIX) and name != server.model:
                 await client.unload_adapter(name)
         return served
 
+    async def _holds_already(self, server: ServerHandle, served: Served, probe: DeliveryProbe) -> bool:
+        """Whether an adapter is there under the policy's name, and is the policy; one that is not is unloaded."""
+        if server.model not in served.adapters:
+            return False
+        try:
+            await self._prove(server, served, probe)
+        except WrongPolicy as wrong:
+            print(
+                f"vLLM server {server.index} has another policy under the name of this one ({wrong})", file=sys.stderr
+            )
+            await server.client.unload_adapter(server.model)
+            return False
+        return True
+
     async def _load(self, client: ServerClient, name: str, policy: Path) -> None:
         try:
             await client.load_adapter(name, policy)
         except ValueError as refusal:
-            # Local weights say more precisely what is wrong with a checkpoint that does not fit.
-            await asyncio.to_thread(self._local.logprobs, [policy], [0, 0])
+            # The base model's shapes say more precisely what is wrong with a checkpoint that does not fit.
+            await asyncio.to_thread(self._records.require_fit, policy)
             raise ValueError(f"{policy}: {refusal}") from None
 
-    def _earlier(self, served: Served, policy: Path) -> dict[str, Path | None]:
-        """The policies that the server may be sampling from instead."""
-        held = [Path(root) for name, root in served.adapters.items() if name.startswith(_PREFIX)]
-        known = [folder for folder in [*held, self._previous] if folder is not None and folder != policy.resolve()]
-        others = {str(folder): folder for folder in known if folder != policy and weights_file(folder).exists()}
-        return {"the base model": None, **others}
+    async def _prove(self, server: ServerHandle, served: Served, probe: DeliveryProbe) -> None:
+        held = self._held(served)
+        proof = await prove_delivery(server.client, server.model, self._policy, probe, held, self._room(served))
+        self._deliveries.append(proof)
 
-    async def _check_base(self, client: ServerClient, served: Served) -> None:
-        """A found server may serve anything: compare its base model with ours on ids that every model has."""
-        ids = [(17 * place + place * place) % min(_COMMON_IDS, self._vocabulary) for place in range(_PROBE_TOKENS)]
-        await self._compare(client, served.base, ids, 1, {}, f"{client.url} (serving {served.root})")
-
-    async def _prove(self, client: ServerClient, served: Served, others: dict[str, Path | None]) -> None:
-        room = self._room(served)
-        tokens = min(_PROBE_TOKENS, max(1, room // 2))
-        await self._compare(client, served.base, self._probe[: room - tokens], tokens, others, client.url, self._policy)
-
-    async def _compare(
-        self,
-        client: ServerClient,
-        model: str,
-        prompt: list[int],
-        tokens: int,
-        others: dict[str, Path | None],
-        server: str,
-        policy: Path | None = None,
-    ) -> None:
-        """Sample a probe; compare the log-probs of prompt and turn with the local weights'. Raises WrongPolicy."""
-        probe = await client.sample(
-            model,
-            prompt,
-            temperature=1.0,
-            max_tokens=tokens,
-            stop_ids=(),
-            seed=_PROBE_SEED,
-            prompt_logprobs=True,
-        )
-        policies = [policy, *others.values()]
-        expected, *rest = await asyncio.to_thread(self._local.logprobs, policies, prompt + probe.ids)
-        answer = probe.prompt_logprobs + probe.logprobs
-        check_weight_sync(answer, expected, dict(zip(others, rest, strict=True)), self._local.precision, server)
+    def _held(self, served: Served) -> dict[str, DeliveryProbe]:
+        """Records of other policies that the server may be sampling from, as far as they lie there still."""
+        folders = {Path(root): name for name, root in served.adapters.items() if name.startswith(_PREFIX)}
+        if self._previous is not None:
+            folders.setdefault(self._previous.resolve(), "")
+        found = {}
+        for folder, name in folders.items():
+            if self._policy is not None and folder == self._policy.resolve():
+                continue
+            probe = self._records.known(folder)
+            if probe is not None and (probe.weights or "").startswith(name.removeprefix(_PREFIX)):
+                found[str(folder)] = probe
+        return found
 
     def _room(self, served: Served) -> int:
         return min(served.context_length, self._config.context_length or sys.maxsize)

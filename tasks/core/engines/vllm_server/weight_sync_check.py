@@ -1,65 +1,112 @@
-"""Proof that a server samples from the policy it was given.
+"""Proof that a server samples from the policy it was given: the statistics.
 
-Adapters that never reach the engine are a known way to lose weeks. So after every weight sync the server samples one
-probe, and its log-probs are compared with those of a full forward pass through the local weights, the learner's own
-reading of them, and with those of the policies that the server might be sampling from instead.
+Adapters that never reach the engine are a known way to lose weeks. So after every weight sync the server reads the
+probe of the policy's record (records/delivery_probe.py), and its log-probs are compared with the learner's.
+
+Which policy (`compare`). Of the probe's tokens t the learner wrote down r_t, the log-prob by the delivered policy, and
+o_t, by another that the server may be sampling from: the one before the update, the base model, one that the server
+still holds. The server's is a_t. With d = r - o and y = a - (r + o) / 2,
+
+    position = 1/2 + sum d y / sum d^2
+
+is the least-squares place of the server on the way from the other policy (0) to the delivered one (1). All three
+readings carry rounding noise, much of it as large as d in bfloat16. It draws both ends towards 1/2 alike (errors in
+variables: with noise of variance v in each reading and a true distance D they are 1/2 +- D^2 / (2 D^2 + 4 v) apart),
+so 1/2 is the boundary whatever the noise, and the noise needs no table: it is estimated from the residuals, by the
+paired differences of this very probe. The standard error is HC3 (MacKinnon and White, 1985), which lets
+the noise differ between tokens (rare ones have more) and allows for tokens that weigh much. The distance from the
+boundary in standard errors is held against Student's t with n_eff - 1 degrees of freedom, n_eff = (sum d^2)^2 / sum d^4
+being the number of tokens that carry the comparison.
+
+Errors. A server that has the delivered policy is refused, and one that has the other passes as proven, with a
+probability of at most ERROR = 1e-5 each, per comparison, as far as the noise of the tokens is independent and not
+wild; where two policies are one (d is noise alone) either word is as rare. What lies between is `cannot tell`, and is
+said. A position over 3/2 (an adapter applied twice, a later policy) is refused by the same rule.
+
+Which model (`check_delivery`). A server may be far from both, in a direction of its own: another base model, another
+adapter, a broken kernel. So the mean |a - r| must also be within what correct implementations of this precision differ
+by (TOLERANCES). This alone would prove nothing: a small update lies within it.
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, Literal
 
-from tasks.core.config.policy import PolicyConfig
+import numpy as np
+from scipy.special import stdtrit
+
 from tasks.core.engines.vllm_server.errors import WrongPolicy
 
+ERROR = 1e-5
+"""Probability of either wrong word of one comparison."""
+TOLERANCES = {"float32": 1e-3, "bfloat16": 0.1}
+"""Mean |difference| in nats of the log-probs of correct implementations, by dtype, with room to spare: vLLM's CPU build
+differs from transformers by 2e-6 and by 0.02 (tests/benchmarks/delivery_proof.py)."""
 
-class Precision(NamedTuple):
-    """The mean difference between the log-probs of two correct implementations."""
-
-    tolerance: float
-    """More than this is another policy."""
-    resolution: float
-    """Policies nearer to each other than this can't be told apart."""
-
-
-PRECISIONS = {"float32": Precision(1e-3, 1e-5), "bfloat16": Precision(5e-2, 2e-2)}
+Verdict = Literal["delivered", "cannot tell", "not delivered"]
+Reading = Sequence[float | None]
+"""Log-probs in nats of the probe's tokens; None where a policy's is not known."""
 
 
-class LocalModel:
-    """Log-probs of the base model and of its checkpoints, by a full forward pass on the CPU.
+@dataclass(frozen=True)
+class Comparison:
+    """Where a server stands between another policy (0) and the delivered one (1)."""
 
-    The model is loaded for each use and let go: memory is the servers'.
-    """
-
-    def __init__(self, base_policy: Path, config: PolicyConfig) -> None:
-        self._folder = base_policy
-        self._config = config.model_copy(update={"device": "cpu"})
+    other: str
+    position: float
+    error: float
+    """Standard error of `position`; infinite where the two policies don't differ at all."""
+    limit: float
+    """Standard errors from a boundary that decide."""
+    apart: float
+    """Mean |difference| in nats of the two policies on the tokens compared."""
 
     @property
-    def precision(self) -> Precision:
-        return PRECISIONS[self._config.dtype]
+    def verdict(self) -> Verdict:
+        margin = self.limit * self.error
+        if self.position - 0.5 > margin and not self.position - 1.5 > margin:
+            return "delivered"
+        return "not delivered" if abs(self.position - 1) - 0.5 > margin else "cannot tell"
 
-    def logprobs(self, policies: Sequence[Path | None], ids: Sequence[int]) -> list[list[float]]:
-        """For each policy (None: the base), the log-probs of the second and later ids at temperature 1.
+    def figures(self) -> dict[str, Any]:
+        """As timings.json holds them."""
+        known = np.isfinite(self.error)
+        return {
+            "other": self.other,
+            "verdict": self.verdict,
+            "position": round(self.position, 4) if known else None,
+            "error": round(self.error, 6) if known else None,
+            "apart": round(self.apart, 7),
+        }
 
-        Raises ValueError, naming file and tensor, for a checkpoint that does not fit the base model.
-        """
-        import torch
 
-        from tasks.core.engines.in_process.policy_weights import PolicyWeights
-        from tasks.core.policies.loading import load_base_model
+@dataclass(frozen=True)
+class Delivery:
+    """A delivery that was not refused."""
 
-        model = load_base_model(self._folder, self._config)
-        weights = PolicyWeights(model)
-        sequence = torch.tensor(ids)
-        found = []
-        for policy in policies:
-            weights.load(policy)
-            with torch.inference_mode():
-                logits = model(sequence[None]).logits[0, :-1].float()
-            found.append(logits.log_softmax(-1).gather(1, sequence[1:, None])[:, 0].tolist())
-        return found
+    server: str
+    policy: str
+    distance: float
+    """Mean |server - record| in nats."""
+    comparisons: tuple[Comparison, ...]
+    seconds: float = 0.0
+    """From the first question to the verdict, the upload left out."""
+
+    @property
+    def undecided(self) -> list[Comparison]:
+        """Comparisons that could not tell."""
+        return [one for one in self.comparisons if one.verdict == "cannot tell"]
+
+    def figures(self) -> dict[str, Any]:
+        """As timings.json holds them."""
+        return {
+            "server": self.server,
+            "policy": self.policy,
+            "distance": round(self.distance, 7),
+            "seconds": round(self.seconds, 3),
+            "comparisons": [one.figures() for one in self.comparisons],
+        }
 
 
 def mean_difference(one: Sequence[float], other: Sequence[float]) -> float:
@@ -67,29 +114,47 @@ def mean_difference(one: Sequence[float], other: Sequence[float]) -> float:
     return fmean(abs(a - b) for a, b in zip(one, other, strict=True))
 
 
-def check_weight_sync(
+def compare(answer: Sequence[float], expected: Sequence[float], other: Reading, name: str) -> Comparison:
+    """Where `answer` stands between `other`, called `name`, and `expected`; tokens that `other` lacks are left out."""
+    known = [place for place, value in enumerate(other) if value is not None]
+    a, r = (np.array([values[place] for place in known], dtype=np.float64) for values in (answer, expected))
+    o = np.array([other[place] for place in known], dtype=np.float64)
+    d, y = r - o, a - (r + o) / 2
+    squares = d * d
+    total, apart = float(squares.sum()), float(np.abs(d).mean()) if known else 0.0
+    effective = total * total / float((squares * squares).sum()) if total else 0.0
+    if effective < 2:
+        return Comparison(name, 0.5, float("inf"), 0.0, apart)
+    slope = float(d @ y) / total
+    residuals = (y - slope * d) / (1 - squares / total)
+    error = float(np.sqrt(squares @ (residuals * residuals))) / total
+    return Comparison(name, 0.5 + slope, error, float(-stdtrit(effective - 1, ERROR)), apart)
+
+
+def check_delivery(
     answer: Sequence[float],
     expected: Sequence[float],
-    others: Mapping[str, Sequence[float]],
-    precision: Precision,
+    others: Mapping[str, Reading],
+    dtype: str,
     server: str,
-) -> float:
-    """The mean difference of `answer` from `expected`. Raises WrongPolicy when it is not the expected policy's.
+    policy: str,
+) -> Delivery:
+    """What the server's `answer` proves of the policy whose record is `expected`, held against each of `others`.
 
-    `others` maps names of policies that the server may still be sampling from to their log-probs: the answer must be
-    nearer to `expected` than half-way to any of them, where there is a way to go at this precision.
+    Raises WrongPolicy when it is not the expected policy's.
     """
-    distance = mean_difference(answer, expected)
-    for name, logprobs in others.items():
-        apart = mean_difference(expected, logprobs)
-        if apart > precision.resolution and distance >= apart / 2:
+    distance, tolerance = mean_difference(answer, expected), TOLERANCES[dtype]
+    comparisons = tuple(compare(answer, expected, other, name) for name, other in others.items())
+    for one in comparisons:
+        if one.verdict == "not delivered":
             raise WrongPolicy(
-                f"{server}: the policy was not delivered: the server's log-probs differ from it by {distance:.2g} on "
-                f"average, and from {name} by {mean_difference(answer, logprobs):.2g}"
+                f"{server}: the policy was not delivered: on the way from {one.other} (0) to {policy} (1) the server's "
+                f"log-probs are at {one.position:.3f} (standard error {one.error:.2g}); the two are {one.apart:.2g} "
+                "apart on average"
             )
-    if distance > precision.tolerance:
+    if distance > tolerance:
         raise WrongPolicy(
-            f"{server}: the server samples from another model: its log-probs differ from the local weights' by "
-            f"{distance:.2g} on average (at most {precision.tolerance:.2g} is rounding)"
+            f"{server}: the server samples from another model: its log-probs differ from those of {policy} by "
+            f"{distance:.2g} on average (at most {tolerance:.2g} is rounding in {dtype})"
         )
-    return distance
+    return Delivery(server, policy, distance, comparisons)

@@ -15,7 +15,8 @@ from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.vllm_server.engine import VllmEngine
 from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerLost, WrongPolicy
 from tasks.core.engines.vllm_server.opening import open_vllm
-from tasks.core.engines.vllm_server.weight_sync_check import LocalModel, mean_difference
+from tasks.core.engines.vllm_server.probe_records import LocalModel
+from tasks.core.engines.vllm_server.weight_sync_check import mean_difference
 from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest, SamplingSettings
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat

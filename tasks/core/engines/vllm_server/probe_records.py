@@ -1,0 +1,115 @@
+"""The records by which deliveries are proven: those beside the policies, and for a policy without one, a computed one.
+
+A policy from elsewhere, or of an earlier version, brings no record. Then the model is loaded once, on the CPU, and what
+it says is kept in `.loopline/delivery_probes/` for every server, delivery and process that comes after.
+"""
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.checkpoint_files import policy_digest, weights_file
+from tasks.core.records.delivery_probe import DeliveryProbe
+from tasks.core.records.documents import read_document, write_document
+from tasks.core.records.files import ArtifactError, fingerprint
+
+STATE_FOLDER = Path(".loopline") / "delivery_probes"
+_log = logging.getLogger(__name__)
+
+
+class LocalModel:
+    """Log-probs of the base model and of its checkpoints, by full forward passes on the CPU.
+
+    The model is loaded for each use and let go: memory is the servers'.
+    """
+
+    def __init__(self, base_policy: Path, config: PolicyConfig) -> None:
+        self._folder = base_policy
+        self._config = config.model_copy(update={"device": "cpu"})
+
+    def logprobs(self, policies: Sequence[Path | None], ids: Sequence[int]) -> list[list[float]]:
+        """For each policy (None: the base), the log-probs of the second and later ids at temperature 1.
+
+        Raises ValueError, naming file and tensor, for a checkpoint that does not fit the base model.
+        """
+        return [found for (found,) in self.readings(policies, [ids])]
+
+    def readings(self, policies: Sequence[Path | None], sequences: Sequence[Sequence[int]]) -> list[list[list[float]]]:
+        """`logprobs` of several sequences, by policy, with the model loaded once."""
+        from tasks.core.engines.in_process.policy_weights import PolicyWeights
+        from tasks.core.policies.delivery_probe import sequence_logprobs
+        from tasks.core.policies.loading import load_base_model
+
+        model = load_base_model(self._folder, self._config)
+        weights, found = PolicyWeights(model), []
+        for policy in policies:
+            weights.load(policy)
+            found.append(sequence_logprobs(model, sequences))
+        return found
+
+
+class ProbeRecords:
+    """Records of the policies of one base model."""
+
+    def __init__(self, base_policy: Path, config: PolicyConfig, chat: ChatFormat, vocabulary: int) -> None:
+        self._base, self._config, self._chat, self._vocabulary = base_policy, config, chat, vocabulary
+
+    def of(self, policy: Path | None) -> DeliveryProbe:
+        """The record of a policy (None: the base model), computed where there is none.
+
+        Raises ArtifactError for a damaged record, ValueError for a checkpoint that does not fit the base model.
+        """
+        return self._written(policy) or self._kept(policy) or self._computed(policy)
+
+    def known(self, policy: Path) -> DeliveryProbe | None:
+        """The record of another policy, where one can be had for nothing: beside its weights, if these are there."""
+        if not weights_file(policy).exists():
+            return None
+        try:
+            return self._written(policy) or self._kept(policy)
+        except ArtifactError:
+            return None
+
+    def require_fit(self, policy: Path) -> None:
+        """Raises ValueError, naming the tensor, for an adapter that does not fit the base model. Loads no weights."""
+        from tasks.core.engines.in_process.policy_weights import PolicyWeights
+        from tasks.core.policies.empty import empty_base_model
+
+        PolicyWeights(empty_base_model(self._base, self._config)).load(policy)
+
+    def _written(self, policy: Path | None) -> DeliveryProbe | None:
+        from tasks.core.policies.delivery_probe import read_probe
+
+        return None if policy is None else read_probe(policy)
+
+    def _kept(self, policy: Path | None) -> DeliveryProbe | None:
+        try:
+            return read_document(self._place(policy), DeliveryProbe)
+        except ArtifactError:
+            return None
+
+    def _computed(self, policy: Path | None) -> DeliveryProbe:
+        from tasks.core.policies.delivery_probe import lasting_sequences, probe_sequence
+
+        name = policy or self._base
+        _log.warning("%s: no record of its log-probs lies beside it; computing one on the CPU, once", name)
+        sequences = lasting_sequences(self._chat, self._vocabulary)
+        policies = [None] if policy is None else [policy, None]
+        readings = LocalModel(self._base, self._config).readings(policies, sequences)
+        columns = zip(sequences, readings[0], readings[-1], strict=True)
+        probe = DeliveryProbe(
+            weights=None if policy is None else policy_digest(policy),
+            dtype=self._config.dtype,
+            device="cpu",
+            lasting=tuple(probe_sequence(ids, found, base) for ids, found, base in columns),
+        )
+        write_document(self._place(policy), probe)
+        return probe
+
+    def _place(self, policy: Path | None) -> Path:
+        weights = "" if policy is None else policy_digest(policy)
+        told = repr((fingerprint(self._base), self._config.dtype, weights))
+        return STATE_FOLDER / f"{hashlib.sha256(told.encode()).hexdigest()[:32]}.json"
