@@ -79,7 +79,8 @@ def learner_record(
     tokens: ProbeTokens, now: Readings, base: Readings | None, previous: Readings, dtype: str, device: str
 ) -> DeliveryProbe:
     """The record of weights that are not on disk yet, of a policy in `dtype` on a `device` of this kind."""
-    columns = zip([*tokens.lasting, *tokens.trained_on], now, base or [None] * len(now), previous, strict=True)
+    of_base: Sequence[list[float] | None] = base or [None] * len(now)
+    columns = zip([*tokens.lasting, *tokens.trained_on], now, of_base, previous, strict=True)
     sequences = tuple(probe_sequence(*column) for column in columns)
     lasting = len(tokens.lasting)
     content = {"weights": None, "dtype": dtype, "device": device}

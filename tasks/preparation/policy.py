@@ -2,14 +2,14 @@
 
 import re
 from pathlib import Path
-from shutil import copyfile, rmtree
+from shutil import rmtree
 
 from tasks.core.config.params import ParamsError, iteration_key
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.stage_inputs import BasePolicyInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.delivery_probe import untrained_probe, write_probe
-from tasks.core.policies.digests import DIGESTS, verify_digests
+from tasks.core.policies.digests import copy_verified
 from tasks.core.policies.loading import load_base_model, load_chat_format, save_policy, trainable_policy
 from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.seeding import derive_seed
@@ -44,7 +44,7 @@ def _fetch(config: PolicyConfig, root: Path, folder: Path) -> None:
     if config.source == RECIPE:
         _train(folder)
     elif source.is_dir():
-        _copy(source, folder)
+        copy_verified(source, folder)
     elif _HUB_ID.fullmatch(config.source) and not config.source.startswith("data/"):
         _download(config, folder)
     else:
@@ -57,14 +57,6 @@ def _train(folder: Path) -> None:
     model, tokenizer = make_policy(Recipe())
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-
-
-def _copy(source: Path, folder: Path) -> None:
-    """Copy the files of a base policy, checked against its digests where it brings any."""
-    for file in sorted(file for file in source.iterdir() if file.is_file()):
-        copyfile(file, folder / file.name)
-    if (source / DIGESTS).exists():
-        verify_digests(source)
 
 
 def _download(config: PolicyConfig, folder: Path) -> None:

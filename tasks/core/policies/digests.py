@@ -1,22 +1,41 @@
 """Digests of a base policy kept in git, so that a damaged checkout is noticed before anything is trained on it."""
 
+import hashlib
 from pathlib import Path
+from shutil import copyfile
 
 from tasks.core.records.files import ArtifactError, digest, read_json, write_json
 
 DIGESTS = "digests.json"
 """File name -> SHA-256."""
 MODEL_CARD = "README.md"
+_PART_BYTES = 2**20
 
 
-def verify_digests(folder: Path) -> None:
-    """Raises ArtifactError naming the first file that is missing from `folder` or altered."""
-    for name, expected in read_json(folder / DIGESTS).items():
-        path = folder / name
-        if not path.exists():
-            raise ArtifactError(f"{path}: missing; restore it with `git checkout -- {folder}`")
-        if digest(path) != expected:
-            raise ArtifactError(f"{path}: altered (its digest is not that of {DIGESTS}); restore it from git")
+def copy_verified(source: Path, folder: Path) -> None:
+    """Copy the files of a base policy, checked against its digests where it brings any; each is read once.
+
+    Raises ArtifactError naming a file that is missing or altered; what was copied until then is left in `folder`.
+    """
+    expected = read_json(source / DIGESTS) if (source / DIGESTS).exists() else {}
+    for name in expected:
+        if not (source / name).exists():
+            raise ArtifactError(f"{source / name}: missing; restore it with `git checkout -- {source}`")
+    for file in sorted(file for file in source.iterdir() if file.is_file()):
+        if file.name not in expected:
+            copyfile(file, folder / file.name)
+        elif _copy(file, folder / file.name) != expected[file.name]:
+            raise ArtifactError(f"{file}: altered (its digest is not that of {DIGESTS}); restore it from git")
+
+
+def _copy(file: Path, target: Path) -> str:
+    """Copy a file; the SHA-256 of what was copied."""
+    total = hashlib.sha256()
+    with file.open("rb") as source, target.open("wb") as copy:
+        while part := source.read(_PART_BYTES):
+            total.update(part)
+            copy.write(part)
+    return total.hexdigest()
 
 
 def write_digests(folder: Path) -> None:

@@ -106,7 +106,9 @@ def _cut(sequence: ProbeSequence, room: int) -> ProbeSequence:
     )
 
 
-def _others(sequences: Sequence[ProbeSequence], held: Mapping[str, DeliveryProbe]) -> Iterator[tuple[str, Reading]]:
+def _others(
+    sequences: Sequence[ProbeSequence], held: Mapping[str, DeliveryProbe], *, of_base: bool
+) -> Iterator[tuple[str, Reading]]:
     """Readings of the same tokens by the policies that the server may be sampling from instead, by name."""
     columns: dict[str, list[Sequence[float] | None]] = {
         BASE: [None if of_base else one.base for one in sequences],
