@@ -19,7 +19,7 @@ from tasks.policy_update.objective.logprobs import token_logprobs
 from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout
 
-WINDOWS = 8
+WINDOWS = 16
 WINDOW_TOKENS = 96
 CONTEXT_TOKENS = 32
 """Tokens of a window before the turn that it is about."""

@@ -21,6 +21,7 @@ from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.config.update import DistributedConfig, UpdateConfig
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.policies.delivery_probe import read_probe
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
 from tasks.policy_update.checkpoint import save_learner
@@ -131,6 +132,21 @@ def test_a_checkpoint_of_two_ranks_resumes_on_one_and_the_other_way_round(
     for folder in results.values():
         assert difference(load_file(folder / "adapter_model.safetensors"), expected) < 1e-4
         assert (folder / "learner.json").read_bytes() == (results["one, one"] / "learner.json").read_bytes()
+
+
+def test_the_first_of_two_ranks_writes_the_record_that_one_would(
+    base: Path, make_rollouts: MakeRollouts, together: Path, tmp_path: Path
+) -> None:
+    params = job_params()
+    alone = prepare(tmp_path, base, params, {"i001": make_rollouts(11)})
+    single = params.update.model_copy(update={"distributed": DistributedConfig()})
+    update_policy(StageContext(alone, UpdateInputs.of(params.model_copy(update={"update": single})), "i001"))
+    found, expected = read_probe(together / "uninterrupted" / "policy"), read_probe(alone.policy("i001"))
+    assert found is not None and expected is not None
+    assert [one.token_ids for one in found.sequences] == [one.token_ids for one in expected.sequences]
+    for ours, theirs in zip(found.sequences, expected.sequences, strict=True):
+        for name in ("logprobs", "base", "previous"):
+            assert getattr(ours, name) == pytest.approx(getattr(theirs, name), abs=1e-4)
 
 
 def test_full_weights_read_in_parts_and_written_again_have_the_same_bytes(

@@ -4,9 +4,11 @@ import pytest
 
 from tasks.core.config.params import ParamsError, evaluated_keys, parse_params, previous_map
 from tasks.core.config.stage_inputs import BasePolicyInputs
+from tasks.core.engines.vllm_server.probe_records import LocalModel
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.checkpoint_files import policy_digest
+from tasks.core.policies.delivery_probe import read_probe
 from tasks.core.policies.digests import write_digests
 from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.records.files import ArtifactError, digest
@@ -43,6 +45,20 @@ def test_a_folder_is_copied_and_gets_an_initial_checkpoint(root: Path, trained: 
     prepare_policy(context(root, trained=trained))
     assert digest(root / "data/policy") == digest(root / SOURCE)
     assert policy_digest(root / "data/iterations/i000/policy")
+
+
+@pytest.mark.parametrize("trained", ["lora", "full"])
+def test_the_initial_checkpoint_has_a_record_that_says_what_the_base_says(root: Path, trained: str) -> None:
+    inputs = context(root, trained=trained)
+    prepare_policy(inputs)
+    probe = read_probe(root / "data/iterations/i000/policy")
+    assert probe is not None and not probe.trained_on
+    assert all(one.base == one.logprobs for one in probe.lasting)
+    assert max(probe.lasting[0].token_ids) < 256
+    local = LocalModel(root / "data/policy", inputs.inputs.policy)
+    for one in probe.lasting:
+        (read,) = local.logprobs([None], one.token_ids)
+        assert one.logprobs == pytest.approx(read, abs=1e-5)
 
 
 def test_the_initial_checkpoint_depends_on_the_seed_alone(root: Path) -> None:

@@ -13,15 +13,16 @@ is the least-squares place of the server on the way from the other policy (0) to
 readings carry rounding noise, much of it as large as d in bfloat16. It draws both ends towards 1/2 alike (errors in
 variables: with noise of variance v in each reading and a true distance D they are 1/2 +- D^2 / (2 D^2 + 4 v) apart),
 so 1/2 is the boundary whatever the noise, and the noise needs no table: it is estimated from the residuals, by the
-paired differences of this very probe. The standard error is HC3 (MacKinnon and White, 1985), which lets
-the noise differ between tokens (rare ones have more) and allows for tokens that weigh much. The distance from the
-boundary in standard errors is held against Student's t with n_eff - 1 degrees of freedom, n_eff = (sum d^2)^2 / sum d^4
-being the number of tokens that carry the comparison.
+paired differences of this very probe. The standard error is HC3 (MacKinnon and White, 1985), which lets the noise
+differ between tokens (rare ones have more) and allows for tokens that weigh much; times DEPENDENCE, because tokens
+share their past and the weights, and so some of their noise. The distance from the boundary in standard errors is held
+against Student's t with n_eff - 1 degrees of freedom, n_eff = (sum d^2)^2 / sum d^4 being the number of tokens that
+carry the comparison.
 
 Errors. A server that has the delivered policy is refused, and one that has the other passes as proven, with a
-probability of at most ERROR = 1e-5 each, per comparison, as far as the noise of the tokens is independent and not
-wild; where two policies are one (d is noise alone) either word is as rare. What lies between is `cannot tell`, and is
-said. A position over 3/2 (an adapter applied twice, a later policy) is refused by the same rule.
+probability of at most ERROR = 1e-4 each, per comparison, where the two policies are one and d is noise alone; far more
+rarely where they differ. What lies between is `cannot tell`, and is said. A position over 3/2 (an adapter applied
+twice, a later policy) is refused by the same rule.
 
 Which model (`check_delivery`). A server may be far from both, in a direction of its own: another base model, another
 adapter, a broken kernel. So the mean |a - r| must also be within what correct implementations of this precision differ
@@ -38,8 +39,12 @@ from scipy.special import stdtrit
 
 from tasks.core.engines.vllm_server.errors import WrongPolicy
 
-ERROR = 1e-5
+ERROR = 1e-4
 """Probability of either wrong word of one comparison."""
+DEPENDENCE = 2.0
+"""Standard errors as if tokens were independent, times this. On the embedded policy in bfloat16, of policies that are
+one, the distance from 1/2 spread over 1.25 of those where activations were rounded otherwise, and over 1.93 where the
+weights were (test_weight_sync_check.py)."""
 TOLERANCES = {"float32": 1e-3, "bfloat16": 0.1}
 """Mean |difference| in nats of the log-probs of correct implementations, by dtype, with room to spare: vLLM's CPU build
 differs from transformers by 2e-6 and by 0.02 (tests/benchmarks/delivery_proof.py)."""
@@ -127,7 +132,7 @@ def compare(answer: Sequence[float], expected: Sequence[float], other: Reading, 
         return Comparison(name, 0.5, float("inf"), 0.0, apart)
     slope = float(d @ y) / total
     residuals = (y - slope * d) / (1 - squares / total)
-    error = float(np.sqrt(squares @ (residuals * residuals))) / total
+    error = DEPENDENCE * float(np.sqrt(squares @ (residuals * residuals))) / total
     return Comparison(name, 0.5 + slope, error, float(-stdtrit(effective - 1, ERROR)), apart)
 
 

@@ -1,4 +1,4 @@
-"""Parts of the vLLM engine that need no server: launching, weight sync check, sharing."""
+"""Parts of the vLLM engine that need no server: launching, sharing."""
 
 import asyncio
 import os
@@ -15,10 +15,9 @@ from pydantic import ValidationError
 
 from tasks.core.config.engine import VllmConfig
 from tasks.core.engines.vllm_server.client import ServerClient
-from tasks.core.engines.vllm_server.errors import EngineUnavailable, WrongPolicy
+from tasks.core.engines.vllm_server.errors import EngineUnavailable
 from tasks.core.engines.vllm_server.launching import Address, LaunchSpec, allowed_rank
 from tasks.core.engines.vllm_server.server_provider import ExternalServers
-from tasks.core.engines.vllm_server.weight_sync_check import PRECISIONS, check_weight_sync
 from tasks.core.processes.pipeline_process import is_running, pipeline_process, start_time
 
 CODE = Path(__file__).parents[4]
@@ -80,26 +79,6 @@ def test_ranks_are_rounded_up_to_what_vllm_takes() -> None:
     assert [allowed_rank(rank) for rank in (1, 4, 8, 9, 512)] == [1, 8, 8, 16, 512]
     with pytest.raises(ValueError, match="512"):
         allowed_rank(513)
-
-
-NEW, OLD = [-1.0, -2.0, -0.5], [-1.2, -1.7, -0.6]
-
-
-def test_weight_sync_is_proven_by_the_new_policys_logprobs() -> None:
-    precision = PRECISIONS["float32"]
-    answer = [value + 1e-6 for value in NEW]
-    assert check_weight_sync(answer, NEW, {"the old one": OLD}, precision, "server") == pytest.approx(1e-6)
-    with pytest.raises(WrongPolicy, match="not delivered"):
-        check_weight_sync(OLD, NEW, {"the old one": OLD}, precision, "server")
-    with pytest.raises(WrongPolicy, match="another model"):
-        check_weight_sync([-3.0, -3.0, -3.0], NEW, {}, precision, "server")
-
-
-def test_a_small_step_that_was_not_delivered_shows_within_the_tolerance() -> None:
-    old = [value + 2e-4 for value in NEW]
-    with pytest.raises(WrongPolicy, match="not delivered"):
-        check_weight_sync(old, NEW, {"the old one": old}, PRECISIONS["float32"], "server")
-    assert check_weight_sync(NEW, NEW, {"the old one": NEW}, PRECISIONS["float32"], "server") == 0
 
 
 def test_found_servers_cannot_take_turns() -> None:
