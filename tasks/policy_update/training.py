@@ -116,7 +116,8 @@ def _load_learner(job: UpdateJob, cache: ProcessCache, group: ProcessGroup) -> L
     folder, previous = job.layout.base_policy, job.layout.policy(job.previous.policy)
 
     def load() -> nn.Module:
-        return load_prepared(folder, job.policy, job.update, group)
+        # Of a policy that is trained whole, the checkpoint brings every weight: the base model's are not read for it.
+        return load_prepared(folder, job.policy, job.update, group, filled=job.policy.trained == "lora")
 
     computing = (job.update.activation_checkpointing, job.update.fold_adapter)
     policy = cache.get("learner_policy", (fingerprint(folder), job.policy, computing), load)
@@ -131,19 +132,23 @@ def _load_learner(job: UpdateJob, cache: ProcessCache, group: ProcessGroup) -> L
     return learner
 
 
-def load_prepared(folder: Path, policy: PolicyConfig, update: UpdateConfig, group: ProcessGroup) -> nn.Module:
+def load_prepared(
+    folder: Path, policy: PolicyConfig, update: UpdateConfig, group: ProcessGroup, *, filled: bool = True
+) -> nn.Module:
     """The base model with its trained part, ready to compute as `update` says, before a checkpoint's weights.
 
-    ProcessGroup that share one model build it empty, shard it, and then read their parts of its files.
+    Ranks that share one model build it empty, shard it, and then read their parts of its files. Not `filled`: it has
+    memory, and no values.
     """
-    if not uses_fsdp(update, group):
+    if filled and not uses_fsdp(update, group):
         model = with_trained_part(load_base_model(folder, policy), policy)
         prepare_forward(model, update, group)
         return model
     model = with_trained_part(empty_base_model(folder, policy), policy)
     prepare_forward(model, update, group)
-    allocate(model, group.device)
-    fill_base(model, folder, quiet=not group.is_main)
+    allocate(model, group.device if uses_fsdp(update, group) else device(policy))
+    if filled:
+        fill_base(model, folder, quiet=not group.is_main)
     return model
 
 

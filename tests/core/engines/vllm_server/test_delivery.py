@@ -62,9 +62,7 @@ def recorded(
 ) -> Path:
     """Put the record of `folder` (or of another policy, `of`, under its name) beside it."""
     lasting = lasting_sequences(chat, VOCABULARY)
-    texts = [
-        f"Send {place} coins to my friend number {place * 3}, then tell me the weather." * 3 for place in range(16)
-    ]
+    texts = [f"Send {place} coins to friend {place * 3}, then tell me the weather." * 3 for place in range(16)]
     windows = [chat.prompt_ids([{"role": "user", "content": text}])[:96] for text in texts]
     readings = LocalModel(SHIPPED, config).readings([of or folder, previous, None], [*lasting, *windows])
     columns = zip([*lasting, *windows], readings[0], readings[2], readings[1], strict=True)
@@ -156,9 +154,8 @@ def test_a_server_that_keeps_the_old_policy_is_refused_and_the_adapter_unloaded(
     stale = recorded(moved(old, tmp_path / "stale", 0.0, 0), old, chat, POLICY, of=new)
     with pytest.raises(WrongPolicy, match="the policy was not delivered: on the way from the policy before it"):
         engine.load_adapter(stale)
-    engine.load_adapter(None)
     server = engine._pool._servers[0]
-    assert not engine._loop.run(server.client.served()).adapters
+    assert f"policy-{policy_digest(stale)[:16]}" not in engine._loop.run(server.client.served()).adapters
 
 
 def test_in_bfloat16_small_steps_are_delivered_and_stale_ones_refused(
