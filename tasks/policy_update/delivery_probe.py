@@ -49,7 +49,8 @@ def batch_windows(rollouts: Sequence[Rollout]) -> list[list[int]]:
     There the update moves the policy most. A window begins in the middle of a conversation: what the policy makes of it
     is as much its own, and costs a server a prompt of 96 tokens instead of 30,000.
     """
-    order = sorted(range(len(rollouts)), key=lambda row: (-abs(rollouts[row].advantage), row))
+    sizes = [float(np.abs(rollout.token_advantages).mean()) for rollout in rollouts]
+    order = sorted(range(len(rollouts)), key=lambda row: (-sizes[row], row))
     return [_window(rollouts[row]) for row in order[:WINDOWS]]
 
 
