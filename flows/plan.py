@@ -101,7 +101,7 @@ def facts(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "mean episode", f"{mean.tokens:,.0f} tokens, {mean.sampled:,.0f} of them sampled ({mean.source})"
     yield (
         "rollouts",
-        f"{load.collected:,} x {load.iterations} iterations, {load.evaluated:,} x {load.evaluations} on dev",
+        f"{load.collected:,} x {load.collections} collections, {load.evaluated:,} x {load.evaluations} on dev",
     )
     yield "", f"{load.scored:,} to score; {load.tokens / 1e6:,.1f} million tokens in all"
     yield "FLOPs", f"{plan.flops:.2e}; one update {plan.update_flops:.2e}"

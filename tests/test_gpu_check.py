@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parent / "benchmarks/gpu_check.sh"
 PARTS = ("gradients", "kernels", "mfu", "engine", "training", "vllm")
 
 
+@pytest.mark.faults  # a minute of CPU, mostly starts of processes
 def test_every_part_of_the_gpu_check_runs_in_little_on_a_cpu(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHON": sys.executable, "LOOPLINE_RESULTS": str(tmp_path)}
     done = subprocess.run([SCRIPT, "--cpu"], env=environment, capture_output=True, text=True)

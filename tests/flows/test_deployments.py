@@ -11,7 +11,8 @@ import yaml
 from dvc.repo import Repo
 
 from flows import configure, deployments
-from flows.configure import profile_content, write_params
+from flows.configure import write_params
+from flows.profile_stack import stacked
 from flows.orchestration.local_services import POOL
 from tasks.core.config.params import load_params
 
@@ -35,7 +36,7 @@ def test_a_deployment_fits_its_flow(declared: dict[str, Any]) -> None:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A git repository that tracks params.yaml."""
-    write_params(tmp_path / "params.yaml", profile_content("drill"))
+    write_params(tmp_path / "params.yaml", stacked(["drill"]))
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", "params.yaml")
     git(tmp_path, "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "params")
@@ -72,7 +73,7 @@ def test_a_persons_own_change_stays_in_sight(checkout: Path, monkeypatch: pytest
 
 
 def test_a_short_iteration_finishes_what_is_unfinished_before_it_adds(tmp_path: Path) -> None:
-    write_params(tmp_path / "params.yaml", {**profile_content("drill"), "iterations": 2})
+    write_params(tmp_path / "params.yaml", {**stacked(["drill"]), "iterations": 2})
     assert deployments.iterations_to_reach(tmp_path, 3) == 2
     lock = tmp_path / "dvc.lock"
     lock.write_text("schema: '2.0'\nstages:\n  update_policy@i001: {cmd: x}\n")

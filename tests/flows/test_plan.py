@@ -75,3 +75,11 @@ def test_a_pilot_proposes_the_number_of_rollouts(tmp_path: Path, capsys: pytest.
     assert "most groups 6 rollouts a task" in printed
     assert main(["--profile", "paper", "--pilot", str(tmp_path / "none.parquet")]) == 2
     assert "none.parquet: missing" in capsys.readouterr().err
+
+
+def test_rollouts_that_are_collected_once_are_counted_once(capsys: pytest.CaptureFixture[str]) -> None:
+    said = {}
+    for every in (1, 4, 0):
+        assert main(["--profile", "default", "--set", f"collection.every={every}", "--set", "iterations=8"]) == 0
+        said[every] = capsys.readouterr().out
+    assert "x 8 collections" in said[1] and "x 2 collections" in said[4] and "x 1 collections" in said[0]

@@ -49,8 +49,8 @@ class Plan:
     def seconds(self) -> float:
         """The whole run; stages follow one another."""
         load = self.load
-        iteration = self.collecting.total + self.updating_s
-        worked = iteration * load.iterations + self.evaluating.total * load.evaluations + self.scoring.total
+        trained = self.collecting.total * load.collections + self.updating_s * load.iterations
+        worked = trained + self.evaluating.total * load.evaluations + self.scoring.total
         return worked + self.overheads.total
 
     @property

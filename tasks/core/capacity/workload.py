@@ -42,6 +42,11 @@ EPISODES = {
     "appworld": Episodes(
         2500, 18, 120, 350, 0.1, "assumed; turn time: tests/benchmarks/results/appworld_episodes.json"
     ),
+    # Of the games, the limits of turns and actions are in their config; what a policy says is assumed.
+    "bandit": Episodes(150, 1, 40, 20, 0.0001, "assumed"),
+    "frozen_lake": Episodes(250, 4, 40, 60, 0.0001, "assumed"),
+    "sokoban": Episodes(300, 4, 40, 80, 0.0001, "assumed"),
+    "webshop": Episodes(400, 6, 40, 500, 0.001, "assumed"),
 }
 
 
@@ -55,6 +60,8 @@ class Workload:
     kept: float
     """Rollouts among these that train."""
     iterations: int
+    collections: int
+    """Iterations that collect rollouts of their own (`collection.every`)."""
     evaluations: int
     evaluated: int
     """Rollouts of one evaluation."""
@@ -64,7 +71,7 @@ class Workload:
     @property
     def rollouts(self) -> int:
         """All of the run."""
-        return self.collected * self.iterations + self.evaluated * self.evaluations + self.scored
+        return self.collected * self.collections + self.evaluated * self.evaluations + self.scored
 
     @property
     def tokens(self) -> float:
@@ -90,6 +97,7 @@ def workload(params: Params, episodes: Episodes | None = None, kept_share: float
         collected=collected,
         kept=kept_share * collected,
         iterations=params.iterations,
+        collections=len(params.collected),
         evaluations=len(params.evaluated),
         evaluated=_tasks(params, "dev", params.evaluation.scenarios) * params.evaluation.rollouts_per_task,
         scored=splits * params.scoring.rollouts_per_task * policies,
@@ -112,7 +120,14 @@ def longest_pack(inputs: MemoryInputs, context_length: int) -> int:
 
 
 def _tasks(params: Params, split: Split, scenarios: int | None) -> int:
-    world = params.world
-    authored = world.name == "appworld" and world.appworld.source == "authored"
-    tasks = int(getattr(world.appworld.counts, split)) if authored else SPLIT_TASKS[split]
+    scale = params.world.pocketworld.scale if params.world.name == "pocketworld" else 1
+    tasks = int(getattr(_counts(params), split, scale * SPLIT_TASKS[split]))
     return tasks if scenarios is None else min(tasks, 3 * scenarios)
+
+
+def _counts(params: Params) -> object:
+    """The section of params.yaml with the world's tasks per split; None where they are those of SPLIT_TASKS."""
+    world = params.world
+    if world.name == "appworld" and world.appworld.source == "official":
+        return None
+    return getattr(getattr(world, world.name), "counts", None)

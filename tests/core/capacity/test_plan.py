@@ -93,7 +93,12 @@ def test_an_unknown_model_is_one_error() -> None:
 def test_the_cost_of_an_api_by_hand(embedded: Plan) -> None:
     """Two episodes of 2 turns: prompts of 10 and 10 + 5 + 3, answers of 5."""
     load = dataclasses.replace(
-        embedded.load, episodes=Episodes(10, 2, 5, 3, 0, ""), iterations=0, evaluations=0, scored=2
+        embedded.load,
+        episodes=Episodes(10, 2, 5, 3, 0, ""),
+        iterations=0,
+        collections=0,
+        evaluations=0,
+        scored=2,
     )
     found = api_cost(load, Traffic(prompt_price=1e6, answer_price=2e6, requests_per_minute=2))
     assert (found.requests, found.prompt_tokens, found.answer_tokens) == (4, 2 * (10 + 18), 20)

@@ -60,7 +60,7 @@ def test_the_chat_template_serves_the_agent_loop(tokenizer: Qwen2Tokenizer) -> N
     assert (
         chat.render([{"role": "user", "content": "pay"}]) == "<|im_start|>user\npay<|im_end|>\n<|im_start|>assistant\n"
     )
-    assert [tokenizer.decode([stop]) for stop in chat.stop_ids] == ["<|im_end|>"]
+    assert [tokenizer.decode([stop]) for stop in chat.stop_ids] == ["<|im_end|>", "<|im_start|>"]
 
 
 def test_the_same_words_give_the_same_bytes(tmp_path: Path) -> None:
