@@ -12,8 +12,8 @@ from dvc.repo import Repo
 
 from flows import configure, deployments
 from flows.configure import write_params
-from flows.profile_stack import stacked
 from flows.orchestration.local_services import POOL
+from flows.profile_stack import stacked
 from tasks.core.config.params import load_params
 
 ROOT = Path(__file__).resolve().parents[2]
