@@ -22,7 +22,7 @@ from tasks.policy_update.checkpoint import restore_optimizer, save_learner
 from tasks.policy_update.critic.critic import make_critic
 from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup, join_process_group
 from tasks.policy_update.distributed.sharding import full_tensor
-from tasks.policy_update.launch import rank
+from tasks.policy_update.launch.rank import run_rank
 from tasks.policy_update.learner import Learner, UpdateDiverged, make_learner, update
 from tasks.policy_update.objective.backward import backward
 from tasks.policy_update.objective.fixed_logprobs import compute_fixed_logprobs
@@ -30,7 +30,7 @@ from tasks.policy_update.objective.objective import Objective
 from tasks.policy_update.objective.stats import read_stats
 from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout
-from tasks.policy_update.training import load_prepared
+from tasks.policy_update.training import UpdateJob, load_prepared
 
 CASES: dict[str, dict[str, Any]] = {
     "fsdp": {},
@@ -143,9 +143,10 @@ def main(base: Path, out: Path) -> None:
         learner = resumed(base, out / "half_on_one", group)
         train(learner, make_rollouts(9, 2))
         save_learner(learner, out / "whole_on_two")
+        # In this process group: gloo ranks that meet twice in a process may find each other's old addresses.
+        run_rank(UpdateJob.model_validate_json((out / "job.json").read_text()), group, out)
         if group.is_main:
             torch.save(results, out / "gradients.pt")
-    sys.exit(rank.main([str(out / "job.json")]))
 
 
 if __name__ == "__main__":
