@@ -141,7 +141,7 @@ def test_the_first_of_two_ranks_writes_the_record_that_one_would(
     alone = prepare(tmp_path, base, params, {"i001": make_rollouts(11)})
     single = params.update.model_copy(update={"distributed": DistributedConfig()})
     update_policy(StageContext(alone, UpdateInputs.of(params.model_copy(update={"update": single})), "i001"))
-    found, expected = read_probe(together / "uninterrupted" / "policy"), read_probe(alone.policy("i001"))
+    found, expected = read_probe(together / "policy"), read_probe(alone.policy("i001"))
     assert found is not None and expected is not None
     assert [one.token_ids for one in found.sequences] == [one.token_ids for one in expected.sequences]
     for ours, theirs in zip(found.sequences, expected.sequences, strict=True):
