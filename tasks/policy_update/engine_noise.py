@@ -19,8 +19,8 @@ class EngineNoise(NamedTuple):
 
 
 ENGINE_NOISE = {torch.float32: EngineNoise(1e-2, 1e-3), torch.bfloat16: EngineNoise(0.5, 0.1)}
-"""In bfloat16 one and a half times the largest that was measured of a token (0.35), three times the mean (0.03 to 0.04);
-in float32, where it is 3e-5 and 5e-6, what would begin to matter beside a clip range of 0.1."""
+"""In bfloat16 one and a half times the largest that was measured of a token (0.35), three times the mean (0.03 to
+0.04); in float32, where it is 3e-5 and 5e-6, what would begin to matter beside a clip range of 0.1."""
 
 
 def engine_noise(policy: nn.Module) -> EngineNoise:
