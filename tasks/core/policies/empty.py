@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.policies.checkpoint_files import require
-from tasks.core.policies.loading import freeze_base, is_lora, opened, read_tensor, untied_tensors
+from tasks.core.policies.loading import ONE_BUILDS, freeze_base, is_lora, opened, read_tensor, untied_tensors
 from tasks.core.records.files import ArtifactError
 
 if TYPE_CHECKING:
@@ -22,15 +22,20 @@ if TYPE_CHECKING:
 
 def empty_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
     """As `load_base_model`, with parameters on the meta device; buffers (rotary frequencies) have their values."""
+    require(folder / "config.json")
+    with ONE_BUILDS:
+        model = _empty(folder, getattr(torch, config.dtype))
+    model.tie_weights()
+    return freeze_base(model, config)
+
+
+def _empty(folder: Path, dtype: torch.dtype) -> "PreTrainedModel":
     from accelerate import init_empty_weights
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    require(folder / "config.json")
     sizes = AutoConfig.from_pretrained(folder, local_files_only=True)
     with init_empty_weights(include_buffers=False):
-        model = AutoModelForCausalLM.from_config(sizes, dtype=getattr(torch, config.dtype))  # type: ignore[no-untyped-call]
-    model.tie_weights()
-    return freeze_base(model, config)
+        return AutoModelForCausalLM.from_config(sizes, dtype=dtype)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def allocate(policy: nn.Module, device: torch.device) -> None:

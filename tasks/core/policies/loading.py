@@ -7,6 +7,7 @@ which belongs to policy_update.
 
 import json
 import math
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,8 @@ from tasks.core.records.files import ArtifactError, read_json, write_json
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+ONE_BUILDS = threading.Lock()
+"""Held while a model is built: transformers and accelerate patch classes meanwhile, for all threads of the process."""
 _ADAPTER_NAME = "default"
 
 
@@ -61,12 +64,13 @@ def load_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
 
     Sets the number of torch's threads for the process, so that every stage on a CPU computes alike.
     """
-    from transformers import AutoModelForCausalLM
-
     require(folder / "config.json")
     dtype: torch.dtype = getattr(torch, config.dtype)
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
+        with ONE_BUILDS:
+            from transformers import AutoModelForCausalLM
+
+            model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
     except (OSError, SafetensorError) as error:
         raise ArtifactError(f"{folder}: not a base model ({error}); delete it and run `dvc repro`") from None
     return freeze_base(model, config).to(device(config))  # type: ignore[arg-type, no-any-return]

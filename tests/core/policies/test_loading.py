@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.policies.checkpoint_files import policy_digest
+from tasks.core.policies.empty import empty_base_model
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy, trained_tensors
 from tasks.core.records.files import ArtifactError
 
@@ -34,6 +36,18 @@ def make_base(folder: Path, hidden_size: int) -> Path:
     )
     Qwen2ForCausalLM(config).save_pretrained(folder)
     return folder
+
+
+def test_threads_may_build_models_at_once(base: Path) -> None:
+    """transformers takes the tying of weights away while it loads; two threads at once could lose it for good."""
+
+    def is_whole(number: int) -> bool:
+        if number % 3 == 0:
+            return all(weight.is_meta for weight in empty_base_model(base, FULL).parameters())
+        return not any(weight.is_meta for weight in load_base_model(base, FULL).parameters())
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(is_whole, range(16)))
 
 
 def shake(policy: torch.nn.Module) -> None:

@@ -6,6 +6,7 @@ it says is kept in `.loopline/delivery_probes/` for every server, delivery and p
 
 import hashlib
 import logging
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,13 +57,15 @@ class ProbeRecords:
 
     def __init__(self, base_policy: Path, config: PolicyConfig, chat: ChatFormat, vocabulary: int) -> None:
         self._base, self._config, self._chat, self._vocabulary = base_policy, config, chat, vocabulary
+        self._asked = threading.Lock()  # several servers ask for one policy's record at a time
 
     def of(self, policy: Path | None) -> DeliveryProbe:
         """The record of a policy (None: the base model), computed where there is none.
 
         Raises ArtifactError for a damaged record, ValueError for a checkpoint that does not fit the base model.
         """
-        return self._written(policy) or self._kept(policy) or self._computed(policy)
+        with self._asked:
+            return self._written(policy) or self._kept(policy) or self._computed(policy)
 
     def known(self, policy: Path) -> DeliveryProbe | None:
         """The record of another policy, where one can be had for nothing: beside its weights, if these are there."""
