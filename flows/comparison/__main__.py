@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         places = [Place(run, root / WORKSPACES / plan.name / f"{run.method}-s{run.seed}") for run in runs(plan)]
         failures = [] if parsed.report else _run(root, plan, places, parsed.jobs)
-        study = _study(root, plan, places, failures)
+        study = _study(root, plan, places)
     except KeyboardInterrupt:
         return 130
     except (UnknownProfile, ParamsError, WorkspaceError, ArtifactError, LineageError) as error:
@@ -119,9 +119,8 @@ def _run(root: Path, plan: StudyPlan, places: list[Place], jobs: int) -> list[st
     return run_all(root, places, take_snapshot(root), jobs, tracking_uri(root))
 
 
-def _study(root: Path, plan: StudyPlan, places: list[Place], failures: list[str]) -> Study | None:
+def _study(root: Path, plan: StudyPlan, places: list[Place]) -> Study | None:
     """The study of the runs that have ended; None before the first has."""
-
     ended = [place for place in places if read_stamp(place.folder) is not None]
     if not ended:
         return None
@@ -132,7 +131,6 @@ def _study(root: Path, plan: StudyPlan, places: list[Place], failures: list[str]
 
 
 def _label(place: Place) -> RunLabel:
-
     run, cost = place.plan, read_cost(place.folder)
     return RunLabel(run.method, run.seed, run.experiment, run.command, cost.wall_s, cost.cpu_s)
 

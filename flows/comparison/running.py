@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
@@ -38,14 +39,16 @@ class Place:
     def log(self) -> Path:
         return self.folder / ".loopline" / "repro.log"
 
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The iterations of its params.yaml, which `_prepare` writes and nobody changes then."""
+        return tuple(load_params(self.folder / "params.yaml").previous)
+
     @property
     def iterations(self) -> tuple[int, int]:
         """Iterations whose update is done, and of how many."""
-        path = self.folder / "params.yaml"
-        if not path.exists():
-            return 0, 0
-        keys, layout = load_params(path).previous, Layout(self.folder)
-        return sum(layout.metrics(key).exists() for key in keys), len(keys)
+        layout = Layout(self.folder)
+        return sum(layout.metrics(key).exists() for key in self.keys), len(self.keys)
 
 
 def run_all(root: Path, places: Sequence[Place], snapshot: Snapshot, jobs: int, tracking: str) -> list[str]:

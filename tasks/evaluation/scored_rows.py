@@ -23,6 +23,14 @@ def outcomes(rows: Sequence[Row]) -> list[Outcome]:
     ]
 
 
+def outcomes_by_policy(rows: Sequence[Row]) -> dict[tuple[str, str], list[Outcome]]:
+    """Outcomes by split and policy; of `rows`, the columns of `records.schemas.OUTCOMES` are enough."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["split"], row["policy"]), []).append(row)
+    return {place: outcomes(group) for place, group in groups.items()}
+
+
 def difficulty_scores(played: Sequence[Outcome]) -> dict[str, DifficultyScore]:
     """TGC of each difficulty level."""
     return {str(level): _difficulty_score(part) for level, part in by_difficulty(played).items()}

@@ -45,14 +45,9 @@ class ComparedVersion(Document):
     splits: dict[str, SplitScores]
 
 
-class Difference(Document):
-    """`second` minus `first` in percentage points: paired by task (SGC: by scenario), clustered by scenario."""
+class TestedDifference(Document):
+    """A difference in percentage points with its test: `tasks.evaluation.paired_test.PairedTest`."""
 
-    first: Count
-    second: Count
-    split: str
-    level: str
-    metric: Literal["tgc", "sgc"]
     difference: float
     standard_error: Positive | None
     low: float | None
@@ -60,6 +55,16 @@ class Difference(Document):
     p_value: Share | None
     pairs: Count
     scenarios: Count
+
+
+class Difference(TestedDifference):
+    """`second` minus `first`: paired by task (SGC: by scenario), clustered by scenario."""
+
+    first: Count
+    second: Count
+    split: str
+    level: str
+    metric: Literal["tgc", "sgc"]
 
 
 class Comparison(Document):

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from tasks.core.records.comparison import TestedDifference
 from tasks.core.records.documents import Count, Document, IterationKey, Percent, Positive, Share
 
 NO_FINE_TUNING = "nft"
@@ -67,21 +68,15 @@ class MethodScore(Document):
     seeds: Count
 
 
-class MethodDifference(Document):
-    """A method minus the one it is compared with, in percentage points; see tasks.evaluation.crossed_test."""
+class MethodDifference(TestedDifference):
+    """A method minus the one it is compared with; see tasks.evaluation.crossed_test."""
 
     method: str
     split: str
     metric: Literal["tgc", "sgc"]
-    difference: float
-    standard_error: Positive | None
-    low: float | None
-    high: float | None
-    p_value: Share | None
     corrected_p_value: Share | None
     """By Holm's method, over the methods of the same split and metric."""
     seeds: Count
-    scenarios: Count
 
 
 class Study(Document):

@@ -1,9 +1,10 @@
 """A comparison as Markdown, for a terminal and for a file. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from tasks.core.records.comparison import ALL_LEVELS, ComparedVersion, Comparison, Difference
 from tasks.core.records.documents import Behaviour
+from tasks.core.records.markdown import markdown_table
 
 
 def comparison_page(comparison: Comparison) -> str:
@@ -36,7 +37,7 @@ def _versions(versions: Sequence[ComparedVersion]) -> list[str]:
         )
         for version in versions
     ]
-    return _table(("version", "aliases", "iteration", "adapter", "params", "commit"), rows)
+    return [markdown_table(("version", "aliases", "iteration", "adapter", "params", "commit"), rows)]
 
 
 def _scores(versions: Sequence[ComparedVersion]) -> list[str]:
@@ -44,7 +45,7 @@ def _scores(versions: Sequence[ComparedVersion]) -> list[str]:
     places = dict.fromkeys((split, level) for v in versions for split in v.splits for level in v.splits[split].levels)
     rows = [(*_place(*place), *(_score(version, *place) for version in versions)) for place in places]
     head = ("split", "difficulty", *(f"{version.version}: TGC / SGC" for version in versions))
-    return ["## Scores (percent, +- standard error)", "", *_table(head, rows)]
+    return ["## Scores (percent, +- standard error)", "", markdown_table(head, rows)]
 
 
 def _score(version: ComparedVersion, split: str, level: str) -> str:
@@ -67,7 +68,7 @@ def _differences(comparison: Comparison) -> list[str]:
     ]
     interval = f"{100 * comparison.confidence:g}% interval"
     head = ("versions", "split", "difficulty", "metric", "difference", interval, "p", "pairs", "scenarios")
-    return ["## Differences (points; paired by task, clustered by scenario)", "", *_table(head, rows)]
+    return ["## Differences (points; paired by task, clustered by scenario)", "", markdown_table(head, rows)]
 
 
 def _test(one: Difference) -> tuple[str, ...]:
@@ -90,7 +91,7 @@ def _behaviour(versions: Sequence[ComparedVersion]) -> list[str]:
         for name in Behaviour.model_fields
     ]
     head = ("", *(f"{version}: {split}" for split, version, _ in measured))
-    return ["## Behaviour", "", *_table(head, rows)]
+    return ["## Behaviour", "", markdown_table(head, rows)]
 
 
 def _figure(value: float | None) -> str:
@@ -102,16 +103,8 @@ def _params(comparison: Comparison) -> list[str]:
         return ["## Parameters", "", "The same in all."]
     numbers = [str(version.version) for version in comparison.versions]
     rows = [(name, *(str(values[number]) for number in numbers)) for name, values in comparison.params.items()]
-    return ["## Parameters that differ", "", *_table(("", *numbers), rows)]
+    return ["## Parameters that differ", "", markdown_table(("", *numbers), rows)]
 
 
 def _place(split: str, level: str) -> tuple[str, str]:
     return split, "all" if level == ALL_LEVELS else level
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A Markdown table whose columns line up, so that it reads in a terminal too."""
-    cells = [tuple(head), *(tuple(row) for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(r, widths, strict=True)) + " |" for r in cells]
-    return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]

@@ -12,14 +12,10 @@ from tasks.core.records.schemas import SCORED_ROLLOUTS, SELECTED_POLICY
 from tasks.core.records.tables import write_rows
 from tasks.evaluation.behaviour import behaviour
 from tasks.evaluation.playing import SplitPlan, plan_dev, plan_test, play_policy
-from tasks.evaluation.scored_rows import Row, acted_rollouts
+from tasks.evaluation.scored_rows import Row, acted_rollouts, outcomes_by_policy
 from tasks.lineage.provenance.dvc_lock import read_lock
 from tasks.lineage.registry.model_registry import Registry, Version
-from tasks.lineage.registry.version_evaluation import (
-    FOLDER,
-    VersionEvaluation,
-    outcomes_by_policy,
-)
+from tasks.lineage.registry.version_evaluation import FOLDER, VersionEvaluation
 
 BASE_TAG = "dataset.data/policy"
 

@@ -3,10 +3,8 @@
 Written into the version's folder `evaluation/`, so that versions can be compared without the pipeline that made them.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -17,6 +15,7 @@ from tasks.core.records.files import read_json, write_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import BASE_POLICY, OUTCOMES, SCORED_ROLLOUTS, SELECTED_POLICY
 from tasks.core.records.tables import read_table, write_table
+from tasks.evaluation.scored_rows import outcomes_by_policy
 from tasks.evaluation.tgc_sgc import Outcome
 from tasks.lineage.tracking.params_and_metrics import flat_params
 
@@ -57,15 +56,6 @@ def read_evaluation(folder: Path) -> VersionEvaluation:
     table = read_table(folder / "outcomes.parquet", OUTCOMES)
     params: dict[str, str] = read_json(folder / "params.json")
     return VersionEvaluation(params, outcomes_by_policy(table.to_pylist()), behaviour)
-
-
-def outcomes_by_policy(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[Outcome]]:
-    """Rows of OUTCOMES by split and policy."""
-    found: dict[tuple[str, str], list[Outcome]] = {}
-    for row in rows:
-        outcome = Outcome(row["task_id"], row["scenario_id"], row["difficulty"], row["evaluation_run"], row["success"])
-        found.setdefault((row["split"], row["policy"]), []).append(outcome)
-    return found
 
 
 def _dev_outcomes(layout: Layout, policy: str, key: str) -> pa.Table:

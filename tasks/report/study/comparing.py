@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
+from typing import Any
 
 from scipy.special import stdtrit
 
@@ -9,7 +10,7 @@ from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.records.schemas import BASE_POLICY, SELECTED_POLICY
 from tasks.core.records.study import NO_FINE_TUNING, MethodDifference, MethodScore, Study
 from tasks.evaluation.crossed_test import BySeed, crossed_test, holm
-from tasks.evaluation.paired_test import METRICS, PairedTest
+from tasks.evaluation.paired_test import METRICS
 from tasks.report.study.finished_run import FinishedRun
 
 Method = Mapping[int, FinishedRun]
@@ -87,29 +88,12 @@ def _differences(policies: Policies, against: str, confidence: float) -> Iterato
             corrected = holm([test.p_value for test in found.values()])
             for (row, test), p_value in zip(found.items(), corrected, strict=True):
                 seeds = len(means[row].keys() & means[against].keys())
-                yield _difference(row, split, metric, test, p_value, seeds)
+                place: dict[str, Any] = {"method": row, "split": split, "metric": metric, "seeds": seeds}
+                yield MethodDifference(**place, **vars(test), corrected_p_value=p_value)
 
 
 def _means(method: Method, policy: str, split: str, metric: str) -> BySeed:
     return {seed: METRICS[metric](run.outcomes[split, policy]) for seed, run in method.items()}
-
-
-def _difference(
-    row: str, split: str, metric: str, test: PairedTest, corrected: float | None, seeds: int
-) -> MethodDifference:
-    return MethodDifference(
-        method=row,
-        split=split,
-        metric=metric,  # type: ignore[arg-type]
-        difference=test.difference,
-        standard_error=test.standard_error,
-        low=test.low,
-        high=test.high,
-        p_value=test.p_value,
-        corrected_p_value=corrected,
-        seeds=seeds,
-        scenarios=test.scenarios,
-    )
 
 
 def _budget_notes(runs: Sequence[FinishedRun]) -> Iterator[str]:

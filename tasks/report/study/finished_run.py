@@ -16,9 +16,10 @@ from tasks.core.records.documents import (
     read_document,
 )
 from tasks.core.records.layout import Layout
-from tasks.core.records.schemas import BASE_POLICY, SCORED_ROLLOUTS, SELECTED_POLICY
+from tasks.core.records.schemas import OUTCOMES, SCORED_ROLLOUTS
 from tasks.core.records.study import CurvePoint, SplitScore, StudyRun
 from tasks.core.records.tables import read_table
+from tasks.evaluation.scored_rows import outcomes_by_policy
 from tasks.evaluation.tgc_sgc import Outcome
 
 
@@ -40,7 +41,7 @@ class FinishedRun:
 
     record: StudyRun
     outcomes: Mapping[tuple[str, str], Sequence[Outcome]]
-    """By test split and policy (`BASE_POLICY` or `SELECTED_POLICY`)."""
+    """By test split and policy (`schemas.BASE_POLICY` or `SELECTED_POLICY`)."""
     world: str
     """The section `world` of its params.yaml, as JSON: only runs in equal worlds can be compared."""
 
@@ -50,7 +51,7 @@ def read_finished_run(root: Path, label: RunLabel) -> FinishedRun:
     layout, params = Layout(root), load_params(root / "params.yaml")
     selection = read_document(layout.selection, Selection)
     scores = {split: read_document(layout.score(split), Scores) for split in TEST_SPLITS}
-    collected = [key for key in params.previous if layout.rollouts(key).exists()]
+    collected = list(params.collected)
     updates = [read_document(layout.metrics(key), Metrics) for key in params.previous]
     record = StudyRun(
         **vars(label),
@@ -75,12 +76,5 @@ def _curve(layout: Layout, params: Params, updates: Sequence[Metrics]) -> list[C
 
 
 def _outcomes(layout: Layout) -> dict[tuple[str, str], list[Outcome]]:
-    found: dict[tuple[str, str], list[Outcome]] = {
-        (s, p): [] for s in TEST_SPLITS for p in (BASE_POLICY, SELECTED_POLICY)
-    }
-    columns = ("policy", "task_id", "scenario_id", "difficulty", "evaluation_run", "success")
-    for split in TEST_SPLITS:
-        table = read_table(layout.score_rollouts(split), SCORED_ROLLOUTS).select(columns)
-        for policy, *outcome in zip(*(table[name].to_pylist() for name in columns), strict=True):
-            found[split, policy].append(Outcome(*outcome))
-    return found
+    tables = (read_table(layout.score_rollouts(split), SCORED_ROLLOUTS) for split in TEST_SPLITS)
+    return outcomes_by_policy([row for table in tables for row in table.select(OUTCOMES.names).to_pylist()])

@@ -7,11 +7,13 @@ from importlib.resources import files
 from statistics import fmean
 
 from tasks.core.config.splits import TEST_SPLITS
+from tasks.core.records.markdown import markdown_table
 from tasks.core.records.study import MethodDifference, MethodScore, Study, StudyRun
 from tasks.evaluation.paired_test import METRICS
+from tasks.report.tables import SPLIT_NAMES
 
 COLUMNS = [(split, metric) for split in TEST_SPLITS for metric in METRICS]
-HEADS = ["Test-N TGC", "Test-N SGC", "Test-C TGC", "Test-C SGC"]
+HEADS = [f"{SPLIT_NAMES[split]} {metric.upper()}" for split, metric in COLUMNS]
 NONE = "-"
 Row = Sequence[str]
 
@@ -61,15 +63,15 @@ def markdown(study: Study) -> str:
         f"# {study.name}",
         *(f"**{note}**" for note in study.notes),
         f"## Scores: percent, mean over training seeds, {percent} interval of the mean",
-        _table(["method", *HEADS], score_rows(study)),
+        markdown_table(["method", *HEADS], score_rows(study)),
         f"## Difference from {study.against}: points, {percent} interval, p-value after Holm's correction",
-        _table(["method", *HEADS], difference_rows(study)),
+        markdown_table(["method", *HEADS], difference_rows(study)),
         "## Cost: mean per run",
-        _table(["method", *COST_HEADS], cost_rows(study)),
+        markdown_table(["method", *COST_HEADS], cost_rows(study)),
         "## The paper's own figures (Qwen2.5-32B on AppWorld): not measured here",
-        _table(["method", *HEADS], paper_rows(study)),
+        markdown_table(["method", *HEADS], paper_rows(study)),
         "## The parameters of each row",
-        _table(["method", "command"], [(method, f"`{command}`") for method, command in command_rows(study)]),
+        markdown_table(["method", "command"], [(method, f"`{command}`") for method, command in command_rows(study)]),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -115,10 +117,3 @@ def _difference(one: MethodDifference | None) -> str:
     interval = "" if one.low is None or one.high is None else f" ({one.low:+.1f} to {one.high:+.1f})"
     p_value = "" if one.corrected_p_value is None else f", p {one.corrected_p_value:.2g}"
     return f"{one.difference:+.1f}{interval}{p_value}"
-
-
-def _table(head: Row, rows: Sequence[Row]) -> str:
-    cells = [tuple(head), *(tuple(row) for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(r, widths, strict=True)) + " |" for r in cells]
-    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
