@@ -1,6 +1,8 @@
 """What all tests share: their lanes, and over how many processes a whole run is spread."""
 
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,7 @@ from tasks.core.processes.usable_cores import usable_cores
 LANES = frozenset({"vllm", "appworld", "services", "ray", "faults"})
 """Markers of tests that start servers, clusters or environments of their own; .ci/run runs them lane by lane."""
 MOST_PROCESSES = 8
+HERE = Path(__file__).parent
 
 
 def pytest_configure() -> None:
@@ -18,7 +21,12 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Raises UsageError for a test of two lanes: .ci/run would run it twice."""
+    """Raises UsageError for a test of two lanes, which .ci/run would run twice, and for a module that changed sys.path.
+
+    With a folder of tests in it, processes that other tests spawn would import tests/flows as `flows`.
+    """
+    if added := [path for path in sys.path if Path(path).is_relative_to(HERE)]:
+        raise pytest.UsageError(f"a test module put {', '.join(added)} into sys.path; import `tests.` modules by name")
     for item in items:
         if len(lanes := sorted(LANES & {mark.name for mark in item.iter_markers()})) > 1:
             raise pytest.UsageError(f"{item.nodeid} is in the lanes {' and '.join(lanes)}; one marker is enough")

@@ -1,7 +1,6 @@
 """No stage opens the base model's weights more often than it takes to load them once."""
 
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,10 +14,8 @@ from tasks.core.policies.loading import load_base_model
 from tasks.core.records.layout import Layout
 from tasks.policy_update.rollouts import Rollout
 from tasks.preparation.policy import prepare_policy
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-from opened_files import counted_opens  # noqa: E402
-from test_stage import make_params, prepare, run  # noqa: E402
+from tests.opened_files import counted_opens
+from tests.policy_update.test_stage import make_params, prepare, run
 
 SHIPPED = Path(__file__).parents[2] / "data" / "base_policies" / "pocket"
 MakeRollouts = Callable[..., list[Rollout]]

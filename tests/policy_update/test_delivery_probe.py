@@ -1,7 +1,6 @@
 """The record beside a policy's weights: the learner's reading of the policy, of the one before, and of the base."""
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +18,7 @@ from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.policy_update.delivery_probe import WINDOW_TOKENS, WINDOWS, batch_windows
 from tasks.policy_update.rollouts import Rollout
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_stage import make_params, prepare, run
+from tests.policy_update.test_stage import make_params, prepare, run
 
 MakeRollouts = Callable[..., list[Rollout]]
 

@@ -31,11 +31,10 @@ from tasks.policy_update.learner import make_learner
 from tasks.policy_update.rollouts import Rollout
 from tasks.policy_update.stage import update_policy
 from tasks.policy_update.training import UpdateJob
+from tests.policy_update import two_ranks
+from tests.policy_update.test_stage import make_params, prepare
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-import two_ranks  # noqa: E402
-from test_stage import make_params, prepare  # noqa: E402
+ROOT = Path(__file__).parents[2]
 
 MakeRollouts = Callable[..., list[Rollout]]
 DEADLINE_S = 400
@@ -78,9 +77,9 @@ def together(base: Path, make_rollouts: MakeRollouts, tmp_path_factory: pytest.T
     (out / "job.json").write_text(make_job(layout, params).model_dump_json())
     # `--multi_gpu` is accelerate's word for torchrun; the device is the policy's.
     settings = ["--multi_gpu", "--num_processes=2", "--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no"]
-    ranks = ["--main_process_port=0", str(HERE / "two_ranks.py"), str(base), str(out)]
+    ranks = ["--main_process_port=0", "--module", "tests.policy_update.two_ranks", str(base), str(out)]
     launcher = [sys.executable, "-m", "accelerate.commands.launch", *settings, *ranks]
-    done = subprocess.run(launcher, capture_output=True, text=True, timeout=DEADLINE_S)
+    done = subprocess.run(launcher, capture_output=True, text=True, timeout=DEADLINE_S, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
     return out
 

@@ -1,4 +1,4 @@
-"""What each of two gloo ranks does for test_ranks.py: python two_ranks.py BASE OUT, started by a launcher.
+"""What two gloo ranks do for test_ranks.py: `python -m tests.policy_update.two_ranks BASE OUT`, by a launcher.
 
 The first rank leaves in OUT what all made together: `gradients.pt`, learners, and the result of the update `job.json`.
 """
@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from conftest import _policy as make_whole_policy
-from conftest import _rollouts as make_rollouts
-from conftest import policy_config
 from torch import nn
 
 from tasks.core.config.update import UpdateConfig
@@ -31,6 +28,9 @@ from tasks.policy_update.objective.stats import read_stats
 from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout
 from tasks.policy_update.training import UpdateJob, load_prepared
+from tests.policy_update.conftest import _policy as make_whole_policy
+from tests.policy_update.conftest import _rollouts as make_rollouts
+from tests.policy_update.conftest import policy_config
 
 CASES: dict[str, dict[str, Any]] = {
     "fsdp": {},

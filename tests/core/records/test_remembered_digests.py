@@ -11,10 +11,9 @@ import pytest
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.records.files import fingerprint
 from tasks.core.records.remembered_digests import KEPT_FROM, STATE_FOLDER, remembered_digest
+from tests.opened_files import counted_opens
 
-HERE = Path(__file__).parents[2]
-sys.path.insert(0, str(HERE))
-from opened_files import counted_opens  # noqa: E402
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +51,7 @@ def test_other_processes_do_not_read_a_large_file_again(project: Path) -> None:
     for _ in range(2):
         with counted_opens(file) as opens:
             answer = subprocess.run(
-                [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(HERE.parent)}, capture_output=True
+                [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True
             )
         assert answer.stdout.decode().strip() == expected, answer.stderr.decode()
         counts.append(opens.count)
