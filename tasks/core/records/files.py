@@ -8,8 +8,9 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+_Json = TypeVar("_Json", dict[str, Any], list[Any])
 Fingerprint = tuple[tuple[str, int, int, int], ...]
 """Name, size in bytes, time of change in ns and inode of each file of a folder."""
 
@@ -47,15 +48,23 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object. Raises ArtifactError naming the file when it is missing, truncated or no object."""
+    """Read a JSON object that a stage wrote. Raises ArtifactError naming the file: missing, truncated or no object."""
+    return load_json(
+        path, dict, missing="run the stage that writes it (`dvc repro`)", damaged="delete it and run `dvc repro`"
+    )
+
+
+def load_json(path: Path, kind: type[_Json], *, missing: str, damaged: str) -> _Json:
+    """Read a JSON object or list. Raises ArtifactError naming the file; `missing` and `damaged` say what to do then."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ArtifactError(f"{path}: missing; run the stage that writes it (`dvc repro`)") from None
+        raise ArtifactError(f"{path}: missing; {missing}") from None
     except ValueError as error:
-        raise ArtifactError(f"{path}: not valid JSON ({error}); delete it and run `dvc repro`") from None
-    if not isinstance(content, dict):
-        raise ArtifactError(f"{path}: expected a JSON object, found {type(content).__name__}")
+        raise ArtifactError(f"{path}: not valid JSON ({error}); {damaged}") from None
+    if not isinstance(content, kind):
+        expected = "object" if kind is dict else "list"
+        raise ArtifactError(f"{path}: expected a JSON {expected}, found {type(content).__name__}")
     return content
 
 

@@ -1,6 +1,5 @@
 """Products and goals, and the original's files: items_shuffle*.json, items_ins_v2*.json, items_human_ins.json."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tasks.core.records.files import ArtifactError
+from tasks.core.records.files import ArtifactError, load_json
 from tasks.core.seeding import derive_seed
 from tasks.core.worlds.text_games.task_files import GameTask
 
@@ -110,15 +109,7 @@ def _goal_options(given: Any) -> dict[str, str]:
 
 
 def _load(path: Path, kind: type[Any]) -> Any:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ArtifactError(f"{path}: missing; WebShop's setup.sh downloads it") from None
-    except ValueError as error:
-        raise ArtifactError(f"{path}: not valid JSON ({error}); download it again") from None
-    if not isinstance(content, kind):
-        raise ArtifactError(f"{path}: expected a JSON {kind.__name__}, found {type(content).__name__}")
-    return content
+    return load_json(path, kind, missing="WebShop's setup.sh downloads it", damaged="download it again")
 
 
 def _product(row: dict[str, Any], known: dict[str, Any], seed: int) -> Product:

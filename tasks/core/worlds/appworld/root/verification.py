@@ -1,6 +1,5 @@
 """Is this folder a whole AppWorld root? One clear error when not; tasks, counts and the applied denylist when it is."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -10,7 +9,7 @@ from typing import Any
 
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.interfaces.world import Task
-from tasks.core.records.files import ArtifactError
+from tasks.core.records.files import ArtifactError, load_json
 from tasks.core.worlds.appworld.root import layout
 
 OFFICIAL_COUNTS: dict[Split, tuple[int, ...]] = {
@@ -98,7 +97,7 @@ def _check_databases(root: Path) -> None:
             if stream.read(len(_SQLITE_HEADER)) != _SQLITE_HEADER:
                 raise ArtifactError(f"{path}: no SQLite database (half downloaded?); {_OBTAIN}")
     for app in layout.APPS:
-        _read_json(layout.api_docs(root, app), dict)
+        _read_json(layout.api_docs(root, app))
 
 
 def _read_dataset(root: Path, split: Split) -> list[str]:
@@ -145,7 +144,7 @@ def _read_task(root: Path, task_id: str, split: Split) -> Task:
     if not folder.is_dir():
         raise ArtifactError(f"{layout.dataset(root, split)}: unknown task id {task_id}: there is no {folder}")
     _check_task_files(root, task_id)
-    specs = _read_json(folder / "specs.json", dict)
+    specs = _read_json(folder / "specs.json")
     version = specs.get("db_version")
     if version != layout.DB_VERSION:
         raise ArtifactError(
@@ -171,22 +170,15 @@ def _check_task_files(root: Path, task_id: str) -> None:
 
 def _difficulty(root: Path, task_id: str) -> int:
     path = layout.ground_truth(root, task_id) / "metadata.json"
-    difficulty = _read_json(path, dict).get("difficulty")
+    difficulty = _read_json(path).get("difficulty")
     if difficulty not in _DIFFICULTIES:
         raise ArtifactError(f"{path}: difficulty is {difficulty!r}, not 1, 2 or 3")
     return int(difficulty)
 
 
-def _read_json(path: Path, kind: type) -> Any:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ArtifactError(f"{path}: missing; the root is incomplete: {_OBTAIN}") from None
-    except ValueError as error:
-        raise ArtifactError(f"{path}: not valid JSON ({error}) (half downloaded?); {_OBTAIN}") from None
-    if not isinstance(content, kind):
-        raise ArtifactError(f"{path}: expected {kind.__name__}, found {type(content).__name__}")
-    return content
+def _read_json(path: Path) -> dict[str, Any]:
+    damaged = f"half downloaded? {_OBTAIN}"
+    return load_json(path, dict, missing=f"the root is incomplete: {_OBTAIN}", damaged=damaged)
 
 
 def _scenario(task_id: str) -> str:
