@@ -32,7 +32,7 @@ class TurnRules(Section):
 
 
 class GameCounts(Section):
-    """Tasks per split. The paper evaluates on 256 prompts."""
+    """Tasks per split. The paper evaluates on 256 prompts; whole scenarios of three are 258."""
 
     train: TaskCount = 192
     dev: TaskCount = 48
@@ -46,7 +46,8 @@ class BanditConfig(TurnRules):
     A task is a pair of names and their order; luck is drawn from the rollout's seed. Solved: the arm that pays more on
     average was pulled. The three tasks of a scenario have the same names. Splits and difficulties: train and dev,
     difficulty 1, have Phoenix as the safe arm and Dragon as the risky one. test_normal, difficulty 2, reverses their
-    meaning, which a policy that learnt a name gets wrong. test_challenge, difficulty 3: Trader (safe) and Librarian
+    meaning: a policy that learnt a name gets it wrong, so TGC there falls where training succeeds. It is no measure of
+    progress, and the profile has promotion read test_challenge in its place, difficulty 3: Trader (safe) and Librarian
     (risky), names never trained on.
     """
 
@@ -116,7 +117,7 @@ class WebShopConfig(TurnRules):
     reward: Literal["graded", "strict"] = "graded"
     """strict: 1 for what fits wholly, else 0, as RAGEN's paper has it."""
     challenge_category: str = "grocery"
-    counts: GameCounts = GameCounts(train=96, dev=30, test_normal=60, test_challenge=60)
+    counts: GameCounts = GameCounts(train=96, dev=30)
 
     @model_validator(mode="after")
     def _root_fits_source(self) -> Self:

@@ -26,7 +26,7 @@ from tasks.core.worlds.pocketworld.demonstrations import demonstrations
 from tasks.core.worlds.pocketworld.episodes.episode import SYSTEM_PROMPT
 from tasks.core.worlds.text_games.demonstrations import Teacher
 from tasks.core.worlds.text_games.demonstrations import demonstrations as play_games
-from tasks.core.worlds.text_games.phrases import phrases
+from tasks.core.worlds.text_games.phrases import grid_rows, phrases
 
 if TYPE_CHECKING:
     from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
@@ -113,15 +113,36 @@ class Recipe(Section):
     """Learning rate of the perfect phase; the imperfect one begins at half of it."""
 
 
+_SMALL_STEPS = SupervisedSettings(tokens_per_step=2048, tokens_per_forward=1024)
 GAME_RECIPES = {
     "bandit": Recipe(
-        perfect_demonstrations=2_000, perfect_steps=150, imperfect_demonstrations=2_000, imperfect_steps=60
+        supervised=_SMALL_STEPS,
+        perfect_demonstrations=2_000,
+        perfect_steps=120,
+        imperfect_demonstrations=2_000,
+        imperfect_steps=60,
     ),
     "frozen_lake": Recipe(
-        perfect_demonstrations=4_000, perfect_steps=200, imperfect_demonstrations=2_000, imperfect_steps=60
+        supervised=_SMALL_STEPS,
+        perfect_demonstrations=5_000,
+        perfect_steps=400,
+        imperfect_demonstrations=2_000,
+        imperfect_steps=60,
     ),
     "sokoban": Recipe(
-        perfect_demonstrations=8_000, perfect_steps=250, imperfect_demonstrations=2_000, imperfect_steps=60
+        supervised=_SMALL_STEPS,
+        perfect_demonstrations=12_000,
+        perfect_steps=900,
+        imperfect_demonstrations=2_000,
+        imperfect_steps=60,
+    ),
+    "webshop": Recipe(
+        sizes=TinyQwen2(context_length=4096),
+        supervised=SupervisedSettings(tokens_per_forward=2048),
+        perfect_demonstrations=3_000,
+        perfect_steps=450,
+        imperfect_demonstrations=1_000,
+        imperfect_steps=50,
     ),
 }
 """Of the text games."""
@@ -136,9 +157,9 @@ def make_policy(recipe: Recipe) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
 
 def make_game_policy(recipe: Recipe, teacher: Teacher) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
     """Train the embedded policy of a text game, with and without thinking. Deterministic on one CPU thread."""
-    perfect = play_games(teacher, recipe.seed, recipe.perfect_demonstrations, imperfect=False)
-    imperfect = play_games(teacher, recipe.seed, recipe.imperfect_demonstrations, imperfect=True)
-    return train_policy(recipe, phrases(teacher), perfect, imperfect)
+    perfect = list(play_games(teacher, recipe.seed, recipe.perfect_demonstrations, imperfect=False))
+    imperfect = list(play_games(teacher, recipe.seed, recipe.imperfect_demonstrations, imperfect=True))
+    return train_policy(recipe, [*phrases(teacher), *grid_rows([*perfect, *imperfect])], perfect, imperfect)
 
 
 def train_policy(
@@ -196,11 +217,13 @@ def teacher_of(world: str) -> Teacher:
     from tasks.core.worlds.bandit.teacher import BanditTeacher
     from tasks.core.worlds.frozen_lake.teacher import FrozenLakeTeacher
     from tasks.core.worlds.sokoban.teacher import SokobanTeacher
+    from tasks.core.worlds.webshop.teacher import WebShopTeacher
 
     teachers: dict[str, Callable[[], Teacher]] = {
         "bandit": BanditTeacher,
         "frozen_lake": FrozenLakeTeacher,
         "sokoban": SokobanTeacher,
+        "webshop": WebShopTeacher,
     }
     return teachers[world]()
 

@@ -14,6 +14,8 @@ TRAINED_SHARE = 0.3
 class BanditTeacher:
     """See `tasks.core.worlds.text_games.demonstrations.Teacher`."""
 
+    vocabulary = ()
+
     def __init__(self) -> None:
         self.turns = BanditConfig()
         self.kind = BanditKind(self.turns)
@@ -34,5 +36,8 @@ class BanditTeacher:
         """Nothing: a player who knows no rewards takes either arm."""
         return ()
 
-    def actions(self, task: BanditTask) -> Sequence[str]:
+    def actions(self, task: BanditTask, state: str) -> Sequence[str]:
+        return task.arms
+
+    def names(self, task: BanditTask) -> Sequence[str]:
         return task.arms

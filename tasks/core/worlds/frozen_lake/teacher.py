@@ -11,6 +11,8 @@ from tasks.core.worlds.frozen_lake.world import SYMBOLS, FrozenLakeKind
 class FrozenLakeTeacher:
     """See `tasks.core.worlds.text_games.demonstrations.Teacher`."""
 
+    vocabulary = ()
+
     def __init__(self) -> None:
         self.turns = FrozenLakeConfig()
         self.kind = FrozenLakeKind(self.turns)
@@ -25,5 +27,8 @@ class FrozenLakeTeacher:
     def advice(self, task: FrozenLakeTask, state: str) -> Sequence[str]:
         return shortest_way(state.translate(str.maketrans(SYMBOLS[:4], "SFHG")).split("\n"))
 
-    def actions(self, task: FrozenLakeTask) -> Sequence[str]:
+    def actions(self, task: FrozenLakeTask, state: str) -> Sequence[str]:
+        return tuple(MOVES)
+
+    def names(self, task: FrozenLakeTask) -> Sequence[str]:
         return tuple(MOVES)

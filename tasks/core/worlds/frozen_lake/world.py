@@ -1,10 +1,11 @@
-"""The game around gymnasium's environment, and the world of its maps."""
+"""The game on gymnasium's transitions, and the world of its maps."""
 
-import copy
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from tasks.core.config.text_games import FrozenLakeConfig
 from tasks.core.worlds.frozen_lake.maps import MOVES, FrozenLakeTask, draw_tasks, shortest_way
@@ -12,32 +13,28 @@ from tasks.core.worlds.text_games.game import Briefing, GameRules
 from tasks.core.worlds.text_games.task_files import read_tasks, write_tasks
 from tasks.core.worlds.text_games.world import TextGameWorld
 
-if TYPE_CHECKING:
-    from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
-
 MEANINGS = ("player", "empty", "hole", "goal", "player in hole", "player on goal")
 SYMBOLS, NEW_SYMBOLS = "P_OGX√", "A.#*@!"
 """Of the meanings, in their order."""
 ACTIONS = {name.casefold(): name for name in MOVES}
+Transitions = dict[int, dict[int, list[tuple[float, int, float, bool]]]]
+"""By cell and number of the action: (probability, next cell, reward, over)."""
 NUMBERS = {name: number for number, name in enumerate(MOVES)}
 
 
 class FrozenLake:
-    """One walk."""
+    """One walk: gymnasium's transitions and random numbers, without the arrays that its `step` makes of them."""
 
-    def __init__(self, env: "FrozenLakeEnv", task: FrozenLakeTask) -> None:
+    def __init__(self, transitions: Transitions, task: FrozenLakeTask, seed: int) -> None:
         symbols = symbols_of(task)
-        self._env, self._symbols, self._ice = env, symbols, "".join(task.map)
+        self._transitions, self._symbols = transitions, symbols
+        self._random = np.random.Generator(np.random.PCG64(seed))
+        self._random.random()  # gymnasium draws the start, too
+        self._ice, self._width = "".join(task.map), len(task.map[0])
         self._shown = self._ice.translate(str.maketrans("SFHG", symbols[1] + symbols[1:4]))
+        self._place = self._ice.index("S")
         self.over = self.solved = False
-
-    @property
-    def state(self) -> str:
-        """The map, the player on it."""
-        place, width = int(self._env.s), self._env.ncol
-        player = self._symbols[{"H": 4, "G": 5}.get(self._ice[place], 0)]
-        cells = f"{self._shown[:place]}{player}{self._shown[place + 1 :]}"
-        return "\n".join(cells[begin : begin + width] for begin in range(0, len(cells), width))
+        self.state = self._map()
 
     def understood(self, action: str) -> str | None:
         """A direction, in any case."""
@@ -45,9 +42,20 @@ class FrozenLake:
 
     def play(self, action: str) -> float:
         """One step, or where the ice takes it."""
-        _, reward, self.over, _, _ = self._env.step(NUMBERS[action])  # type: ignore[no-untyped-call]
-        self.solved = self.over and self._ice[int(self._env.s)] == "G"
+        possible, drawn = self._transitions[self._place][NUMBERS[action]], self._random.random()
+        bounds = accumulate(chance for chance, _, _, _ in possible)
+        number = next((number for number, bound in enumerate(bounds) if bound > drawn), 0)
+        _, self._place, reward, self.over = possible[number]
+        self.solved = self.over and self._ice[self._place] == "G"
+        self.state = self._map()
         return float(reward)
+
+    def _map(self) -> str:
+        """The map, the player on it. Drawn once a step, since it is looked at more often."""
+        place, width = self._place, self._width
+        player = self._symbols[{"H": 4, "G": 5}.get(self._ice[place], 0)]
+        cells = f"{self._shown[:place]}{player}{self._shown[place + 1 :]}"
+        return "\n".join([cells[begin : begin + width] for begin in range(0, len(cells), width)])
 
 
 class FrozenLakeKind:
@@ -57,7 +65,7 @@ class FrozenLakeKind:
 
     def __init__(self, config: FrozenLakeConfig) -> None:
         self._config = config
-        self._fresh = lru_cache(maxsize=4096)(self._build)
+        self._transitions = lru_cache(maxsize=4096)(self._build)
 
     def briefing(self, task: FrozenLakeTask) -> Briefing:
         slips = "The ice is slippery: you may move in another direction than the one you mean. "
@@ -73,21 +81,20 @@ class FrozenLakeKind:
         return f"Walk from S to G: {' '.join(task.map)}"
 
     def start(self, task: FrozenLakeTask, seed: int) -> FrozenLake:
-        env = copy.copy(self._fresh(task.map))
-        env.reset(seed=seed)
-        return FrozenLake(env, task)
+        return FrozenLake(self._transitions(task.map), task, seed)
 
     def solution(self, task: FrozenLakeTask) -> Sequence[str]:
         if self._config.slippery:
             raise ValueError("frozen_lake: on slippery ice no fixed sequence of steps solves a task")
         return shortest_way(task.map)
 
-    def _build(self, rows: tuple[str, ...]) -> "FrozenLakeEnv":
-        """The environment of a map; episodes share its transitions, which nobody changes."""
+    def _build(self, rows: tuple[str, ...]) -> Transitions:
+        """Of gymnasium's environment on a map; episodes share them."""
         from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
         config = self._config
-        return FrozenLakeEnv(desc=list(rows), is_slippery=config.slippery, success_rate=config.success_rate)
+        env = FrozenLakeEnv(desc=list(rows), is_slippery=config.slippery, success_rate=config.success_rate)
+        return env.P
 
 
 def symbols_of(task: FrozenLakeTask) -> str:

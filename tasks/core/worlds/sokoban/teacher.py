@@ -12,6 +12,8 @@ from tasks.core.worlds.sokoban.world import ACTIONS, SokobanKind
 class SokobanTeacher:
     """See `tasks.core.worlds.text_games.demonstrations.Teacher`."""
 
+    vocabulary = ()
+
     def __init__(self) -> None:
         self.turns = SokobanConfig()
         self.kind = SokobanKind(self.turns)
@@ -32,5 +34,8 @@ class SokobanTeacher:
         solution = shortest_solution(*read_room(state), 2 * self.turns.max_actions) or ""
         return [ACTIONS[task.actions][LETTERS.index(letter)] for letter in solution]
 
-    def actions(self, task: SokobanTask) -> Sequence[str]:
+    def actions(self, task: SokobanTask, state: str) -> Sequence[str]:
+        return ACTIONS[task.actions]
+
+    def names(self, task: SokobanTask) -> Sequence[str]:
         return ACTIONS[task.actions]

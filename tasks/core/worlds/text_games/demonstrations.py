@@ -38,6 +38,8 @@ class Teacher(Protocol):
     """Its `GameKind`."""
     turns: Any
     """Its section of params.yaml, a `TurnRules`."""
+    vocabulary: Sequence[str]
+    """Words and phrases of its states, one token each; none where states are maps or names."""
 
     def task(self, random: Random) -> Any:
         """A fresh task, of the kind that train has."""
@@ -47,8 +49,12 @@ class Teacher(Protocol):
         """The actions of a good player from here on; none where nothing helps any more."""
         ...
 
-    def actions(self, task: Any) -> Sequence[str]:
-        """All actions."""
+    def actions(self, task: Any, state: str) -> Sequence[str]:
+        """All actions that are possible here."""
+        ...
+
+    def names(self, task: Any) -> Sequence[str]:
+        """Names that a tokenizer takes as one token wherever they stand."""
         ...
 
 
@@ -75,7 +81,7 @@ def _play(teacher: Teacher, rules: TurnRules, habits: Habits, random: Random) ->
 
 
 def _turn(teacher: Teacher, task: Any, state: str, rules: TurnRules, habits: Habits, random: Random) -> str:
-    known = teacher.actions(task)
+    known = teacher.actions(task, state)
     plan = list(teacher.advice(task, state)) or [random.choice(known)]
     plan = plan[: random.randint(1, rules.max_actions_per_turn)]
     plan = [random.choice(known) if random.random() < habits.wrong_action else action for action in plan]

@@ -1,8 +1,10 @@
 """Phrases that every episode of a game repeats, for a tokenizer that takes each as one token."""
 
 import re
+from collections.abc import Iterable
 from random import Random
 
+from tasks.core.interfaces.world import Message
 from tasks.core.worlds.text_games.demonstrations import UNKNOWN_ACTION, Teacher
 from tasks.core.worlds.text_games.prompt import SYSTEM_PROMPT, opening, reminder, turn_text
 
@@ -26,12 +28,12 @@ _DRAWN = 100
 
 
 def phrases(teacher: Teacher) -> list[str]:
-    """The game's own texts between its states, numbers and names of actions, and those names; sorted."""
-    random, found = Random(0), set(_FIXED)
+    """The game's vocabulary, its own texts between its states, numbers and names, and those names; sorted."""
+    random, found = Random(0), {*_FIXED, *teacher.vocabulary}
     for number in range(_DRAWN):
         rules = teacher.turns.model_copy(update={"thinking": number % 2 == 0})
         task = teacher.task(random)
-        names = teacher.actions(task)
+        names = teacher.names(task)
         briefing = teacher.kind.briefing(task)
         texts = [message["content"] for message in opening(briefing, _STATE, rules)]
         texts += [turn_text(1, _STATE), "\n" + reminder(rules, 1), teacher.kind.start(task, 0).state.partition(":")[0]]
@@ -39,3 +41,13 @@ def phrases(teacher: Teacher) -> list[str]:
         grid = {texts[-1]} if "\n" in texts[-1] else set()
         found |= {part for text in set(texts) - grid for part in between.split(text)} | set(names)
     return sorted(part for part in found if part)
+
+
+def grid_rows(conversations: Iterable[list[Message]]) -> list[str]:
+    """Rows of the maps that were shown, each with its line break; sorted. States that are no maps have none.
+
+    A map of six tokens, not of forty: shorter episodes, and a row is seen as a whole, which a tiny policy needs.
+    """
+    shown = (message["content"].partition("State:\n")[2] for messages in conversations for message in messages)
+    grids = (text.partition("\nYou have ")[0].split("\n") for text in shown)
+    return sorted({row + "\n" for rows in grids if len({*map(len, rows)}) == 1 < len(rows) for row in rows})

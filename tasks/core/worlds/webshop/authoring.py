@@ -14,6 +14,8 @@ from tasks.core.worlds.webshop.catalogue import GoalTask, Product
 
 COLOURS = ("black", "white", "navy", "olive", "coral", "silver", "teal", "burgundy", "mustard", "ivory")
 SIZES = ("x-small", "small", "medium", "large", "x-large", "xx-large")
+SYLLABLES = tuple(one + other for one in "BDFGHJKLMNPRSTVWXZ" for other in "AEIOU")
+"""What asins are made of: a tiny policy copies a name in few tokens, not letter by letter."""
 PACKS = ("single", "pack of 2", "pack of 4", "pack of 12")
 
 
@@ -88,10 +90,10 @@ _ASKED: dict[Split, tuple[float, float]] = {"train": (0.0, 0.5), "dev": (0.5, 0.
 def draw_catalogue(config: WebShopConfig, seed: int) -> list[Product]:
     """`config.products` products, all kinds in turn."""
     random = Random(derive_seed(seed, "webshop", "catalogue"))
-    letters, seen = string.ascii_uppercase + string.digits, set[str]()
+    seen = set[str]()
     products: list[Product] = []
     while len(products) < config.products:
-        asin = "B" + "".join(random.choices(letters, k=9))
+        asin = "B" + "".join(random.choices(SYLLABLES, k=4)) + random.choice(string.digits)
         if asin not in seen:
             seen.add(asin)
             products.append(_product(random, asin, KINDS[len(products) % len(KINDS)]))
@@ -125,10 +127,11 @@ def _goals(random: Random, split: Split, asked: Sequence[Product], count: int) -
     for scenario in range(count // 3):
         difficulty = scenario % 3 + 1
         for number, product in enumerate(random.sample(by_kind[kinds[scenario % len(kinds)]], 3)):
-            yield _goal(random, split, 3 * scenario + number, product, difficulty)
+            yield draw_goal(random, split, 3 * scenario + number, product, difficulty)
 
 
-def _goal(random: Random, split: Split, index: int, product: Product, difficulty: int) -> GoalTask:
+def draw_goal(random: Random, split: Split, index: int, product: Product, difficulty: int) -> GoalTask:
+    """The `index`-th goal of a split: to buy this product, or one like it."""
     attributes = tuple(random.sample(product.attributes, min(2, len(product.attributes))))
     names = random.sample(sorted(product.options), min(difficulty - 1, len(product.options)))
     options = {name: random.choice(product.options[name]) for name in names}

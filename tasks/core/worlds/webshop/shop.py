@@ -12,6 +12,7 @@ PER_PAGE = 10
 SEPARATOR = " [SEP] "
 BACK, PREVIOUS, NEXT, BUY = "back to search", "< prev", "next >", "buy now"
 DETAILS = ("description", "features", "reviews")
+OFFER = "\nYou must choose from these actions: "
 LONGEST_ACTION = 400
 """Characters; a longer action is none."""
 
@@ -104,7 +105,7 @@ class Shopping:
         parts, names = pages[self._place]()
         self._clickable = tuple(names)
         offered = ["search[<content>]"] if self._place == "start" else [f"click[{name}]" for name in names]
-        self.state = f"{SEPARATOR.join(parts)}\nYou must choose from these actions: {', '.join(offered)}."
+        self.state = f"{SEPARATOR.join(parts)}{OFFER}{', '.join(offered)}."
 
     def _head(self) -> list[str]:
         return ["Instruction:", self._goal.instruction]

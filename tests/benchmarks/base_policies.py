@@ -1,0 +1,95 @@
+"""What the base policies of the text games can do before any training, and how much their groups can teach.
+
+    python tests/benchmarks/base_policies.py [WORLD=FOLDER ...]
+
+On train: 48 tasks, 16 rollouts of each at temperature 1: the success rate, the share of groups with both successes and
+failures, and of groups whose returns differ. On the test splits: every task once at temperature 0.5, as the profiles
+score. Tokens are those of an episode on train.
+"""
+
+import statistics
+import sys
+import tempfile
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from result_file import write_result
+
+from flows.profile_stack import stacked
+from tasks.core.config.collection import CollectionConfig
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.config.world import WorldConfig
+from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.interfaces.world import Task, World
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.loading import load_base_model, load_tokenizer
+from tasks.core.worlds.registry import open_world, prepare_world_folder
+from tasks.rollout_collection.planning import plan_rollouts
+from tasks.rollout_collection.playing import play_rollouts
+from tasks.rollout_collection.stage import training_settings
+
+Row = dict[str, Any]
+WORLDS = ("bandit", "frozen_lake", "sokoban", "webshop")
+TASKS, ROLLOUTS = 48, 16
+
+
+class Player:
+    """A base policy in its world."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        params = stacked([name])
+        self.collection = CollectionConfig.model_validate(params["collection"])
+        self.world = _world(WorldConfig.model_validate(params["world"]))
+        self.engine = TransformersEngine(load_base_model(folder, PolicyConfig(device="cpu")))
+        self.chat = ChatFormat(load_tokenizer(folder))
+
+    def play(self, tasks: list[Task], rollouts: int, temperature: float) -> list[Row]:
+        settings = replace(training_settings(self.collection), temperature=temperature)
+        planned = plan_rollouts(tasks, rollouts, seed=1)
+        return play_rollouts(self.world, self.engine, self.chat, planned, settings, policy=None)
+
+
+def _world(config: WorldConfig) -> World:
+    with tempfile.TemporaryDirectory() as folder:
+        prepare_world_folder(config, Path(folder) / "world")
+        return open_world(config, Path(folder) / "world")
+
+
+def measure(name: str, folder: Path) -> dict[str, float]:
+    player = Player(name, folder)
+    rows = player.play(list(player.world.tasks("train"))[:TASKS], ROLLOUTS, temperature=1.0)
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row["task_id"]].append(row)
+    figures = {
+        "parameters": float(sum(weight.numel() for weight in load_base_model(folder, PolicyConfig()).parameters())),
+        "train_success": _success(rows),
+        "train_mean_return": statistics.mean(row["return"] for row in rows),
+        "groups_with_both": statistics.mean(len({row["success"] for row in group}) == 2 for group in groups.values()),
+        "groups_with_signal": statistics.mean(len({row["return"] for row in group}) > 1 for group in groups.values()),
+        "tokens_per_episode": statistics.mean(len(row["token_ids"]) for row in rows),
+        "generated_per_episode": statistics.mean(sum(row["policy_mask"]) for row in rows),
+    }
+    for split in ("test_normal", "test_challenge"):
+        played = player.play(list(player.world.tasks(split)), 1, temperature=0.5)
+        figures |= {f"{split}_success": _success(played)}
+        figures |= {f"{split}_mean_return": statistics.mean(row["return"] for row in played)}
+    return {figure: round(value, 4) for figure, value in figures.items()}
+
+
+def _success(rows: list[Row]) -> float:
+    return statistics.mean(row["success"] for row in rows)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    asked = dict(argument.partition("=")[::2] for argument in sys.argv[1:]) or dict.fromkeys(WORLDS, "")
+    folders = {name: Path(folder or f"data/base_policies/{name}") for name, folder in asked.items()}
+    write_result("base_policies", {name: measure(name, folder) for name, folder in folders.items()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""The recipe of embedded policies in little, and what it is taught."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+
+from tasks.core.policies.architecture import TinyQwen2
+from tasks.core.policies.digests import DIGESTS
+from tasks.core.policies.recipe import GAME_RECIPES, Recipe, make_game_policy, save, teacher_of
+from tasks.core.policies.tokenizer import build_tokenizer
+from tasks.core.worlds.text_games.demonstrations import Teacher, demonstrations
+from tasks.core.worlds.text_games.phrases import grid_rows, phrases
+
+LITTLE = Recipe(
+    sizes=TinyQwen2(layers=1, width=64, heads=1, feed_forward=64),
+    perfect_demonstrations=4,
+    perfect_steps=2,
+    imperfect_demonstrations=4,
+    imperfect_steps=1,
+)
+
+
+@pytest.mark.parametrize("world", GAME_RECIPES)
+def test_the_same_recipe_makes_the_same_bytes(world: str, tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    made = []
+    for name, seed in (("one", 0), ("again", 0), ("other", 1)):
+        recipe = LITTLE.model_copy(update={"seed": seed})
+        save(*make_game_policy(recipe, teacher_of(world)), tmp_path / name)
+        made.append((tmp_path / name / DIGESTS).read_text())
+    assert made[0] == made[1] != made[2]
+
+
+@pytest.mark.parametrize(("world", "solved"), [("frozen_lake", 6), ("sokoban", 30), ("webshop", 20)])
+def test_advice_solves_tasks(world: str, solved: int) -> None:
+    """Of 30. On slippery ice luck decides; in the shop a product may be out of reach of the search."""
+    teacher = teacher_of(world)
+    assert sum(_solves(teacher, number) for number in range(30)) >= solved
+
+
+def _solves(teacher: Teacher, seed: int) -> bool:
+    task = teacher.task(Random(seed))
+    game = teacher.kind.start(task, seed)
+    for _ in range(teacher.turns.max_actions):
+        advice = [] if game.over else teacher.advice(task, game.state)
+        assert all(game.understood(action) for action in advice[:1])
+        if advice:
+            game.play(game.understood(advice[0]))
+    return bool(game.solved)
+
+
+def test_a_row_of_a_map_is_one_token() -> None:
+    teacher = teacher_of("sokoban")
+    shown = list(demonstrations(teacher, 0, 5, imperfect=False))
+    rows = grid_rows(shown)
+    assert "######\n" in rows and all(len(row) == 7 for row in rows)
+    tokenizer = build_tokenizer([*phrases(teacher), *rows], 512)
+    state = shown[0][1]["content"].partition("State:\n")[2].partition("You have ")[0]
+    assert [tokenizer.decode([token]) for token in tokenizer.encode(state)] == state.splitlines(keepends=True)
+
+
+def test_pages_are_no_maps() -> None:
+    assert not grid_rows(demonstrations(teacher_of("webshop"), 0, 3, imperfect=False))
