@@ -14,7 +14,7 @@ TRAINED_SHARE = 0.3
 class BanditTeacher:
     """See `tasks.core.worlds.text_games.demonstrations.Teacher`."""
 
-    vocabulary = ()
+    vocabulary: Sequence[str] = ()
 
     def __init__(self) -> None:
         self.turns = BanditConfig()

@@ -11,7 +11,7 @@ from tasks.core.worlds.frozen_lake.world import SYMBOLS, FrozenLakeKind
 class FrozenLakeTeacher:
     """See `tasks.core.worlds.text_games.demonstrations.Teacher`."""
 
-    vocabulary = ()
+    vocabulary: Sequence[str] = ()
 
     def __init__(self) -> None:
         self.turns = FrozenLakeConfig()

@@ -12,7 +12,7 @@ from tasks.core.worlds.sokoban.world import ACTIONS, SokobanKind
 class SokobanTeacher:
     """See `tasks.core.worlds.text_games.demonstrations.Teacher`."""
 
-    vocabulary = ()
+    vocabulary: Sequence[str] = ()
 
     def __init__(self) -> None:
         self.turns = SokobanConfig()

@@ -42,7 +42,7 @@ def _kind_words(kind: Kind) -> list[str]:
 class WebShopTeacher:
     """See `tasks.core.worlds.text_games.demonstrations.Teacher`. The catalogue is another one than the world's."""
 
-    vocabulary = _vocabulary()
+    vocabulary: Sequence[str] = _vocabulary()
 
     def __init__(self) -> None:
         self.turns = WebShopConfig()
