@@ -13,11 +13,11 @@ not worth a decoder for one architecture. At 144 rows the time is that of the pr
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tasks.core.engines.in_process.conversations import IDLE, QUEUED, SAMPLING, Conversations, Rows
 from tasks.core.engines.in_process.decode_attention import Reading, plan_reading, use_decode_attention
@@ -44,6 +44,8 @@ class TransformersEngine:
     def __init__(self, model: "PreTrainedModel") -> None:
         """Raises ValueError for a model whose layers keep something else than keys and values of all positions."""
         self._model = model
+        self._body: nn.Module = model.base_model
+        """All but the head, which costs as much as many positions: prefill needs no logits."""
         model.train(False)
         self._context_length = _context_length(model)
         self._vocabulary: int = model.config.get_text_config().vocab_size
@@ -122,7 +124,7 @@ class TransformersEngine:
         while len(waiting):
             wave, later = self._share_prefixes(waiting)
             for batch in _batches(wave, rows.known[wave] - 1 - rows.cached[wave]):
-                self._forward(batch, int((rows.known[batch] - 1 - rows.cached[batch]).max()))
+                self._forward(self._body, batch, int((rows.known[batch] - 1 - rows.cached[batch]).max()))
                 rows.cached[batch] = rows.known[batch] - 1
             rows.state[wave] = SAMPLING
             waiting = later
@@ -154,7 +156,7 @@ class TransformersEngine:
         sampling = rows.rows(SAMPLING)
         # Idle rows ride along: reading the cache through an index copies it, which costs more than a few spare rows.
         dense = 2 * len(sampling) > rows.count
-        logits = self._forward(None if dense else sampling, 1)
+        logits = self._forward(self._model, None if dense else sampling, 1).logits[:, -1]
         device = logits.device
         if dense:
             logits = logits[torch.from_numpy(sampling).to(device)]
@@ -162,8 +164,8 @@ class TransformersEngine:
         ids, logprobs = draw(logits, torch.from_numpy(rows.temperature[sampling]).to(device), draws)
         return rows.append(sampling, ids.cpu().numpy(), logprobs.cpu().numpy())
 
-    def _forward(self, batch: Rows | None, width: int) -> Tensor:
-        """Feed the next `width` ids of the rows (None: of all) and cache them. Returns logits [B, V] of the last ids.
+    def _forward(self, model: nn.Module, batch: Rows | None, width: int) -> Any:
+        """Feed the next `width` ids of the rows (None: of all) to `model` and cache them. Returns what it gives.
 
         Rows with fewer ids to come are padded on the right: what is written there is overwritten before it is read.
         """
@@ -174,16 +176,14 @@ class TransformersEngine:
         ids = torch.from_numpy(rows.ids[index[:, None], inside]).to(device)
         positions = torch.from_numpy(offsets).to(device)
         self._set_window(batch, positions, int(offsets.max()) + 1)
-        output = self._model(
+        return model(
             input_ids=ids,
             attention_mask=_mask(positions, self._cache.window.length, self._model.dtype),
             position_ids=torch.from_numpy(inside).to(device),
             past_key_values=self._cache,
             use_cache=True,
-            logits_to_keep=1,
             reading=self._reading(batch, offsets),
         )
-        return output.logits[:, -1]  # type: ignore[no-any-return]
 
     def _reading(self, batch: Rows | None, offsets: Rows) -> Reading | None:
         """How a step over all rows reads the cache; what idle rows would read does not matter."""

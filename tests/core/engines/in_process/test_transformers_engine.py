@@ -89,6 +89,14 @@ def test_another_architecture_takes_the_same_path(llama: Build) -> None:
     assert worst_difference(llama(), play(TransformersEngine(llama()))) < 1e-4
 
 
+def test_prefill_leaves_out_the_head(qwen2: Build) -> None:
+    model, rows = qwen2(), []
+    model.lm_head.register_forward_hook(lambda head, inputs, logits: rows.append(logits.shape[:-1].numel()))
+    engine = TransformersEngine(model)
+    done = answer(engine, *(request(str(index), [index, 5, 9, 11], tokens=1) for index in range(12)))
+    assert sum(rows) == sum(len(generation.token_ids) for generation in done.values()) == 12
+
+
 def test_a_lora_adapter_samples_as_peft_does(qwen2: Build, write_adapter: WriteAdapter) -> None:
     engine, folder = TransformersEngine(qwen2()), write_adapter()
     engine.load_adapter(folder)
