@@ -16,13 +16,14 @@ from typing import Any
 import psutil
 
 from tasks.core.capacity.known_models import read_model_config
-from tasks.core.capacity.memory import LearnerMemory, memory_of
+from tasks.core.capacity.memory import LearnerMemory, memory_of, packs_at_once
 from tasks.core.capacity.plan import advice
 from tasks.core.capacity.workload import longest_rollout
 from tasks.core.config.params import Predecessors, iteration_key
 from tasks.core.config.stage_inputs import PreflightInputs
 from tasks.core.config.update import LossConfig, UpdateConfig
 from tasks.core.interfaces.stage import ProcessCache, StageContext
+from tasks.core.policies.loading import device
 from tasks.core.processes.oom_kills import oom_kills
 from tasks.core.records.documents import AdvantageSummary, Preflight, write_document
 from tasks.core.records.layout import Layout
@@ -49,6 +50,8 @@ class DoesNotFit(RuntimeError):  # noqa: N818
 def preflight(context: StageContext[PreflightInputs]) -> None:
     """Update a copy of the untrained policy on the longest batch that the params allow, and throw it away.
 
+    As many full packs are passed as an update passes at once, which on a CPU depends on its cores: so preflight.json
+    counts the rollouts of one pack of each rank.
     Writes preflight.json; a run that trains nothing tries nothing. Raises DoesNotFit, ArtifactError and what an update
     raises.
     """
@@ -60,12 +63,14 @@ def preflight(context: StageContext[PreflightInputs]) -> None:
     length = longest_rollout(inputs, int(config["max_position_embeddings"]))
     each = max(2 if inputs.objective in PAIRED else 1, inputs.tokens_per_pack // length)
     rollouts = each * ranks
-    rows = longest_batch(length, rollouts, int(config["vocab_size"]), inputs.limits.max_turns, SEED)
+    played = rollouts * packs_at_once(inputs, device(inputs.policy).type)
+    rows = longest_batch(length, played, int(config["vocab_size"]), inputs.limits.max_turns, SEED)
     started = time.perf_counter()
     with _project(layout, rows) as root, memory_explained(inputs, config, each * length):
-        _try(_job(inputs, root, rollouts, max(inputs.tokens_per_pack, each * length)), context.cache)
+        _try(_job(inputs, root, played, max(inputs.tokens_per_pack, each * length)), context.cache)
     write_document(layout.preflight, Preflight(positions=each * length, rollouts=rollouts, ranks=ranks))
-    print(f"preflight: {each * length:,} positions fit, {time.perf_counter() - started:.1f} s{_peak()}")
+    took = time.perf_counter() - started
+    print(f"preflight: {played // rollouts} x {each * length:,} positions fit, {took:.1f} s{_peak()}")
 
 
 @contextmanager
@@ -75,7 +80,7 @@ def memory_explained(inputs: PreflightInputs, config: Mapping[str, Any], positio
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        memory = memory_of(inputs, config).learner
+        memory = memory_of(inputs, config, device(inputs.policy).type).learner
         if _ran_out_of_memory(error) or (_was_killed(error) and _lacked_memory(killed_before, memory, inputs)):
             raise DoesNotFit(_explained(error, positions, memory)) from None
         raise

@@ -10,7 +10,7 @@ from tasks.core.interfaces.engine import Engine, samples_in_background
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.policies.loading import load_chat_format
+from tasks.core.policies.loading import device, load_chat_format
 from tasks.core.records.files import fingerprint
 from tasks.core.worlds.registry import open_world
 
@@ -60,4 +60,5 @@ def learner_bytes(context: StageContext[PlayInputs]) -> float | None:
     inputs = context.inputs
     if inputs.engine != "vllm" or not inputs.trains:
         return None
-    return memory_of(inputs.memory, read_model_config(context.layout.base_policy)).learner.total
+    config = read_model_config(context.layout.base_policy)
+    return memory_of(inputs.memory, config, device(inputs.policy).type).learner.total

@@ -19,6 +19,7 @@ from tasks.core.config.stage_inputs import PreflightInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.loading import save_policy, trainable_policy
+from tasks.core.processes.usable_cores import usable_cores
 from tasks.core.records.documents import Preflight, read_document
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
@@ -52,7 +53,7 @@ def test_the_longest_update_is_tried_and_leaves_the_policy_as_it_was(
     assert read_document(layout.preflight, Preflight) == Preflight(positions=512, rollouts=2, ranks=1)
     assert (digest(layout.policy("i000")), digest(layout.base_policy)) == before
     assert sorted(path.name for path in layout.data.iterdir()) == ["iterations", "policy", "preflight.json"]
-    assert "preflight: 512 positions fit" in capsys.readouterr().out
+    assert f"preflight: {usable_cores()} x 512 positions fit" in capsys.readouterr().out
 
 
 def test_the_same_params_give_the_same_bytes_and_a_run_without_iterations_tries_nothing(layout: Layout) -> None:

@@ -2,7 +2,8 @@
 
 The learner's part was derived from what autograd keeps of a decoder layer under peft and checked to a few percent
 against torch's own record of allocations on a CPU (tests/core/capacity/test_memory.py), with and without checkpointing,
-in float32 and with a bfloat16 base. Sharding (FSDP2) and GPUs follow by arithmetic and have not been measured.
+in float32 and with a bfloat16 base. Packs that are passed side by side need as much each. Sharding (FSDP2) and GPUs
+follow by arithmetic and have not been measured.
 Loading needs no more than training: ranks that share a model read their parts (tests/benchmarks/learner_loading.py).
 """
 
@@ -15,6 +16,7 @@ from tasks.core.capacity.workload import longest_pack
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.stage_inputs import MemoryInputs
 from tasks.core.config.update import UpdateConfig
+from tasks.core.processes.usable_cores import side_by_side, usable_cores
 
 LearnerKnobs = UpdateConfig | MemoryInputs
 ADAPTER_BYTES = 4
@@ -67,19 +69,27 @@ class DeviceMemory:
 
 
 def memory_of(
-    inputs: MemoryInputs, model: Mapping[str, Any], *, ranks: int | None = None, tensor_parallel: int = 1
+    inputs: MemoryInputs, model: Mapping[str, Any], device: str, *, ranks: int | None = None, tensor_parallel: int = 1
 ) -> DeviceMemory:
     """Memory on each of `ranks` devices (None: those of update.distributed) for a base model of this config.json.
 
-    The learner passes its longest pack; an engine's replica lies on `tensor_parallel` devices. Raises ValueError naming
-    a size that is missing.
+    `device`: torch's name of their type. The learner passes its longest packs; an engine's replica lies on
+    `tensor_parallel` devices. Raises ValueError naming a size that is missing.
     """
     shape, pack = ModelShape.of_config(model), longest_pack(inputs, int(model["max_position_embeddings"]))
     ranks = ranks or inputs.distributed.size
     return DeviceMemory(
-        learner=learner_memory(shape, inputs.policy, inputs, pack, pack - 1, ranks),
+        learner=learner_memory(shape, inputs.policy, inputs, pack, pack - 1, ranks, packs_at_once(inputs, device)),
         engine=engine_memory(shape, inputs.policy, tensor_parallel),
     )
+
+
+def packs_at_once(inputs: MemoryInputs, device: str) -> int:
+    """Packs that a rank differentiates side by side: on a CPU, unless its weights are gathered for one at a time."""
+    distributed = inputs.distributed
+    if device != "cpu" or (distributed.size > 1 and distributed.sharding == "fsdp"):
+        return 1
+    return side_by_side(inputs.policy.cpu_threads or usable_cores(), distributed.ranks)
 
 
 def learner_memory(
@@ -89,8 +99,9 @@ def learner_memory(
     positions: int,
     policy_tokens: int,
     ranks: int,
+    packs: int = 1,
 ) -> LearnerMemory:
-    """Memory of a rank that passes `positions` in one pack, `policy_tokens` of them sampled by the policy."""
+    """Memory of a rank that passes `positions` in each of `packs` at once, `policy_tokens` of them the policy's."""
     element = DTYPE_BYTES[policy.dtype]
     trained = adapter_parameters(shape, policy.lora) if policy.trained == "lora" else parameters(shape)
     bytes_each = ADAPTER_BYTES if policy.trained == "lora" else element
@@ -98,10 +109,11 @@ def learner_memory(
     return LearnerMemory(
         weights=_weights(shape, element, shards),
         adapter=trained * ADAPTER_BYTES / shards if policy.trained == "lora" else 0.0,
-        gradients=trained * bytes_each / shards,
+        gradients=packs * trained * bytes_each / shards,
         optimizer=2 * trained * bytes_each / shards,
-        activations=positions * _kept_per_token(shape, policy, update, element) + _folded(shape, update),
-        work=max(
+        activations=packs * (positions * _kept_per_token(shape, policy, update, element) + _folded(shape, update)),
+        work=packs
+        * max(
             _head_work(shape, update, element, positions, policy_tokens),
             positions * _layer_work(shape, policy, update, element),
         ),

@@ -7,7 +7,7 @@ from typing import Any
 from tasks.core.capacity.disk import disk_bytes
 from tasks.core.capacity.duration import Engines, Playing, playing, updating
 from tasks.core.capacity.flops import ModelShape, generation_flops, parameters
-from tasks.core.capacity.hardware import GB, Hardware
+from tasks.core.capacity.hardware import GB, HARDWARE, Hardware
 from tasks.core.capacity.memory import DeviceMemory, LearnerMemory, engine_memory, memory_of
 from tasks.core.capacity.overheads import Overheads, overheads
 from tasks.core.capacity.sharing import choose_sharing
@@ -90,7 +90,8 @@ def make_plan(
     context, memory_inputs = int(config["max_position_embeddings"]), MemoryInputs.of(params)
     pack = longest_pack(memory_inputs, context)
     engines = _engines(params, shape, hardware, gpus, load.episodes.tokens)
-    memory = memory_of(memory_inputs, config, ranks=gpus, tensor_parallel=engines.tensor_parallel)
+    kind = "cpu" if hardware is HARDWARE["cpu"] else "cuda"
+    memory = memory_of(memory_inputs, config, kind, ranks=gpus, tensor_parallel=engines.tensor_parallel)
     live = params.collection.max_concurrent_episodes
     seconds, flops = updating(load, params, shape, gpus, hardware)
     disk, releases_device = disk_bytes(load, params.policy, shape), _releases_device(params, memory, hardware)

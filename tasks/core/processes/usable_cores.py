@@ -15,3 +15,8 @@ def usable_cores() -> int:
     if told != "default":
         return max(1, int(told))
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def side_by_side(threads: int, processes: int) -> int:
+    """Computations of so many threads that a process runs at once, one of `processes` on this machine; at least 1."""
+    return max(1, usable_cores() // (threads * processes))

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import torch
 
-from tasks.core.processes.usable_cores import usable_cores
+from tasks.core.processes.usable_cores import side_by_side
 from tasks.policy_update.packing import Pack
 
 P = TypeVar("P", bound=Pack)
@@ -18,7 +18,7 @@ def map_packs(run: Callable[[P], T], packs: Sequence[P], processes: int) -> Iter
 
     On a CPU as many at a time as there are cores for each of this machine's `processes` and each pass's threads.
     """
-    workers = 1 if packs[0].input_ids.is_cuda else usable_cores() // (torch.get_num_threads() * processes)
+    workers = 1 if packs[0].input_ids.is_cuda else side_by_side(torch.get_num_threads(), processes)
     if min(workers, len(packs)) < 2:
         yield from map(run, packs)
         return

@@ -1,18 +1,25 @@
 """The learner's memory against torch's own record of allocations, on a CPU."""
 
+from threading import Barrier
+
 import numpy as np
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from flows.configure import params_of
 from tasks.core.capacity.flops import ModelShape, parameters
 from tasks.core.capacity.known_models import KNOWN_MODELS
-from tasks.core.capacity.memory import engine_memory, learner_memory
+from tasks.core.capacity.memory import engine_memory, learner_memory, memory_of, packs_at_once
 from tasks.core.config.policy import LoraSettings, PolicyConfig
+from tasks.core.config.stage_inputs import MemoryInputs
 from tasks.core.config.update import UpdateConfig
 from tasks.core.policies.loading import trainable_policy
+from tasks.core.processes.usable_cores import CORES_VARIABLE
 from tasks.policy_update.learner import make_learner, update
+from tasks.policy_update.objective.pack_threads import map_packs
+from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout
 
 TOLERANCE = 0.1
@@ -60,6 +67,21 @@ def test_the_peak_of_an_update_is_as_predicted(sizes: dict[str, int], checkpoint
     held_before = predicted.weights + predicted.adapter
     measured = most_allocated(config, policy, settings)
     assert predicted.total - held_before == pytest.approx(measured, rel=TOLERANCE)
+
+
+def test_a_rank_on_a_cpu_needs_room_for_the_packs_that_it_really_passes_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(CORES_VARIABLE, "3")
+    inputs, config = MemoryInputs.of(params_of("smoke")), KNOWN_MODELS["Qwen/Qwen2.5-0.5B-Instruct"].config
+    rollout = Rollout(np.arange(9), np.arange(4, 9), np.zeros(5, np.int64), np.zeros(5, np.float32), 1.0)
+    packs = [pack_rollouts([rollout], [0], 9, torch.device("cpu"))[0] for _ in range(3)]
+    together = Barrier(3, timeout=60)
+    assert sorted(map_packs(lambda pack: together.wait(), packs, 1)) == [0, 1, 2]
+    assert [packs_at_once(inputs, device) for device in ("cpu", "cuda")] == [3, 1]
+    side_by_side, alone = (memory_of(inputs, config, device).learner for device in ("cpu", "cuda"))
+    assert side_by_side.activations + side_by_side.work == 3 * (alone.activations + alone.work)
+    assert side_by_side.weights == alone.weights
 
 
 @pytest.mark.parametrize("name", KNOWN_MODELS)

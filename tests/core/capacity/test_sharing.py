@@ -46,7 +46,7 @@ def test_memory_decides_whether_rollouts_and_update_take_turns() -> None:
     ],
 )
 def test_the_choice_of_engine_and_plan_is_one(profile: str, settings: list[str], turns: bool, tmp_path: Path) -> None:
-    params = params_of(profile, settings)
+    params = params_of(profile, ["policy.device=cuda", *settings])
     layout = Layout(tmp_path)
     layout.base_policy.mkdir(parents=True)
     config = KNOWN_MODELS[params.policy.source].config
@@ -56,7 +56,7 @@ def test_the_choice_of_engine_and_plan_is_one(profile: str, settings: list[str],
     assert learner == (plan.learner.total if params.iterations else None)
     vllm = params.engine.vllm
     server = memory_of(
-        MemoryInputs.of(params), read_model_config(layout.base_policy), tensor_parallel=vllm.gpus_per_server
+        MemoryInputs.of(params), read_model_config(layout.base_policy), "cuda", tensor_parallel=vllm.gpus_per_server
     ).engine
     device = int(HARDWARE["h100"].memory)
     chosen = choose_sharing(vllm, weights=server.loaded, learner=learner, memory=device, servers=1)
