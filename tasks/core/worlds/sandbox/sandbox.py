@@ -8,6 +8,7 @@ import threading
 from typing import Literal
 
 from tasks.core.interfaces.world import WorldFault
+from tasks.core.worlds.confinement.confined_process import ConfinedProcess
 from tasks.core.worlds.confinement.link import Link
 from tasks.core.worlds.confinement.zygote_process import ZygoteProcess
 from tasks.core.worlds.sandbox.interface import SandboxLimits
@@ -57,7 +58,7 @@ class Sandbox:
             ours.close()
             self._drop(zygote)
             raise
-        return Repl(Link(ours), pid, zygote.forks, self.limits)
+        return Repl(ConfinedProcess(Link(ours), pid, zygote.forks, self.limits.request_bytes), self.limits)
 
     def close(self) -> None:
         """End every process of the sandbox. Idempotent; REPLs that are left raise WorldFault when used."""

@@ -65,7 +65,7 @@ def test_raw_system_calls_are_denied_too(repl: Repl) -> None:
 
 @linux
 def test_process_holds_one_descriptor_no_environment_and_no_root(sandbox: Sandbox, repl: Repl) -> None:
-    assert repl.confinement == "seccomp"
+    assert repl.process.confinement == "seccomp"
     assert len(os.listdir(f"/proc/{repl.pid}/fd")) == 1  # noqa: PTH208
     with open(f"/proc/{repl.pid}/status") as file:  # noqa: PTH123
         status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
@@ -181,15 +181,15 @@ def test_full_memory_ends_in_an_error_or_the_process_never_in_a_hang(filling: st
     with contextlib.suppress(ProcessDied):
         assert repl.run(f"x = []\nwhile True: x.append({filling})", answer).error == "MemoryError"
     repl.close()
-    assert repl.peak_memory_bytes is not None
-    assert repl.peak_memory_bytes < LIMITS.memory_bytes + 40 * 2**20  # the interpreter's own is about 15 MB
+    assert repl.process.peak_memory_bytes is not None
+    assert repl.process.peak_memory_bytes < LIMITS.memory_bytes + 40 * 2**20  # the interpreter's own is about 15 MB
     sandbox.close()
 
 
 def test_audit_fallback_denies_files_and_processes() -> None:
     sandbox = Sandbox(confinement="audit")
     repl = sandbox.start()
-    assert repl.confinement == "audit"
+    assert repl.process.confinement == "audit"
     for code in ("open('/etc/passwd')", "import os; os.fork()", "import os; os.listdir('/')", "import subprocess"):
         assert repl.run(code, answer).failed, code
     assert repl.run("print(apis.a.b())", answer).output == "['a', 'b']\n"

@@ -12,10 +12,10 @@ from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 from tasks.core.worlds.appworld.pool.evaluation import Verdict
 from tasks.core.worlds.appworld.pool.limits import PoolLimits
 from tasks.core.worlds.appworld.pool.task_data import TaskData
-from tasks.core.worlds.appworld.pool.warm_processes import WarmProcess
-from tasks.core.worlds.appworld.pool.zygote import Zygote
+from tasks.core.worlds.confinement.data_zygote import DataZygote
 from tasks.core.worlds.confinement.link import LinkBroken, LinkTimeout
 from tasks.core.worlds.confinement.verdict import LAST_SECONDS, ProcessDied, verdict_on_death
+from tasks.core.worlds.confinement.warm_processes import WarmProcess
 
 _LOOK_INTERVAL = struct.pack("ll", 0, 200_000)
 """How often a world that waits for its shell looks at the clock, as a timeval."""
@@ -181,10 +181,10 @@ class LiveEpisode:
         return None
 
 
-def facts_of(task: TaskData, zygote: Zygote) -> dict[str, Any]:
+def facts_of(task: TaskData, zygote: DataZygote) -> dict[str, Any]:
     """Facts that the opening of an episode states about its task."""
     return {
         "instruction": task.instruction,
         "supervisor": task.supervisor,
-        "app_descriptions": zygote.app_descriptions,
+        "app_descriptions": zygote.greeting["app_descriptions"],
     }

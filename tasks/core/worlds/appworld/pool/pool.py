@@ -2,6 +2,7 @@
 
 import threading
 from collections import OrderedDict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ from tasks.core.worlds.appworld.pool.evaluation import Verdict, verdict_on
 from tasks.core.worlds.appworld.pool.limits import PoolLimits
 from tasks.core.worlds.appworld.pool.live_episode import LiveEpisode, facts_of
 from tasks.core.worlds.appworld.pool.task_data import TaskData, read_task_data
-from tasks.core.worlds.appworld.pool.warm_processes import WarmProcess, WarmProcesses
-from tasks.core.worlds.appworld.pool.zygote import Confinement, Zygote
+from tasks.core.worlds.appworld.pool.zygote import Confinement, start_zygote
+from tasks.core.worlds.confinement.data_zygote import DataZygote
 from tasks.core.worlds.confinement.inside.frames import encode
+from tasks.core.worlds.confinement.live_zygote import LiveZygote
+from tasks.core.worlds.confinement.warm_processes import WarmProcess, WarmProcesses
 
 
 class EpisodePool:
@@ -27,16 +30,14 @@ class EpisodePool:
         self, python: Path, root: Path, limits: PoolLimits | None = None, confinement: Confinement = "auto"
     ) -> None:
         self.limits = limits = limits or PoolLimits()
-        self._python, self._root, self._confinement = python, root, confinement
+        self._root, self._start = root, (python, root, limits, confinement)
         self._places = threading.BoundedSemaphore(limits.max_concurrent_episodes)
         self._lock = threading.Lock()
-        self._start_lock = threading.Lock()
-        self._zygote: Zygote | None = None
+        self._zygotes = LiveZygote()
         uses, cpu = limits.episodes_per_process, limits.world_cpu_seconds / 2
         self._worlds = WarmProcesses("world", limits.idle_worlds, uses, cpu)
         self._evaluators = WarmProcesses("evaluator", limits.idle_evaluators, uses, cpu)
         self._tasks: OrderedDict[str, TaskData] = OrderedDict()
-        self._closed = False
 
     def open(self, task_id: str) -> LiveEpisode:
         """A fresh episode of a task. Waits while `limits.max_concurrent_episodes` are open. Raises WorldFault."""
@@ -84,20 +85,13 @@ class EpisodePool:
     @property
     def lasting_pids(self) -> list[int]:
         """Processes that live on between episodes: the zygote, the engine, idle worlds and evaluators."""
-        with self._lock:
-            zygote = self._zygote
-        pids = [] if zygote is None else [zygote.pid, zygote.engine_pid]
-        return [pid for pid in (*pids, *self._worlds.idle_pids, *self._evaluators.idle_pids) if pid is not None]
+        return [*self._zygotes.pids, *self._worlds.idle_pids, *self._evaluators.idle_pids]
 
     def close(self) -> None:
         """End all processes. Idempotent; episodes that are left raise WorldFault when used."""
-        with self._lock:
-            self._closed = True
-            zygote, self._zygote = self._zygote, None
+        self._zygotes.close()
         self._worlds.close()
         self._evaluators.close()
-        if zygote is not None:
-            zygote.close()
 
     def _task(self, task_id: str) -> TaskData:
         """Read once, as long as it is among the last `limits.known_tasks`."""
@@ -111,21 +105,5 @@ class EpisodePool:
                 self._tasks.popitem(last=False)
         return task
 
-    def _live_zygote(self, task: TaskData) -> Zygote:
-        with self._start_lock:
-            with self._lock:
-                if self._closed:
-                    raise WorldFault("the pool is closed")
-                zygote = self._zygote
-            if zygote is not None and zygote.alive:
-                return zygote
-            if zygote is not None:
-                zygote.close()
-            fresh = Zygote(self._python, self._root, self.limits, self._confinement)
-            fresh.ready(task.frame)
-            with self._lock:
-                self._zygote, closed = fresh, self._closed
-            if closed:
-                fresh.close()
-                raise WorldFault("the pool is closed")
-            return fresh
+    def _live_zygote(self, task: TaskData) -> DataZygote:
+        return self._zygotes.get(partial(start_zygote, *self._start, task.frame))

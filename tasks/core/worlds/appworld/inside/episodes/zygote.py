@@ -7,10 +7,10 @@ from typing import Any
 
 from tasks.core.worlds.appworld.inside.episodes.engine import Engine
 from tasks.core.worlds.appworld.inside.episodes.engine_process import EngineProcess
-from tasks.core.worlds.appworld.inside.episodes.huge_pages import collapse
 from tasks.core.worlds.appworld.inside.episodes.shell import Shell
 from tasks.core.worlds.confinement.inside import frames
 from tasks.core.worlds.confinement.inside.forking import Forker
+from tasks.core.worlds.confinement.inside.huge_pages import collapse
 from tasks.core.worlds.confinement.inside.jail import Jail, keep_only
 
 

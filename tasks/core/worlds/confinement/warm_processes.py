@@ -1,22 +1,20 @@
-"""Processes that serve one episode after another: worlds and evaluators, forked by the engine and kept while idle."""
+"""Processes that serve one episode after another, forked by the one with the data and kept while idle."""
 
 import contextlib
 import socket
 import threading
 
 from tasks.core.interfaces.world import WorldFault
-from tasks.core.worlds.appworld.pool.zygote import Zygote
+from tasks.core.worlds.confinement.data_zygote import DataZygote
 from tasks.core.worlds.confinement.link import Link
 
 
 class WarmProcess:
     """One of them. Not thread-safe: one episode or evaluation holds it at a time."""
 
-    def __init__(self, zygote: Zygote, kind: str) -> None:
-        """Fork a "world" or an "evaluator". Raises WorldFault."""
-        if zygote.engine is None:
-            raise WorldFault("AppWorld's engine is not ready")
-        self.zygote, self._engine = zygote, zygote.engine
+    def __init__(self, zygote: DataZygote, kind: str) -> None:
+        """Have the zygote's engine fork one. Raises WorldFault."""
+        self.zygote, self.kind, self._engine = zygote, kind, zygote.engine
         self.uses = 0
         self.cpu_seconds = 0.0
         """CPU time that it had used when it last said so."""
@@ -50,7 +48,7 @@ class WarmProcesses:
         self._idle: list[WarmProcess] = []
         self._closed = False
 
-    def take(self, zygote: Zygote) -> WarmProcess:
+    def take(self, zygote: DataZygote) -> WarmProcess:
         """An idle one of this zygote's, the one used last, or a new one. Raises WorldFault."""
         found, useless = None, []
         with self._lock:

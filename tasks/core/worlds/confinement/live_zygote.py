@@ -1,0 +1,51 @@
+"""The one zygote of a pool: started when it is first needed, replaced when it broke."""
+
+import threading
+from collections.abc import Callable
+
+from tasks.core.interfaces.world import WorldFault
+from tasks.core.worlds.confinement.data_zygote import DataZygote
+
+
+class LiveZygote:
+    """Thread-safe. What lived on a broken one ends with a WorldFault of its own."""
+
+    def __init__(self) -> None:
+        self._lock, self._start_lock = threading.Lock(), threading.Lock()
+        self._zygote: DataZygote | None = None
+        self._closed = False
+
+    def get(self, start: Callable[[], DataZygote]) -> DataZygote:
+        """The live one, or what `start` gives. Raises WorldFault when the pool is closed."""
+        with self._start_lock:
+            with self._lock:
+                if self._closed:
+                    raise WorldFault("the pool is closed")
+                zygote = self._zygote
+            if zygote is not None and zygote.alive:
+                return zygote
+            if zygote is not None:
+                zygote.close()
+            fresh = start()
+            with self._lock:
+                self._zygote, closed = fresh, self._closed
+            if closed:
+                fresh.close()
+                raise WorldFault("the pool is closed")
+            return fresh
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the zygote and its engine."""
+        with self._lock:
+            zygote = self._zygote
+        pids = [] if zygote is None else [zygote.pid, zygote.engine_pid]
+        return [pid for pid in pids if pid is not None]
+
+    def close(self) -> None:
+        """End it. Idempotent."""
+        with self._lock:
+            self._closed = True
+            zygote, self._zygote = self._zygote, None
+        if zygote is not None:
+            zygote.close()
