@@ -42,6 +42,7 @@ EPISODES = {
     "appworld": Episodes(
         2500, 18, 120, 350, 0.1, "assumed; turn time: tests/benchmarks/results/appworld_episodes.json"
     ),
+    "bfcl": Episodes(9000, 10, 60, 120, 0.01, "assumed; prompts: the package's, 20 to 51 thousand characters"),
     # Of the games, the limits of turns and actions are in their config; what a policy says is assumed.
     "bandit": Episodes(150, 1, 40, 20, 0.0001, "assumed"),
     "frozen_lake": Episodes(250, 4, 40, 60, 0.0001, "assumed"),

@@ -144,11 +144,11 @@ class Params(Section):
             raise ValueError(
                 "machines.ray: the rate limits of collection.chat_api hold for one process; set its address to null"
             )
-        rules = self.world.turn_rules
-        if rules is not None and self.collection.limits.max_turns < rules.max_turns:
+        most_turns = self.world.most_turns
+        if most_turns is not None and self.collection.limits.max_turns < most_turns:
             raise ValueError(
-                f"collection.limits.max_turns is below world.{self.world.name}.max_turns ({rules.max_turns}): episodes "
-                "would be cut before the world ends them, and have no return"
+                f"collection.limits.max_turns is below the {most_turns} turns that world.{self.world.name} allows: "
+                "episodes would be cut before the world ends them, and have no return"
             )
         stop = self.collection.early_stop
         if stop is not None and stop.min_per_task > self.collection.rollouts_per_task:

@@ -5,9 +5,10 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from tasks.core.config.bfcl import BfclConfig
 from tasks.core.config.section import Section
 from tasks.core.config.task_counts import TaskCount
-from tasks.core.config.text_games import BanditConfig, FrozenLakeConfig, SokobanConfig, TurnRules, WebShopConfig
+from tasks.core.config.text_games import BanditConfig, FrozenLakeConfig, SokobanConfig, WebShopConfig
 
 CodeBlocks = Literal["first", "all"]
 
@@ -64,7 +65,7 @@ class PocketworldConfig(Section):
 class WorldConfig(Section):
     """Which world the agent lives in."""
 
-    name: Literal["pocketworld", "appworld", "bandit", "frozen_lake", "sokoban", "webshop"] = "pocketworld"
+    name: Literal["pocketworld", "appworld", "bandit", "bfcl", "frozen_lake", "sokoban", "webshop"] = "pocketworld"
     seed: int = 2502
     """Seed of the scenario generator; the tasks are part of the world, so it is apart from the run's seed."""
     code_blocks: CodeBlocks = "first"
@@ -75,12 +76,12 @@ class WorldConfig(Section):
     appworld: AppWorldConfig = AppWorldConfig()
     """Read when `name` is appworld; so are those below when it is theirs."""
     bandit: BanditConfig = BanditConfig()
+    bfcl: BfclConfig = BfclConfig()
     frozen_lake: FrozenLakeConfig = FrozenLakeConfig()
     sokoban: SokobanConfig = SokobanConfig()
     webshop: WebShopConfig = WebShopConfig()
 
     @property
-    def turn_rules(self) -> TurnRules | None:
-        """Limits at which the world ends its episodes itself; None where it has none."""
-        section = getattr(self, self.name, None)
-        return section if isinstance(section, TurnRules) else None
+    def most_turns(self) -> int | None:
+        """Turns after which the world has ended an episode itself; None where it has no limit."""
+        return getattr(getattr(self, self.name, None), "max_turns", None)

@@ -82,6 +82,8 @@ def _steps(home: Path, recipe: EnvironmentRecipe) -> list[tuple[str, list[str]]]
     install = [uv_binary, "pip", "install", "--quiet", "--compile-bytecode", "--python", python]
     if recipe.overrides is not None:
         install += ["--override", str(recipe.overrides)]
+    if not recipe.dependencies:
+        install.append("--no-deps")
     steps = [
         ("create", create),
         ("install packages", [*install, "--requirements", str(recipe.requirements)]),

@@ -16,6 +16,8 @@ class EnvironmentRecipe:
     """Version range of interpreters that it works on, as uv takes it."""
     overrides: Path | None = None
     """Requirements that replace what the packages themselves declare, in uv's form."""
+    dependencies: bool = True
+    """False: the list is all that is installed, whatever the packages declare that they need."""
     setup: tuple[str, ...] = ()
     """Arguments of `python -m` that run once after the installation."""
     check: str = ""
@@ -35,4 +37,6 @@ class EnvironmentRecipe:
         )
         if self.overrides is not None:
             content += (self.overrides.read_text(encoding="utf-8"),)
+        if not self.dependencies:
+            content += (self.dependencies,)
         return hashlib.sha256(repr(content).encode()).hexdigest()[:12]

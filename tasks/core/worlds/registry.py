@@ -17,6 +17,10 @@ def prepare_world_folder(config: WorldConfig, folder: Path) -> None:
             from tasks.core.worlds.bandit.world import write_bandit
 
             write_bandit(config.bandit, config.seed, folder)
+        case "bfcl":
+            from tasks.core.worlds.bfcl.world import write_bfcl
+
+            write_bfcl(config.seed, folder)
         case "frozen_lake":
             from tasks.core.worlds.frozen_lake.world import write_frozen_lake
 
@@ -47,6 +51,10 @@ def open_world(config: WorldConfig, folder: Path) -> World:
             from tasks.core.worlds.bandit.world import open_bandit
 
             return open_bandit(config.bandit, folder)
+        case "bfcl":
+            from tasks.core.worlds.bfcl.world import open_bfcl
+
+            return open_bfcl(config.bfcl, folder)
         case "frozen_lake":
             from tasks.core.worlds.frozen_lake.world import open_frozen_lake
 

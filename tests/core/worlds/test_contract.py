@@ -30,9 +30,10 @@ WORLDS = {
         name="appworld",
         appworld=AppWorldConfig(counts=AuthoredCounts(train=3, dev=3, test_normal=3, test_challenge=3)),
     ),
+    "bfcl": WorldConfig(name="bfcl"),
 }
 """By a name of the test's. Counts are small where preparing a task is slow."""
-LANES = {"appworld": pytest.mark.appworld}
+LANES = {"appworld": pytest.mark.appworld, "bfcl": pytest.mark.bfcl}
 BY_CHANCE = frozenset({"frozen_lake, slippery"})
 """Worlds in which luck decides, so that no fixed turns solve a task: they must say so (ValueError)."""
 PLAYED = 4

@@ -1,0 +1,81 @@
+"""Have BFCL's own package converse with score rollouts and judge them, and hold its verdicts against ours.
+
+    python -m flows.bfcl_export SPLIT FOLDER [--policy selected] [--run 0]
+
+FOLDER gets the package's result files. Exit code 1: an input is missing, or the package judges a task otherwise.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from flows.appworld_export import read_rows
+from tasks.core.config.params import Params, ParamsError, load_params
+from tasks.core.config.splits import TEST_SPLITS
+from tasks.core.interfaces.world import WorldFault
+from tasks.core.policies.loading import load_chat_format
+from tasks.core.records.files import ArtifactError
+from tasks.core.records.layout import Layout
+from tasks.core.worlds.bfcl.environment import EnvironmentUnavailable, python_executable
+from tasks.core.worlds.bfcl.export import Examined, examine, write_results
+from tasks.core.worlds.bfcl.pool import BfclPool
+from tasks.evaluation.scored_rows import Row, turn_texts
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse, examine, compare."""
+    parser = argparse.ArgumentParser(prog="python -m flows.bfcl_export", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("split", choices=TEST_SPLITS)
+    parser.add_argument("folder", type=Path, help="a new folder")
+    parser.add_argument("--policy", choices=("selected", "base"), default="selected")
+    parser.add_argument("--run", type=int, default=0, help="which of the evaluation runs")
+    parsed = parser.parse_args(arguments)
+    layout = Layout(Path.cwd())
+    try:
+        params = load_params(layout.root / "params.yaml")
+        rows = read_rows(layout, parsed.split, parsed.policy, parsed.run)
+        examined = export(layout, params, rows)
+        write_results(parsed.folder, f"loopline_{parsed.split}", examined)
+    except (ArtifactError, ParamsError, EnvironmentUnavailable, WorldFault) as error:
+        print(f"flows.bfcl_export: {error}", file=sys.stderr)
+        return 1
+    print("\n".join(comparison(rows, examined)))
+    return 1 if differing(rows, examined) else 0
+
+
+def export(layout: Layout, params: Params, rows: Sequence[Row]) -> dict[str, Examined]:
+    """The package's verdicts by task. Raises ArtifactError when the run's world is not BFCL, WorldFault."""
+    if params.world.name != "bfcl":
+        raise ArtifactError(f"params.yaml: world.name is {params.world.name}; only BFCL's rollouts can be exported")
+    chat = load_chat_format(layout.base_policy)
+    pool = BfclPool(python_executable())
+    try:
+        return examine(pool, {row["task_id"]: turn_texts(row, chat) for row in rows})
+    finally:
+        pool.close()
+
+
+def differing(rows: Sequence[Row], examined: Mapping[str, Examined]) -> list[str]:
+    """Tasks that the package judges otherwise than we did."""
+    return [row["task_id"] for row in rows if row["success"] != examined[row["task_id"]].valid]
+
+
+def comparison(rows: Sequence[Row], examined: Mapping[str, Examined]) -> list[str]:
+    """Lines for people: accuracy by category and over all, ours and the package's."""
+    categories = sorted({_category(row) for row in rows})
+    parts = [(name, [row for row in rows if _category(row) == name]) for name in categories]
+    lines = [f"{'percent of tasks':28} {'recorded':>9} {'package':>9}"]
+    for name, part in [*parts, ("all", list(rows))]:
+        ours = sum(row["success"] for row in part)
+        theirs = sum(examined[row["task_id"]].valid for row in part)
+        lines.append(f"{name:28} {100 * ours / len(part):9.1f} {100 * theirs / len(part):9.1f}")
+    return [*lines, f"judged otherwise: {', '.join(differing(rows, examined)) or 'none'}"]
+
+
+def _category(row: Row) -> str:
+    return str(row["task_id"]).rpartition("_")[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

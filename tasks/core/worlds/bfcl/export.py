@@ -1,0 +1,66 @@
+"""Recorded episodes before the package itself: its own conversation, its own evaluation, its own result files."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from tasks.core.interfaces.world import WorldFault
+from tasks.core.records.files import ArtifactError
+from tasks.core.worlds.bfcl.pool import BfclPool
+from tasks.core.worlds.confinement.warm_processes import WarmProcess
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What the package makes of one episode."""
+
+    valid: bool
+    error: str
+    """The package's kind of error; empty when valid."""
+    result: list[list[str]] | None
+    """The texts of each of the user's turns, as the package records them; None when its loop did not come to an end."""
+    messages: list[dict[str, str]]
+    """The whole conversation, as the package led it."""
+
+
+def examine(pool: BfclPool, turns: Mapping[str, Sequence[str]]) -> dict[str, Examined]:
+    """Recite episodes (task id -> the assistant's turns) to the package. Text that ends its process is not valid.
+
+    Raises WorldFault when no process can be started.
+    """
+    examined = {}
+    process: WarmProcess | None = None
+    try:
+        for task_id, said in tqdm(turns.items(), desc="package's evaluation", unit="task", leave=False, disable=None):
+            process = process or pool.examiner()
+            try:
+                examined[task_id] = _examined(pool.ask(process, {"examine": task_id, "turns": list(said)}))
+            except WorldFault as fault:
+                process.end()
+                process, examined[task_id] = None, Examined(False, str(fault), None, [])
+    finally:
+        if process is not None:
+            process.end()
+    return examined
+
+
+def write_results(folder: Path, name: str, examined: Mapping[str, Examined]) -> None:
+    """The package's result files, below `folder`/result/`name`. Raises ArtifactError when `folder` exists."""
+    if folder.exists():
+        raise ArtifactError(f"{folder}: exists already; name a new folder")
+    lines: dict[str, list[str]] = {}
+    for task_id, one in examined.items():
+        category = task_id.rpartition("_")[0]
+        lines.setdefault(category, []).append(json.dumps({"id": task_id, "result": one.result or []}))
+    results = folder / "result" / name / "multi_turn"
+    results.mkdir(parents=True)
+    for category, part in lines.items():
+        (results / f"BFCL_v4_{category}_result.json").write_text("\n".join(part) + "\n", encoding="utf-8")
+
+
+def _examined(answer: Mapping[str, Any]) -> Examined:
+    return Examined(answer["valid"], answer["error"], answer["result"], answer["messages"])

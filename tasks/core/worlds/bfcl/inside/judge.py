@@ -1,0 +1,129 @@
+"""A judge: what a task is, how it is solved, and whether what a player decoded solves it, by the package's own checker.
+
+The checker executes an agent's calls once more, beside the ground truth, and the package would evaluate them as Python.
+Here they are read: calls of the task's functions, with literals and such calls as arguments. All else is an error, so
+that text which is more than calls gains nothing and sees nothing.
+"""
+
+import ast
+from typing import Any
+
+from tasks.core.worlds.bfcl.inside.solutions import functions, solution
+
+PASSED = ""
+
+
+class Judge:
+    """Answers {"list": true}, {"describe": id}, {"solve": id} and {"judge": id, "turns": calls by turn and step}."""
+
+    def __init__(self, tasks: dict[str, Any]) -> None:
+        from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
+
+        self._tasks, self._names, self._judged = tasks, vars(multi_turn_utils), 0
+        multi_turn_utils.eval = self._evaluate  # in the place of the built-in one
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What was asked for, or {"fault": text}."""
+        try:
+            match request:
+                case {"describe": task_id}:
+                    return describe(self._tasks[task_id][0])
+                case {"solve": task_id}:
+                    return {"turns": solution(*self._tasks[task_id])}
+                case {"judge": task_id, "turns": turns}:
+                    entry, truth = self._tasks[task_id]
+                    return {"error": self._error(entry, truth, turns)}
+            return {"tasks": [listed(*task) for task in self._tasks.values()]}
+        except Exception as error:
+            return {"fault": f"{type(error).__name__}: {error}"}
+
+    def _error(self, entry: dict[str, Any], truth: list[list[str]], turns: list[list[list[str]]]) -> str:
+        """What is wrong with the turns, or PASSED."""
+        from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn_checker
+
+        if len(turns) != len(truth):
+            return f"multi_turn:force_terminated: {len(turns)} of the user's {len(truth)} turns were begun"
+        self._judged += 1
+        name = (
+            f"judged_{self._judged}"  # state lives in globals of this name: a used one would be judged as it was left
+        )
+        try:
+            checked = multi_turn_checker(turns, truth, entry, entry["id"].rpartition("_")[0], name)
+        finally:
+            for left in [key for key in self._names if key.startswith(f"{name}_")]:
+                del self._names[left]
+        return PASSED if checked["valid"] else f"{checked['error_type']}: {checked['error_message']}"
+
+    def _evaluate(self, expression: str) -> Any:
+        """What the built-in `eval` gives for calls of the instances' public methods with literal arguments.
+
+        Raises NameError for anything else, SyntaxError and what the methods raise.
+        """
+        return self._value(ast.parse(expression.lstrip(" \t"), "<string>", "eval").body)
+
+    def _value(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Constant(value):
+                return value
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() | complex() as number)):
+                return -number
+            case ast.List(elts):
+                return [self._value(one) for one in elts]
+            case ast.Tuple(elts):
+                return tuple([self._value(one) for one in elts])
+            case ast.Set(elts):
+                return {self._value(one) for one in elts}
+            case ast.Dict(keys, values) if None not in keys:
+                return {self._value(key): self._value(one) for key, one in zip(keys, values, strict=True) if key}
+            case ast.Call(ast.Attribute(ast.Name(name), method), arguments, keywords) if not method.startswith("_"):
+                called = getattr(self._instance(name), method)
+                positional = [self._value(one) for one in arguments]
+                return called(*positional, **{str(one.arg): self._value(one.value) for one in keywords})
+            case ast.Name(name) | ast.Call(ast.Name(name)):
+                raise NameError(f"name {name!r} is not defined")
+        raise NameError("only calls of the task's functions count")
+
+    def _instance(self, name: str) -> Any:
+        if not name.startswith(f"judged_{self._judged}_"):
+            raise NameError(f"name {name!r} is not defined")
+        return self._names[name]
+
+
+def listed(entry: dict[str, Any], truth: list[list[str]]) -> dict[str, Any]:
+    """What the list of tasks needs of one."""
+    said = "\n".join(message["content"] for turn in entry["question"] for message in turn)
+    return {"id": entry["id"], "classes": entry["involved_classes"], "instruction": said, "calls": sum(map(len, truth))}
+
+
+def describe(entry: dict[str, Any]) -> dict[str, Any]:
+    """The user's messages turn by turn, the system prompt before the first, and what a player needs."""
+    turns = [user_messages(entry, number) for number in range(len(entry["question"]))]
+    return {
+        "turns": [system_prompt(entry, turns[0]), *turns[1:]],
+        "functions": {function: name for function, (name, _) in functions(entry["involved_classes"]).items()},
+        "player": {
+            "id": entry["id"],
+            "classes": entry["involved_classes"],
+            "config": entry["initial_config"],
+            "long_context": "long_context" in entry["id"],
+        },
+    }
+
+
+def user_messages(entry: dict[str, Any], number: int) -> list[dict[str, str]]:
+    """What the user says at the beginning of a turn; where functions come late, that they are there now."""
+    from bfcl_eval.constants.default_prompts import DEFAULT_USER_PROMPT_FOR_ADDITIONAL_FUNCTION_PROMPTING
+
+    late = entry.get("missed_function", {}).get(str(number))
+    if late is None:
+        return [dict(message) for message in entry["question"][number]]
+    content = DEFAULT_USER_PROMPT_FOR_ADDITIONAL_FUNCTION_PROMPTING.format(functions=late)
+    return [{"role": "user", "content": content}]
+
+
+def system_prompt(entry: dict[str, Any], first: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The first turn's messages with the package's system prompt before them."""
+    from bfcl_eval.model_handler.utils import system_prompt_pre_processing_chat_model
+
+    prompted: list[dict[str, str]] = system_prompt_pre_processing_chat_model(first, entry["function"], entry["id"])
+    return prompted

@@ -1,0 +1,65 @@
+"""The package, imported so that it writes nothing into its own folder."""
+
+import importlib
+import inspect
+import os
+import sys
+from functools import cache
+from tempfile import TemporaryDirectory
+from types import ModuleType
+from typing import Any
+
+CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
+"""Of the multi-turn tasks: the four of a scenario, in this order."""
+_NEEDED = ("bfcl_eval.model_handler.utils", "bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker")
+_ELSEWHERE = ("Memory", "WebSearch")
+"""Classes of other categories, some of which need packages that are not there."""
+
+
+def import_package() -> list[str]:
+    """Import all that players need: later they can open no file. Returns the names of the classes of functions."""
+    with TemporaryDirectory(prefix="bfcl-") as folder:  # it makes result/ and score/ where this says
+        os.environ["BFCL_PROJECT_ROOT"] = folder
+        for module in _NEEDED:
+            importlib.import_module(module)
+        classes = sys.modules["bfcl_eval.constants.executable_backend_config"].CLASS_FILE_PATH_MAPPING
+        names = [name for name in classes if not name.startswith(_ELSEWHERE)]
+        for name in names:
+            importlib.import_module(classes[name])
+    return names
+
+
+def look_up_quickly(quickly: bool) -> None:
+    """How the executor finds the methods of its instances at every step: once for each class, or each time anew.
+
+    The latter is the package's own way, and most of what a step costs.
+    """
+    from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
+
+    multi_turn_utils.inspect = _QuickInspect if quickly else inspect
+
+
+class _QuickInspect:
+    """The two names of `inspect` that the executor uses. No instance holds a method of another."""
+
+    ismethod = staticmethod(inspect.ismethod)
+
+    @staticmethod
+    def getmembers(instance: Any, predicate: object) -> list[tuple[str, Any]]:
+        kind: Any = type(instance)
+        return [(name, getattr(instance, name)) for name in _methods(kind)]
+
+
+@cache
+def _methods(kind: type) -> list[str]:
+    return [name for name, _ in inspect.getmembers(kind, inspect.isfunction)]
+
+
+def import_evaluation() -> ModuleType:
+    """The package's evaluation. What only other categories and models need is left out: it is not installed."""
+    for name in ("numpy", "pandas", "bfcl_eval.constants.model_config"):
+        sys.modules[name] = ModuleType(name)
+    sys.modules["bfcl_eval.constants.model_config"].MODEL_CONFIG_MAPPING = {}  # type: ignore[attr-defined]
+    with TemporaryDirectory(prefix="bfcl-") as folder:
+        os.environ["BFCL_PROJECT_ROOT"] = folder
+        return importlib.import_module("bfcl_eval.eval_checker.eval_runner")

@@ -1,0 +1,83 @@
+"""A player: an episode's state, and the package's own decoder and executor on it. Both evaluate what agents write.
+
+In: {"open": {"id", "classes", "config", "long_context"}}, then {"turn": n, "text": str}.
+Out: {"played": n, "calls": [str], "results": [str]}; no calls: the text holds none that can be decoded.
+"""
+
+import re
+from typing import Any, NoReturn
+
+from tasks.core.worlds.confinement.inside import frames
+from tasks.core.worlds.confinement.inside.channel import Channel
+
+NAME = "player"
+"""Of the model, as far as the package is told."""
+_ROUNDS = 4
+_WARM_UP = (
+    "[pwd(), ls(a=True), cd(folder='document'), mkdir(dir_name='a'), cat(file_name='b'), mean(numbers=[1, 2.5, -3])]",
+    "[displayCarStatus(option='fuel'), lockDoors(unlock=False, door=['driver']), startEngine(ignitionMode='START')]",
+    "[get_stock_info(symbol='NVDA'), get_watchlist(), place_order(order_type='Buy', symbol='A', price=1.5, amount=2)]",
+    "[list_all_airports(), get_flight_cost(travel_from='A', travel_to='B', travel_date='C', travel_class='D')]",
+    "[post_tweet(content='a', tags=['#b'], mentions=[]), send_message(receiver_id='USR001', message='a'), nothing()]",
+    "[create_ticket(title='a', description='b', priority=2), ticket_login(username='a', password='b')]",
+    "That is done.",
+    "",
+)
+_ADDRESS = re.compile(r" at 0x[0-9a-f]{6,16}\b")
+
+
+def serve_player(channel: Channel, result_chars: int) -> NoReturn:
+    """Play what comes, until the channel ends. Of each result `result_chars` characters are kept."""
+    task = channel.receive()["open"]
+    _execute(task, [])
+    while True:
+        request = channel.receive()
+        calls, results = _play(task, request["text"])
+        shown = [_shown(result, result_chars) for result in results]
+        channel.send({"played": request["turn"], "calls": [_clean(call) for call in calls], "results": shown})
+
+
+def warm_up(classes: list[str]) -> None:
+    """Play a little in the zygote: CPython specialises code that ran a few times, and later that would copy pages."""
+    from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
+
+    for _ in range(_ROUNDS):
+        task = {"id": "warm", "classes": classes, "config": {}, "long_context": False}
+        for text in _WARM_UP:
+            calls, results = _play(task, text)
+            frames.encode({"calls": [_clean(call) for call in calls], "results": [_shown(one, 99) for one in results]})
+    for name in [name for name in vars(multi_turn_utils) if name.startswith(f"{NAME}_warm_")]:
+        delattr(multi_turn_utils, name)
+
+
+def _play(task: dict[str, Any], text: str) -> tuple[list[str], list[str]]:
+    from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils import is_empty_execute_response
+    from bfcl_eval.model_handler.utils import default_decode_execute_prompting
+
+    try:
+        calls = default_decode_execute_prompting(text)
+    except BaseException:  # it evaluates parts of the text, which may raise anything
+        return [], []
+    if is_empty_execute_response(calls):
+        return [], []
+    return calls, _execute(task, calls)
+
+
+def _execute(task: dict[str, Any], calls: list[str]) -> list[str]:
+    from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils import execute_multi_turn_func_call
+
+    results, _ = execute_multi_turn_func_call(
+        calls, task["config"], task["classes"], NAME, task["id"], long_context=task["long_context"]
+    )
+    return list(results)
+
+
+def _shown(result: str, most_chars: int) -> str:
+    """Cut, and without addresses, which differ between runs and mean nothing to the agent."""
+    dropped = len(result) - most_chars
+    note = f"... ({dropped} more characters)" if dropped > 0 else ""
+    return _clean(_ADDRESS.sub(" at 0x0", result[:most_chars])) + note
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")

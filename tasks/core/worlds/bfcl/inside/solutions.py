@@ -1,0 +1,55 @@
+"""How a task is solved, as an agent would write it: the ground truth's calls, all arguments by keyword.
+
+The package's decoder drops positional arguments.
+"""
+
+import ast
+import importlib
+import inspect
+from typing import Any
+
+NOTHING_TO_CALL = "There is nothing that I can call for this."
+TURN_ENDS = "That is done."
+
+
+def solution(entry: dict[str, Any], truth: list[list[str]]) -> list[str]:
+    """The assistant's turns: for each of the user's one with all calls, and one without any, which ends it."""
+    by_keyword = _ByKeyword(
+        {name: parameters for name, (_, parameters) in functions(entry["involved_classes"]).items()}
+    )
+    turns = []
+    for calls in truth:
+        if calls:
+            turns += [f"[{', '.join(by_keyword.rewritten(call) for call in calls)}]", TURN_ENDS]
+        else:
+            turns.append(NOTHING_TO_CALL)
+    return turns
+
+
+def functions(classes: list[str]) -> dict[str, tuple[str, list[str]]]:
+    """By name: the class and the names of the parameters of each function that a task offers."""
+    from bfcl_eval.constants.executable_backend_config import CLASS_FILE_PATH_MAPPING
+
+    found = {}
+    for name in classes:
+        kind = getattr(importlib.import_module(CLASS_FILE_PATH_MAPPING[name]), name)
+        for method, function in inspect.getmembers(kind, inspect.isfunction):
+            if not method.startswith("_"):
+                found[method] = name, list(inspect.signature(function).parameters)[1:]
+    return found
+
+
+class _ByKeyword(ast.NodeTransformer):
+    def __init__(self, parameters: dict[str, list[str]]) -> None:
+        self._parameters = parameters
+
+    def rewritten(self, call: str) -> str:
+        return ast.unparse(self.visit(ast.parse(call.strip(), mode="eval")))
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        assert isinstance(node.func, ast.Name)
+        self.generic_visit(node)
+        named = zip(self._parameters[node.func.id], node.args, strict=False)
+        node.keywords = [ast.keyword(name, value) for name, value in named] + node.keywords
+        node.args = []
+        return node

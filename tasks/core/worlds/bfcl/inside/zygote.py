@@ -1,0 +1,52 @@
+"""The zygote: imports the package once, then forks players and the engine. Started by the pool."""
+
+import gc
+import os
+import socket
+from typing import Any
+
+from tasks.core.worlds.bfcl.inside.engine import Engine
+from tasks.core.worlds.bfcl.inside.package import import_package, look_up_quickly
+from tasks.core.worlds.bfcl.inside.player import serve_player, warm_up
+from tasks.core.worlds.confinement.inside import frames
+from tasks.core.worlds.confinement.inside.channel import Channel
+from tasks.core.worlds.confinement.inside.forking import Forker
+from tasks.core.worlds.confinement.inside.huge_pages import collapse
+from tasks.core.worlds.confinement.inside.jail import Jail, keep_only
+
+
+def main(control_descriptor: int, limits: dict[str, Any]) -> None:
+    """Serve until the control socket ends. `limits` holds PoolLimits' fields and "confinement"."""
+    classes = import_package()
+    look_up_quickly(True)
+    warm_up(classes)
+    os.chdir("/")
+    os.environ.clear()
+    os.environ["TZ"] = "UTC"
+    control = socket.socket(fileno=control_descriptor)
+    zygote = Zygote(control, limits)
+    gc.collect()
+    gc.freeze()  # a collection in a child would write to, and so copy, every shared page
+    collapse()
+    frames.send(control.fileno(), {"ready": True})
+    zygote.serve()
+
+
+class Zygote(Forker):
+    """See the package's docstring for the tree of processes."""
+
+    def __init__(self, control: socket.socket, limits: dict[str, Any]) -> None:
+        super().__init__(control)
+        self._limits = limits
+        self._jail = Jail(limits["confinement"], limits["player_memory_bytes"], limits["player_cpu_seconds"])
+
+    def become(self, request: dict[str, Any], descriptors: list[int], parent: int) -> None:
+        """A player on the one descriptor, or the engine that serves it."""
+        if request["fork"] == "player":
+            channel = Channel(descriptors[0], self._limits["message_bytes"])
+            channel.send({"ready": self._jail.shut(descriptors[0], parent)})
+            serve_player(channel, self._limits["result_chars"])
+        else:
+            self.die_with(parent)
+            keep_only(descriptors)
+            Engine(descriptors[0], self._limits).serve()

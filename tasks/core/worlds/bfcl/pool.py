@@ -1,0 +1,114 @@
+"""BFCL's processes (see `.inside`): a player for each episode, warm judges for all.
+
+pool = BfclPool(python)
+player = pool.player(task_id)
+player.play("[ls()]").results
+pool.judge(task_id, [[["ls()"]]])
+"""
+
+import dataclasses
+import os
+import socket
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from tasks.core.interfaces.world import WorldFault
+from tasks.core.worlds.bfcl.limits import PoolLimits
+from tasks.core.worlds.bfcl.player import Player
+from tasks.core.worlds.confinement.confined_process import ConfinedProcess
+from tasks.core.worlds.confinement.data_zygote import DataZygote
+from tasks.core.worlds.confinement.link import Link, LinkBroken
+from tasks.core.worlds.confinement.live_zygote import LiveZygote
+from tasks.core.worlds.confinement.warm_processes import WarmProcess, WarmProcesses
+
+Confinement = Literal["auto", "seccomp", "audit"]
+Turns = list[list[list[str]]]
+"""Decoded calls: of each of the user's turns the steps, of each step the calls."""
+
+_MODULE = "tasks.core.worlds.bfcl.inside.zygote"
+
+
+class BfclPool:
+    """Thread-safe; nothing runs before the first question. A zygote that broke is replaced at the next one."""
+
+    def __init__(self, python: Path, limits: PoolLimits | None = None, confinement: Confinement = "auto") -> None:
+        self.limits = limits = limits or PoolLimits()
+        self._python, self._confinement = python, confinement
+        self._zygotes = LiveZygote()
+        uses, cpu = limits.judgings_per_process, limits.judge_cpu_seconds / 2
+        self._judges = WarmProcesses("judge", limits.idle_judges, uses, cpu)
+        self.task = lru_cache(limits.known_tasks)(self._described)
+        """From a task's id to what the user says turn by turn, its functions, and what a player needs."""
+
+    def tasks(self) -> list[dict[str, Any]]:
+        """Id, classes, instruction and number of the ground truth's calls of every task. Raises WorldFault."""
+        listed: list[dict[str, Any]] = self._ask({"list": True})["tasks"]
+        return listed
+
+    def solution(self, task_id: str) -> list[str]:
+        """The assistant's turns that solve a task. Raises WorldFault."""
+        turns: list[str] = self._ask({"solve": task_id})["turns"]
+        return turns
+
+    def judge(self, task_id: str, turns: Turns) -> str:
+        """What the package's checker finds wrong with decoded turns; empty: nothing. Raises WorldFault."""
+        return str(self._ask({"judge": task_id, "turns": turns})["error"])
+
+    def player(self, task_id: str) -> Player:
+        """A fresh player of a task. Raises WorldFault."""
+        task, zygote = self.task(task_id), self._zygote()
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                pid = zygote.forks.fork("player", [theirs.fileno()])
+        except WorldFault:
+            ours.close()
+            raise
+        process = ConfinedProcess(Link(ours), pid, zygote.forks, self.limits.message_bytes)
+        return Player(process, task["player"], self.limits)
+
+    def examiner(self) -> WarmProcess:
+        """The package's own loop and evaluation, for `ask`; to be ended by the caller. Raises WorldFault."""
+        return WarmProcess(self._zygote(), "examiner")
+
+    def ask(self, process: WarmProcess, question: dict[str, Any]) -> dict[str, Any]:
+        """A judge's or examiner's answer. Raises WorldFault; the process must then be ended."""
+        try:
+            process.link.send(question)
+            answer = process.link.receive(self.limits.judging_seconds)
+        except LinkBroken as error:
+            raise WorldFault(f"BFCL's {process.kind} {error}") from error
+        if "fault" in answer:
+            raise WorldFault(f"BFCL's {process.kind} broke: {answer['fault']}")
+        process.cpu_seconds = answer["cpu_seconds"]
+        return answer
+
+    def close(self) -> None:
+        """End all processes. Idempotent; episodes that are left raise WorldFault when used."""
+        self._zygotes.close()
+        self._judges.close()
+
+    def _described(self, task_id: str) -> dict[str, Any]:
+        return self._ask({"describe": task_id})
+
+    def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        judge = self._judges.take(self._zygote())
+        try:
+            answer = self.ask(judge, question)
+        except BaseException:
+            judge.end()
+            raise
+        self._judges.give_back(judge)
+        return answer
+
+    def _zygote(self) -> DataZygote:
+        return self._zygotes.get(self._start)
+
+    def _start(self) -> DataZygote:
+        settings = {**dataclasses.asdict(self.limits), "confinement": self._confinement}
+        kept = {name: os.environ[name] for name in ("LANG", "LD_LIBRARY_PATH", "TMPDIR") if name in os.environ}
+        variables = {**kept, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+        zygote = DataZygote("BFCL", [str(self._python), "-P", "-s"], _MODULE, settings, variables)
+        zygote.ready(self.limits.start_seconds)
+        return zygote

@@ -1,0 +1,112 @@
+"""The world: the package's multi-turn tasks, parted into splits of ours."""
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tasks.core.config.bfcl import BfclConfig
+from tasks.core.config.splits import Split
+from tasks.core.interfaces.world import Task
+from tasks.core.seeding import derive_seed
+from tasks.core.worlds.bfcl.environment import python_executable
+from tasks.core.worlds.bfcl.episode import BfclEpisode
+from tasks.core.worlds.bfcl.pool import BfclPool
+from tasks.core.worlds.text_games.task_files import GameTask, read_tasks, write_tasks
+
+BLOCK = 50
+"""Scenarios of one kind in a row: file system, vehicle, trading, travel."""
+KEPT_BLOCKS = 3
+"""The last, travel, is test_challenge."""
+BLOCK_SPLITS: tuple[tuple[Split, int], ...] = (("train", 25), ("dev", 5), ("test_normal", 20))
+"""Scenarios of every kept block."""
+
+
+class BfclTask(GameTask):
+    """One task, as data/world/ lists it; its id is the package's."""
+
+    instruction: str
+    """What the user says, all turns."""
+
+
+class BfclWorld:
+    """See `tasks.core.interfaces.world.World` and `Demonstrating`."""
+
+    def __init__(self, tasks: Mapping[Split, Sequence[BfclTask]], pool: BfclPool, steps_per_turn: int) -> None:
+        self._tasks = {split: tuple(Task(**task.model_dump()) for task in part) for split, part in tasks.items()}
+        self._known = {task.task_id for part in self._tasks.values() for task in part}
+        self._pool, self._steps_per_turn = pool, steps_per_turn
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The tasks of a split. Raises ValueError for an unknown one."""
+        if split not in self._tasks:
+            raise ValueError(f"unknown split {split!r}; there are {', '.join(self._tasks)}")
+        return self._tasks[split]
+
+    def open(self, task_id: str, seed: int) -> BfclEpisode:
+        """Start an episode; `seed` changes nothing. Raises KeyError for an unknown task, WorldFault."""
+        return BfclEpisode(self._pool, self._checked(task_id), self._steps_per_turn)
+
+    def demonstration(self, task_id: str) -> list[str]:
+        """See `Demonstrating`."""
+        return self._pool.solution(self._checked(task_id))
+
+    def close(self) -> None:
+        """End all processes."""
+        self._pool.close()
+
+    def _checked(self, task_id: str) -> str:
+        if task_id not in self._known:
+            raise KeyError(f"unknown task {task_id!r}")
+        return task_id
+
+
+def write_bfcl(seed: int, folder: Path) -> None:
+    """Part the package's tasks into splits and write their lists. Raises EnvironmentUnavailable."""
+    pool = BfclPool(python_executable())
+    try:
+        listed = pool.tasks()
+    finally:
+        pool.close()
+    write_tasks(folder, parted(listed, seed))
+
+
+def open_bfcl(config: BfclConfig, folder: Path) -> BfclWorld:
+    """Open what `write_bfcl` wrote. Raises ArtifactError naming file, line and rule, and EnvironmentUnavailable."""
+    return BfclWorld(read_tasks(folder, BfclTask), BfclPool(python_executable()), config.steps_per_turn)
+
+
+def parted(listed: Sequence[Mapping[str, Any]], seed: int) -> dict[Split, list[BfclTask]]:
+    """Tasks by split. The four of a scenario are together; which scenarios of a block are whose follows from `seed`."""
+    split_of = scenario_splits(seed)
+    tasks: dict[Split, list[BfclTask]] = {"train": [], "dev": [], "test_normal": [], "test_challenge": []}
+    for one in sorted(listed, key=lambda one: int(one["id"].rpartition("_")[2])):
+        index = int(one["id"].rpartition("_")[2])
+        split = split_of[index]
+        tasks[split].append(
+            BfclTask(
+                task_id=one["id"],
+                scenario_id=f"multi_turn_{index}",
+                difficulty=difficulty(one["calls"]),
+                split=split,
+                instruction=one["instruction"],
+            )
+        )
+    return tasks
+
+
+def scenario_splits(seed: int) -> dict[int, Split]:
+    """The split of each index of the package's, 0 to 199."""
+    found: dict[int, Split] = {}
+    for block in range(KEPT_BLOCKS):
+        drawn = list(range(block * BLOCK, (block + 1) * BLOCK))
+        random.Random(derive_seed(seed, "bfcl splits", block)).shuffle(drawn)
+        for split, count in BLOCK_SPLITS:
+            found |= dict.fromkeys(drawn[:count], split)
+            del drawn[:count]
+    return found | dict.fromkeys(range(KEPT_BLOCKS * BLOCK, (KEPT_BLOCKS + 1) * BLOCK), "test_challenge")
+
+
+def difficulty(calls: int) -> int:
+    """By the ground truth's calls: up to 4, 5 or 6, 7 and more."""
+    return 1 if calls <= 4 else 2 if calls <= 6 else 3

@@ -1,0 +1,43 @@
+"""Result files as the package writes them, and text that ends the package's own process."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tasks.core.records.files import ArtifactError
+from tasks.core.worlds.bfcl.export import Examined, examine, write_results
+from tasks.core.worlds.bfcl.pool import BfclPool
+from tasks.core.worlds.bfcl.world import BfclWorld
+
+
+def test_results_lie_where_the_package_looks(tmp_path: Path) -> None:
+    examined = {
+        "multi_turn_base_3": Examined(True, "", [["[ls()]", "Done."]], []),
+        "multi_turn_base_4": Examined(False, "the episode was cut", None, []),
+        "multi_turn_miss_func_3": Examined(False, "", [["No."]], []),
+    }
+    write_results(tmp_path / "out", "mine", examined)
+    folder = tmp_path / "out" / "result" / "mine" / "multi_turn"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "BFCL_v4_multi_turn_base_result.json",
+        "BFCL_v4_multi_turn_miss_func_result.json",
+    ]
+    lines = (folder / "BFCL_v4_multi_turn_base_result.json").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"id": "multi_turn_base_3", "result": [["[ls()]", "Done."]]},
+        {"id": "multi_turn_base_4", "result": []},
+    ]
+    with pytest.raises(ArtifactError, match="exists already"):
+        write_results(tmp_path / "out", "mine", examined)
+
+
+@pytest.mark.bfcl
+def test_text_that_ends_the_packages_process_is_one_failure(pool: BfclPool, world: BfclWorld) -> None:
+    ids = ["multi_turn_base_0", "multi_turn_base_1", "multi_turn_base_2"]
+    turns = {task_id: world.demonstration(task_id) for task_id in ids}
+    turns[ids[1]] = ["[echo(content='' + str(__import__('os')._exit(3)))]", *turns[ids[1]]]
+    turns[ids[2]] = turns[ids[2]][:-1]
+    examined = examine(pool, turns)
+    assert [one.valid for one in examined.values()] == [True, False, False]
+    assert "is gone" in examined[ids[1]].error and "cut" in examined[ids[2]].error

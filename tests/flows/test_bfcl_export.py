@@ -1,0 +1,50 @@
+"""The comparison with the package's verdicts, and bad input. The examination: tests/core/worlds/bfcl/test_export.py."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.bfcl_export import comparison, differing, main
+from flows.configure import main as write_profile
+from tasks.core.records.schemas import SCORED_ROLLOUTS
+from tasks.core.records.tables import write_rows
+from tasks.core.worlds.bfcl.export import Examined
+
+
+def row(kind: str, success: bool) -> dict[str, Any]:
+    return {"task_id": f"multi_turn_{kind}_3", "success": success}
+
+
+ROWS = [row("base", True), row("miss_func", False), row("miss_param", True), row("long_context", False)]
+AGREED = {one["task_id"]: Examined(one["success"], "", [], []) for one in ROWS}
+
+
+def test_accuracies_are_by_category_and_over_all() -> None:
+    assert differing(ROWS, AGREED) == []
+    lines = comparison(ROWS, AGREED)
+    assert lines[1].split() == ["multi_turn_base", "100.0", "100.0"]
+    assert lines[-2].split() == ["all", "50.0", "50.0"] and lines[-1].endswith("none")
+
+
+@pytest.mark.parametrize("task_id", list(AGREED))
+def test_a_task_that_is_judged_otherwise_is_named(task_id: str) -> None:
+    other = AGREED | {task_id: Examined(not AGREED[task_id].valid, "", [], [])}
+    assert differing(ROWS, other) == [task_id] and comparison(ROWS, other)[-1].endswith(f": {task_id}")
+
+
+def test_bad_input_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    scored = Path("data/scores/test_normal_rollouts.parquet")
+    for prepare, message in (
+        (lambda: None, "params.yaml: missing"),
+        (lambda: write_profile(["bfcl"]), "test_normal_rollouts.parquet"),
+        (lambda: write_rows(scored, [], SCORED_ROLLOUTS), "no rollouts of"),
+    ):
+        prepare()
+        assert main(["test_normal", "out"]) == 1
+        error = capsys.readouterr().err
+        assert message in error and "Traceback" not in error
+    assert not Path("out").exists()
