@@ -23,7 +23,7 @@ from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.world import WorldConfig
 from tasks.core.engines.in_process.engine import TransformersEngine
-from tasks.core.interfaces.world import Task, World
+from tasks.core.interfaces.world import Task
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer
 from tasks.core.worlds.registry import open_world, prepare_world_folder
@@ -39,10 +39,12 @@ TASKS, ROLLOUTS = 48, 16
 class Player:
     """A base policy in its world."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path, scratch: Path) -> None:
         params = stacked([name])
         self.collection = CollectionConfig.model_validate(params["collection"])
-        self.world = _world(WorldConfig.model_validate(params["world"]))
+        config = WorldConfig.model_validate(params["world"])
+        prepare_world_folder(config, scratch / name)
+        self.world = open_world(config, scratch / name)
         self.engine = TransformersEngine(load_base_model(folder, PolicyConfig(device="cpu")))
         self.chat = ChatFormat(load_tokenizer(folder))
 
@@ -52,14 +54,8 @@ class Player:
         return play_rollouts(self.world, self.engine, self.chat, planned, settings, policy=None)
 
 
-def _world(config: WorldConfig) -> World:
-    with tempfile.TemporaryDirectory() as folder:
-        prepare_world_folder(config, Path(folder) / "world")
-        return open_world(config, Path(folder) / "world")
-
-
-def measure(name: str, folder: Path) -> dict[str, float]:
-    player = Player(name, folder)
+def measure(name: str, folder: Path, scratch: Path) -> dict[str, float]:
+    player = Player(name, folder, scratch)
     rows = player.play(list(player.world.tasks("train"))[:TASKS], ROLLOUTS, temperature=1.0)
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -88,7 +84,9 @@ def main() -> None:
     torch.set_num_threads(1)
     asked = dict(argument.partition("=")[::2] for argument in sys.argv[1:]) or dict.fromkeys(WORLDS, "")
     folders = {name: Path(folder or f"data/base_policies/{name}") for name, folder in asked.items()}
-    write_result("base_policies", {name: measure(name, folder) for name, folder in folders.items()})
+    with tempfile.TemporaryDirectory() as scratch:
+        figures = {name: measure(name, folder, Path(scratch)) for name, folder in folders.items()}
+    write_result("base_policies", figures)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The shop's search engine: BM25 over the catalogue by bm25s."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -16,13 +16,12 @@ _WORD = re.compile(r"[a-z0-9]+")
 class SearchEngine:
     """An index of texts. Equal scores: the earlier text first. Thread-safe."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
+    def __init__(self, texts: Iterable[str]) -> None:
         import bm25s
 
-        self._count = len(texts)
         words: dict[str, int] = {}
         ids = [[words.setdefault(word, len(words)) for word in _WORD.findall(text)] for text in texts]
-        self._words = words
+        self._words, self._count = words, len(ids)
         self._index = bm25s.BM25(method="lucene", k1=K1, b=B)
         self._index.index((ids, words), show_progress=False)
 

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from pydantic import ValidationError
-
 from tasks.core.config.splits import Split
 from tasks.core.config.text_games import WebShopConfig
 from tasks.core.records.files import ArtifactError, replacing
@@ -15,6 +13,7 @@ from tasks.core.worlds.text_games.task_files import read_tasks, task_names, writ
 from tasks.core.worlds.text_games.world import TextGameWorld
 from tasks.core.worlds.webshop.authoring import draw_catalogue, draw_goals, highest_price
 from tasks.core.worlds.webshop.catalogue import GoalTask, Product, read_human_goals, read_original
+from tasks.core.worlds.webshop.product_file import ProductFile
 from tasks.core.worlds.webshop.search import SearchEngine
 from tasks.core.worlds.webshop.shop import BUY, NEXT, PER_PAGE, Shop, Shopping
 
@@ -72,29 +71,14 @@ def write_webshop(config: WebShopConfig, seed: int, folder: Path) -> None:
 
 def open_webshop(config: WebShopConfig, folder: Path) -> TextGameWorld[GoalTask]:
     """The world in `folder`, its catalogue indexed. Raises ArtifactError naming file, line and rule."""
-    products = {product.asin: product for product in _read_catalogue(folder / CATALOGUE)}
+    products = ProductFile(folder / CATALOGUE)
+    engine = SearchEngine(products.texts())
     tasks = read_tasks(folder, GoalTask)
     for task in (task for part in tasks.values() for task in part):
         if task.asin not in products:
             raise ArtifactError(f"{folder}: task {task.task_id} asks for {task.asin}, which {CATALOGUE} does not have")
-    engine = SearchEngine([product.searched_text for product in products.values()])
     shop = Shop(products, tuple(products), engine, strict=config.reward == "strict")
     return TextGameWorld(tasks, WebShopKind(config, shop), config)
-
-
-def _read_catalogue(path: Path) -> list[Product]:
-    if not path.exists():
-        raise ArtifactError(f"{path}: missing; run `dvc repro prepare_world`")
-    products = []
-    with path.open(encoding="utf-8") as stream:
-        for number, line in enumerate(stream, start=1):
-            try:
-                products.append(Product.model_validate_json(line))
-            except ValidationError as error:
-                first = error.errors()[0]
-                field = ".".join(map(str, first["loc"])) or "line"
-                raise ArtifactError(f"{path}: line {number}: {field}: {first['msg']}; run `dvc repro`") from None
-    return products
 
 
 def _file(root: Path, stem: str) -> Path:

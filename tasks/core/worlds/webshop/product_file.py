@@ -1,0 +1,60 @@
+"""The file of a world's catalogue: checked whole when it is opened, its products read when they are asked for.
+
+The original's 1.18 million products would take 3 GB as objects.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from tasks.core.records.files import ArtifactError
+from tasks.core.worlds.webshop.catalogue import Product
+
+KEPT = 16_384
+"""Products that were asked for last stay in memory."""
+
+
+class ProductFile(Mapping[str, Product]):
+    """The products of a file of one JSON object a line, by asin, in its order. Thread-safe; no file stays open."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            raise ArtifactError(f"{path}: missing; run `dvc repro prepare_world`")
+        self._path, self._places = path, dict[str, int]()
+        self._read = lru_cache(KEPT)(self._read_at)
+
+    def texts(self) -> Iterator[str]:
+        """What a search engine indexes of each; makes the products known. Raises ArtifactError naming file and line."""
+        place = 0
+        with self._path.open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                try:
+                    product = Product.model_validate_json(line)
+                except ValidationError as error:
+                    first = error.errors()[0]
+                    field = ".".join(map(str, first["loc"])) or "line"
+                    raise ArtifactError(
+                        f"{self._path}: line {number}: {field}: {first['msg']}; run `dvc repro`"
+                    ) from None
+                self._places[product.asin] = place
+                place += len(line)
+                yield product.searched_text
+
+    def __getitem__(self, asin: str) -> Product:
+        return self._read(self._places[asin])
+
+    def __contains__(self, asin: object) -> bool:
+        return asin in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def _read_at(self, place: int) -> Product:
+        with self._path.open("rb") as stream:
+            stream.seek(place)
+            return Product.model_validate_json(stream.readline())
