@@ -29,14 +29,7 @@ from tasks.evaluation.tgc_sgc import Outcome, sgc, tgc
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse, export, evaluate, compare."""
-    parser = argparse.ArgumentParser(
-        prog="python -m flows.appworld_export", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("split", choices=TEST_SPLITS)
-    parser.add_argument("folder", type=Path, help="a new folder")
-    parser.add_argument("--policy", choices=("selected", "base"), default="selected")
-    parser.add_argument("--run", type=int, default=0, help="which of the evaluation runs")
-    parsed = parser.parse_args(arguments)
+    parsed = parsed_arguments("python -m flows.appworld_export", __doc__, arguments)
     layout = Layout(Path.cwd())
     try:
         params = load_params(layout.root / "params.yaml")
@@ -47,6 +40,16 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     print("\n".join(comparison(rows, scores)))
     return 1 if differing(rows, scores) else 0
+
+
+def parsed_arguments(command: str, documentation: str | None, arguments: list[str] | None) -> argparse.Namespace:
+    """Which score rollouts to export, and where to."""
+    parser = argparse.ArgumentParser(prog=command, description=(documentation or "").splitlines()[0])
+    parser.add_argument("split", choices=TEST_SPLITS)
+    parser.add_argument("folder", type=Path, help="a new folder")
+    parser.add_argument("--policy", choices=("selected", "base"), default="selected")
+    parser.add_argument("--run", type=int, default=0, help="which of the evaluation runs")
+    return parser.parse_args(arguments)
 
 
 def read_rows(layout: Layout, split: Split, policy: str, run: int) -> list[Row]:

@@ -5,14 +5,12 @@
 FOLDER gets the package's result files. Exit code 1: an input is missing, or the package judges a task otherwise.
 """
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from flows.appworld_export import read_rows
+from flows.appworld_export import parsed_arguments, read_rows
 from tasks.core.config.params import Params, ParamsError, load_params
-from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.policies.loading import load_chat_format
 from tasks.core.records.files import ArtifactError
@@ -25,12 +23,7 @@ from tasks.evaluation.scored_rows import Row, turn_texts
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse, examine, compare."""
-    parser = argparse.ArgumentParser(prog="python -m flows.bfcl_export", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("split", choices=TEST_SPLITS)
-    parser.add_argument("folder", type=Path, help="a new folder")
-    parser.add_argument("--policy", choices=("selected", "base"), default="selected")
-    parser.add_argument("--run", type=int, default=0, help="which of the evaluation runs")
-    parsed = parser.parse_args(arguments)
+    parsed = parsed_arguments("python -m flows.bfcl_export", __doc__, arguments)
     layout = Layout(Path.cwd())
     try:
         params = load_params(layout.root / "params.yaml")
