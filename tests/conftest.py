@@ -8,7 +8,7 @@ import pytest
 
 from tasks.core.processes.usable_cores import usable_cores
 
-LANES = frozenset({"vllm", "appworld", "bfcl", "services", "ray", "faults"})
+LANES = frozenset({"vllm", "appworld", "bfcl", "scienceworld", "services", "ray", "faults"})
 """Markers of tests that start servers, clusters or environments of their own; .ci/run runs them lane by lane."""
 MOST_PROCESSES = 8
 HERE = Path(__file__).parent

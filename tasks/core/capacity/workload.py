@@ -48,6 +48,7 @@ EPISODES = {
     "frozen_lake": Episodes(250, 4, 40, 60, 0.0001, "assumed"),
     "sokoban": Episodes(300, 4, 40, 80, 0.0001, "assumed"),
     "webshop": Episodes(400, 6, 40, 500, 0.001, "assumed"),
+    "scienceworld": Episodes(600, 40, 40, 120, 0.02, "assumed"),
 }
 
 

@@ -144,12 +144,18 @@ class Params(Section):
             raise ValueError(
                 "machines.ray: the rate limits of collection.chat_api hold for one process; set its address to null"
             )
-        most_turns = self.world.most_turns
-        if most_turns is not None and self.collection.limits.max_turns < most_turns:
-            raise ValueError(
-                f"collection.limits.max_turns is below the {most_turns} turns that world.{self.world.name} allows: "
-                "episodes would be cut before the world ends them, and have no return"
-            )
+        limits = self.collection.limits
+        evaluated = self.evaluation.limits.of(limits)
+        for section, played in (
+            ("collection", limits),
+            ("evaluation", evaluated),
+            ("scoring", self.scoring.limits.of(evaluated)),
+        ):
+            if played.max_turns < self.world.most_turns:
+                raise ValueError(
+                    f"{section}.limits.max_turns is below world.{self.world.name}.max_turns "
+                    f"({self.world.most_turns}): episodes would be cut before the world ends them, without a return"
+                )
         stop = self.collection.early_stop
         if stop is not None and stop.min_per_task > self.collection.rollouts_per_task:
             raise ValueError("collection.early_stop.min_per_task is larger than collection.rollouts_per_task")

@@ -6,6 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from tasks.core.config.bfcl import BfclConfig
+from tasks.core.config.scienceworld import ScienceWorldConfig
 from tasks.core.config.section import Section
 from tasks.core.config.task_counts import TaskCount
 from tasks.core.config.text_games import BanditConfig, FrozenLakeConfig, SokobanConfig, WebShopConfig
@@ -65,7 +66,9 @@ class PocketworldConfig(Section):
 class WorldConfig(Section):
     """Which world the agent lives in."""
 
-    name: Literal["pocketworld", "appworld", "bandit", "bfcl", "frozen_lake", "sokoban", "webshop"] = "pocketworld"
+    name: Literal["pocketworld", "appworld", "bandit", "bfcl", "frozen_lake", "sokoban", "webshop", "scienceworld"] = (
+        "pocketworld"
+    )
     seed: int = 2502
     """Seed of the scenario generator; the tasks are part of the world, so it is apart from the run's seed."""
     code_blocks: CodeBlocks = "first"
@@ -80,8 +83,9 @@ class WorldConfig(Section):
     frozen_lake: FrozenLakeConfig = FrozenLakeConfig()
     sokoban: SokobanConfig = SokobanConfig()
     webshop: WebShopConfig = WebShopConfig()
+    scienceworld: ScienceWorldConfig = ScienceWorldConfig()
 
     @property
-    def most_turns(self) -> int | None:
-        """Turns after which the world has ended an episode itself; None where it has no limit."""
-        return getattr(getattr(self, self.name, None), "max_turns", None)
+    def most_turns(self) -> int:
+        """Turns after which the world has ended an episode itself; 0 where it has no limit."""
+        return int(getattr(getattr(self, self.name), "max_turns", 0))

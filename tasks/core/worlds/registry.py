@@ -25,6 +25,10 @@ def prepare_world_folder(config: WorldConfig, folder: Path) -> None:
             from tasks.core.worlds.frozen_lake.world import write_frozen_lake
 
             write_frozen_lake(config.frozen_lake, config.seed, folder)
+        case "scienceworld":
+            from tasks.core.worlds.scienceworld.authoring import write_scienceworld
+
+            write_scienceworld(config.scienceworld, config.seed, folder)
         case "sokoban":
             from tasks.core.worlds.sokoban.world import write_sokoban
 
@@ -59,6 +63,10 @@ def open_world(config: WorldConfig, folder: Path) -> World:
             from tasks.core.worlds.frozen_lake.world import open_frozen_lake
 
             return open_frozen_lake(config.frozen_lake, folder)
+        case "scienceworld":
+            from tasks.core.worlds.scienceworld.world import open_scienceworld
+
+            return open_scienceworld(config.scienceworld, folder)
         case "sokoban":
             from tasks.core.worlds.sokoban.world import open_sokoban
 

@@ -3,6 +3,7 @@ from pydantic import ValidationError
 
 from flows.configure import params_of
 from tasks.core.config.collection import AgentLimits, ChangedLimits, CollectionConfig
+from tasks.core.config.params import ParamsError, parse_params
 
 
 def test_limits_are_those_of_collection_where_evaluation_says_nothing_else() -> None:
@@ -26,3 +27,15 @@ def test_the_paper_plays_40_turns_in_training_and_50_in_evaluation_and_scoring()
 def test_the_earlier_name_of_a_knob_names_todays() -> None:
     with pytest.raises(ValidationError, match="`live_episodes` is now called `max_concurrent_episodes`"):
         CollectionConfig.model_validate({"live_episodes": 8})
+
+
+@pytest.mark.parametrize("section", ["collection", "evaluation", "scoring"])
+def test_no_limit_cuts_episodes_before_the_world_ends_them(section: str) -> None:
+    content = params_of("default").model_dump(mode="json")
+    content["world"] |= {"name": "scienceworld"}
+    for name in ("collection", "evaluation", "scoring"):
+        content[name]["limits"]["max_turns"] = 120
+    assert parse_params(content, "params.yaml").world.most_turns == 120
+    content[section]["limits"]["max_turns"] = 119
+    with pytest.raises(ParamsError, match=rf"{section}\.limits\.max_turns is below world\.scienceworld\.max_turns"):
+        parse_params(content, "params.yaml")

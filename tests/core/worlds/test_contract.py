@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tasks.core.config.scienceworld import ScienceCounts, ScienceWorldConfig
 from tasks.core.config.splits import SPLITS
 from tasks.core.config.text_games import BanditConfig, FrozenLakeConfig, SokobanConfig
 from tasks.core.config.world import AppWorldConfig, AuthoredCounts, WorldConfig
@@ -31,9 +32,15 @@ WORLDS = {
         appworld=AppWorldConfig(counts=AuthoredCounts(train=3, dev=3, test_normal=3, test_challenge=3)),
     ),
     "bfcl": WorldConfig(name="bfcl"),
+    "scienceworld": WorldConfig(
+        name="scienceworld",
+        scienceworld=ScienceWorldConfig(
+            max_moves=None, max_turns=1000, counts=ScienceCounts(train=3, dev=3, test_normal=3, test_challenge=3)
+        ),
+    ),
 }
 """By a name of the test's. Counts are small where preparing a task is slow."""
-LANES = {"appworld": pytest.mark.appworld, "bfcl": pytest.mark.bfcl}
+LANES = {"appworld": pytest.mark.appworld, "bfcl": pytest.mark.bfcl, "scienceworld": pytest.mark.scienceworld}
 BY_CHANCE = frozenset({"frozen_lake, slippery"})
 """Worlds in which luck decides, so that no fixed turns solve a task: they must say so (ValueError)."""
 PLAYED = 4

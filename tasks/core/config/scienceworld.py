@@ -1,0 +1,37 @@
+"""The section of params.yaml for ScienceWorld (arXiv 2203.07540)."""
+
+from pydantic import Field
+
+from tasks.core.config.section import Section
+from tasks.core.config.task_counts import TaskCount
+
+
+class ScienceCounts(Section):
+    """Tasks per split, spread over its types; there are at most 2,493, 1,242, 1,257 and 546."""
+
+    train: TaskCount = 60
+    dev: TaskCount = 30
+    test_normal: TaskCount = 60
+    test_challenge: TaskCount = 30
+
+
+class ScienceWorldConfig(Section):
+    """ScienceWorld: experiments of thirty types in a house of ten rooms, one action of text in a turn.
+
+    A task is an official variation of a type. train and dev: official train and dev variations of twenty types;
+    test_normal: official test variations of the same types; test_challenge: official test variations of ten other
+    types, one for each topic, held out. Scenario: three consecutive variations of a type within a split (ours).
+    Difficulty: actions of the official solution, 1: up to 15, 2: 16 to 50, 3: more. Solved: the official score is 100;
+    the graded score is the official one over 100, nothing where it is negative. `reset task` is no action here: an
+    agent could earn the same progress twice.
+    """
+
+    thinking: bool = True
+    """Turns are `<think>...</think><answer>...</answer>`; false: `<answer>...</answer>` alone."""
+    max_moves: int | None = Field(100, ge=1)
+    """The official limit, at which an episode ends by itself: ticks of the simulator's clock, 11 for `wait`, none for
+    looking around; null: none. Of the official solutions one in five is longer."""
+    max_turns: int = Field(120, ge=1)
+    """An episode ends by itself after so many turns too: what is no action takes no move.
+    `collection.limits.max_turns` must not be below it."""
+    counts: ScienceCounts = ScienceCounts()

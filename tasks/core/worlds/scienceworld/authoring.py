@@ -1,0 +1,83 @@
+"""Writing the world's folder: the variations that are offered, each with its description and official solution."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import groupby
+from pathlib import Path
+from typing import TypedDict
+
+from tqdm import tqdm
+
+from tasks.core.config.scienceworld import ScienceWorldConfig
+from tasks.core.processes.usable_cores import usable_cores
+from tasks.core.worlds.scienceworld.environment import java_executable, python_executable
+from tasks.core.worlds.scienceworld.pool import SimulatorPool
+from tasks.core.worlds.scienceworld.tasks import draw_variations, listed
+from tasks.core.worlds.text_games.task_files import write_tasks
+
+_HEAP_MIB = 1536
+"""Of a JVM that looks for solutions, which keeps many paths in memory."""
+_SECONDS = 3600.0
+"""All solutions of a type may take as long."""
+
+OfType = tuple[str, list[int]]
+"""A type and some of its variations."""
+
+
+class Solution(TypedDict):
+    """What a task says, and the official actions that solve it."""
+
+    instruction: str
+    gold: list[str]
+
+
+def write_scienceworld(config: ScienceWorldConfig, seed: int, folder: Path) -> None:
+    """Draw the tasks, ask the simulator for their solutions (seconds each), write them.
+
+    Raises ValueError for counts that are too large, EnvironmentUnavailable and WorldFault.
+    """
+    with closing(SimulatorPool(python_executable(), java_executable())) as pool:
+        drawn = draw_variations(pool.take().ask({"types": True})["variations"], config.counts, seed)
+        solutions = _solutions(pool, sorted({pair for part in drawn.values() for pair in part}))
+    tasks = {
+        split: [
+            listed(split, index, type=pair[0], variation=pair[1], **solutions[pair]) for index, pair in enumerate(part)
+        ]
+        for split, part in drawn.items()
+    }
+    write_tasks(folder, tasks)
+
+
+def _solutions(pool: SimulatorPool, pairs: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Solution]:
+    """By (type, variation), from JVMs that serve no agent; a type as a whole, in order.
+
+    What the simulator has found of the house changes what it finds next.
+    """
+    types = [(name, [number for _, number in of]) for name, of in groupby(pairs, lambda pair: pair[0])]
+    cores = usable_cores()
+    with (
+        tqdm(desc="solutions", total=len(types), unit="type", leave=False) as shown,
+        ThreadPoolExecutor(cores) as threads,
+    ):
+        parts = threads.map(
+            lambda part: _solved(pool, part, shown.update), (types[core::cores] for core in range(cores))
+        )
+        return {pair: solution for part in parts for pair, solution in part.items()}
+
+
+def _solved(
+    pool: SimulatorPool, types: Sequence[OfType], advance: Callable[[], object]
+) -> dict[tuple[str, int], Solution]:
+    found: dict[tuple[str, int], Solution] = {}
+    if not types:
+        return found
+    solver = pool.start(_HEAP_MIB)
+    try:
+        for name, numbers in types:
+            solutions = solver.ask({"solve": name, "variations": numbers}, _SECONDS)["solutions"]
+            found |= {(name, number): solution for number, solution in zip(numbers, solutions, strict=True)}
+            advance()
+    finally:
+        solver.end()
+    return found

@@ -1,0 +1,98 @@
+"""One live episode: turns in, the simulator's words, rewards and score out, until the task or a limit ends it."""
+
+from typing import Any, Protocol
+
+from tasks.core.config.scienceworld import ScienceWorldConfig
+from tasks.core.interfaces.world import Evaluation, Observation
+from tasks.core.worlds.scienceworld.prompt import opening, reminder
+from tasks.core.worlds.text_games.answers import read_answer
+
+SOLVED = 100
+_REQUIREMENT = "the experiment's score is 100"
+_MOST_CHARS = 300
+"""Of an action: the parser tries a text against all that is in sight."""
+_UNREADABLE = "There is no action in your answer."
+_NOT_UNDERSTOOD = ("No known action matches", "Unknown action")
+
+
+class Session(Protocol):
+    """A live simulator."""
+
+    opening: dict[str, Any]
+    """"description", and what `step` answers for a first look around."""
+
+    def step(self, action: str) -> dict[str, Any]:
+        """{"text", "score" (of 1), "completed", "moves"}. Raises WorldFault."""
+        ...
+
+    def close(self) -> None:
+        """Idempotent, never raises."""
+        ...
+
+
+class ScienceEpisode:
+    """See `tasks.core.interfaces.world.Episode`.
+
+    It ends as the package's own wrapper does: when the task is completed, the score is negative (a wrong focus) or the
+    moves are over the limit; and after `max_turns`. A turn's reward is what it added to the score, over 100.
+    """
+
+    def __init__(self, session: Session, config: ScienceWorldConfig) -> None:
+        self._session, self._config = session, config
+        self._turns = 0
+        self._take(session.opening)
+        self.prompt = opening(session.opening["description"], session.opening["text"], self._ending)
+
+    def step(self, text: str) -> Observation:
+        """Play the turn's action. A turn after the end changes nothing. Raises WorldFault."""
+        if self._over:
+            return Observation("The episode is over.", done=True, failed=True, code_blocks=0, reward=0.0)
+        answer = read_answer(text, thinking=self._config.thinking, max_actions=1)
+        self._turns += 1
+        action = answer.actions[0] if answer.actions else ""
+        if not action or len(action) > _MOST_CHARS:
+            return self._observation(_UNREADABLE, answer.count, failed=True)
+        before = self.score
+        seen = self._session.step(action)
+        self._take(seen)
+        failed = seen["text"].startswith(_NOT_UNDERSTOOD)
+        calls = () if failed else (f"scienceworld.{action.split()[0].lower()}",)
+        return self._observation(seen["text"], answer.count, failed, calls, (self.score - before) / SOLVED)
+
+    def evaluate(self) -> Evaluation:
+        """One test, whether the score is 100, and the score."""
+        passed, failed = ((_REQUIREMENT,), ()) if self.score == SOLVED else ((), (_REQUIREMENT,))
+        return Evaluation(passed, failed, score=max(0, self.score) / SOLVED)
+
+    def close(self) -> None:
+        """Let the simulator go."""
+        self._session.close()
+
+    def _take(self, seen: dict[str, Any]) -> None:
+        self.score = round(SOLVED * seen["score"])
+        """The official score, -100 to 100."""
+        self._moves, self._completed = int(seen["moves"]), bool(seen["completed"])
+
+    def _observation(
+        self, text: str, answers: int, failed: bool, calls: tuple[str, ...] = (), reward: float = 0.0
+    ) -> Observation:
+        return Observation(
+            text,
+            ending=self._ending,
+            done=self._over,
+            failed=failed,
+            api_calls=calls,
+            code_blocks=answers,
+            reward=reward,
+        )
+
+    @property
+    def _ending(self) -> str:
+        limit = self._config.max_moves
+        return reminder(self._config.thinking, self.score, None if limit is None else limit - self._moves)
+
+    @property
+    def _over(self) -> bool:
+        limit = self._config.max_moves
+        late = limit is not None and self._moves > limit
+        return self._completed or self.score < 0 or late or self._turns >= self._config.max_turns

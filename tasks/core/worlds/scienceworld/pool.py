@@ -1,0 +1,147 @@
+"""The pool: JVMs in which episodes run, each in a process of its own; one that dies is replaced."""
+
+import contextlib
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+from tasks.core.interfaces.world import WorldFault
+from tasks.core.processes.usable_cores import usable_cores
+from tasks.core.worlds.confinement.inside.frames import encode
+from tasks.core.worlds.confinement.link import Link, LinkBroken
+from tasks.core.worlds.confinement.verdict import LAST_SECONDS, verdict_on_death
+from tasks.core.worlds.confinement.zygote_process import ZygoteProcess
+
+EPISODES_PER_JVM = 12
+"""More of them are too many for the heap: some 10 MB each."""
+_HEAP_MIB = 224
+_MODULE = "tasks.core.worlds.scienceworld.inside.zygote"
+_START_SECONDS, _STEP_SECONDS, _END_SECONDS = 120.0, 120.0, 5.0
+
+
+class SimulatorProcess:
+    """One JVM and the process that speaks with it. Thread-safe: whoever asks waits for the others' answers."""
+
+    def __init__(self, zygote: ZygoteProcess, heap_mib: int = _HEAP_MIB) -> None:
+        """Start it. Raises WorldFault."""
+        self._forks = zygote.forks
+        self._lock = threading.Lock()
+        self.broken = False
+        self.episodes = 0
+        """Live ones; the pool counts them."""
+        ours, theirs = socket.socketpair()
+        self._link = Link(ours)
+        try:
+            with theirs:
+                self.pid: int | None = self._forks.fork("simulators", [theirs.fileno()], heap_mib=heap_mib)
+        except WorldFault:
+            self._link.close()
+            raise
+        started = self._receive(_START_SECONDS)
+        self.jvm_pid = int(started["jvm_pid"])
+        self.alone = bool(started["alone"])
+        """It has no network."""
+
+    def ask(self, request: dict[str, Any], seconds: float = _STEP_SECONDS) -> dict[str, Any]:
+        """The answer to a request (`inside.simulators`). Raises WorldFault; the process is then of no more use."""
+        with self._lock:
+            if self.broken:
+                raise WorldFault("ScienceWorld's JVM has ended, and all episodes in it")
+            try:
+                self._link.send_frame(encode(request))
+            except LinkBroken as error:
+                raise self._ended() from error
+            return self._receive(seconds)
+
+    def end(self, patience: float = _END_SECONDS) -> int | None:
+        """Exit status, or KILLED; None when nobody knows the process any more. Idempotent, never raises."""
+        self.broken = True
+        self._link.close()
+        pid, self.pid = self.pid, None
+        if pid is not None:
+            with contextlib.suppress(WorldFault):
+                return self._forks.end(pid, patience)[0]
+        return None
+
+    def _receive(self, seconds: float) -> dict[str, Any]:
+        try:
+            message = self._link.receive(seconds)
+        except LinkBroken as error:
+            raise self._ended() from error
+        if "fault" in message:
+            self.end()
+            raise WorldFault(f"ScienceWorld's JVM broke: {message['fault']}")
+        return message
+
+    def _ended(self) -> Exception:
+        return verdict_on_death(self.end(LAST_SECONDS), "process of ScienceWorld's JVM", trusted=True)
+
+
+class SimulatorPool:
+    """Lends JVMs to episodes. Thread-safe; nothing runs before the first episode.
+
+    There are as many JVMs as cores, and more when each has `EPISODES_PER_JVM`. A JVM that broke is replaced when the
+    next episode opens; the episodes that lived in it end with a WorldFault, no other is touched.
+    """
+
+    def __init__(self, python: Path, java: Path) -> None:
+        self._python, self._java = python, java
+        self._lock = threading.RLock()
+        self._zygote: ZygoteProcess | None = None
+        self._processes: list[SimulatorProcess] = []
+        self._closed = False
+
+    def take(self) -> SimulatorProcess:
+        """The JVM with the fewest episodes, which has one more then. Raises WorldFault."""
+        with self._lock:
+            self._processes = [process for process in self._processes if not process.broken]
+            idlest = min(self._processes, key=lambda process: process.episodes, default=None)
+            room = usable_cores() if idlest is None or idlest.episodes < EPISODES_PER_JVM else len(self._processes) + 1
+            if idlest is None or (idlest.episodes and len(self._processes) < room):
+                idlest = self.start()
+                self._processes.append(idlest)
+            idlest.episodes += 1
+            return idlest
+
+    def give_back(self, process: SimulatorProcess) -> None:
+        """An episode of it has ended."""
+        with self._lock:
+            process.episodes -= 1
+
+    def start(self, heap_mib: int = _HEAP_MIB) -> SimulatorProcess:
+        """A JVM that the pool does not lend. Raises WorldFault."""
+        with self._lock:
+            if self._closed:
+                raise WorldFault("the pool is closed")
+            if self._zygote is None or not self._zygote.alive:
+                self._zygote = self._start_zygote()
+            return SimulatorProcess(self._zygote, heap_mib)
+
+    @property
+    def processes(self) -> tuple[SimulatorProcess, ...]:
+        """Those that serve episodes."""
+        with self._lock:
+            return tuple(self._processes)
+
+    def close(self) -> None:
+        """End all processes. Idempotent; episodes that are left raise WorldFault when used."""
+        with self._lock:
+            self._closed = True
+            processes, self._processes = self._processes, []
+            zygote, self._zygote = self._zygote, None
+        for process in processes:
+            process.end()
+        if zygote is not None:
+            zygote.close()
+
+    def _start_zygote(self) -> ZygoteProcess:
+        settings = {"java": str(self._java)}
+        command = [str(self._python), "-P", "-s"]
+        zygote = ZygoteProcess("ScienceWorld's zygote", command, _MODULE, settings, {"PATH": "/usr/bin:/bin"})
+        try:
+            zygote.forks.started(_START_SECONDS)
+        except WorldFault:
+            zygote.close()
+            raise
+        return zygote

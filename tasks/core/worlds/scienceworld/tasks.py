@@ -1,0 +1,87 @@
+"""Which variations are offered, and what a task's line in data/world holds. Splits: `ScienceWorldConfig`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle
+from random import Random
+from typing import Any
+
+from tasks.core.config.scienceworld import ScienceCounts
+from tasks.core.config.splits import SPLITS, Split
+from tasks.core.seeding import derive_seed
+from tasks.core.worlds.text_games.task_files import GameTask, task_names
+
+HELD_OUT = frozenset(
+    {
+        "change-the-state-of-matter-of",
+        "measure-melting-point-unknown-substance",
+        "test-conductivity-of-unknown-substances",
+        "find-non-living-thing",
+        "grow-fruit",
+        "chemistry-mix-paint-tertiary-color",
+        "lifespan-longest-lived-then-shortest-lived",
+        "identify-life-stages-2",
+        "inclined-plane-friction-unnamed-surfaces",
+        "mendelian-genetics-unknown-plant",
+    }
+)
+"""Types that test_challenge has for itself, one for each topic of the paper's table 2."""
+_OFFICIAL: dict[Split, str] = {"train": "train", "dev": "dev", "test_normal": "test", "test_challenge": "test"}
+_SIZE = 3
+"""Tasks of a scenario."""
+
+
+class ScienceTask(GameTask):
+    """One variation of a type."""
+
+    type: str
+    variation: int
+    instruction: str
+    gold: tuple[str, ...]
+    """The official solution."""
+
+
+def draw_variations(
+    variations: Mapping[str, Mapping[str, Sequence[int]]], counts: ScienceCounts, seed: int
+) -> dict[Split, list[tuple[str, int]]]:
+    """(type, variation) of every task, three consecutive ones to a scenario. `variations`: official, by type and split.
+
+    Types take turns until none has a whole scenario left; which of its scenarios a type gives is drawn from `seed`.
+    Raises ValueError when a split has fewer tasks than asked for.
+    """
+    return {split: _drawn(split, variations, getattr(counts, split), seed) for split in SPLITS}
+
+
+def difficulty(gold: Sequence[str]) -> int:
+    """By the length of the solution: 1 up to 15 actions, 2 up to 50, 3 above."""
+    return 1 + (len(gold) > 15) + (len(gold) > 50)
+
+
+def listed(split: Split, index: int, **fields: Any) -> ScienceTask:
+    """The `index`-th task of a split."""
+    return ScienceTask(**task_names(split, index), split=split, difficulty=difficulty(fields["gold"]), **fields)
+
+
+def _drawn(
+    split: Split, variations: Mapping[str, Mapping[str, Sequence[int]]], count: int, seed: int
+) -> list[tuple[str, int]]:
+    random = Random(derive_seed(seed, "scienceworld", split))
+    types = sorted(name for name in variations if (name in HELD_OUT) == (split == "test_challenge"))
+    random.shuffle(types)
+    scenarios = {name: list(_scenarios(variations[name][_OFFICIAL[split]])) for name in types}
+    for of_type in scenarios.values():
+        random.shuffle(of_type)
+    room = _SIZE * sum(map(len, scenarios.values()))
+    if count > room:
+        raise ValueError(f"world.scienceworld.counts.{split}: {count} tasks asked for, there are {room}")
+    drawn: list[tuple[str, int]] = []
+    for name in cycle(types):
+        if len(drawn) == count:
+            break
+        if scenarios[name]:
+            drawn += [(name, variation) for variation in scenarios[name].pop()]
+    return drawn
+
+
+def _scenarios(variations: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Whole ones."""
+    return (variations[start : start + _SIZE] for start in range(0, len(variations) - _SIZE + 1, _SIZE))

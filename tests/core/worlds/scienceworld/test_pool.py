@@ -1,0 +1,55 @@
+"""JVMs that die in mid-episode: a fault of the world, for their episodes alone, and the pool goes on."""
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tasks.core.interfaces.world import WorldFault
+from tasks.core.worlds.scienceworld.pool import SimulatorPool
+from tests.core.worlds.scienceworld.conftest import PLANT, Open, new_pool
+
+pytestmark = pytest.mark.scienceworld
+
+
+@pytest.mark.parametrize("killed", ["jvm_pid", "pid"])
+def test_a_kill_is_a_fault_of_the_world_for_its_episodes_alone(
+    pool: SimulatorPool, open_session: Open, killed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHON_CPU_COUNT", "2")
+    sessions = [open_session(*PLANT) for _ in range(3)]
+    victim = sessions[0].process
+    assert len({session.process for session in sessions}) == 2
+    jvm = psutil.Process(victim.jvm_pid)
+    os.kill(getattr(victim, killed), signal.SIGKILL)
+    for session in sessions:
+        if session.process is victim:
+            with pytest.raises(WorldFault, match="JVM"):
+                session.step("wait1")
+        else:
+            assert session.step("wait1")["moves"] == 2
+    jvm.wait(10)
+    assert open_session(*PLANT).step("wait1")["moves"] == 2
+    assert victim not in pool.processes
+
+
+def test_a_jvm_has_no_network(open_session: Open) -> None:
+    process = open_session(*PLANT).process
+    if not process.alone:
+        pytest.skip("this system keeps network namespaces from this user")
+    proc = Path(f"/proc/{process.jvm_pid}/net")
+    assert [line.split(":")[0].strip() for line in (proc / "dev").read_text().splitlines()[2:]] == ["lo"]
+    assert len((proc / "route").read_text().splitlines()) <= 1
+
+
+def test_closing_ends_every_process() -> None:
+    own = new_pool()
+    process = own.take()
+    alive = [psutil.Process(pid) for pid in (process.pid, process.jvm_pid) if pid is not None]
+    own.close()
+    own.close()
+    assert len(alive) == 2 and not any(one.is_running() for one in alive)
+    with pytest.raises(WorldFault, match="closed"):
+        own.take()
