@@ -20,10 +20,10 @@ from tasks.core.config.params import (
     DERIVED_MAPS,
     Params,
     ParamsError,
-    collected_map,
     evaluated_keys,
     parse_params,
     previous_map,
+    sampling_maps,
 )
 from tasks.core.records.dotted import dotted
 from tasks.core.records.files import replacing
@@ -107,20 +107,20 @@ def _with_maps(content: dict[str, Any]) -> dict[str, Any]:
     staleness = _inner(content, "collection", "staleness", CollectionConfig().staleness)
     collecting = _inner(content, "collection", "every", CollectionConfig().every)
     if not all(isinstance(number, int) for number in (iterations, every, staleness, collecting)):
-        return {**content, "previous": {}, "collected": {}, "evaluated": []}
+        return {**content, "previous": {}, "collected": {}, "searched": {}, "evaluated": []}
     if not (0 <= iterations < 1000 and every > 0 and staleness >= 0 and collecting >= 0):
-        return {**content, "previous": {}, "collected": {}, "evaluated": []}
+        return {**content, "previous": {}, "collected": {}, "searched": {}, "evaluated": []}
     previous = previous_map(iterations, staleness, collecting)
     return {
         **content,
         "previous": {key: before.model_dump() for key, before in previous.items()},
-        "collected": collected_map(previous),
+        **sampling_maps(previous, searching=_inner(content, "collection", "tree", None) is not None),
         "evaluated": evaluated_keys(iterations, every),
     }
 
 
-def _inner(content: dict[str, Any], section: str, name: str, default: int) -> Any:
-    """A number of a section; None where the section is no mapping."""
+def _inner(content: dict[str, Any], section: str, name: str, default: int | None) -> Any:
+    """A value of a section; None where the section is no mapping."""
     found = content.get(section, {})
     return found.get(name, default) if isinstance(found, dict) else None
 

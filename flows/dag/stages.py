@@ -17,6 +17,7 @@ from tasks.core.config.stage_inputs import (
     PlayInputs,
     PreflightInputs,
     ScoringInputs,
+    SearchInputs,
     SelectionInputs,
     StageInputs,
     TaskFilterInputs,
@@ -41,7 +42,7 @@ class Stage:
     """`module:function`, imported when the stage runs, so that no stage pays for another one's imports."""
     inputs: type[StageInputs] | None = None
     """What it reads of params.yaml. A change of any other value does not run it again. None: it records all of them."""
-    each: Literal["", "iteration", "collected", "evaluated", "split"] = ""
+    each: Literal["", "iteration", "collected", "searched", "evaluated", "split"] = ""
     """What it is run for each of; "" for a stage that runs once."""
     retries: int = 0
     """How often Prefect runs it again after a failure: where engines and worlds, which can break, take part."""
@@ -55,6 +56,8 @@ class Stage:
                 return tuple(params.previous)
             case "collected":
                 return tuple(params.collected)
+            case "searched":
+                return tuple(params.searched)
             case "evaluated":
                 return tuple(params.evaluated)
             case "split":
@@ -100,6 +103,8 @@ STAGES = (
         retries=2,
     ),
     Stage("filter_advantages", "tasks.advantage_filtering.stage:filter_advantages", AdvantageInputs, each="collected"),
+    Stage("search_trees", "tasks.tree_search.stage:search_trees", SearchInputs, each="searched", retries=2),
+    Stage("pair_turns", "tasks.tree_search.stage:pair_turns", AdvantageInputs, each="searched"),
     Stage("update_policy", "tasks.policy_update.stage:update_policy", UpdateInputs, each="iteration"),
     Stage(
         "evaluate_policy",

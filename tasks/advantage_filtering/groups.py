@@ -4,11 +4,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tasks.advantage_filtering.estimators import Flags, Floats, return_std
 from tasks.advantage_filtering.filters import most_varied
-from tasks.advantage_filtering.labels import Labels, label
+from tasks.advantage_filtering.labels import Group, Labels, label
 from tasks.advantage_filtering.outcomes import Outcomes
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.records.documents import AdvantageSummary
@@ -25,10 +24,8 @@ class AdvantageResult:
 
 def compute_advantages(outcomes: Outcomes, config: AdvantageConfig) -> AdvantageResult:
     """Label every finished rollout within its task's, then filter. Raises ValueError if all are void."""
-    if not outcomes.finished.any():
-        raise ValueError(f"nothing to learn from: all {len(outcomes.task_ids)} rollouts are void ({_counts(outcomes)})")
     rewarded = outcomes.all_or_nothing() if config.all_or_nothing else outcomes
-    every = _groups(outcomes)
+    every = groups_of(outcomes)
     groups = [group for group in every if len(group) >= 2]
     stds = np.array([return_std(rewarded.returns[group]) for group in groups], dtype=np.float64)
     varied = most_varied(stds, config.top_variance_share)
@@ -41,18 +38,22 @@ def compute_advantages(outcomes: Outcomes, config: AdvantageConfig) -> Advantage
         "dropped_small_advantage": int((candidate & ~kept).sum()),
         "dropped_lone_rollouts": sum(len(group) for group in every if len(group) < 2),
     }
-    return AdvantageResult(labels, kept, _summary(outcomes, stds, kept, dropped))
+    note = None if kept.any() else "no rollout has an advantage over the threshold: the policy will stay as it is"
+    return AdvantageResult(labels, kept, summary_of(outcomes, stds, kept, note, **dropped))
 
 
-def _groups(outcomes: Outcomes) -> list[NDArray[np.int64]]:
-    """Row numbers of the finished rollouts of each task, tasks in the order of their first row."""
+def groups_of(outcomes: Outcomes) -> list[Group]:
+    """The finished rollouts of each task, tasks in the order of their first row. Raises ValueError if all are void."""
+    if not outcomes.finished.any():
+        raise ValueError(f"nothing to learn from: all {len(outcomes.task_ids)} rollouts are void ({_counts(outcomes)})")
     rows: dict[str, list[int]] = {}
     for row in np.flatnonzero(outcomes.finished):
         rows.setdefault(outcomes.task_ids[int(row)], []).append(int(row))
     return [np.array(members, dtype=np.int64) for members in rows.values()]
 
 
-def _summary(outcomes: Outcomes, stds: Floats, kept: Flags, dropped: dict[str, int]) -> AdvantageSummary:
+def summary_of(outcomes: Outcomes, stds: Floats, kept: Flags, note: str | None, **figures: float) -> AdvantageSummary:
+    """advantages.json of N rollouts, `kept` [N] of which train; `stds` are those of the groups' returns."""
     finished = outcomes.finished
     return AdvantageSummary(
         mean_return=float(outcomes.returns[finished].mean()),
@@ -61,12 +62,12 @@ def _summary(outcomes: Outcomes, stds: Floats, kept: Flags, dropped: dict[str, i
         finished_rollouts=int(finished.sum()),
         kept_rollouts=int(kept.sum()),
         end_reasons=dict(sorted(Counter(outcomes.end_reasons).items())),
-        note=None if kept.any() else "no rollout has an advantage over the threshold: the policy will stay as it is",
+        note=note,
         success_rate=float(outcomes.successes[finished].mean()),
         groups=len(stds),
         mixed_groups=float((stds > 0).mean()) if len(stds) else 0.0,
         left_out_groups=len(set(outcomes.task_ids)) - len(stds),
-        **dropped,
+        **figures,
     )
 
 

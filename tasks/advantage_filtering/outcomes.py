@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 
 from tasks.advantage_filtering.estimators import Flags, Floats
 from tasks.core.records.schemas import VOID_REASONS
@@ -28,3 +29,20 @@ class Outcomes:
     def all_or_nothing(self) -> "Outcomes":
         """The same with the return 1 where every unit test passed, and 0 elsewhere."""
         return replace(self, returns=self.successes.astype(np.float64))
+
+
+def read_outcomes(rollouts: pa.Table) -> Outcomes:
+    """The outcomes in a ROLLOUTS table."""
+    return Outcomes(
+        task_ids=rollouts["task_id"].to_pylist(),
+        returns=rollouts["return"].to_numpy(),
+        successes=rollouts["success"].to_numpy(),
+        end_reasons=rollouts["end_reason"].to_pylist(),
+        turn_progress=_turn_progress(rollouts),
+    )
+
+
+def _turn_progress(rollouts: pa.Table) -> list[Floats] | None:
+    if "turn_progress" not in rollouts.column_names:
+        return None
+    return [np.array(row, dtype=np.float64) for row in rollouts["turn_progress"].to_pylist()]

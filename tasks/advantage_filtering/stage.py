@@ -5,9 +5,8 @@ import logging
 import numpy as np
 import pyarrow as pa
 
-from tasks.advantage_filtering.estimators import Floats
 from tasks.advantage_filtering.groups import AdvantageResult, compute_advantages
-from tasks.advantage_filtering.outcomes import Outcomes
+from tasks.advantage_filtering.outcomes import read_outcomes
 from tasks.core.config.stage_inputs import AdvantageInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import write_document
@@ -26,29 +25,13 @@ def filter_advantages(context: StageContext[AdvantageInputs]) -> None:
     path = context.layout.rollouts(context.key)
     rollouts = read_table(path, ROLLOUTS)
     try:
-        result = compute_advantages(_outcomes(rollouts), context.inputs.advantages)
+        result = compute_advantages(read_outcomes(rollouts), context.inputs.advantages)
     except ValueError as error:
         raise ArtifactError(f"{path}: {error}") from None
     if result.summary.note:
         _log.warning("%s: %s", context.key, result.summary.note)
     write_table(context.layout.training_batch(context.key), _batch(rollouts, result), TRAINING_BATCH)
     write_document(context.layout.advantage_summary(context.key), result.summary)
-
-
-def _outcomes(rollouts: pa.Table) -> Outcomes:
-    return Outcomes(
-        task_ids=rollouts["task_id"].to_pylist(),
-        returns=rollouts["return"].to_numpy(),
-        successes=rollouts["success"].to_numpy(),
-        end_reasons=rollouts["end_reason"].to_pylist(),
-        turn_progress=_turn_progress(rollouts),
-    )
-
-
-def _turn_progress(rollouts: pa.Table) -> list[Floats] | None:
-    if "turn_progress" not in rollouts.column_names:
-        return None
-    return [np.array(row, dtype=np.float64) for row in rollouts["turn_progress"].to_pylist()]
 
 
 def _batch(rollouts: pa.Table, result: AdvantageResult) -> pa.Table:

@@ -58,8 +58,9 @@ class Pipeline:
 
     @cached_property
     def lock(self) -> DvcLock:
+        params = self.params
         return read_lock(
-            self.layout.root / "dvc.lock", self.params.previous, self.params.evaluated, self.params.collected
+            self.layout.root / "dvc.lock", params.previous, params.evaluated, params.collected, params.searched
         )
 
     @cached_property

@@ -44,7 +44,7 @@ class Source:
 
 def sources(layout: Layout, params: Params, splits: Sequence[str]) -> Iterator[Source]:
     """Training rollouts of each iteration, then the dev evaluations, then the final scores."""
-    for key in params.collected:
+    for key in params.sampled:
         yield Source(key, f"iteration {int(key[1:])}", layout.rollouts(key), ROLLOUTS, layout.training_batch(key))
     for key in params.evaluated:
         label = f"dev, iteration {int(key[1:])}"

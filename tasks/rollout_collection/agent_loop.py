@@ -19,7 +19,7 @@ def play_episode(rollout: LiveRollout, world: World, chat: ChatFormat, settings:
     It adds the turns that it is sent to `rollout.transcript`; the ids that each goes on from are there by then. A turn
     with the stop reason "context" was never sampled. Raises WorldFault, and what is a bug of the world.
     """
-    with closing(world.open(rollout.planned.task.task_id, rollout.seed("world"))) as episode:
+    with closing(world.open(rollout.planned.task.task_id, rollout.world_seed)) as episode:
         conversation = Conversation(rollout, chat, settings, episode.prompt)
         while True:
             generation = yield conversation.next_turn()

@@ -21,6 +21,11 @@ class EpisodeEnd:
     counts: bool = False
     """Whether the verdict is the rollout's return and success; else they are 0 and False."""
 
+    @property
+    def episode_return(self) -> float:
+        """The rollout's return."""
+        return self.evaluation.episode_return if self.evaluation is not None and self.counts else 0.0
+
 
 EpisodeSteps = Generator[GenerationRequest, Generation, EpisodeEnd]
 """An episode that is being played: yields the turns that it wants sampled, and is sent them."""
@@ -44,6 +49,12 @@ class LiveRollout:
         """The seed of a stream of this rollout; another one after every retry."""
         return derive_seed(self.planned.seed, self.retries, *names)
 
+    @property
+    def world_seed(self) -> int:
+        """The seed of what is random in the world."""
+        fixed = self.planned.world_seed
+        return self.seed("world") if fixed is None else fixed
+
     def begin_again(self) -> None:
         """Forget what was played, after a world fault."""
         self.retries += 1
@@ -57,7 +68,6 @@ class LiveRollout:
     def row(self, end: EpisodeEnd) -> dict[str, Any]:
         """The row of `schemas.PLAYED_ROLLOUTS`, without what the whole collection has in common (policy, engine)."""
         task, evaluation = self.planned.task, end.evaluation
-        verdict = evaluation if end.counts else None
         return {
             "task_id": task.task_id,
             "scenario_id": task.scenario_id,
@@ -66,8 +76,8 @@ class LiveRollout:
             "rollout_index": self.planned.rollout_index,
             "seed": self.planned.seed,
             **self.transcript.columns(),
-            "return": verdict.episode_return if verdict else 0.0,
-            "success": verdict.success if verdict else False,
+            "return": end.episode_return,
+            "success": evaluation is not None and end.counts and evaluation.success,
             "tests_passed": list(evaluation.passed) if evaluation else [],
             "tests_failed": list(evaluation.failed) if evaluation else [],
             "end_reason": end.end_reason,

@@ -20,6 +20,8 @@ class PlannedRollout:
     """Everything random in this rollout is drawn from streams derived from this seed."""
     temperature: float | None = None
     """None: that of all rollouts."""
+    world_seed: int | None = None
+    """Of what is random in the world; None: a stream of `seed`, another one after every retry."""
 
     @property
     def name(self) -> str:

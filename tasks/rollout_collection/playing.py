@@ -1,6 +1,6 @@
 """Playing rollouts: what collection, evaluation and scoring share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ from tasks.rollout_collection.collection_stats import CollectionStats
 from tasks.rollout_collection.live_rollout import EpisodeSteps, LiveRollout
 from tasks.rollout_collection.planning import PlannedRollout
 from tasks.rollout_collection.play_settings import PlaySettings
-from tasks.rollout_collection.scheduler import Scheduler
+from tasks.rollout_collection.scheduler import FollowUp, Scheduler
 
+Play = Callable[[LiveRollout, World, ChatFormat, PlaySettings], EpisodeSteps]
+"""How an episode of a rollout is played: `play_episode`, or something around it."""
 BASE_DIGEST = "base"
 """`adapter_digest` of rollouts of the base policy."""
 
@@ -33,10 +35,12 @@ def play_rollouts(
     policy: Path | None,
     description: str = "rollouts",
     stats: CollectionStats | None = None,
+    play: Play = play_episode,
+    follow_up: FollowUp = lambda planned, end: None,
 ) -> list[dict[str, Any]]:
-    """Play all planned rollouts with the policy checkpoint in the folder `policy` (None: the base policy).
+    """Play all planned rollouts, and what follows them, with the policy checkpoint in the folder `policy` (None: base).
 
-    Returns one row of `schemas.PLAYED_ROLLOUTS` per planned rollout, sorted by task id and rollout index; none is
+    Returns one row of `schemas.PLAYED_ROLLOUTS` per rollout, sorted by task id and rollout index; none is
     ever missing. Rollouts that early stop cut, or that the world broke more often than `settings.world_retries` allows,
     are void: their end reason says so and their return is 0. `stats` is filled with the figures of this call.
 
@@ -62,11 +66,11 @@ def play_rollouts(
             bar.set_postfix_str(f"{stats.tokens_per_s:,.0f} tok/s", refresh=False)
             bar.update()
 
-        def play(rollout: LiveRollout) -> EpisodeSteps:
-            return play_episode(rollout, world, chat, settings)
+        def begin(rollout: LiveRollout) -> EpisodeSteps:
+            return play(rollout, world, chat, settings)
 
         try:
-            rows = Scheduler(engine, play, planned, settings, pool, stats, on_row).run()
+            rows = Scheduler(engine, begin, planned, settings, pool, stats, on_row, follow_up).run()
         finally:
             if samples_in_background(engine):
                 engine.sleep()

@@ -30,6 +30,8 @@ from tasks.rollout_collection.planning import PlannedRollout
 from tasks.rollout_collection.play_settings import PlaySettings
 
 Row = dict[str, Any]
+FollowUp = Callable[[PlannedRollout, EpisodeEnd], PlannedRollout | None]
+"""What is to be played because a rollout is over, if anything."""
 CUT = EpisodeEnd("cut_by_early_stop")
 
 
@@ -60,10 +62,14 @@ class Scheduler:
         pool: ThreadPoolExecutor,
         stats: CollectionStats,
         on_row: Callable[[], None],
+        follow_up: FollowUp = lambda planned, end: None,
     ) -> None:
-        """`play` begins an episode of a rollout; `on_row` is called whenever a rollout is over."""
+        """`play` begins an episode of a rollout; `on_row` is called whenever a rollout is over.
+
+        What `follow_up` gives then waits behind all others.
+        """
         self._engine, self._play, self._planned, self._settings = engine, play, planned, settings
-        self._pool, self._stats, self._on_row = pool, stats, on_row
+        self._pool, self._stats, self._on_row, self._follow_up = pool, stats, on_row, follow_up
         self._waiting = deque(planned)
         self._live: dict[str, LiveRollout] = {}
         self._calls: list[PendingCall] = []
@@ -73,7 +79,7 @@ class Scheduler:
             engine.notify(self._news.set)
 
     def run(self) -> list[Row]:
-        """Play all planned rollouts. Returns a row for each, in the order in which they were over.
+        """Play all planned rollouts and what follows. Returns a row for each, in the order in which they were over.
 
         Raises what an engine or a world raises; every episode is closed and every conversation forgotten by then.
         """
@@ -152,6 +158,9 @@ class Scheduler:
             self._engine.release(rollout.name)
             del self._live[rollout.name]
             self._record(rollout, reached)
+            following = self._follow_up(rollout.planned, reached)
+            if following is not None:
+                self._waiting.append(following)
 
     def _result(self, call: PendingCall) -> GenerationRequest | EpisodeEnd:
         started = time.perf_counter()

@@ -5,7 +5,7 @@ Who plays a shard, and when, does not: `StageContext.executor` may be this proce
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,13 @@ from tasks.core.config.stage_inputs import PlayInputs
 from tasks.core.interfaces.engine import Engine, Metered
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import ApiUsage, total_usage
+from tasks.rollout_collection.agent_loop import play_episode
 from tasks.rollout_collection.collection_stats import CollectionStats, total
 from tasks.rollout_collection.planning import PlannedRollout
 from tasks.rollout_collection.play_settings import PlaySettings
-from tasks.rollout_collection.playing import play_rollouts
+from tasks.rollout_collection.playing import Play, play_rollouts
 from tasks.rollout_collection.rollout_resources import open_rollout_resources
+from tasks.rollout_collection.scheduler import FollowUp
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,9 @@ class PlayedRollouts:
     """None for an engine that costs nothing."""
 
 
+PlayShard = Callable[[StageContext[Any], Shard], PlayedRollouts]
+
+
 def play_in_shards(
     context: StageContext[PlayInputs],
     planned: Sequence[PlannedRollout],
@@ -53,10 +58,14 @@ def play_in_shards(
     *,
     policy: Path | None,
     description: str = "rollouts",
+    work: PlayShard | None = None,
 ) -> PlayedRollouts:
-    """`play_rollouts` in `collection.shards` parts, by the executor of `context`. Raises what that raises."""
+    """`play_rollouts` in `collection.shards` parts, by the executor of `context`. Raises what that raises.
+
+    `work` plays a shard otherwise than `play_shard` does; a module's function, so that other machines find it.
+    """
     shards = divided(Shard(tuple(planned), settings, policy, description), context.inputs.shards)
-    played = context.executor.map(play_shard, context, shards)
+    played = context.executor.map(work or play_shard, context, shards)
     rows = sorted((row for part in played for row in part.rows), key=lambda row: (row["task_id"], row["rollout_index"]))
     return PlayedRollouts(rows, total([part.stats for part in played]), total_usage(part.usage for part in played))
 
@@ -85,7 +94,12 @@ def divided(whole: Shard, count: int) -> list[Shard]:
     ]
 
 
-def play_shard(context: StageContext[PlayInputs], shard: Shard) -> PlayedRollouts:
+def play_shard(
+    context: StageContext[PlayInputs],
+    shard: Shard,
+    play: Play = play_episode,
+    follow_up: FollowUp = lambda planned, end: None,
+) -> PlayedRollouts:
     """Play one shard in this process, with the world and the engine of `context`."""
     world, engine, chat = open_rollout_resources(context)
     _usage(engine)  # what a failed attempt paid for is not this one's
@@ -99,6 +113,8 @@ def play_shard(context: StageContext[PlayInputs], shard: Shard) -> PlayedRollout
         policy=shard.policy,
         description=shard.description,
         stats=stats,
+        play=play,
+        follow_up=follow_up,
     )
     return PlayedRollouts(rows, stats, _usage(engine))
 

@@ -3,17 +3,13 @@
 from dataclasses import replace
 
 from tasks.core.config.collection import CollectionConfig
-from tasks.core.config.params import iteration_number
 from tasks.core.config.stage_inputs import CollectionInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.interfaces.world import Task, World
-from tasks.core.records.documents import write_document
-from tasks.core.records.files import ArtifactError
+from tasks.core.interfaces.world import World
 from tasks.core.records.layout import Layout
-from tasks.core.records.schemas import ROLLOUTS, TASKS
-from tasks.core.records.tables import read_table, write_rows
 from tasks.core.seeding import derive_seed
-from tasks.rollout_collection.planning import PlannedRollout, deal_tasks, draw_tasks, plan_rollouts
+from tasks.rollout_collection.iteration import collection_seed, tasks_of_iteration, write_played
+from tasks.rollout_collection.planning import PlannedRollout, plan_rollouts
 from tasks.rollout_collection.play_settings import PlaySettings
 from tasks.rollout_collection.rollout_resources import warm_world
 from tasks.rollout_collection.shards import play_in_shards
@@ -27,18 +23,16 @@ def collect_rollouts(context: StageContext[CollectionInputs]) -> None:
     inputs, layout, key = context.inputs, context.layout, context.key
     world = warm_world(context)
     planned = plan_iteration(world, layout, inputs, key)
-    before = inputs.previous[key]
     if inputs.demonstrations:
         context = replace(context, inputs=inputs.model_copy(update={"engine": "oracle"}))
     played = play_in_shards(
         context,
         planned,
         training_settings(inputs),
-        policy=layout.policy(before.behaviour),
+        policy=layout.policy(inputs.previous[key].behaviour),
         description=f"collect_rollouts@{key}",
     )
-    write_rows(layout.rollouts(key), [row | {"staleness": before.staleness} for row in played.rows], ROLLOUTS)
-    write_document(layout.timings(key), played.stats.timings())
+    write_played(context, played)
 
 
 def training_settings(inputs: CollectionInputs | CollectionConfig) -> PlaySettings:
@@ -55,22 +49,6 @@ def training_settings(inputs: CollectionInputs | CollectionConfig) -> PlaySettin
 
 
 def plan_iteration(world: World, layout: Layout, inputs: CollectionInputs, key: str) -> list[PlannedRollout]:
-    """The rollouts of iteration `key`: its tasks drawn from tasks/train.parquet, K rollouts of each."""
-    tasks, weights = _training_tasks(world, layout)
-    seed, count = derive_seed(inputs.seed, "collection", key), inputs.tasks_per_iteration
-    if inputs.task_drawing == "decks":
-        dealt = count * (iteration_number(key) - 1)
-        drawn = deal_tasks(tasks, weights, count, derive_seed(inputs.seed, "decks"), dealt=dealt)
-    else:
-        drawn = draw_tasks(tasks, weights, count, derive_seed(seed, "tasks"))
-    return plan_rollouts(drawn, inputs.rollouts_per_task, derive_seed(seed, "rollouts"), inputs.temperatures)
-
-
-def _training_tasks(world: World, layout: Layout) -> tuple[list[Task], list[float]]:
-    known = {task.task_id: task for task in world.tasks("train")}
-    table = read_table(layout.tasks, TASKS)
-    names: list[str] = table["task_id"].to_pylist()
-    for row, name in enumerate(names):
-        if name not in known:
-            raise ArtifactError(f"{layout.tasks}: row {row}: the world has no training task {name}")
-    return [known[name] for name in names], table["weight"].to_pylist()
+    """The rollouts of iteration `key`: K of each of its tasks."""
+    drawn, seed = tasks_of_iteration(world, layout, inputs, key), derive_seed(collection_seed(inputs, key), "rollouts")
+    return plan_rollouts(drawn, inputs.rollouts_per_task, seed, inputs.temperatures)

@@ -21,6 +21,8 @@ class Transcript:
     """One per turn in worlds that give rewards, else none at all."""
     turn_progress: list[float] = field(default_factory=list)
     """[turns] share of the unit tests that the world's state passes after each; empty where that is not measured."""
+    tree_nodes: list[int] = field(default_factory=list)
+    """[turns] the node of the task's tree to which each leads; empty where no tree is searched."""
 
     @property
     def played_turns(self) -> int:

@@ -16,7 +16,7 @@ from tasks.core.records.layout import Layout
 from tests.flows.tiny_project import ROOT
 
 Play = Callable[[str], Layout]
-UNTIL_DEV = [stage for stage in STAGES[1:] if stage.name not in ("preflight",)][:7]
+UNTIL_DEV = [stage for stage in STAGES[1:] if stage.name not in ("preflight",)][:9]
 """From prepare_world to evaluate_policy."""
 SIZE = ("iterations=2", "evaluation.every=2", "collection.tasks_per_iteration=4")
 
@@ -39,7 +39,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: ProcessCache) -
         assert configure(["drill", method, *(f"--set={setting}" for setting in SIZE)]) == 0
         params = load_params(tmp_path / "params.yaml")
         runs = [(stage, key) for stage in UNTIL_DEV for key in stage.keys(params)]
-        trained = ("collect_rollouts", "filter_advantages", "update_policy")
+        trained = ("collect_rollouts", "filter_advantages", "search_trees", "pair_turns", "update_policy")
         runs.sort(key=lambda run: (run[0].name == "evaluate_policy", run[1] if run[0].name in trained else ""))
         for stage, key in runs:
             run_body(stage, key, tmp_path, cache, lambda stage, params: SerialExecutor())

@@ -7,7 +7,7 @@ from hydra.core.config_search_path import ConfigSearchPath
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from tasks.core.config.params import collected_map, evaluated_keys, previous_map
+from tasks.core.config.params import evaluated_keys, previous_map, sampling_maps
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -27,9 +27,19 @@ def previous(iterations: int, staleness: int, every: int) -> DictConfig:
     return OmegaConf.create(content)
 
 
-def collected(iterations: int, staleness: int, every: int) -> DictConfig:
+def collected(iterations: int, staleness: int, every: int, tree: DictConfig | None) -> DictConfig:
     """The map `collected` of params.yaml."""
-    return OmegaConf.create(dict(collected_map(previous_map(iterations, staleness, every))))
+    return _sampling("collected", iterations, staleness, every, tree)
+
+
+def searched(iterations: int, staleness: int, every: int, tree: DictConfig | None) -> DictConfig:
+    """The map `searched` of params.yaml."""
+    return _sampling("searched", iterations, staleness, every, tree)
+
+
+def _sampling(name: str, iterations: int, staleness: int, every: int, tree: DictConfig | None) -> DictConfig:
+    maps = sampling_maps(previous_map(iterations, staleness, every), searching=tree is not None)
+    return OmegaConf.create(dict(maps[name]))
 
 
 def evaluated(iterations: int, every: int) -> ListConfig:
@@ -39,4 +49,5 @@ def evaluated(iterations: int, every: int) -> ListConfig:
 
 OmegaConf.register_new_resolver("loopline.previous", previous, replace=True)
 OmegaConf.register_new_resolver("loopline.collected", collected, replace=True)
+OmegaConf.register_new_resolver("loopline.searched", searched, replace=True)
 OmegaConf.register_new_resolver("loopline.evaluated", evaluated, replace=True)

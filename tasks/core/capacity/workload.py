@@ -91,7 +91,9 @@ def workload(params: Params, episodes: Episodes | None = None, kept_share: float
         raise ValueError(
             f"world.name: no mean episode of {params.world.name} is known (tasks/core/capacity/workload.py)"
         )
-    collected = params.collection.tasks_per_iteration * params.collection.rollouts_per_task
+    tree = params.collection.tree
+    episodes_per_task = params.collection.rollouts_per_task if tree is None else tree.simulations
+    collected = params.collection.tasks_per_iteration * episodes_per_task
     policies = 2 if params.iterations else 1
     splits = sum(_tasks(params, split, params.scoring.scenarios) for split in TEST_SPLITS)
     return Workload(
@@ -99,7 +101,7 @@ def workload(params: Params, episodes: Episodes | None = None, kept_share: float
         collected=collected,
         kept=kept_share * collected,
         iterations=params.iterations,
-        collections=len(params.collected),
+        collections=len(params.sampled),
         evaluations=len(params.evaluated),
         evaluated=_tasks(params, "dev", params.evaluation.scenarios) * params.evaluation.rollouts_per_task,
         scored=splits * params.scoring.rollouts_per_task * policies,

@@ -45,6 +45,18 @@ class EarlyStop(Section):
     share: float = Field(0.9, gt=0, le=1)
 
 
+class TreeConfig(Section):
+    """A search over turns in place of rollouts: one tree for each task, its nodes the turns (LOOP paper, C.4)."""
+
+    simulations: int = Field(30, ge=2)
+    """Episodes played in one tree, at most: fewer where every candidate of every turn was tried."""
+    candidates: int = Field(2, ge=2)
+    """Turns sampled at one node. When all are there, the bound decides with which of them an episode goes on."""
+    exploration: float = Field(2**0.5, ge=0)
+    """Weight of the upper confidence bound's width beside Q. The root of 2 is UCB1's own for returns in [0, 1]; the
+    LOOP paper states none."""
+
+
 class CollectionConfig(Section):
     """Rollouts of one iteration. The paper: 40 tasks x 6 rollouts at temperature 1."""
 
@@ -78,6 +90,10 @@ class CollectionConfig(Section):
     """Collect rollouts in every n-th iteration only, beginning with the first, and train on them until the next; 0: on
     the first iteration's throughout. Older rollouts are corrected for as stale ones are. Changes the maps `previous`
     and `collected`: set it by `python -m flows.configure --refresh --set collection.every=0`."""
+    tree: TreeConfig | None = None
+    """Search a tree of every drawn task in place of its `rollouts_per_task` (DPO-MCTS): the stages `search_trees` and
+    `pair_turns` run in place of `collect_rollouts` and `filter_advantages`. Changes the maps `collected` and
+    `searched`: set it by `python -m flows.configure`, best by the profile `dpo_mcts`."""
     limits: AgentLimits = AgentLimits()
     """Of every episode that is played; `evaluation.limits` says where evaluation differs."""
     early_stop: EarlyStop | None = EarlyStop()

@@ -68,9 +68,13 @@ def previous_map(iterations: int, staleness: int = 0, every: int = 1) -> dict[st
     }
 
 
-def collected_map(previous: Mapping[str, Predecessors]) -> dict[str, str]:
-    """{i001: i000, ...}: the iterations that collect rollouts, and the policy that samples them."""
-    return {key: before.behaviour for key, before in previous.items() if before.batch == key}
+def sampling_maps(previous: Mapping[str, Predecessors], *, searching: bool = False) -> dict[str, dict[str, str]]:
+    """{collected: {i001: i000, ...}, searched: {}}: the iterations that sample, and the policy that they ask.
+
+    They collect rollouts, or, where a method is `searching`, search trees.
+    """
+    sampled = {key: before.behaviour for key, before in previous.items() if before.batch == key}
+    return {"collected": {}, "searched": sampled} if searching else {"collected": sampled, "searched": {}}
 
 
 def evaluated_keys(iterations: int, every: int) -> list[str]:
@@ -78,9 +82,9 @@ def evaluated_keys(iterations: int, every: int) -> list[str]:
     return [iteration_key(i) for i in range(iterations + 1) if i % every == 0 or i == iterations]
 
 
-DERIVED_MAPS = ("previous", "collected", "evaluated")
-"""What of params.yaml is no knob: it follows from `iterations`, `collection.staleness`, `collection.every` and
-`evaluation.every`."""
+DERIVED_MAPS = ("previous", "collected", "searched", "evaluated")
+"""What of params.yaml is no knob: it follows from `iterations`, `collection.staleness`, `collection.every`,
+`collection.tree` and `evaluation.every`."""
 
 
 class Params(Section):
@@ -93,8 +97,12 @@ class Params(Section):
     """0: score the base policy, train nothing."""
     previous: dict[str, Predecessors]
     """Derived from `iterations`, `collection.staleness` and `.every` by `python -m flows.configure`."""
-    collected: dict[str, str] = Field(default_factory=lambda checked: collected_map(checked.get("previous", {})))
-    """Derived from `previous` by `python -m flows.configure`."""
+    collected: dict[str, str] = Field(
+        default_factory=lambda checked: sampling_maps(checked.get("previous", {}))["collected"]
+    )
+    """Derived from `previous` by `python -m flows.configure`; empty where trees are searched."""
+    searched: dict[str, str] = Field(default_factory=dict)
+    """As `collected`, where `collection.tree` is set; else empty."""
     evaluated: list[str]
     """Derived from `iterations` and `evaluation.every` by `python -m flows.configure`."""
     world: WorldConfig = WorldConfig()
@@ -110,6 +118,11 @@ class Params(Section):
     lineage: LineageConfig = LineageConfig()
 
     @property
+    def sampled(self) -> dict[str, str]:
+        """The iterations that have rollouts of their own, collected or searched, and the policy that sampled them."""
+        return self.collected | self.searched
+
+    @property
     def root(self) -> "Params":
         """These parameters, for inputs that are made of other inputs."""
         return self
@@ -118,6 +131,8 @@ class Params(Section):
     def _method_is_whole(self) -> "Params":
         if (self.update.objective == "preference") != (self.advantages.pair_gap is not None):
             raise ValueError("update.objective: preference needs advantages.pair_gap, and no other objective takes it")
+        if self.collection.tree is not None and self.advantages.pair_gap is None:
+            raise ValueError("collection.tree makes pairs of turns; set advantages.pair_gap and objective: preference")
         if self.update.critic is not None and self.advantages.estimator != "episode_return":
             raise ValueError("update.critic subtracts its own baseline; set advantages.estimator: episode_return")
         if self.advantages.estimator == "turn_progress" and not self.collection.turn_progress:
@@ -131,8 +146,12 @@ class Params(Section):
             raise ValueError(
                 f"`previous` is not in step with iterations, collection.staleness and collection.every; {_REGENERATE}"
             )
-        if self.collected != collected_map(self.previous):
-            raise ValueError(f"`collected` is not in step with `previous`; {_REGENERATE}")
+        if {"collected": self.collected, "searched": self.searched} != sampling_maps(
+            self.previous, searching=collection.tree is not None
+        ):
+            raise ValueError(
+                f"`collected` or `searched` is not in step with `previous` and collection.tree; {_REGENERATE}"
+            )
         if self.evaluated != evaluated_keys(self.iterations, self.evaluation.every):
             raise ValueError(f"`evaluated` is not in step with iterations and evaluation.every; {_REGENERATE}")
         if self.collection.engine == "chat_api" and self.iterations:

@@ -17,6 +17,7 @@ from tasks.core.config.collection import (
     EngineName,
     TaskDrawing,
     Temperatures,
+    TreeConfig,
 )
 from tasks.core.config.engine import VllmConfig
 from tasks.core.config.evaluation import EvaluationConfig
@@ -122,22 +123,33 @@ class PlayInputs(EngineInputs):
     """Decides, with `trains`, whether own servers and the update are on a device together, and no byte of rollouts."""
 
 
-class CollectionInputs(PlayInputs):
-    """collect_rollouts."""
+class SamplingInputs(PlayInputs):
+    """What the stages read that sample for training."""
 
     previous: Previous
     tasks_per_iteration: int = knob("collection.tasks_per_iteration")
-    rollouts_per_task: int = knob("collection.rollouts_per_task")
     task_drawing: TaskDrawing = knob("collection.task_drawing")
     temperature: float = knob("collection.temperature")
+
+
+class CollectionInputs(SamplingInputs):
+    """collect_rollouts."""
+
+    rollouts_per_task: int = knob("collection.rollouts_per_task")
     temperatures: Temperatures = knob("collection.temperatures")
     demonstrations: bool = knob("collection.demonstrations")
     turn_progress: bool = knob("collection.turn_progress")
     early_stop: EarlyStop | None = knob("collection.early_stop")
 
 
+class SearchInputs(SamplingInputs):
+    """search_trees."""
+
+    tree: TreeConfig | None = knob("collection.tree")
+
+
 class AdvantageInputs(StageInputs):
-    """filter_advantages."""
+    """filter_advantages and pair_turns."""
 
     advantages: AdvantageConfig
 

@@ -65,7 +65,9 @@ PLAYED_ROLLOUTS = pa.schema(
 )
 """Columns that the agent loop fills, whatever a rollout was played for."""
 
-ROLLOUTS = PLAYED_ROLLOUTS.append(pa.field("staleness", pa.int32()))
+ROLLOUTS = PLAYED_ROLLOUTS.append(pa.field("staleness", pa.int32())).append(
+    pa.field("tree_nodes", pa.list_(pa.int32()))  # node of the task's tree to which each turn led; 1 and more
+)
 """Training rollouts; `staleness`: updates between the policy that sampled and the one that learns from it."""
 
 TRAINING_BATCH = pa.schema(
@@ -80,7 +82,9 @@ TRAINING_BATCH = pa.schema(
         ("advantage", pa.float64()),
         ("turn_rewards", pa.list_(pa.float64())),  # as the rollouts have them
         ("turn_advantages", pa.large_list(pa.float64())),  # of each assistant turn, in place of the rollout's
-        ("pair", pa.int32()),  # two rows each: the better one has a positive advantage, the other a negative
+        # Two rows each: the better one has a positive advantage, the other a negative. Of a pair of turns, a row ends
+        # with its turn, which alone is the policy's in it; `return` is then the turn's Q.
+        ("pair", pa.int32()),
     ]
 )
 
@@ -103,7 +107,7 @@ OUTCOMES = pa.schema(
 )
 """Columns that a model version keeps of the rollouts that it was scored on: enough for every test between versions."""
 
-TURN_COLUMNS = frozenset({"turn_rewards", "turn_progress"})
+TURN_COLUMNS = frozenset({"turn_rewards", "turn_progress", "tree_nodes"})
 """Lists with one value per turn; optional."""
 OPTIONAL_COLUMNS = TURN_COLUMNS | {"turn_advantages", "pair"}
 """Columns that a table has only where a world or a method fills them."""
@@ -123,7 +127,7 @@ _CHECKS: dict[str, pandera.Check] = {
 }
 TOKEN_COLUMNS = ("token_ids", "policy_mask", "turn_index", "engine_logprobs")
 """Lists with one value per token; all of a row's are equally long."""
-_KEY = ("task_id", "rollout_index", "policy", "evaluation_run")
+_KEY = ("task_id", "rollout_index", "policy", "evaluation_run", "pair")
 
 
 def key_columns(schema: pa.Schema) -> list[str]:

@@ -32,7 +32,7 @@ def table_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
     left_out = {name for name in OPTIONAL_COLUMNS if not any(name in row for row in rows)}
     schema = pa.schema([field for field in schema if field.name not in left_out])
     for name in TURN_COLUMNS.intersection(schema.names) if "turns" in schema.names else ():
-        rows = [{name: [0.0] * len(row["turns"])} | row for row in rows]
+        rows = [{name: [0] * len(row["turns"])} | row for row in rows]
     return pa.Table.from_pylist(rows, schema=schema)
 
 

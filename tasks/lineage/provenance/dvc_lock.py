@@ -84,7 +84,11 @@ class DvcLock:
 
 
 def read_lock(
-    path: Path, iterations: Iterable[str], evaluated: Iterable[str], collected: Iterable[str] | None = None
+    path: Path,
+    iterations: Iterable[str],
+    evaluated: Iterable[str],
+    collected: Iterable[str] | None = None,
+    searched: Iterable[str] = (),
 ) -> DvcLock:
     """The stages in dvc.lock that belong to a pipeline of these iteration keys; `collected`: None, all collect.
 
@@ -94,7 +98,14 @@ def read_lock(
     """
     trained = set(iterations)
     played = trained if collected is None else set(collected)
-    keys = {"evaluate_policy": set(evaluated), "collect_rollouts": played, "filter_advantages": played}
+    searching = set(searched)
+    keys = {
+        "evaluate_policy": set(evaluated),
+        "collect_rollouts": played,
+        "filter_advantages": played,
+        "search_trees": searching,
+        "pair_turns": searching,
+    }
     stages = (_stage(name, entry) for name, entry in _entries(path).items())
     return DvcLock(tuple(stage for stage in stages if _belongs(stage, keys.get(stage.task, trained))))
 

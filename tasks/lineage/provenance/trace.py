@@ -80,7 +80,7 @@ def _played(stages: Sequence[LockedStage], layout: Layout) -> tuple[list[str], l
     """The draws of the collections, and those that another adapter played than the one their checkpoint holds."""
     lines, broken = [], []
     for stage in stages:
-        if stage.task != "collect_rollouts":
+        if stage.task not in ("collect_rollouts", "search_trees"):
             continue
         try:
             table = read_table(layout.rollouts(stage.key), ROLLOUTS).select(["task_id", "seed", "adapter_digest"])

@@ -51,7 +51,7 @@ def read_finished_run(root: Path, label: RunLabel) -> FinishedRun:
     layout, params = Layout(root), load_params(root / "params.yaml")
     selection = read_document(layout.selection, Selection)
     scores = {split: read_document(layout.score(split), Scores) for split in TEST_SPLITS}
-    collected = list(params.collected)
+    sampled = list(params.sampled)
     updates = [read_document(layout.metrics(key), Metrics) for key in params.previous]
     record = StudyRun(
         **vars(label),
@@ -59,8 +59,8 @@ def read_finished_run(root: Path, label: RunLabel) -> FinishedRun:
         dev_tgc=selection.dev_tgc,
         scores={split: SplitScore(tgc=s.tgc, sgc=s.sgc, tasks=s.tasks) for split, s in scores.items()},
         base_scores={split: SplitScore(tgc=s.base_tgc, sgc=s.base_sgc, tasks=s.tasks) for split, s in scores.items()},
-        rollouts=sum(read_document(layout.advantage_summary(key), AdvantageSummary).rollouts for key in collected),
-        tokens=sum(read_document(layout.timings(key), Timings).generated_tokens for key in collected),
+        rollouts=sum(read_document(layout.advantage_summary(key), AdvantageSummary).rollouts for key in sampled),
+        tokens=sum(read_document(layout.timings(key), Timings).generated_tokens for key in sampled),
         optimizer_steps=sum(update.optimizer_steps for update in updates),
         curve=tuple(_curve(layout, params, updates)),
     )

@@ -1,0 +1,133 @@
+"""search_trees@i and pair_turns@i: what a method that compares turns runs in place of collecting and filtering."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tasks.advantage_filtering.estimators import return_std
+from tasks.advantage_filtering.groups import groups_of, summary_of
+from tasks.advantage_filtering.outcomes import Outcomes, read_outcomes
+from tasks.core.config.stage_inputs import AdvantageInputs, SearchInputs
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.records.documents import AdvantageSummary, write_document
+from tasks.core.records.files import ArtifactError
+from tasks.core.records.schemas import ROLLOUTS, TOKEN_COLUMNS, TRAINING_BATCH, VOID_REASONS
+from tasks.core.records.tables import read_table, write_rows
+from tasks.core.seeding import derive_seed
+from tasks.rollout_collection.iteration import collection_seed, tasks_of_iteration, write_played
+from tasks.rollout_collection.play_settings import PlaySettings
+from tasks.rollout_collection.rollout_resources import warm_world
+from tasks.rollout_collection.shards import play_in_shards
+from tasks.tree_search.searching import search_shard, simulation
+from tasks.tree_search.turn_pairs import Candidate, TurnPair, over_gap, turn_pairs
+
+_log = logging.getLogger(__name__)
+
+
+def search_trees(context: StageContext[SearchInputs]) -> None:
+    """Write rollouts.parquet and timings.json of iteration `context.key`: a row for each simulation of each tree.
+
+    Raises ArtifactError for a damaged input, ValueError for a policy that does not fit the base model.
+    """
+    inputs, layout, key = context.inputs, context.layout, context.key
+    drawn = dict.fromkeys(tasks_of_iteration(warm_world(context), layout, inputs, key))
+    seed = derive_seed(collection_seed(inputs, key), "trees")
+    played = play_in_shards(
+        context,
+        [simulation(task, derive_seed(seed, task.task_id), 0) for task in drawn],
+        _settings(inputs),
+        policy=layout.policy(inputs.previous[key].behaviour),
+        description=f"search_trees@{key}",
+        work=search_shard,
+    )
+    _warn_of_cut_trees(played.rows, key)
+    write_played(context, played)
+
+
+def pair_turns(context: StageContext[AdvantageInputs]) -> None:
+    """Write the pairs of turns whose Q differ by more than `advantages.pair_gap`. None at all is written, and said.
+
+    Raises ArtifactError when the rollouts are missing, break their schema, belong to no tree, or are all void.
+    """
+    path, config = context.layout.rollouts(context.key), context.inputs.advantages
+    rollouts = read_table(path, ROLLOUTS)
+    if "tree_nodes" not in rollouts.column_names or config.pair_gap is None:
+        raise ArtifactError(f"{path}: column tree_nodes: missing, so no turn of a searched tree is in it")
+    outcomes = read_outcomes(rollouts)
+    rewarded = outcomes.all_or_nothing() if config.all_or_nothing else outcomes
+    paths = rollouts["tree_nodes"].to_pylist()
+    try:
+        trees = groups_of(outcomes)
+    except ValueError as error:
+        raise ArtifactError(f"{path}: {error}") from None
+    found = [pair for rows in trees for pair in turn_pairs(rows.tolist(), paths, rewarded.returns)]
+    chosen = over_gap(found, config.pair_gap)
+    stds = np.array([return_std(rewarded.returns[rows]) for rows in trees if len(rows) > 1])
+    summary = _summary(outcomes, stds, found, chosen, config.pair_gap)
+    if summary.note:
+        _log.warning("%s: %s", context.key, summary.note)
+    write_rows(context.layout.training_batch(context.key), list(_batch(rollouts, chosen)), TRAINING_BATCH)
+    write_document(context.layout.advantage_summary(context.key), summary)
+
+
+def _settings(inputs: SearchInputs) -> PlaySettings:
+    return PlaySettings(
+        temperature=inputs.temperature,
+        limits=inputs.limits,
+        max_concurrent_episodes=inputs.max_concurrent_episodes,
+        world_retries=inputs.world_retries,
+        judge_unfinished=inputs.judge_unfinished,
+    )
+
+
+def _warn_of_cut_trees(rows: Sequence[dict[str, Any]], key: str) -> None:
+    cut = [row for row in rows if row["end_reason"] in VOID_REASONS]
+    if cut:
+        _log.warning(
+            "search_trees@%s: %d trees end before their time, first that of %s after %d simulations: the world broke, "
+            "or did not do the same again for the same seed and turns, by which a search comes back to a state",
+            key,
+            len(cut),
+            cut[0]["task_id"],
+            cut[0]["rollout_index"],
+        )
+
+
+def _summary(
+    outcomes: Outcomes, stds: np.ndarray, found: Sequence[TurnPair], chosen: Sequence[TurnPair], gap: float
+) -> AdvantageSummary:
+    kept = np.zeros(len(outcomes.returns), dtype=np.bool_)
+    kept[[candidate.row for pair in chosen for candidate in (pair.better, pair.worse)]] = True
+    widest = max((pair.gap for pair in found), default=0.0)
+    note = (
+        f"none of the {len(found)} pairs of turns differs in Q by more than advantages.pair_gap = {gap} (at most by "
+        f"{widest:.3g}): the policy will stay as it is; lower the gap, or search longer (collection.tree.simulations)"
+    )
+    figures = {"compared_turns": len(found), "pairs": len(chosen), "widest_gap": widest}
+    return summary_of(outcomes, stds, kept, None if chosen else note, **figures)
+
+
+def _batch(rollouts: pa.Table, pairs: Sequence[TurnPair]) -> Iterator[dict[str, Any]]:
+    for number, pair in enumerate(pairs):
+        yield _row(rollouts, pair.better) | {"advantage": 1.0, "pair": number}
+        yield _row(rollouts, pair.worse) | {"advantage": -1.0, "pair": number}
+
+
+def _row(rollouts: pa.Table, candidate: Candidate) -> dict[str, Any]:
+    """The rollout up to the end of the turn, as it was sampled; what came before the turn is context."""
+    task, index = (rollouts[name][candidate.row].as_py() for name in ("task_id", "rollout_index"))
+    ids, _, turns, logprobs = (rollouts[name][candidate.row].values.to_numpy(False) for name in TOKEN_COLUMNS)
+    own = turns == candidate.turn
+    end = int(np.flatnonzero(own)[-1]) + 1
+    return {
+        "task_id": task,
+        "rollout_index": index,
+        "token_ids": ids[:end],
+        "policy_mask": own[:end],
+        "turn_index": np.where(own, turns, -1)[:end],
+        "engine_logprobs": np.where(own, logprobs, 0)[:end],
+        "return": candidate.q,
+    }

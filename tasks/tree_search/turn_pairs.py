@@ -1,0 +1,70 @@
+"""Pairs of turns from searched trees: two that were sampled at one node, after the same ids, and what came of each.
+
+A tree is read from its rollouts alone: `rows` are those of one tree in a table, whose `paths` [N][turns] are the nodes
+to which their turns led; `returns` [N].
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tasks.advantage_filtering.estimators import Floats
+from tasks.advantage_filtering.labels import ROUNDING
+
+ROOT = 0
+"""The node from which every path starts."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A turn that was sampled at a node."""
+
+    row: int
+    """The first rollout that played it."""
+    turn: int
+    """Which of that rollout's turns it is."""
+    q: float
+    """Mean return of the rollouts that went on with it."""
+
+
+@dataclass(frozen=True)
+class TurnPair:
+    """The best and the worst turn of a node: of equals the earliest is the better one, the latest the worse."""
+
+    better: Candidate
+    worse: Candidate
+
+    @property
+    def gap(self) -> float:
+        """By how much their Q differ, never negative."""
+        return self.better.q - self.worse.q
+
+
+def turn_pairs(rows: Sequence[int], paths: Sequence[Sequence[int]], returns: Floats) -> list[TurnPair]:
+    """One pair for every node with two different turns, in the order of the nodes."""
+    siblings: dict[int, list[Candidate]] = {}
+    for (parent, _), found in sorted(_candidates(rows, paths, returns).items(), key=lambda item: item[0]):
+        siblings.setdefault(parent, []).append(found)
+    return [
+        TurnPair(max(found, key=lambda candidate: candidate.q), min(reversed(found), key=lambda candidate: candidate.q))
+        for found in siblings.values()
+        if len(found) > 1
+    ]
+
+
+def over_gap(pairs: Sequence[TurnPair], gap: float) -> list[TurnPair]:
+    """Those whose Q differ by more than `gap`."""
+    return [pair for pair in pairs if pair.gap > gap + ROUNDING]
+
+
+def _candidates(
+    rows: Sequence[int], paths: Sequence[Sequence[int]], returns: Floats
+) -> dict[tuple[int, int], Candidate]:
+    """By (node where it was sampled, node to which it led)."""
+    first: dict[tuple[int, int], tuple[int, int]] = {}
+    earned: dict[tuple[int, int], list[float]] = {}
+    for row in rows:
+        for turn, edge in enumerate(pairwise((ROOT, *paths[row]))):
+            first.setdefault(edge, (row, turn))
+            earned.setdefault(edge, []).append(float(returns[row]))
+    return {edge: Candidate(*place, sum(earned[edge]) / len(earned[edge])) for edge, place in first.items()}
