@@ -121,7 +121,9 @@ def test_how_often_rollouts_are_collected_is_a_property_of_the_dag(
     assert params.collected == dict(zip(batches, behaviours, strict=True))
     path = project / "params.yaml"
     path.write_text(path.read_text().replace("collected:\n  i001: i000", "collected:\n  i001: i001"))
-    with pytest.raises(ParamsError, match=r"`collected` is not in step with `previous`; run"):
+    with pytest.raises(
+        ParamsError, match=r"`collected` or `searched` is not in step with `previous` and collection.tree; run"
+    ):
         load_params(path)
 
 

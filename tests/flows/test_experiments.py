@@ -48,11 +48,15 @@ def test_composing_without_changes_leaves_params_yaml_as_it_is(tmp_path: Path, m
     """What `dvc exp run` does before it runs, by DVC's own function."""
     before = (ROOT / "params.yaml").read_bytes()
     assert compose(tmp_path / "params.yaml") == before
-    changes = ["iterations=3", "evaluation.every=2", "collection.staleness=1", "update.learning_rate=0.001"]
-    composed = yaml.safe_load(compose(tmp_path / "changed.yaml", *changes))
     monkeypatch.chdir(tmp_path)
-    assert write_profile(["default", *(word for change in changes for word in ("--set", change))]) == 0
-    assert composed == yaml.safe_load((tmp_path / "params.yaml").read_text())
+    fewer = ["iterations=3", "evaluation.every=2", "collection.staleness=1", "update.learning_rate=0.001"]
+    tree = "collection.tree={simulations:4,candidates:2,exploration:1.0}"
+    searching = [tree, "advantages.pair_gap=0.1", "update.objective=preference"]
+    for changes in (fewer, searching):
+        composed = yaml.safe_load(compose(tmp_path / "changed.yaml", *changes))
+        written = [word for change in changes for word in ("--set", change.replace(":", ": "))]
+        assert write_profile(["default", *written]) == 0
+        assert composed == yaml.safe_load((tmp_path / "params.yaml").read_text())
 
 
 def compose(target: Path, *overrides: str) -> bytes:

@@ -72,6 +72,28 @@ def test_pairs_are_made_and_preferred(play: Play) -> None:
     assert first.optimizer_steps > 0
 
 
+def test_turns_of_a_searched_tree_are_paired_and_preferred(play: Play) -> None:
+    """Once, by the base policy: the other iteration trains on the same pairs, and nothing is collected."""
+    layout = play("dpo_mcts")
+    assert not layout.rollouts("i002").exists()
+    played = {(row["task_id"], row["rollout_index"]): row for row in pq.read_table(layout.rollouts("i001")).to_pylist()}
+    assert max(index for _, index in played) > 4
+    batch = pq.read_table(layout.training_batch("i001")).to_pylist()
+    assert batch and len(batch) == 2 * len({row["pair"] for row in batch})
+    for better, worse in zip(batch[::2], batch[1::2], strict=True):
+        assert (better["advantage"], worse["advantage"]) == (1, -1) and better["return"] > worse["return"] + 0.1
+        start = better["policy_mask"].index(True)
+        assert better["token_ids"][:start] == worse["token_ids"][:start]
+        assert better["token_ids"][start:] != worse["token_ids"][start:]
+        for row in (better, worse):
+            whole, length = played[row["task_id"], row["rollout_index"]], len(row["token_ids"])
+            assert row["token_ids"] == whole["token_ids"][:length] and all(row["policy_mask"][start:])
+            assert row["engine_logprobs"][start:] == whole["engine_logprobs"][start:length]
+    first, second = metrics(layout)
+    assert first.optimizer_steps > 0 and second.staleness == 1
+    assert first.loss is not None and second.loss is not None and second.loss < first.loss
+
+
 def test_a_critic_is_trained_before_its_policy(play: Play) -> None:
     layout = play("ppo_bilevel")
     first, second = metrics(layout)

@@ -49,6 +49,13 @@ def test_collections_of_a_run_that_collected_more_often_are_passed_over(tmp_path
     assert [stage.name for stage in found.stages] == [*names[:3], "update_policy@i002"]
 
 
+def test_what_an_earlier_method_sampled_in_another_way_is_passed_over(tmp_path: Path) -> None:
+    names = [f"{stage}@i001" for stage in ("collect_rollouts", "filter_advantages", "search_trees", "pair_turns")]
+    path = write(tmp_path, {name: {"outs": [entry(f"data/{name}", "0")]} for name in names})
+    for maps, found in (({"collected": ["i001"]}, names[:2]), ({"collected": [], "searched": ["i001"]}, names[2:])):
+        assert [stage.name for stage in read_lock(path, ["i001"], [], **maps).stages] == found
+
+
 def test_sources_are_artifacts_that_no_stage_wrote(tmp_path: Path) -> None:
     deps = [entry("data/base_policies", "b.dir"), entry("data/world/a.json", "a"), entry("data/iterations", "i.dir")]
     found = lock(

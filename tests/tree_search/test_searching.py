@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tasks.core.config.collection import TreeConfig
+from tasks.core.config.collection import AgentLimits, TreeConfig
 from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.world import Observation
 from tasks.core.policies.chat_format import ChatFormat
@@ -20,7 +20,8 @@ from tests.rollout_collection.conftest import Count, CountingGame
 
 Row = dict[str, Any]
 Search = Callable[..., list[Row]]
-SIMULATIONS = 8
+SIMULATIONS = 6
+SHORT = AgentLimits(max_turns=3, max_tokens_per_turn=4, max_observation_tokens=40)
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def search(chat: ChatFormat, engine: TransformersEngine, settings: PlaySettings)
             engine,
             chat,
             planned,
-            replace(settings, **changes),
+            replace(settings, **{"limits": SHORT} | changes),
             policy=None,
             stats=stats,
             play=forest.play,
@@ -122,6 +123,7 @@ def test_a_tree_ends_where_its_world_does_not_repeat_itself(search: Search) -> N
 
 
 def test_a_full_context_ends_a_path(search: Search, short_engine: TransformersEngine) -> None:
-    rows = search(CountingGame(3), engine=short_engine)
+    limits = AgentLimits(max_turns=4, max_tokens_per_turn=20, max_observation_tokens=40)
+    rows = search(CountingGame(3), engine=short_engine, limits=limits)
     assert "context_limit" in {row["end_reason"] for row in rows}
     assert all(len(row["tree_nodes"]) == len(row["turns"]) for row in rows)

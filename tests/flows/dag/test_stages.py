@@ -25,6 +25,7 @@ BY_NAME = {stage.name: stage for stage in STAGES}
 FOREACH = {
     "iteration": "${previous}",
     "collected": "${collected}",
+    "searched": "${searched}",
     "evaluated": "${evaluated}",
     "split": list(TEST_SPLITS),
 }
@@ -37,6 +38,8 @@ OUTS = {
     "filter_tasks": [LAYOUT.tasks],
     "collect_rollouts": [LAYOUT.rollouts("i002"), LAYOUT.timings("i002")],
     "filter_advantages": [LAYOUT.training_batch("i002"), LAYOUT.advantage_summary("i002")],
+    "search_trees": [LAYOUT.rollouts("i002"), LAYOUT.timings("i002")],
+    "pair_turns": [LAYOUT.training_batch("i002"), LAYOUT.advantage_summary("i002")],
     "update_policy": [LAYOUT.policy("i002"), LAYOUT.metrics("i002")],
     "evaluate_policy": [LAYOUT.evaluation("i002"), LAYOUT.evaluation_rollouts("i002")],
     "select_checkpoint": [LAYOUT.selection],
@@ -56,7 +59,7 @@ def definitions() -> dict[str, Any]:
 def resolved(definitions: dict[str, Any], name: str) -> dict[str, Any]:
     """A stage as DVC resolves it for iteration i002, or for test_normal."""
     definition = definitions[name].get("do", definitions[name])
-    key, item = ("i002", "i001") if BY_NAME[name].each in ("iteration", "collected") else ("", "i002")
+    key, item = ("i002", "i001") if BY_NAME[name].each in ("iteration", "collected", "searched") else ("", "i002")
     item = "test_normal" if BY_NAME[name].each == "split" else item
     text = yaml.safe_dump(definition).replace("${key}", key).replace("${item}", item)
     text = text.replace("${item.policy}", "i001").replace("${item.batch}", "i002")
