@@ -114,7 +114,7 @@ def facts(plan: Plan) -> Iterator[tuple[str, str]]:
 def _memory(plan: Plan) -> Iterator[tuple[str, str]]:
     engines = plan.engines
     if plan.load.iterations:
-        parts = ", ".join(f"{name} {_size(value)}" for name, value in vars(plan.learner).items())
+        parts = ", ".join(f"{name} {_size(value)}" for name, value in vars(plan.learner).items() if value)
         yield "learner, per device", f"{_size(plan.learner.total)}: {parts}"
     weights, caches = engines.memory.loaded, plan.cache_bytes
     yield (

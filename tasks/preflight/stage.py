@@ -21,7 +21,7 @@ from tasks.core.capacity.plan import advice
 from tasks.core.capacity.workload import longest_rollout
 from tasks.core.config.params import Predecessors, iteration_key
 from tasks.core.config.stage_inputs import PreflightInputs
-from tasks.core.config.update import LossConfig, UpdateConfig
+from tasks.core.config.update import CriticConfig, LossConfig, UpdateConfig
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.policies.loading import device
 from tasks.core.processes.oom_kills import oom_kills
@@ -115,6 +115,7 @@ def _job(inputs: PreflightInputs, root: Path, rollouts: int, tokens_per_pack: in
             fold_adapter=inputs.fold_adapter,
             activation_checkpointing=inputs.activation_checkpointing,
             distributed=inputs.distributed,
+            critic=CriticConfig(warmup_iterations=0) if inputs.critic else None,
         ),
         temperature=1.0,
     )

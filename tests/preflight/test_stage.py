@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from flows.configure import params_of
-from tasks.core.capacity.known_models import KNOWN_MODELS
+from tasks.core.capacity.known_models import KNOWN_MODELS, read_model_config
+from tasks.core.capacity.memory import memory_of
 from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import PreflightInputs
 from tasks.core.interfaces.stage import StageContext
@@ -54,6 +55,15 @@ def test_the_longest_update_is_tried_and_leaves_the_policy_as_it_was(
     assert (digest(layout.policy("i000")), digest(layout.base_policy)) == before
     assert sorted(path.name for path in layout.data.iterdir()) == ["iterations", "policy", "preflight.json"]
     assert f"preflight: {usable_cores()} x 512 positions fit" in capsys.readouterr().out
+
+
+def test_a_critic_is_tried_and_counted_with_the_policy(layout: Layout) -> None:
+    inputs = PreflightInputs.of(params_of("smoke ppo", ["policy.device=cpu", "update.tokens_per_pack=600"]))
+    preflight(StageContext(layout, inputs))
+    assert layout.preflight.exists()
+    config = read_model_config(layout.base_policy)
+    assert memory_of(inputs, config, "cuda").learner.critic == 16 * (33 * 19 + 20 * 13 + 14)  # 32-19-13-1, with biases
+    assert memory_of(PreflightInputs.of(params()), config, "cuda").learner.critic == 0
 
 
 def test_the_same_params_give_the_same_bytes_and_a_run_without_iterations_tries_nothing(layout: Layout) -> None:

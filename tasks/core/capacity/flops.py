@@ -78,6 +78,17 @@ def adapter_parameters(shape: ModelShape, lora: LoraSettings) -> int:
     )
 
 
+def value_head_widths(width: int) -> tuple[int, int]:
+    """Of a critic's two hidden layers, by the model's hidden size: the paper's 5120-3072-2048-1 for 32B."""
+    return max(1, round(width * 3072 / 5120)), max(1, round(width * 2048 / 5120))
+
+
+def value_head_parameters(width: int) -> int:
+    """Weights and biases of a critic's three linear layers."""
+    wide, narrow = value_head_widths(width)
+    return (width + 1) * wide + (wide + 1) * narrow + narrow + 1
+
+
 def forward_flops(
     shape: ModelShape, lengths: Iterable[int], policy_tokens: int, lora: LoraSettings | None = None
 ) -> float:

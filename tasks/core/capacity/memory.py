@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.core.capacity.flops import ModelShape, adapter_parameters, parameters
+from tasks.core.capacity.flops import ModelShape, adapter_parameters, parameters, value_head_parameters
 from tasks.core.capacity.workload import longest_pack
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.stage_inputs import MemoryInputs
@@ -21,6 +21,8 @@ from tasks.core.processes.usable_cores import side_by_side, usable_cores
 LearnerKnobs = UpdateConfig | MemoryInputs
 ADAPTER_BYTES = 4
 """LoRA's matrices, their gradients and AdamW's two moments are float32."""
+CRITIC_BYTES = 4
+"""A critic's weights, gradients and moments are float32."""
 LOGITS_BYTES = 12
 """Per logit of a chunk while its gradient is made: float32 logits, log-softmax and gradient."""
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
@@ -37,6 +39,8 @@ class LearnerMemory:
     optimizer: float
     activations: float
     """Kept from the forward pass for the backward pass."""
+    critic: float
+    """Its weights, gradients and optimizer, whole on every rank. What it keeps of a pass is let go before `work`."""
     work: float
     """At the larger moment: the logits of a chunk, or one layer's gradients (checkpointing: and activations)."""
 
@@ -112,6 +116,7 @@ def learner_memory(
         gradients=packs * trained * bytes_each / shards,
         optimizer=2 * trained * bytes_each / shards,
         activations=packs * (positions * _kept_per_token(shape, policy, update, element) + _folded(shape, update)),
+        critic=(3 + packs) * CRITIC_BYTES * value_head_parameters(shape.width) if update.critic else 0.0,
         work=packs
         * max(
             _head_work(shape, update, element, positions, policy_tokens),

@@ -34,6 +34,9 @@ Previous = Annotated[dict[str, Predecessors], UNVERSIONED]
 IsPositive = Annotated[bool, BeforeValidator(lambda value: value > 0)]
 
 
+IsGiven = Annotated[bool, BeforeValidator(bool)]
+
+
 def knob(dotted: str) -> Any:
     """A field that is read at this place in params.yaml."""
     return Field(validation_alias=AliasPath(*dotted.split(".")))
@@ -81,6 +84,7 @@ class MemoryInputs(StageInputs):
     fold_adapter: bool = knob("update.fold_adapter")
     activation_checkpointing: bool = knob("update.activation_checkpointing")
     distributed: DistributedConfig = knob("update.distributed")
+    critic: IsGiven = knob("update.critic")
 
 
 class PreflightInputs(MemoryInputs):

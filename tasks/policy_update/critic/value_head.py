@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-WIDTHS = (3072 / 5120, 2048 / 5120)
-"""Of the two hidden layers, by the policy's hidden size: the paper's 5120-3072-2048-1 for 32B."""
+from tasks.core.capacity.flops import value_head_widths
 
 
 class ValueHead(nn.Module):
@@ -13,7 +12,7 @@ class ValueHead(nn.Module):
     def __init__(self, hidden_size: int, seed: int) -> None:
         """`seed` decides the initial weights and nothing else does."""
         super().__init__()
-        wide, narrow = (max(1, round(hidden_size * width)) for width in WIDTHS)
+        wide, narrow = value_head_widths(hidden_size)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.layers = nn.Sequential(
