@@ -14,7 +14,7 @@ from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.processes.usable_cores import usable_cores
 from tasks.rollout_collection.agent_loop import play_episode
 from tasks.rollout_collection.collection_stats import CollectionStats
-from tasks.rollout_collection.live_rollout import EpisodeSteps, LiveRollout
+from tasks.rollout_collection.live_rollout import EpisodeEnd, EpisodeSteps, LiveRollout
 from tasks.rollout_collection.planning import PlannedRollout
 from tasks.rollout_collection.play_settings import PlaySettings
 from tasks.rollout_collection.scheduler import FollowUp, Scheduler
@@ -69,8 +69,13 @@ def play_rollouts(
         def begin(rollout: LiveRollout) -> EpisodeSteps:
             return play(rollout, world, chat, settings)
 
+        def following(over: PlannedRollout, end: EpisodeEnd) -> PlannedRollout | None:
+            found = follow_up(over, end)
+            bar.total += found is not None
+            return found
+
         try:
-            rows = Scheduler(engine, begin, planned, settings, pool, stats, on_row, follow_up).run()
+            rows = Scheduler(engine, begin, planned, settings, pool, stats, on_row, following).run()
         finally:
             if samples_in_background(engine):
                 engine.sleep()

@@ -103,6 +103,21 @@ def test_staleness_is_a_property_of_the_dag(project: Path) -> None:
         load_params(path)
 
 
+def test_a_search_takes_the_place_of_collecting(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["smoke", "dpo_mcts"]) == 0
+    params = load_params(project / "params.yaml")
+    assert (params.collected, params.searched, params.sampled) == ({}, {"i001": "i000"}, {"i001": "i000"})
+    for setting, message in (
+        ("collection.turn_progress=true", "collection.tree goes with no demonstrations, temperatures or turn_progress"),
+        ("advantages.pair_gap=null", "update.objective: preference needs advantages.pair_gap"),
+        ("update.objective=clipped", "needs advantages.pair_gap, and no other objective takes it"),
+    ):
+        assert main(["smoke", "dpo_mcts", "--set", setting]) == 1
+        assert message in capsys.readouterr().err
+    assert main(["smoke", "--set", "collection.tree={}"]) == 1
+    assert "collection.tree makes pairs of turns" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("every", "batches", "behaviours"),
     [

@@ -133,6 +133,9 @@ class Params(Section):
             raise ValueError("update.objective: preference needs advantages.pair_gap, and no other objective takes it")
         if self.collection.tree is not None and self.advantages.pair_gap is None:
             raise ValueError("collection.tree makes pairs of turns; set advantages.pair_gap and objective: preference")
+        sampled = self.collection
+        if sampled.tree is not None and (sampled.demonstrations or sampled.temperatures or sampled.turn_progress):
+            raise ValueError("collection.tree goes with no demonstrations, temperatures or turn_progress; unset them")
         if self.update.critic is not None and self.advantages.estimator != "episode_return":
             raise ValueError("update.critic subtracts its own baseline; set advantages.estimator: episode_return")
         if self.advantages.estimator == "turn_progress" and not self.collection.turn_progress:
