@@ -71,7 +71,7 @@ def play_rollouts(
 
         def following(over: PlannedRollout, end: EpisodeEnd) -> PlannedRollout | None:
             found = follow_up(over, end)
-            bar.total += found is not None
+            bar.total = (bar.total or 0) + (found is not None)
             return found
 
         try:

@@ -48,6 +48,31 @@ class PlayedRollouts:
     """None for an engine that costs nothing."""
 
 
+def play_shard(
+    context: StageContext[PlayInputs],
+    shard: Shard,
+    play: Play = play_episode,
+    follow_up: FollowUp = lambda planned, end: None,
+) -> PlayedRollouts:
+    """Play one shard in this process, with the world and the engine of `context`."""
+    world, engine, chat = open_rollout_resources(context)
+    _usage(engine)  # what a failed attempt paid for is not this one's
+    stats = CollectionStats()
+    rows = play_rollouts(
+        world,
+        engine,
+        chat,
+        shard.rollouts,
+        shard.settings,
+        policy=shard.policy,
+        description=shard.description,
+        stats=stats,
+        play=play,
+        follow_up=follow_up,
+    )
+    return PlayedRollouts(rows, stats, _usage(engine))
+
+
 PlayShard = Callable[[StageContext[Any], Shard], PlayedRollouts]
 
 
@@ -58,14 +83,14 @@ def play_in_shards(
     *,
     policy: Path | None,
     description: str = "rollouts",
-    work: PlayShard | None = None,
+    work: PlayShard = play_shard,
 ) -> PlayedRollouts:
     """`play_rollouts` in `collection.shards` parts, by the executor of `context`. Raises what that raises.
 
     `work` plays a shard otherwise than `play_shard` does; a module's function, so that other machines find it.
     """
     shards = divided(Shard(tuple(planned), settings, policy, description), context.inputs.shards)
-    played = context.executor.map(work or play_shard, context, shards)
+    played = context.executor.map(work, context, shards)
     rows = sorted((row for part in played for row in part.rows), key=lambda row: (row["task_id"], row["rollout_index"]))
     return PlayedRollouts(rows, total([part.stats for part in played]), total_usage(part.usage for part in played))
 
@@ -92,31 +117,6 @@ def divided(whole: Shard, count: int) -> list[Shard]:
         )
         for index in range(count)
     ]
-
-
-def play_shard(
-    context: StageContext[PlayInputs],
-    shard: Shard,
-    play: Play = play_episode,
-    follow_up: FollowUp = lambda planned, end: None,
-) -> PlayedRollouts:
-    """Play one shard in this process, with the world and the engine of `context`."""
-    world, engine, chat = open_rollout_resources(context)
-    _usage(engine)  # what a failed attempt paid for is not this one's
-    stats = CollectionStats()
-    rows = play_rollouts(
-        world,
-        engine,
-        chat,
-        shard.rollouts,
-        shard.settings,
-        policy=shard.policy,
-        description=shard.description,
-        stats=stats,
-        play=play,
-        follow_up=follow_up,
-    )
-    return PlayedRollouts(rows, stats, _usage(engine))
 
 
 def _usage(engine: Engine) -> ApiUsage | None:
