@@ -21,5 +21,5 @@ def test_the_written_schema_is_the_golden_one(name: str, tmp_path: Path) -> None
 
 def test_rows_are_named_by_their_key() -> None:
     assert schemas.key_columns(schemas.TASKS) == ["task_id"]
-    assert schemas.key_columns(schemas.TRAINING_BATCH) == ["task_id", "rollout_index"]
+    assert schemas.key_columns(schemas.TRAINING_BATCH) == ["task_id", "rollout_index", "pair"]
     assert schemas.key_columns(schemas.SCORED_ROLLOUTS) == ["task_id", "rollout_index", "policy", "evaluation_run"]
