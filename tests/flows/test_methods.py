@@ -15,7 +15,7 @@ from tasks.core.records.documents import Evaluation, Metrics, read_document
 from tasks.core.records.layout import Layout
 from tests.flows.tiny_project import ROOT
 
-Play = Callable[[str], Layout]
+Play = Callable[..., Layout]
 UNTIL_DEV = [stage for stage in STAGES[1:] if stage.name not in ("preflight",)][:9]
 """From prepare_world to evaluate_policy."""
 SIZE = ("iterations=2", "evaluation.every=2", "collection.tasks_per_iteration=4")
@@ -35,8 +35,8 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: ProcessCache) -
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "base_policies").symlink_to(ROOT / "data" / "base_policies")
 
-    def played(method: str) -> Layout:
-        assert configure(["drill", method, *(f"--set={setting}" for setting in SIZE)]) == 0
+    def played(method: str, *settings: str) -> Layout:
+        assert configure(["drill", method, *(f"--set={setting}" for setting in (*SIZE, *settings))]) == 0
         params = load_params(tmp_path / "params.yaml")
         runs = [(stage, key) for stage in UNTIL_DEV for key in stage.keys(params)]
         trained = ("collect_rollouts", "filter_advantages", "search_trees", "pair_turns", "update_policy")
@@ -74,7 +74,7 @@ def test_pairs_are_made_and_preferred(play: Play) -> None:
 
 def test_turns_of_a_searched_tree_are_paired_and_preferred(play: Play) -> None:
     """Once, by the base policy: the other iteration trains on the same pairs, and nothing is collected."""
-    layout = play("dpo_mcts")
+    layout = play("dpo_mcts", "collection.tree.simulations=8")
     assert not layout.rollouts("i002").exists()
     played = {(row["task_id"], row["rollout_index"]): row for row in pq.read_table(layout.rollouts("i001")).to_pylist()}
     assert max(index for _, index in played) > 4
