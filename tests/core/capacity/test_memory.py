@@ -9,15 +9,14 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from flows.configure import params_of
-from tasks.core.capacity.flops import ModelShape, parameters, value_head_parameters
+from tasks.core.capacity.flops import ModelShape, parameters
 from tasks.core.capacity.known_models import KNOWN_MODELS
-from tasks.core.capacity.memory import CRITIC_BYTES, engine_memory, learner_memory, memory_of, packs_at_once
+from tasks.core.capacity.memory import engine_memory, learner_memory, memory_of, packs_at_once
 from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.config.stage_inputs import MemoryInputs
-from tasks.core.config.update import CriticConfig, UpdateConfig
+from tasks.core.config.update import UpdateConfig
 from tasks.core.policies.loading import trainable_policy
 from tasks.core.processes.usable_cores import CORES_VARIABLE
-from tasks.policy_update.critic.critic import make_critic
 from tasks.policy_update.learner import make_learner, update
 from tasks.policy_update.objective.pack_threads import map_packs
 from tasks.policy_update.packing import pack_rollouts
@@ -34,8 +33,6 @@ def most_allocated(config: Qwen2Config, policy: PolicyConfig, settings: UpdateCo
     torch.manual_seed(0)
     model = Qwen2ForCausalLM(config).to(getattr(torch, policy.dtype)).eval().requires_grad_(False)
     learner = make_learner(trainable_policy(model, policy, None, 0), settings)
-    if settings.critic is not None:
-        learner.critic = make_critic(config.hidden_size, settings.critic, torch.device("cpu"), 0)
     ids = np.random.default_rng(0).integers(0, config.vocab_size, POSITIONS + 1)
     sampled = np.arange(POSITIONS + 1 - POLICY_TOKENS, POSITIONS + 1)
     nothing = np.zeros(POLICY_TOKENS)
@@ -85,22 +82,6 @@ def test_a_rank_on_a_cpu_needs_room_for_the_packs_that_it_really_passes_at_once(
     side_by_side, alone = (memory_of(inputs, config, device).learner for device in ("cpu", "cuda"))
     assert side_by_side.activations + side_by_side.work == 3 * (alone.activations + alone.work)
     assert side_by_side.weights == alone.weights
-
-
-def test_a_critic_adds_as_much_as_predicted() -> None:
-    sizes = {"hidden_size": 512, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 300}
-    config = Qwen2Config(**sizes, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
-    policy = PolicyConfig.model_validate({"dtype": "float32", "lora": LoraSettings(rank=8), "device": "cpu"})
-    alone, judged = (
-        UpdateConfig(epochs=1, minibatch=1, tokens_per_pack=POSITIONS, logprob_chunk=CHUNK, critic=critic)
-        for critic in (None, CriticConfig(warmup_iterations=0))
-    )
-    shape = ModelShape.of_config(config.to_dict())
-    predicted = learner_memory(shape, policy, judged, POSITIONS, POLICY_TOKENS, ranks=1)
-    assert learner_memory(shape, policy, alone, POSITIONS, POLICY_TOKENS, ranks=1).critic == 0
-    held_before = CRITIC_BYTES * value_head_parameters(512)
-    added = most_allocated(config, policy, judged) - most_allocated(config, policy, alone)
-    assert predicted.critic - held_before == pytest.approx(added, rel=0.01)
 
 
 @pytest.mark.parametrize("name", KNOWN_MODELS)
