@@ -14,6 +14,7 @@ from tasks.core.config.stage_inputs import (
     CollectionInputs,
     CurveInputs,
     EvaluationInputs,
+    MonitorInputs,
     PlayInputs,
     PreflightInputs,
     ScoringInputs,
@@ -106,6 +107,7 @@ STAGES = (
     Stage("search_trees", "tasks.tree_search.stage:search_trees", SearchInputs, each="searched", retries=2),
     Stage("pair_turns", "tasks.tree_search.stage:pair_turns", AdvantageInputs, each="searched"),
     Stage("update_policy", "tasks.policy_update.stage:update_policy", UpdateInputs, each="iteration"),
+    Stage("monitor_collapse", "tasks.collapse_monitor.stage:monitor_collapse", MonitorInputs, each="iteration"),
     Stage(
         "evaluate_policy",
         "tasks.evaluation.dev_evaluation:evaluate_policy",

@@ -1,4 +1,4 @@
-"""Artifacts of a flow run in Prefect's UI, besides its task runs: progress, the outcome of its stages, the scores.
+"""Artifacts of a flow run in Prefect's UI, besides its task runs: progress, warnings, outcomes, scores.
 
 A server that is down must not stop a run that DVC can finish, so what can't be told is left out, and after the first
 report that failed nothing more is told. Imports Prefect: import this module late.
@@ -16,9 +16,11 @@ from prefect.artifacts import create_progress_artifact, create_table_artifact, u
 from prefect.exceptions import PrefectException
 
 from flows.dag.dvc_seam import Outcome
+from tasks.core.config.params import iteration_number
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.records.documents import Scores, read_document
 from tasks.core.records.layout import Layout
+from tasks.core.records.monitoring import Monitor
 
 SERVER_FAULTS = (HTTPError, PrefectException, OSError)
 """Errors that a call of Prefect's client raises, once it has tried often enough, when the server is down."""
@@ -56,6 +58,14 @@ class RunPage:
                 create_table_artifact(
                     outcome_rows(outcomes), key="pipeline-stages", description="what became of each stage"
                 )
+
+    def show_warnings(self, root: Path, key: str) -> None:
+        """A table of all signs of a collapse so far, if iteration `key` brought a new one."""
+        monitor = read_document(Layout(root).monitor(key), Monitor)
+        if monitor.of(iteration_number(key)) and self.server_answers:
+            rows = [warning.model_dump() for warning in monitor.warnings]
+            with self._report():
+                create_table_artifact(rows, key="pipeline-warnings", description="signs that training collapses")
 
     def show_scores(self, root: Path) -> None:
         """A table of TGC and SGC on both test splits, once both are there."""

@@ -48,6 +48,8 @@ def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False
             tasks[name](stage_label(name, key), attempt)
         else:
             attempt()
+        if name == "monitor_collapse":
+            page.show_warnings(root, key)
         page.advance(stage_label(name, key))
 
     def beside(name: str, key: str, is_due: IsDue) -> None:

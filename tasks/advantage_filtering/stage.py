@@ -6,11 +6,14 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.advantage_filtering.groups import AdvantageResult, compute_advantages
-from tasks.advantage_filtering.outcomes import read_outcomes
+from tasks.advantage_filtering.outcomes import Outcomes, read_outcomes
+from tasks.advantage_filtering.responses import response_figures
+from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.stage_inputs import AdvantageInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import write_document
+from tasks.core.records.documents import ResponseFigures, read_document, write_document
 from tasks.core.records.files import ArtifactError
+from tasks.core.records.monitoring import Course
 from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table, write_table
 
@@ -24,14 +27,32 @@ def filter_advantages(context: StageContext[AdvantageInputs]) -> None:
     """
     path = context.layout.rollouts(context.key)
     rollouts = read_table(path, ROLLOUTS)
+    outcomes = read_outcomes(rollouts)
     try:
-        result = compute_advantages(read_outcomes(rollouts), context.inputs.advantages)
+        result = compute_advantages(outcomes, _config(context))
     except ValueError as error:
         raise ArtifactError(f"{path}: {error}") from None
     if result.summary.note:
         _log.warning("%s: %s", context.key, result.summary.note)
     write_table(context.layout.training_batch(context.key), _batch(rollouts, result), TRAINING_BATCH)
-    write_document(context.layout.advantage_summary(context.key), result.summary)
+    summary = result.summary.model_copy(update={"responses": _responses(rollouts, outcomes)})
+    write_document(context.layout.advantage_summary(context.key), summary)
+
+
+def _config(context: StageContext[AdvantageInputs]) -> AdvantageConfig:
+    """That of params.yaml, with the filter as tight as the collapse monitor wants it."""
+    config = context.inputs.advantages
+    course = read_document(context.layout.course(context.inputs.previous[context.key].behaviour), Course)
+    share = min(config.top_variance_share, course.variance_share)
+    return config.model_copy(update={"top_variance_share": share})
+
+
+def _responses(rollouts: pa.Table, outcomes: Outcomes) -> ResponseFigures:
+    rows = np.flatnonzero(outcomes.finished)
+    finished = rollouts.select(["token_ids", "policy_mask"]).take(pa.array(rows))
+    cells = zip(*(finished[name].to_pylist() for name in finished.column_names), strict=True)
+    sampled = [[token for token, is_own in zip(ids, mask, strict=True) if is_own] for ids, mask in cells]
+    return response_figures(sampled, [outcomes.task_ids[row] for row in rows.tolist()])
 
 
 def _batch(rollouts: pa.Table, result: AdvantageResult) -> pa.Table:

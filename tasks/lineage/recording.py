@@ -6,6 +6,7 @@ server was down.
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,6 +30,7 @@ from tasks.lineage.tracking.params_and_metrics import (
     selection_numbers,
     start_digest,
     step_of,
+    warning_tags,
 )
 
 if TYPE_CHECKING:
@@ -132,6 +134,7 @@ def record_iteration(pipeline: Pipeline, key: str) -> None:
         if store.find_run(pipeline.start_tags, finished=True) is None:
             run_id = _run_in_progress(store, pipeline)
             store.log_numbers(run_id, {step_of(key): iteration_numbers(pipeline.layout, key)})
+            _set_tags(store, run_id, warning_tags(pipeline.layout, key))
 
 
 def record_pipeline(pipeline: Pipeline) -> Recorded:
@@ -188,10 +191,15 @@ def _complete(store: Store, pipeline: Pipeline, run_id: str, model: "LoggedModel
         **pipeline.policy_tags,
         "model_version": f"{version.name}/{version.version}",
         **{f"task_version.{task}": digest for task, digest in pipeline.lock.task_versions.items()},
+        **{name: value for key in keys for name, value in warning_tags(layout, key).items()},
     }
+    _set_tags(store, run_id, tags)
+    store.client.set_terminated(run_id, "FINISHED")
+
+
+def _set_tags(store: Store, run_id: str, tags: Mapping[str, str]) -> None:
     for name, value in tags.items():
         store.client.set_tag(run_id, name, value)
-    store.client.set_terminated(run_id, "FINISHED")
 
 
 def _log_scores(store: Store, pipeline: Pipeline, run_id: str, model: "LoggedModel") -> None:

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 from tqdm import tqdm
 
+from tasks.core.config.monitor import InformationConfig
 from tasks.core.config.update import UpdateConfig
 from tasks.core.policies.float32_logits import use_float32_logits
+from tasks.core.records.documents import PromptInformation
 from tasks.core.seeding import derive_seed
 from tasks.policy_update.critic.critic import Critic
 from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup
@@ -31,6 +33,7 @@ from tasks.policy_update.objective.objective import Objective
 from tasks.policy_update.objective.stats import StepStats, read_stats
 from tasks.policy_update.objective.terms import PAIRED
 from tasks.policy_update.packing import TrainingPack, pack_rollouts
+from tasks.policy_update.prompt_information import UNMEASURED, measure_information, sample_pairs
 from tasks.policy_update.rollouts import Rollout, bundles
 
 
@@ -72,6 +75,8 @@ class UpdateStats:
     """Whether the last minibatch's KL was over the limit, so that it made no optimizer step."""
     corrects_behaviour: bool
     """Whether the loss was weighted by pi_old / pi_behaviour."""
+    information: PromptInformation | None
+    """Of the policy before the update; None where it was not to be measured, or the batch has one prompt."""
     seconds: float
 
 
@@ -111,12 +116,14 @@ def update(
     seed: int,
     reference_view: ReferenceView | None = None,
     stale: bool = False,
+    information: InformationConfig = UNMEASURED,
     name: str = "update",
 ) -> UpdateStats:
     """Train `learner` on `rollouts` in place.
 
     `temperature` is the one that the rollouts were sampled at; `seed` decides the order of the minibatches;
-    `reference_view` is needed when config.needs_reference; `stale`: an older policy sampled the rollouts.
+    `reference_view` is needed when config.needs_reference; `stale`: an older policy sampled the rollouts;
+    `information`: the sample on which to measure what responses say of their prompts.
     Raises UpdateDiverged, having changed nothing on disk, when loss or gradient stops being finite.
     """
     started, policy, group = time.perf_counter(), learner.policy, learner.group
@@ -128,6 +135,8 @@ def update(
     rows = [range(len(rollouts))] if _computes_in_float32(policy) else _first_epoch(minibatches, len(rollouts))
     first = [one for chosen in rows for one in pack(chosen)]
     fixed = compute_fixed_logprobs(policy, first, rollouts, objective, reference_view, group)
+    prompts, pairs = sample_pairs(rollouts, information, derive_seed(seed, "information"))
+    measured = measure_information(policy, prompts, pairs, objective, config.tokens_per_pack, group)
     steps: list[StepStats] = []
     total = sum(map(len, minibatches))
     with tqdm(total=total, desc=name, unit="rollout", leave=False, disable=not group.is_main) as bar:
@@ -153,6 +162,7 @@ def update(
         planned=len(minibatches),
         stopped_early=not steps[-1].allows_step(config.kl_stop.limit),
         corrects_behaviour=objective.corrects_behaviour,
+        information=measured,
         seconds=time.perf_counter() - started,
     )
 

@@ -2,7 +2,6 @@
 
 import logging
 import shutil
-from pathlib import Path
 
 import torch
 
@@ -11,6 +10,8 @@ from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.records.documents import AdvantageSummary, Metrics, read_document, write_document
 from tasks.core.records.files import replacing
+from tasks.core.records.monitoring import Course, watched
+from tasks.core.records.training_course import require_going_on
 from tasks.policy_update.checkpoint import save_learner
 from tasks.policy_update.engine_noise import ENGINE_NOISE
 from tasks.policy_update.launch.launcher import train_on_ranks
@@ -24,44 +25,60 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
     """One LOOP update of iteration `context.key`. An empty batch leaves the policy byte for byte as it was.
 
     Raises ArtifactError (missing or damaged input), ValueError (a checkpoint that does not fit the base model),
-    UpdateDiverged (loss or gradient not finite) or RankFailed (one of several ranks); nothing is written then.
+    UpdateDiverged (loss or gradient not finite), RankFailed (one of several ranks) or TrainingStopped (the collapse
+    monitor was to end the run); nothing is written then.
     """
     key, layout = context.key, context.layout
-    job = _job(context)
+    course = require_going_on(layout, context.inputs.previous[key].policy)
+    job = _job(context, course)
     summary = read_document(layout.advantage_summary(job.previous.batch), AdvantageSummary)
     rollouts = read_batch(job)
     if not rollouts:
-        metrics = _unchanged(layout.policy(job.previous.policy), layout.policy(key), summary)
+        _leave_as_before(job)
+        metrics = unchanged_metrics(summary)
     elif job.update.distributed.size > 1:
         metrics = train_on_ranks(job)
     else:
         learner, stats, probe = train(job, rollouts, context.cache)
         metrics = trained_metrics(rollouts, stats, learner, summary, job.update.loss, job.previous.staleness)
         save_learner(learner, layout.policy(key), probe)
+    if found := _too_far(metrics, course):
+        _leave_as_before(job)
+        metrics = metrics.model_copy(update={"note": f"update discarded (monitor.action): {found}"})
+    if metrics.note:
+        _log.warning("update_policy@%s: %s", key, metrics.note)
     _warn_of_mismatch(metrics, _mismatch_limit(job), key)
     write_document(layout.metrics(key), metrics)
 
 
-def _job(context: StageContext[UpdateInputs]) -> UpdateJob:
+def _job(context: StageContext[UpdateInputs], course: Course) -> UpdateJob:
     inputs = context.inputs
+    learning_rate = inputs.update.learning_rate * course.learning_rate_factor
     return UpdateJob(
         root=context.layout.root.resolve(),
         key=context.key,
         previous=inputs.previous[context.key],
         seed=inputs.seed,
         policy=inputs.policy,
-        update=inputs.update,
+        update=inputs.update.model_copy(update={"learning_rate": learning_rate}),
+        information=inputs.information,
         temperature=inputs.temperature,
     )
 
 
-def _unchanged(previous: Path, folder: Path, summary: AdvantageSummary) -> Metrics:
+def _leave_as_before(job: UpdateJob) -> None:
+    """The policy of the iteration before as this one's."""
+    previous = job.layout.policy(job.previous.policy)
     policy_digest(previous)
-    with replacing(folder) as temporary:
+    with replacing(job.layout.policy(job.key)) as temporary:
         shutil.copytree(previous, temporary)
-    metrics = unchanged_metrics(summary)
-    _log.warning("%s: %s", folder, metrics.note)
-    return metrics
+
+
+def _too_far(metrics: Metrics, course: Course) -> str:
+    """The figures of an update that are over the limits of `course`, in words; "" where none is."""
+    figures = watched(metrics)
+    over = {name: limit for name, limit in course.discard_above.items() if (getattr(figures, name) or 0) > limit}
+    return ", ".join(f"{name} {getattr(figures, name):.3g} is over {limit:.3g}" for name, limit in over.items())
 
 
 def _mismatch_limit(job: UpdateJob) -> float:

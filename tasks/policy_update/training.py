@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 from torch import nn
 
 from tasks.core.capacity.known_models import read_model_config
+from tasks.core.config.monitor import InformationConfig
 from tasks.core.config.params import Predecessors
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.section import Section
@@ -36,6 +37,7 @@ from tasks.policy_update.learner import (
     uses_fsdp,
 )
 from tasks.policy_update.objective.fixed_logprobs import ReferenceView
+from tasks.policy_update.prompt_information import UNMEASURED
 from tasks.policy_update.rollouts import Rollout, read_rollouts
 
 
@@ -49,6 +51,7 @@ class UpdateJob(Section):
     seed: int
     policy: PolicyConfig
     update: UpdateConfig
+    information: InformationConfig = UNMEASURED
     temperature: float
 
     @property
@@ -95,6 +98,7 @@ def train(job: UpdateJob, rollouts: list[Rollout], cache: ProcessCache, group: P
             seed=derive_seed(job.seed, "update_policy", job.key),
             reference_view=_reference_view(job, learner),
             stale=job.previous.staleness > 0,
+            information=job.information,
             name=f"update {job.key}",
         )
     except UpdateDiverged as error:

@@ -1,4 +1,4 @@
-"""prepare_policy: pin the base model -> data/policy/; its initial checkpoint -> data/iterations/i000/policy/."""
+"""prepare_policy: pin the base model -> data/policy/; what iteration 1 starts from -> data/iterations/i000/."""
 
 import re
 from pathlib import Path
@@ -12,6 +12,7 @@ from tasks.core.policies.delivery_probe import untrained_probe, write_probe
 from tasks.core.policies.digests import copy_verified
 from tasks.core.policies.loading import load_base_model, load_chat_format, save_policy, trainable_policy
 from tasks.core.records.files import ArtifactError, replacing
+from tasks.core.records.training_course import begin_course
 from tasks.core.seeding import derive_seed
 
 RECIPE = "recipe"
@@ -37,6 +38,7 @@ def prepare_policy(context: StageContext[BasePolicyInputs]) -> None:
             policy = trainable_policy(model, config, None, seed)
             save_policy(policy, checkpoint)
             write_probe(checkpoint, untrained_probe(policy, chat, model.config.vocab_size, config, checkpoint))
+    begin_course(layout)
 
 
 def _fetch(config: PolicyConfig, root: Path, folder: Path) -> None:

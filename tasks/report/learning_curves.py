@@ -8,6 +8,7 @@ from tasks.core.config.params import iteration_key
 from tasks.core.config.stage_inputs import CurveInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import Evaluation, Metrics, read_document
+from tasks.core.records.dotted import dotted
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
 
@@ -21,6 +22,13 @@ UPDATE_FIGURES = (
     "kept_rollouts",
 )
 """Taken from metrics.json; none of them is a wall-clock figure, so equal runs have equal tables."""
+NESTED_FIGURES = {
+    "response_length": "responses.length",
+    "repetition": "responses.repetition",
+    "distinct_responses": "responses.distinct",
+    "prompt_information": "prompt_information.share",
+}
+"""Likewise, by their dotted names there."""
 DEV_FIGURES = {"dev_tgc": "tgc", "dev_sgc": "sgc"}
 
 Row = Mapping[str, float | int | None]
@@ -43,16 +51,19 @@ def tabulate_curves(context: StageContext[CurveInputs]) -> None:
 def write_curves(path: Path, rows: Iterable[Row]) -> None:
     """Write the table as CSV, atomically."""
     with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, ["iteration", *UPDATE_FIGURES, *DEV_FIGURES], lineterminator="\n")
+        writer = csv.DictWriter(
+            stream, ["iteration", *UPDATE_FIGURES, *NESTED_FIGURES, *DEV_FIGURES], lineterminator="\n"
+        )
         writer.writeheader()
         writer.writerows(rows)
 
 
 def _update(layout: Layout, key: str) -> Row:
     if key == "i000":
-        return dict.fromkeys(UPDATE_FIGURES)
-    metrics = read_document(layout.metrics(key), Metrics)
-    return {name: getattr(metrics, name) for name in UPDATE_FIGURES}
+        return dict.fromkeys((*UPDATE_FIGURES, *NESTED_FIGURES))
+    figures = dotted(read_document(layout.metrics(key), Metrics).model_dump(mode="json"))
+    places = dict(zip(UPDATE_FIGURES, UPDATE_FIGURES, strict=True)) | NESTED_FIGURES
+    return {name: figures.get(place) for name, place in places.items()}
 
 
 def _dev(layout: Layout, key: str, evaluated: bool) -> Row:

@@ -6,10 +6,11 @@ from importlib.resources import files
 
 from tasks.core.config.params import Params
 from tasks.core.records.documents import Scores, Selection
+from tasks.core.records.monitoring import CollapseWarning
 from tasks.report.charts import Points, line_chart
-from tasks.report.collapse import CollapseSign, Series
 from tasks.report.coverage_curves import coverage_curves
 from tasks.report.heat_map import TaskProgress, heat_map
+from tasks.report.lost_skill import Series
 from tasks.report.run_stats import RunStats
 from tasks.report.tables import behaviour_table, percent, score_table, usage_table, warning_list
 
@@ -22,7 +23,7 @@ def render_page(
     stats: RunStats,
     selection: Selection,
     scores: Sequence[Scores],
-    warnings: Sequence[CollapseSign],
+    warnings: Sequence[CollapseWarning],
     progress: TaskProgress,
 ) -> str:
     """The whole page as HTML that loads nothing but `rollouts/*.js` beside it."""
@@ -58,10 +59,14 @@ def charts(
     dev = sorted(stats.evaluations.items())
     tgc_sgc: dict[str, Points] = {"TGC": [(i, e.tgc) for i, e in dev], "SGC": [(i, e.sgc) for i, e in dev]}
     mismatch = {"mean": curve["mismatch_mean"], "max": curve["mismatch_max"]}
+    responses = {"different": curve["distinct"], "repeated": curve["repetition"]}
     drawn: tuple[tuple[str, str, dict[str, Points]], ...] = (
         ("TGC and SGC on dev", "percent", tgc_sgc),
         ("mean return of the rollouts", "share of tests", {"return": curve["mean_return"]}),
         ("std of returns within groups", "", {"std": curve["group_return_std"]}),
+        ("different responses per task, repeated 4-grams", "share", responses),
+        ("length of a response", "tokens", {"length": curve["length"]}),
+        ("information of responses on prompts", "share of the most", {"information": curve["information"]}),
         ("entropy", "nats per token", {"entropy": curve["entropy"]}),
         ("KL, before to after an update", "nats", {"KL": curve["kl"]}),
         ("gradient norm before clipping", "", {"norm": curve["grad_norm"]}),

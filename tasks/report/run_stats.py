@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tasks.core.config.params import Params
+from tasks.core.config.params import Params, iteration_key
 from tasks.core.records.documents import AdvantageSummary, Evaluation, Metrics, read_document
 from tasks.core.records.layout import Layout
+from tasks.core.records.monitoring import CollapseWarning, Monitor
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,8 @@ class RunStats:
     end_reasons: list[Mapping[str, int]]
     notes: list[tuple[int, str]]
     """(iteration, what its update said)."""
+    warnings: list[CollapseWarning]
+    """Of the collapse monitor, by iteration."""
     evaluations: Mapping[int, Evaluation]
     """Dev scores by iteration, 0 (the base) included."""
 
@@ -30,10 +33,12 @@ def read_run_stats(layout: Layout, params: Params) -> RunStats:
     summaries = [read_document(layout.advantage_summary(before.batch), AdvantageSummary) for before in batches]
     evaluations = {int(key[1:]): read_document(layout.evaluation(key), Evaluation) for key in params.evaluated}
     dev = [evaluations.get(iteration) for iteration in range(1, len(metrics) + 1)]
+    last = iteration_key(params.iterations)
     return RunStats(
         curves=_curves(metrics) | {"dev_tgc": [None if scores is None else scores.tgc for scores in dev]},
         end_reasons=[summary.end_reasons for summary in summaries],
         notes=[(i, item.note) for i, item in enumerate(metrics, 1) if item.note],
+        warnings=list(read_document(layout.monitor(last), Monitor).warnings),
         evaluations=evaluations,
     )
 
@@ -43,4 +48,7 @@ def _curves(metrics: list[Metrics]) -> dict[str, list[float | None]]:
     curves = {name: [getattr(item, name) for item in metrics] for name in names}
     for name, field in (("mean", "mean"), ("max", "max"), ("share", "share_over_noise")):
         curves[f"mismatch_{name}"] = [m.engine_mismatch and getattr(m.engine_mismatch, field) for m in metrics]
+    for name in ("length", "repetition", "distinct"):
+        curves[name] = [item.responses and getattr(item.responses, name) for item in metrics]
+    curves["information"] = [item.prompt_information and item.prompt_information.share for item in metrics]
     return curves

@@ -15,8 +15,8 @@ from tasks.core.records.documents import Scores, Selection, read_document
 from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.records.schemas import VOID_REASONS
 from tasks.core.worlds.registry import open_world
-from tasks.report.collapse import CollapseThresholds, collapse_warnings
 from tasks.report.heat_map import Cell, TaskProgress
+from tasks.report.lost_skill import lost_skill
 from tasks.report.page import render_page
 from tasks.report.run_stats import read_run_stats
 from tasks.report.viewer_data import Source, index_rows, read_source, script, sources, transcripts
@@ -32,7 +32,7 @@ def report(context: StageContext[Params]) -> None:
     stats = read_run_stats(layout, params)
     selection = read_document(layout.selection, Selection)
     scores = [read_document(layout.score(split), Scores) for split in TEST_SPLITS]
-    warnings = collapse_warnings(stats.curves, CollapseThresholds())
+    warnings = [*stats.warnings, *lost_skill(stats.curves["dev_tgc"])]
     tokenizer = _tokenizer(layout.base_policy / "tokenizer.json")
     instructions = _instructions(params.world, layout.world)
     with replacing(layout.report) as folder:

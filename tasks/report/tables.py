@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from tasks.core.records.documents import Behaviour, Evaluation, Scores
-from tasks.report.collapse import CollapseSign
+from tasks.core.records.monitoring import CollapseWarning
 
 SPLIT_NAMES = {"test_normal": "Test-N", "test_challenge": "Test-C"}
 BEHAVIOUR_NAMES = {
@@ -63,9 +63,11 @@ def behaviour_table(scores: Sequence[Scores]) -> str:
     return table(["per policy", *heads], rows)
 
 
-def warning_list(warnings: Iterable[CollapseSign], notes: Iterable[tuple[int, str]]) -> str:
+def warning_list(warnings: Iterable[CollapseWarning], notes: Iterable[tuple[int, str]]) -> str:
     """Warnings and notes, each with its iteration."""
-    lines = [("sign", w.iteration, w.message) for w in warnings] + [("note", i, note) for i, note in notes]
+    lines = [("sign", w.iteration, f"{w.rule}: {w.evidence}") for w in sorted(warnings, key=lambda w: w.iteration)] + [
+        ("note", i, note) for i, note in notes
+    ]
     if not lines:
         return '<p class="fine">No sign of collapse in any iteration.</p>'
     items = (f'<li class="{kind}"><b>iteration {i}</b> {escape(text)}</li>' for kind, i, text in lines)

@@ -7,6 +7,7 @@ from tasks.core.config.stage_inputs import CollectionInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import World
 from tasks.core.records.layout import Layout
+from tasks.core.records.training_course import require_going_on
 from tasks.core.seeding import derive_seed
 from tasks.rollout_collection.iteration import collection_seed, tasks_of_iteration, write_played
 from tasks.rollout_collection.planning import PlannedRollout, plan_rollouts
@@ -18,9 +19,12 @@ from tasks.rollout_collection.shards import play_in_shards
 def collect_rollouts(context: StageContext[CollectionInputs]) -> None:
     """Write rollouts.parquet and timings.json of iteration `context.key`.
 
-    Raises ArtifactError for a damaged input, ValueError for a policy that does not fit the base model.
+    Raises ArtifactError for a damaged input, ValueError for a policy that does not fit the base model, TrainingStopped
+    where the collapse monitor was to end the run.
     """
     inputs, layout, key = context.inputs, context.layout, context.key
+    before = inputs.previous[key]
+    require_going_on(layout, before.behaviour)
     world = warm_world(context)
     planned = plan_iteration(world, layout, inputs, key)
     if inputs.demonstrations:

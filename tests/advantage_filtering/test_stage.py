@@ -8,11 +8,13 @@ from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.config.stage_inputs import AdvantageInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import AdvantageSummary, read_document
+from tasks.core.records.documents import AdvantageSummary, read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
+from tasks.core.records.monitoring import Course
 from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table, write_rows
+from tasks.core.records.training_course import begin_course
 from tasks.policy_update.rollouts import read_rollouts
 
 GROUPS = {
@@ -49,7 +51,7 @@ def rollout(task: str, index: int, episode_return: float, end_reason: str) -> di
 
 
 def run(
-    root: Path, groups: dict[str, list[tuple[float, str]]], **advantages: Any
+    root: Path, groups: dict[str, list[tuple[float, str]]], course: Course | None = None, **advantages: Any
 ) -> tuple[list[Any], AdvantageSummary]:
     params = Params(
         iterations=1,
@@ -60,6 +62,9 @@ def run(
     context = StageContext(Layout(root), AdvantageInputs.of(params), "i001")
     rows = [rollout(task, index, *outcome) for task, group in groups.items() for index, outcome in enumerate(group)]
     write_rows(context.layout.rollouts("i001"), rows, ROLLOUTS)
+    begin_course(context.layout)
+    if course is not None:
+        write_document(context.layout.course("i000"), course)
     filter_advantages(context)
     batch = read_table(context.layout.training_batch("i001"), TRAINING_BATCH).to_pylist()
     return batch, read_document(context.layout.advantage_summary("i001"), AdvantageSummary)
@@ -77,6 +82,7 @@ def test_only_rollouts_with_a_signal_train(tmp_path: Path) -> None:
         "finished_rollouts": 7,
         "kept_rollouts": 2,
         "end_reasons": {"completed": 6, "cut_by_early_stop": 1, "turn_limit": 1, "world_fault": 1},
+        "responses": {"length": 2.0, "repetition": 0.0, "distinct": 1.0},
         "note": None,
         "success_rate": pytest.approx(2 / 7),
         "groups": 2,
@@ -131,6 +137,7 @@ def test_rewards_of_turns_go_with_the_batch(tmp_path: Path) -> None:
     params = Params(iterations=1, previous=previous_map(1), evaluated=evaluated_keys(1, 2))
     context = StageContext(Layout(tmp_path), AdvantageInputs.of(params), "i001")
     write_rows(context.layout.rollouts("i001"), rows, ROLLOUTS)
+    begin_course(context.layout)
     filter_advantages(context)
     batch = read_table(context.layout.training_batch("i001"), TRAINING_BATCH)
     assert batch["turn_rewards"].to_pylist() == list(rewards.values())
@@ -138,3 +145,13 @@ def test_rewards_of_turns_go_with_the_batch(tmp_path: Path) -> None:
         [0.5],
         [-0.1],
     ]
+
+
+def test_the_collapse_monitor_can_tighten_the_filter_and_never_loosen_it(tmp_path: Path) -> None:
+    """Groups with std 0.5 and 0.25: half of them are one. A share of 0.5 in params.yaml stays under a course of 0.9."""
+    groups = {"wide": [(1.0, "completed"), (0.0, "completed")], "narrow": [(0.5, "completed"), (0.0, "completed")]}
+    for share, course, kept in ((1.0, 1.0, 4), (1.0, 0.5, 2), (0.5, 0.9, 2)):
+        root = tmp_path / f"{share}-{course}"
+        batch, _ = run(root, groups, Course(variance_share=course), top_variance_share=share)
+        assert len(batch) == kept
+        assert {row["task_id"] for row in batch} >= {"wide"}

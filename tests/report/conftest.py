@@ -14,6 +14,7 @@ from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import BehaviourChange, DifficultyScores, EngineMismatch, write_document
 from tasks.core.records.layout import Layout
+from tasks.core.records.monitoring import CollapseWarning, Monitor
 from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import write_rows
 from tasks.core.worlds.registry import prepare_world_folder
@@ -153,6 +154,8 @@ def write_run(
     tokenizer.save(str(layout.base_policy / "tokenizer.json"))
     for key in params.previous:
         write_iteration(layout, key, rollouts(tokenizer, tasks, k, int(key[1:])), iterations)
+    warning = CollapseWarning(rule="gradient_spike", iteration=iterations - 1, evidence="grad_norm is 5 (limit 2.1)")
+    write_document(layout.monitor(f"i{iterations:03d}"), Monitor(warnings=(warning,)))
     for key in params.evaluated:
         write_evaluation(layout, key, rollouts(tokenizer, 6, 1, int(key[1:])))
     for split in TEST_SPLITS:

@@ -15,8 +15,8 @@ from tasks.core.config.splits import TEST_SPLITS
 
 ONCE = 9
 """Stages that are there once, both scores among them."""
-PER_ITERATION = 3
-"""Collection, advantages, update."""
+PER_ITERATION = 4
+"""Collection, advantages, update, collapse monitor."""
 PROBE_S = 1.0
 """Proof that a server samples from the policy it was given, beyond the adapter's upload."""
 

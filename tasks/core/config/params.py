@@ -13,6 +13,7 @@ from tasks.core.config.engine import EngineConfig
 from tasks.core.config.evaluation import EvaluationConfig
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.machines import MachinesConfig
+from tasks.core.config.monitor import MonitorConfig
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.scoring import ScoringConfig
 from tasks.core.config.section import Section
@@ -113,6 +114,7 @@ class Params(Section):
     machines: MachinesConfig = MachinesConfig()
     advantages: AdvantageConfig = AdvantageConfig()
     update: UpdateConfig = UpdateConfig()
+    monitor: MonitorConfig = MonitorConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     scoring: ScoringConfig = ScoringConfig()
     lineage: LineageConfig = LineageConfig()

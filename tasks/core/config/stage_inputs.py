@@ -21,6 +21,7 @@ from tasks.core.config.collection import (
 )
 from tasks.core.config.engine import VllmConfig
 from tasks.core.config.evaluation import EvaluationConfig
+from tasks.core.config.monitor import InformationConfig, MonitorAction
 from tasks.core.config.params import Params, Predecessors
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.scoring import ScoringConfig
@@ -155,6 +156,7 @@ class SearchInputs(SamplingInputs):
 class AdvantageInputs(StageInputs):
     """filter_advantages and pair_turns."""
 
+    previous: Previous
     advantages: AdvantageConfig
 
 
@@ -165,7 +167,17 @@ class UpdateInputs(StageInputs):
     seed: int
     policy: PolicyConfig
     update: UpdateConfig
+    information: InformationConfig = knob("monitor.information")
     temperature: float = knob("collection.temperature")
+
+
+class MonitorInputs(StageInputs):
+    """monitor_collapse."""
+
+    previous: Previous
+    action: MonitorAction = knob("monitor.action")
+    learning_rate_factor: float = knob("monitor.learning_rate_factor")
+    variance_share: float = knob("monitor.variance_share")
 
 
 class EvaluationInputs(PlayInputs):

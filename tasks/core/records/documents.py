@@ -93,6 +93,28 @@ class Timings(OpenDocument):
     tokens_per_s: Positive
 
 
+class ResponseFigures(Document):
+    """What the policy wrote, over the finished rollouts of one iteration (tasks/advantage_filtering/responses.py)."""
+
+    length: Positive
+    """Tokens that the policy sampled in one rollout, mean."""
+    repetition: Share
+    """Share of a rollout's 4-grams that were in it before, mean over the rollouts."""
+    distinct: Share
+    """Different responses among one task's rollouts / rollouts, mean over the tasks with at least two."""
+
+
+class PromptInformation(Document):
+    """How much first turns say of the prompts that they answer (tasks/policy_update/prompt_information.py)."""
+
+    nats: float
+    """Estimate of their mutual information; from a sample, so it can be below 0."""
+    share: float
+    """Of the most that can be: the logarithm of the number of prompts."""
+    prompts: Count
+    responses: Count
+
+
 class AdvantageSummary(OpenDocument):
     """advantages.json: what one iteration's rollouts looked like, and how many of them train."""
 
@@ -104,6 +126,8 @@ class AdvantageSummary(OpenDocument):
     kept_rollouts: Count
     end_reasons: dict[str, Count]
     """Rollouts by `end_reason`."""
+    responses: ResponseFigures | None = None
+    """null in preflight, where no policy plays."""
     note: str | None = None
     """A remark for a person, say that every advantage was zero."""
 
@@ -114,6 +138,10 @@ class Metrics(Document):
     mean_return: Share
     group_return_std: Positive
     kept_rollouts: Count
+    responses: ResponseFigures | None = None
+    """null in preflight, where no policy plays."""
+    prompt_information: PromptInformation | None = None
+    """Of the policy before the update, like the entropy; null where it was not measured."""
     entropy: float | None
     """Mean over the policy tokens, in nats."""
     kl: float | None

@@ -72,6 +72,14 @@ class Layout:
     def metrics(self, key: str) -> Path:
         return self.iteration(key) / "metrics.json"
 
+    def monitor(self, key: str) -> Path:
+        """What the collapse monitor saw up to iteration `key`."""
+        return self.iteration(key) / "monitor.json"
+
+    def course(self, key: str) -> Path:
+        """What the iterations after `key` do about it."""
+        return self.iteration(key) / "course.json"
+
     @property
     def evaluations(self) -> Path:
         """All dev evaluations: a folder of their own, because DVC can name a folder as a dependency but no list."""

@@ -17,6 +17,7 @@ from tasks.core.records.documents import (
 )
 from tasks.core.records.dotted import dotted, dotted_numbers
 from tasks.core.records.layout import Layout
+from tasks.core.records.monitoring import CollapseWarning, Monitor
 from tasks.lineage.provenance.dvc_lock import SIDE_TASKS
 
 
@@ -53,12 +54,18 @@ def step_of(key: str) -> int:
 
 
 def iteration_numbers(layout: Layout, key: str) -> dict[str, float]:
-    """Numbers in one iteration's artifacts: update, advantages, and dev scores as `dev.*` where they exist."""
+    """Numbers in one iteration's artifacts: update, advantages, warnings; dev scores as `dev.*` where they exist."""
     return {
         **_numbers(layout.advantage_summary(key), AdvantageSummary),
         **_numbers(layout.metrics(key), Metrics),
+        **({"warnings": float(len(_warnings(layout, key)))} if layout.monitor(key).exists() else {}),
         **{f"dev.{name}": value for name, value in _numbers(layout.evaluation(key), Evaluation).items()},
     }
+
+
+def warning_tags(layout: Layout, key: str) -> dict[str, str]:
+    """The collapse monitor's warnings of one iteration as tags: {"warning.i007.entropy_fall": evidence}."""
+    return {f"warning.{key}.{warning.rule}": warning.evidence for warning in _warnings(layout, key)}
 
 
 def selection_numbers(layout: Layout) -> dict[str, float]:
@@ -70,6 +77,11 @@ def selection_numbers(layout: Layout) -> dict[str, float]:
 def score_numbers(layout: Layout, split: str) -> dict[str, float]:
     """The final scores of one split as `<split>.*`."""
     return {f"{split}.{name}": value for name, value in _numbers(layout.score(split), Scores).items()}
+
+
+def _warnings(layout: Layout, key: str) -> list[CollapseWarning]:
+    path = layout.monitor(key)
+    return read_document(path, Monitor).of(step_of(key)) if path.exists() else []
 
 
 def _numbers(path: Path, kind: type[Document]) -> dict[str, float]:

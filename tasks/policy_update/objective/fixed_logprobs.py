@@ -79,6 +79,13 @@ def compute_fixed_logprobs(
     return FixedLogprobs(old, reference, torch.cat(entropies).mean().item(), credit)
 
 
+def read_logprobs(
+    policy: nn.Module, packs: Sequence[Pack], rollouts: Sequence[Rollout], objective: Objective, group: ProcessGroup
+) -> list[Tensor]:
+    """[P] log-probs of each of `rollouts`, of which `packs` are this rank's share (collective)."""
+    return _logprobs(policy, packs, rollouts, objective, group, of_old=False)[0]
+
+
 def _logprobs(
     policy: nn.Module,
     packs: Sequence[Pack],

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tasks.core.records import documents
+from tasks.core.records import documents, monitoring
 from tasks.core.records.documents import (
     AdvantageSummary,
     ApiUsage,
@@ -22,6 +22,8 @@ from tasks.core.records.documents import (
     Evaluation,
     Metrics,
     Preflight,
+    PromptInformation,
+    ResponseFigures,
     Scores,
     Selection,
     StageKnobs,
@@ -33,6 +35,7 @@ from tasks.core.records.documents import (
     write_document,
 )
 from tasks.core.records.files import ArtifactError
+from tasks.core.records.monitoring import CollapseWarning, Course, Monitor, watched
 
 GOLDEN = Path(__file__).parent / "golden"
 DIGEST = "ab" * 32
@@ -41,6 +44,8 @@ METRICS = Metrics(
     mean_return=0.5,
     group_return_std=0.25,
     kept_rollouts=120,
+    responses=ResponseFigures(length=96.5, repetition=0.125, distinct=0.75),
+    prompt_information=PromptInformation(nats=1.5, share=0.75, prompts=8, responses=16),
     entropy=0.75,
     kl=0.001,
     grad_norm=0.5,
@@ -83,9 +88,15 @@ EXAMPLES: dict[str, Document | StageVersions | StageKnobs] = {
         finished_rollouts=140,
         kept_rollouts=0,
         end_reasons={"completed": 140, "cut_by_early_stop": 4},
+        responses=ResponseFigures(length=96.5, repetition=0.125, distinct=0.75),
         note="every advantage is zero",
     ),
     "metrics": METRICS,
+    "monitor": Monitor(
+        history=(watched(METRICS),),
+        warnings=(CollapseWarning(rule="entropy_fall", iteration=1, evidence="entropy is 0.75 (limit 0.8)"),),
+    ),
+    "course": Course(learning_rate_factor=0.25, discard_above={"grad_norm": 2.5}),
     "evaluation": Evaluation(
         iteration="i004",
         adapter_digest=DIGEST,
@@ -157,9 +168,10 @@ def test_every_document_has_an_example() -> None:
     """Those that are part of another one are covered by it."""
     parts = {"Document", "OpenDocument", "EngineMismatch", "DifficultyScore", "DifficultyScores", "Candidate"}
     parts |= {"Behaviour", "BehaviourChange", "ApiUsage", "StageVersion", "CorrectedSelection"}
+    parts |= {"ResponseFigures", "PromptInformation", "WatchedFigures", "CollapseWarning"}
     models = {
         n
-        for n, v in vars(documents).items()
+        for n, v in (vars(documents) | vars(monitoring)).items()
         if isinstance(v, type) and issubclass(v, Document | StageVersions | StageKnobs)
     } - parts
     assert models == {type(example).__name__ for example in EXAMPLES.values()}

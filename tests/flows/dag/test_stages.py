@@ -33,7 +33,12 @@ FOREACH = {
 OUTS = {
     "version_stages": [LAYOUT.stage_versions, LAYOUT.stage_knobs],
     "prepare_world": [LAYOUT.world],
-    "prepare_policy": [LAYOUT.base_policy, LAYOUT.policy("i000")],
+    "prepare_policy": [
+        LAYOUT.base_policy,
+        LAYOUT.policy("i000"),
+        LAYOUT.monitor("i000"),
+        LAYOUT.course("i000"),
+    ],
     "preflight": [LAYOUT.preflight],
     "filter_tasks": [LAYOUT.tasks],
     "collect_rollouts": [LAYOUT.rollouts("i002"), LAYOUT.timings("i002")],
@@ -41,6 +46,7 @@ OUTS = {
     "search_trees": [LAYOUT.rollouts("i002"), LAYOUT.timings("i002")],
     "pair_turns": [LAYOUT.training_batch("i002"), LAYOUT.advantage_summary("i002")],
     "update_policy": [LAYOUT.policy("i002"), LAYOUT.metrics("i002")],
+    "monitor_collapse": [LAYOUT.monitor("i002"), LAYOUT.course("i002")],
     "evaluate_policy": [LAYOUT.evaluation("i002"), LAYOUT.evaluation_rollouts("i002")],
     "select_checkpoint": [LAYOUT.selection],
     "score": [LAYOUT.score("test_normal"), LAYOUT.score_rollouts("test_normal")],
@@ -93,12 +99,13 @@ def test_every_dependency_is_an_output_or_in_git(definitions: dict[str, Any]) ->
     made = {str(path.relative_to(ROOT)) for paths in OUTS.values() for path in paths}
     for name in definitions:
         for dep in resolved(definitions, name).get("deps", []):
-            written = any(out == dep or out.startswith(f"{dep}/") for out in made | {_policy_before()})
+            written = any(out == dep or out.startswith(f"{dep}/") for out in made | _iteration_before())
             assert written or dep == "data/base_policies" or name == "version_stages", (name, dep)
 
 
-def _policy_before() -> str:
-    return str(LAYOUT.policy("i001").relative_to(ROOT))
+def _iteration_before() -> set[str]:
+    paths = (LAYOUT.policy("i001"), LAYOUT.monitor("i001"), LAYOUT.course("i001"))
+    return {str(path.relative_to(ROOT)) for path in paths}
 
 
 def test_a_stale_iteration_waits_for_no_update_of_the_one_before(project: Path) -> None:
@@ -129,7 +136,8 @@ def test_rollouts_are_collected_once_where_asked(project: Path) -> None:
 
 
 def test_learning_depends_on_no_wall_clock_file(definitions: dict[str, Any]) -> None:
-    reporting = {"tabulate_curves", "report", "record_lineage"}
+    """The collapse monitor reads metrics.json, and what it writes holds none of its wall-clock figures."""
+    reporting = {"monitor_collapse", "tabulate_curves", "report", "record_lineage"}
     for name in set(definitions) - reporting:
         for dep in resolved(definitions, name).get("deps", []):
             assert not dep.endswith(("metrics.json", "timings.json"))

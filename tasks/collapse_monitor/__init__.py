@@ -1,0 +1,1 @@
+"""Warnings before training collapses, and what is done about them."""

@@ -1,0 +1,91 @@
+"""Rules that warn before training collapses: pure functions from the figures of all iterations so far to warnings.
+
+RAGEN (arXiv 2504.20073, section 4.1): the mean return shows a collapse late; the spread of returns within groups and
+the entropy fall before it, and a spike of the gradient norm marks the point of no return. RAGEN-2 (arXiv 2604.06268)
+adds what responses say of their prompts. The limits are data, thresholds.json;
+tests/benchmarks/collapse_thresholds.py fits them on recorded runs and counts on others.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from statistics import fmean, median
+from typing import Literal
+
+from pydantic import Field, RootModel
+
+from tasks.core.config.section import Section
+from tasks.core.records.monitoring import CollapseWarning, WatchedFigures
+
+START = 2
+"""The reference is the mean of the first so many values: before an update, and after the first."""
+RECENT = 5
+"""A spike is one beside the median of at most so many values before it."""
+UPDATE_FIGURES = frozenset({"kl_per_token", "grad_norm"})
+"""Those that an update has of itself, before anything is played with its policy."""
+History = Sequence[WatchedFigures]
+
+
+class Rule(Section):
+    """A figure and how far it may go."""
+
+    name: str
+    figure: str
+    kind: Literal["fall", "rise", "spike", "over"]
+    """fall: under `factor` times its start. rise: over `factor` times its start. spike: over `factor` times the median
+    of the values before. over: over `factor` itself."""
+    factor: float = Field(gt=0)
+    least_start: float = 0.0
+    """Where a start is smaller than this, a share of it says nothing."""
+    solved_at: float | None = None
+    """From this mean return on the figure may fall: that is what success looks like."""
+
+
+class Rules(RootModel[tuple[Rule, ...]]):
+    """thresholds.json"""
+
+
+@cache
+def fitted_rules() -> tuple[Rule, ...]:
+    """The rules with their fitted limits."""
+    path = Path(__file__).with_name("thresholds.json")
+    return Rules.model_validate_json(path.read_text(encoding="utf-8")).root
+
+
+def new_warnings(history: History, rules: Sequence[Rule]) -> list[CollapseWarning]:
+    """The rules that are broken in the last iteration of `history` and were not in the one before."""
+    return [
+        CollapseWarning(rule=rule.name, iteration=len(history), evidence=evidence)
+        for rule in rules
+        if (evidence := broken(rule, history)) and not broken(rule, history[:-1])
+    ]
+
+
+def broken(rule: Rule, history: History) -> str | None:
+    """What shows that the last iteration of `history` breaks the rule; None where it does not."""
+    if not history:
+        return None
+    *before, now = history
+    value, limit = getattr(now, rule.figure), limit_of(rule, before)
+    if value is None or limit is None or (rule.solved_at is not None and now.mean_return >= rule.solved_at):
+        return None
+    if not (value < limit if rule.kind == "fall" else value > limit):
+        return None
+    compared = {
+        "fall": f", under {rule.factor:.3g} times its start",
+        "rise": f", over {rule.factor:.3g} times its start",
+        "spike": f", over {rule.factor:.3g} times its recent median",
+        "over": "",
+    }
+    return f"{rule.figure} is {value:.3g} (limit {limit:.3g}{compared[rule.kind]})"
+
+
+def limit_of(rule: Rule, before: History) -> float | None:
+    """The limit of the figure in the iteration that follows `before`; None while there is too little to compare."""
+    if rule.kind == "over":
+        return rule.factor
+    known = [value for figures in before if (value := getattr(figures, rule.figure)) is not None]
+    if not known:
+        return None
+    level = median(known[-RECENT:]) if rule.kind == "spike" else fmean(known[:START])
+    return rule.factor * level if level > rule.least_start else None

@@ -1,0 +1,40 @@
+"""The `monitor` section of params.yaml: what is watched for a collapse of training, and what is done about one."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from tasks.core.config.section import Section
+
+MonitorAction = Literal["none", "stop", "lower_learning_rate", "tighten_filter", "discard_update"]
+
+
+class InformationConfig(Section):
+    """The sample on which an update measures how much responses say of their prompts (RAGEN-2)."""
+
+    prompts: int = Field(8, ge=0)
+    """Different prompts, all under which each response is read; 0: nothing is measured."""
+    responses: int = Field(16, ge=1)
+    """First turns, from these prompts in turn. The cost: `prompts` x `responses` forward passes, of a prompt and a turn
+    each."""
+
+    @model_validator(mode="after")
+    def _one_prompt_tells_nothing(self) -> "InformationConfig":
+        if self.prompts == 1:
+            raise ValueError("prompts: 1 tells nothing apart; set it to 0 (nothing is measured) or at least 2")
+        return self
+
+
+class MonitorConfig(Section):
+    """The collapse monitor."""
+
+    information: InformationConfig = InformationConfig()
+    action: MonitorAction = "none"
+    """What is done after a warning, besides telling it. stop: no further iteration is played; those that were can be
+    scored with `iterations` set to their number. lower_learning_rate: by `learning_rate_factor`, once more for every
+    iteration with a new warning. tighten_filter: only `variance_share` of the groups train from then on.
+    discard_update: an update whose own figures (gradient norm, KL) break a rule leaves the policy as it was."""
+    learning_rate_factor: float = Field(0.3, gt=0, le=1)
+    variance_share: float = Field(0.5, gt=0, le=1)
+    """Of the groups, those whose returns vary most, as in advantages.top_variance_share. RAGEN: half of them were
+    enough that FrozenLake did not collapse."""
