@@ -23,8 +23,8 @@ def collect_rollouts(context: StageContext[CollectionInputs]) -> None:
     where the collapse monitor was to end the run.
     """
     inputs, layout, key = context.inputs, context.layout, context.key
-    before = inputs.previous[key]
-    require_going_on(layout, before.behaviour)
+    behaviour = inputs.previous[key].behaviour
+    require_going_on(layout, behaviour)
     world = warm_world(context)
     planned = plan_iteration(world, layout, inputs, key)
     if inputs.demonstrations:
@@ -33,7 +33,7 @@ def collect_rollouts(context: StageContext[CollectionInputs]) -> None:
         context,
         planned,
         training_settings(inputs),
-        policy=layout.policy(inputs.previous[key].behaviour),
+        policy=layout.policy(behaviour),
         description=f"collect_rollouts@{key}",
     )
     write_played(context, played)
