@@ -111,6 +111,8 @@ class Recipe(Section):
     imperfect_steps: int = 200
     learning_rate: float = 4e-3
     """Learning rate of the perfect phase; the imperfect one begins at half of it."""
+    chained_share: float = 0.0
+    """Share of pocketworld's demonstrations whose task has two requests."""
 
 
 _SMALL_STEPS = SupervisedSettings(tokens_per_step=2048, tokens_per_forward=1024)
@@ -150,8 +152,9 @@ GAME_RECIPES = {
 
 def make_policy(recipe: Recipe) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
     """Train the embedded policy of pocketworld. Deterministic on one CPU thread."""
-    perfect = demonstrations(recipe.seed, recipe.perfect_demonstrations, imperfect=False)
-    imperfect = demonstrations(recipe.seed, recipe.imperfect_demonstrations, imperfect=True)
+    seed, share = recipe.seed, recipe.chained_share
+    perfect = demonstrations(seed, recipe.perfect_demonstrations, imperfect=False, chained_share=share)
+    imperfect = demonstrations(seed, recipe.imperfect_demonstrations, imperfect=True, chained_share=share)
     return train_policy(recipe, [*vocabulary(), *PHRASES], perfect, imperfect)
 
 
@@ -202,10 +205,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="where model and tokenizer go")
     parser.add_argument("--world", choices=["pocketworld", *GAME_RECIPES], default="pocketworld")
     parser.add_argument("--seed", type=int, default=Recipe().seed)
+    parser.add_argument("--chained-share", type=float, default=0.0, help="pocketworld's tasks of two requests")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.world == "pocketworld":
-        policy = make_policy(Recipe(seed=arguments.seed))
+        policy = make_policy(Recipe(seed=arguments.seed, chained_share=arguments.chained_share))
     else:
         recipe = GAME_RECIPES[arguments.world].model_copy(update={"seed": arguments.seed})
         policy = make_game_policy(recipe, teacher_of(arguments.world))

@@ -12,6 +12,7 @@ from typing import Any
 from tasks.core.interfaces.world import Evaluation, Message, Observation
 from tasks.core.seeding import derive_seed
 from tasks.core.worlds.pocketworld.authoring.apps import APPS, App, canonical_release, shadow_app
+from tasks.core.worlds.pocketworld.authoring.chains import Link, chained, read_chain
 from tasks.core.worlds.pocketworld.authoring.clauses import (
     AskCount,
     AskField,
@@ -85,37 +86,58 @@ class Demonstration:
 
 
 def demonstrations(
-    seed: int, count: int, *, imperfect: bool, habits: Habits = IMPERFECT, shadow_share: float = SHADOW_SHARE
+    seed: int,
+    count: int,
+    *,
+    imperfect: bool,
+    habits: Habits = IMPERFECT,
+    shadow_share: float = SHADOW_SHARE,
+    chained_share: float = 0.0,
 ) -> Iterator[list[Message]]:
     """Yield `count` conversations: system, user, then assistant and user in turn, ending with an assistant message.
 
-    `habits` counts only for imperfect ones. The same arguments give the same conversations.
+    `habits` counts only for imperfect ones; `chained_share` is the chance that a task has two requests. The same
+    arguments give the same conversations.
     """
-    for played in play_demonstrations(seed, count, imperfect=imperfect, habits=habits, shadow_share=shadow_share):
+    for played in play_demonstrations(seed, count, imperfect, habits, shadow_share, chained_share):
         yield played.messages
 
 
 def play_demonstrations(
-    seed: int, count: int, *, imperfect: bool, habits: Habits = IMPERFECT, shadow_share: float = SHADOW_SHARE
+    seed: int,
+    count: int,
+    imperfect: bool,
+    habits: Habits = IMPERFECT,
+    shadow_share: float = SHADOW_SHARE,
+    chained_share: float = 0.0,
 ) -> Iterator[Demonstration]:
     """As `demonstrations`, with each one's verdict: to see what a mixture of habits scores before training on it."""
     for number in range(count):
         random = Random(derive_seed(seed, "demonstration", "imperfect" if imperfect else "perfect", number))
-        problem = _draw(random, shadow_share)
+        problem = _draw(random, shadow_share, chained_share)
         yield _Demonstrator(problem, habits if imperfect else PERFECT, random).play()
 
 
-def _draw(random: Random, shadow_share: float) -> Problem:
+def _draw(random: Random, shadow_share: float, chained_share: float) -> Problem:
     while True:
         template = random.choice(KNOWN_TEMPLATES)
-        apps = tuple(APPS[name] for name in random.choice(template.apps))
-        if "phone" not in (app.name for app in apps) and random.random() < shadow_share:
+        names, own = template.name, random.choice(template.apps)
+        if chained_share and random.random() < chained_share:
+            names, own, _ = chained(template, own, 2, random)
+        apps = tuple(APPS[name] for name in own)
+        if "phone" not in own and random.random() < shadow_share:
             apps = _with_shadows(apps, random)
         try:
-            links, world = [(template, apps)], tuple(dict.fromkeys(apps))
-            return draw_problem(links, world, POOLS["train"], random.getrandbits(62))
+            world = tuple(dict.fromkeys(apps))
+            return draw_problem(_links(names, own, apps), world, POOLS["train"], random.getrandbits(62))
         except Mismatch:
             continue
+
+
+def _links(names: str, own: tuple[str, ...], apps: tuple[App, ...]) -> list[Link]:
+    """The templates of a chain, each with those of `apps` that stand in the places of its own."""
+    rest = iter(apps)
+    return [(template, tuple(next(rest) for _ in taken)) for template, taken in read_chain(names, own)]
 
 
 def _with_shadows(apps: tuple[App, ...], random: Random) -> tuple[App, ...]:

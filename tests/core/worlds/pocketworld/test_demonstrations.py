@@ -41,6 +41,12 @@ def test_roles_alternate_and_the_agent_speaks_last(perfect, imperfect):
         assert roles == ["system", *["user", "assistant"] * (len(roles) // 2)]
 
 
+def test_chained_ones_make_two_requests_of_apps_that_they_do_not_share():
+    for played in play_demonstrations(1, 60, imperfect=False, chained_share=1.0):
+        apps = [{app.name for app in clause.apps} for clause in played.problem.clauses]
+        assert played.evaluation.success and any(not first & later for first in apps for later in apps)
+
+
 def test_the_same_arguments_give_the_same_conversations():
     first = list(demonstrations(3, 20, imperfect=True))
     assert first == list(demonstrations(3, 20, imperfect=True))
