@@ -15,6 +15,7 @@ from tasks.core.config.stage_inputs import (
     CurveInputs,
     EvaluationInputs,
     MonitorInputs,
+    PairInputs,
     PlayInputs,
     PreflightInputs,
     ScoringInputs,
@@ -105,7 +106,7 @@ STAGES = (
     ),
     Stage("filter_advantages", "tasks.advantage_filtering.stage:filter_advantages", AdvantageInputs, each="collected"),
     Stage("search_trees", "tasks.tree_search.stage:search_trees", SearchInputs, each="searched", retries=2),
-    Stage("pair_turns", "tasks.tree_search.stage:pair_turns", AdvantageInputs, each="searched"),
+    Stage("pair_turns", "tasks.tree_search.stage:pair_turns", PairInputs, each="searched"),
     Stage("update_policy", "tasks.policy_update.stage:update_policy", UpdateInputs, each="iteration"),
     Stage("monitor_collapse", "tasks.collapse_monitor.stage:monitor_collapse", MonitorInputs, each="iteration"),
     Stage(

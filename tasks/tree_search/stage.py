@@ -10,12 +10,13 @@ import pyarrow as pa
 from tasks.advantage_filtering.estimators import return_std
 from tasks.advantage_filtering.groups import groups_of, summary_of
 from tasks.advantage_filtering.outcomes import Outcomes, read_outcomes
-from tasks.core.config.stage_inputs import AdvantageInputs, SearchInputs
+from tasks.core.config.stage_inputs import PairInputs, SearchInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import AdvantageSummary, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.schemas import ROLLOUTS, TOKEN_COLUMNS, TRAINING_BATCH, VOID_REASONS
 from tasks.core.records.tables import read_table, write_rows
+from tasks.core.records.training_course import require_going_on
 from tasks.core.seeding import derive_seed
 from tasks.rollout_collection.iteration import collection_seed, tasks_of_iteration, write_played
 from tasks.rollout_collection.play_settings import PlaySettings
@@ -30,16 +31,19 @@ _log = logging.getLogger(__name__)
 def search_trees(context: StageContext[SearchInputs]) -> None:
     """Write rollouts.parquet and timings.json of iteration `context.key`: a row for each simulation of each tree.
 
-    Raises ArtifactError for a damaged input, ValueError for a policy that does not fit the base model.
+    Raises ArtifactError for a damaged input, ValueError for a policy that does not fit the base model, TrainingStopped
+    where the collapse monitor was to end the run.
     """
     inputs, layout, key = context.inputs, context.layout, context.key
+    behaviour = inputs.previous[key].behaviour
+    require_going_on(layout, behaviour)
     drawn = dict.fromkeys(tasks_of_iteration(warm_world(context), layout, inputs, key))
     seed = derive_seed(collection_seed(inputs, key), "trees")
     played = play_in_shards(
         context,
         [simulation(task, derive_seed(seed, task.task_id), 0) for task in drawn],
         _settings(inputs),
-        policy=layout.policy(inputs.previous[key].behaviour),
+        policy=layout.policy(behaviour),
         description=f"search_trees@{key}",
         work=search_shard,
     )
@@ -47,7 +51,7 @@ def search_trees(context: StageContext[SearchInputs]) -> None:
     write_played(context, played)
 
 
-def pair_turns(context: StageContext[AdvantageInputs]) -> None:
+def pair_turns(context: StageContext[PairInputs]) -> None:
     """Write the pairs of turns whose Q differ by more than `advantages.pair_gap`. None at all is written, and said.
 
     Raises ArtifactError when the rollouts are missing, break their schema, belong to no tree, or are all void.

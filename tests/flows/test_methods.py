@@ -16,8 +16,9 @@ from tasks.core.records.layout import Layout
 from tests.flows.tiny_project import ROOT
 
 Play = Callable[..., Layout]
-UNTIL_DEV = [stage for stage in STAGES[1:] if stage.name not in ("preflight",)][:9]
-"""From prepare_world to evaluate_policy."""
+NAMES = [stage.name for stage in STAGES]
+UNTIL_DEV = [stage for stage in STAGES[1 : NAMES.index("evaluate_policy") + 1] if stage.name != "preflight"]
+TRAINING = NAMES[NAMES.index("collect_rollouts") : NAMES.index("evaluate_policy")]
 SIZE = ("iterations=2", "evaluation.every=2", "collection.tasks_per_iteration=4")
 
 
@@ -39,8 +40,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: ProcessCache) -
         assert configure(["drill", method, *(f"--set={setting}" for setting in (*SIZE, *settings))]) == 0
         params = load_params(tmp_path / "params.yaml")
         runs = [(stage, key) for stage in UNTIL_DEV for key in stage.keys(params)]
-        trained = ("collect_rollouts", "filter_advantages", "search_trees", "pair_turns", "update_policy")
-        runs.sort(key=lambda run: (run[0].name == "evaluate_policy", run[1] if run[0].name in trained else ""))
+        runs.sort(key=lambda run: (run[0].name == "evaluate_policy", run[1] if run[0].name in TRAINING else ""))
         for stage, key in runs:
             run_body(stage, key, tmp_path, cache, lambda stage, params: SerialExecutor())
         return Layout(tmp_path)

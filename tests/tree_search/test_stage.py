@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tasks.core.config.advantages import AdvantageConfig
-from tasks.core.config.stage_inputs import AdvantageInputs
+from tasks.core.config.stage_inputs import PairInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import AdvantageSummary, read_document
 from tasks.core.records.files import ArtifactError
@@ -34,7 +34,7 @@ def simulated(number: int, turns: list[int], nodes: list[int], episode_return: f
 
 def paired(root: Path, rows: list[Row], **advantages: Any) -> tuple[list[Row], AdvantageSummary]:
     config = AdvantageConfig.model_validate({"pair_gap": 0.1, **advantages})
-    context = StageContext(Layout(root), AdvantageInputs(advantages=config), "i001")
+    context = StageContext(Layout(root), PairInputs(advantages=config), "i001")
     write_rows(context.layout.rollouts("i001"), rows, ROLLOUTS)
     pair_turns(context)
     batch = read_table(context.layout.training_batch("i001"), TRAINING_BATCH).to_pylist()

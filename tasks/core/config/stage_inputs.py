@@ -153,11 +153,16 @@ class SearchInputs(SamplingInputs):
     tree: TreeConfig | None = knob("collection.tree")
 
 
-class AdvantageInputs(StageInputs):
-    """filter_advantages and pair_turns."""
+class PairInputs(StageInputs):
+    """pair_turns."""
+
+    advantages: AdvantageConfig
+
+
+class AdvantageInputs(PairInputs):
+    """filter_advantages."""
 
     previous: Previous
-    advantages: AdvantageConfig
 
 
 class UpdateInputs(StageInputs):
