@@ -85,7 +85,16 @@ class Demonstration:
     evaluation: Evaluation
 
 
-def demonstrations(
+def demonstrations(seed: int, count: int, *, imperfect: bool, chained_share: float = 0.0) -> Iterator[list[Message]]:
+    """Yield `count` conversations: system, user, then assistant and user in turn, ending with an assistant message.
+
+    `chained_share` is the chance that a task has two requests. The same arguments give the same conversations.
+    """
+    for played in play_demonstrations(seed, count, imperfect=imperfect, chained_share=chained_share):
+        yield played.messages
+
+
+def play_demonstrations(
     seed: int,
     count: int,
     *,
@@ -93,25 +102,11 @@ def demonstrations(
     habits: Habits = IMPERFECT,
     shadow_share: float = SHADOW_SHARE,
     chained_share: float = 0.0,
-) -> Iterator[list[Message]]:
-    """Yield `count` conversations: system, user, then assistant and user in turn, ending with an assistant message.
-
-    `habits` counts only for imperfect ones; `chained_share` is the chance that a task has two requests. The same
-    arguments give the same conversations.
-    """
-    for played in play_demonstrations(seed, count, imperfect, habits, shadow_share, chained_share):
-        yield played.messages
-
-
-def play_demonstrations(
-    seed: int,
-    count: int,
-    imperfect: bool,
-    habits: Habits = IMPERFECT,
-    shadow_share: float = SHADOW_SHARE,
-    chained_share: float = 0.0,
 ) -> Iterator[Demonstration]:
-    """As `demonstrations`, with each one's verdict: to see what a mixture of habits scores before training on it."""
+    """As `demonstrations`, with each one's verdict: to see what a mixture of habits scores before training on it.
+
+    `habits` counts only for imperfect ones.
+    """
     for number in range(count):
         random = Random(derive_seed(seed, "demonstration", "imperfect" if imperfect else "perfect", number))
         problem = _draw(random, shadow_share, chained_share)
