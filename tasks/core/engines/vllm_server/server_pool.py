@@ -84,15 +84,14 @@ class ServerPool:
         await self.disconnect()
         self._servers = [ServerHandle(index, self._client(address)) for index, address in enumerate(addresses)]
         probe = await asyncio.to_thread(self._records.of, self._policy)
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._sync(server, probe)) for server in self._servers]
-        except ExceptionGroup as errors:
-            first = errors.exceptions[0]
-            if isinstance(first, ServerGone):
-                raise ServerLost(f"a vLLM server died while it was given its policy: {first}") from None
-            raise first from None
-        self._served = min((task.result() for task in tasks), key=lambda one: one.context_length)
+        # Each comes to its own end: one that is refused unloads its adapter, which another's failure must not cut off.
+        synced = await asyncio.gather(*(self._sync(one, probe) for one in self._servers), return_exceptions=True)
+        for error in synced:
+            if isinstance(error, ServerGone):
+                raise ServerLost(f"a vLLM server died while it was given its policy: {error}") from None
+            if isinstance(error, BaseException):
+                raise error from None
+        self._served = min((one for one in synced if isinstance(one, Served)), key=lambda one: one.context_length)
 
     def take_deliveries(self) -> list[Delivery]:
         """The deliveries that were proven since the last call."""

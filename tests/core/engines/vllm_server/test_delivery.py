@@ -108,7 +108,6 @@ def test_a_record_is_all_that_a_delivery_needs(
         found = {one.other: one.verdict for one in proof.comparisons}
         assert found == dict.fromkeys(["the base model", "the policy before it", str(first.resolve())], "delivered")
         assert proof.distance < 1e-4
-        assert proof.seconds < 1
     figures = engine.take_deliveries()
     assert figures == []
 
