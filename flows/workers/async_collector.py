@@ -31,7 +31,7 @@ from tasks.core.records.layout import Layout
 
 IsDue = Callable[[str], bool]
 """Whether DVC would run a stage (by its name in DVC) as things stand."""
-_Inputs = tuple[bytes, tuple[Fingerprint, ...]]
+_Inputs = tuple[bytes, bytes, tuple[Fingerprint, ...]]
 _log = logging.getLogger(__name__)
 
 
@@ -129,14 +129,22 @@ def _label(key: str) -> str:
 
 
 def _inputs(layout: Layout, params: Params, key: str) -> list[Path]:
-    """Inputs of collect_rollouts@`key`, as in dvc.yaml."""
+    """Folders that collect_rollouts@`key` reads, as in dvc.yaml."""
     return [layout.world, layout.base_policy, layout.tasks.parent, layout.policy(params.collected[key])]
+
+
+def _course(layout: Layout, params: Params, key: str) -> Path:
+    """The file that it reads beside them."""
+    return layout.course(params.collected[key])
 
 
 def _link_inputs(here: Layout, side: Layout, params: Params, key: str) -> None:
     """Make `side` a project's folder that holds the inputs of `key` (as links) and room for its outputs."""
     side.iteration(key).mkdir(parents=True, exist_ok=True)
     shutil.copy(here.root / "params.yaml", side.root)
+    course = _course(side, params, key)
+    course.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(_course(here, params, key), course)
     for source, link in zip(_inputs(here, params, key), _inputs(side, params, key), strict=True):
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.is_symlink():
@@ -146,7 +154,7 @@ def _link_inputs(here: Layout, side: Layout, params: Params, key: str) -> None:
 def _fingerprint(layout: Layout, params: Params, key: str) -> _Inputs:
     """params.yaml, and all that the stage reads."""
     folders = tuple(fingerprint(folder) for folder in _inputs(layout, params, key))
-    return (layout.root / "params.yaml").read_bytes(), folders
+    return (layout.root / "params.yaml").read_bytes(), _course(layout, params, key).read_bytes(), folders
 
 
 def _begin(environment: dict[str, str]) -> None:

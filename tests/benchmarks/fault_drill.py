@@ -35,6 +35,7 @@ from result_file import write_result
 from flows import pipeline
 from flows.dag.stages import STAGES, Stage
 from flows.orchestration.prefect_server import local_server
+from tasks.core.config.params import load_params
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.files import digest, read_json
 
@@ -211,7 +212,9 @@ def random_kills(drill: Drill, number: int, seconds: float) -> dict[str, Any]:
 def stage_kills(drill: Drill) -> dict[str, Any]:
     """One project whose run is killed in every task in turn: when its first artifact is written, not yet renamed."""
     project = drill.copy()
-    killed = {stage.name: wait(drill.start(project, lambda name=stage.name: dies_in(name))) for stage in STAGES}
+    params = load_params(project / "params.yaml")
+    names = [stage.name for stage in STAGES if stage.keys(params)]
+    killed = {name: wait(drill.start(project, lambda name=name: dies_in(name))) for name in names}
     return {"killed": killed, **drill.recovered(project)}
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.dag.stages import STAGES
 from flows.errors import StageFailed
 from flows.workers.async_collector import AsyncCollector, can_overlap
 from tasks.core.config.params import Params, evaluated_keys, previous_map
@@ -33,9 +32,6 @@ async_collector.AsyncCollector.claim = told
 if __name__ == "__main__":
     sys.exit(pipeline.main(sys.argv[1:]))
 """
-
-NAMES = [stage.name for stage in STAGES]
-UNTIL_UPDATE = NAMES[: NAMES.index("update_policy") + 1]
 
 pytestmark = [pytest.mark.services, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs signals of POSIX")]
 
@@ -75,8 +71,10 @@ def test_one_stage_at_a_time_gives_the_same_bytes(played: Path, warm_flow: WarmF
         shutil.rmtree(folder)
     (played / "dvc.lock").unlink()
     assert "claimed" not in warm_flow(played, "--sequential")
+    made = recorded(played)
     # The copied project's lock had the stages after the updates too, which neither run was asked for.
-    assert recorded(played) == {name: made for name, made in beside.items() if name.partition("@")[0] in UNTIL_UPDATE}
+    assert {"collect_rollouts@i002", "update_policy@i002"} <= made.keys()
+    assert made == {name: beside[name] for name in made}
 
 
 @pytest.fixture(scope="module")
