@@ -58,7 +58,8 @@ def recorded(root: Path) -> dict[str, Any]:
     """What DVC recorded, without the files that hold wall-clock figures."""
     stages: dict[str, Any] = yaml.safe_load((root / "dvc.lock").read_text())["stages"]
     for stage in stages.values():
-        stage["outs"] = [out for out in stage["outs"] if not out["path"].endswith(("timings.json", "metrics.json"))]
+        for part in stage.keys() & {"deps", "outs"}:
+            stage[part] = [one for one in stage[part] if not one["path"].endswith(("timings.json", "metrics.json"))]
     return stages
 
 
