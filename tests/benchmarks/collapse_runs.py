@@ -1,36 +1,41 @@
 """Healthy and provoked runs of three worlds, recorded: what the collapse monitor's limits are fitted and tried on.
 
-python tests/benchmarks/collapse_runs.py WORLD {healthy,provoked} SEED [SEED ...]
+python tests/benchmarks/collapse_runs.py [WORLD ...]     (bandit frozen_lake sokoban)
 
-Plays and trains in a temporary folder, without evaluations and scores, and puts the metrics of every iteration into
-results/collapse_runs/WORLD-KIND-SEED.csv. `collapse_thresholds.py` reads these.
+Plays and trains in temporary folders, without evaluations and scores. What the monitor watches of every iteration goes
+to tasks/collapse_monitor/recorded_runs.csv, a run at a time: killed, the same command goes on with the run that it was
+at. `collapse_thresholds.py` reads them; seeds below COUNTED_FROM are to fit on, the others to count on.
 """
 
 import argparse
 import csv
+import itertools
 import os
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flows.configure import params_of, write_params
 from flows.dag.execution import run_body
 from flows.dag.stages import find_stage
+from tasks.collapse_monitor import rules
 from tasks.core.interfaces.stage import ProcessCache, SerialExecutor
-from tasks.core.records.documents import Metrics, read_document
-from tasks.core.records.dotted import dotted_numbers
+from tasks.core.records.documents import Metrics, read_document, write_document
+from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
+from tasks.core.records.monitoring import Course, WatchedFigures, watched
+from tasks.policy_update.learner import UpdateDiverged
 
-RUNS = Path(__file__).parent / "results" / "collapse_runs"
-POLICIES = Path(__file__).parents[2] / "data/base_policies"
-SMALL = {"collection.tasks_per_iteration": 8, "collection.rollouts_per_task": 8, "monitor.information.responses": 16}
-WORLDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "pocketworld": ("default", SMALL | {"collection.tasks_per_iteration": 16, "collection.rollouts_per_task": 6}),
-    "bandit": ("bandit", SMALL | {"policy.source": str(POLICIES / "bandit")}),
-    "sokoban": ("sokoban", SMALL | {"policy.source": str(POLICIES / "sokoban")}),
-}
-"""By world: a profile and what is changed in it, in either kind of run."""
+ROOT = Path(__file__).parents[2]
+RECORDED = Path(rules.__file__).with_name("recorded_runs.csv")
+WORLDS = ("bandit", "frozen_lake", "sokoban")
+COUNTED_FROM = 10
+SEEDS = {"healthy": (1, 2, 3, 4, *range(10, 20)), "provoked": (1, 2, *range(10, 20))}
+ITERATIONS = 12
+SMALL = {"iterations": ITERATIONS, "collection.rollouts_per_task": 8}
+"""Half of RAGEN's rollouts per prompt, in either kind of run; learning rate and all else as in the world's profile."""
 PROVOKED = {
     "update.learning_rate": 2e-2,
     "update.warmup_steps": 80,
@@ -41,24 +46,45 @@ PROVOKED = {
     "update.kl_stop.limit": 10_000,
 }
 """What nobody should do: a learning rate that rises to 20 times the default, twice the epochs, no limit to a step."""
-WALL_CLOCK = {"tokens_per_s", "update_s"}
 
 
-def record(world: str, kind: str, seed: int, iterations: int) -> list[dict[str, float]]:
+class Run(NamedTuple):
+    """A recorded run."""
+
+    world: str
+    kind: str
+    seed: int
+    history: list[WatchedFigures]
+
+
+def read_runs() -> list[Run]:
+    """All recorded runs, in the order of their recording."""
+    if not RECORDED.exists():
+        return []
+    with RECORDED.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    groups = itertools.groupby(rows, lambda row: (row["world"], row["kind"], int(row["seed"])))
+    return [Run(*run, [_figures(row) for row in group]) for run, group in groups]
+
+
+def _figures(row: dict[str, str]) -> WatchedFigures:
+    return WatchedFigures.model_validate({name: row[name] or None for name in WatchedFigures.model_fields})
+
+
+def record(world: str, kind: str, seed: int) -> list[WatchedFigures]:
     """Figures of every iteration until the end, or until an update diverges."""
-    profile, changed = WORLDS[world]
-    chosen = changed | (PROVOKED if kind == "provoked" else {}) | {"seed": seed, "iterations": iterations}
-    params = params_of(profile, [f"{name}={value}" for name, value in chosen.items()])
+    chosen = SMALL | (PROVOKED if kind == "provoked" else {}) | {"seed": seed}
+    params = params_of(world, [f"{name}={value}" for name, value in chosen.items()])
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         write_params(root / "params.yaml", params.model_dump(mode="json"))
         (root / "data").mkdir()
-        (root / "data/base_policies").symlink_to(POLICIES)
+        (root / "data/base_policies").symlink_to(ROOT / "data/base_policies")
         return list(_played(root, list(params.previous)))
 
 
-def _played(root: Path, keys: list[str]) -> Iterator[dict[str, float]]:
-    cache = ProcessCache()
+def _played(root: Path, keys: list[str]) -> Iterator[WatchedFigures]:
+    cache, layout = ProcessCache(), Layout(root)
 
     def run(stage: str, key: str = "") -> None:
         run_body(find_stage(stage), key, root, cache, lambda stage, params: SerialExecutor())
@@ -69,32 +95,55 @@ def _played(root: Path, keys: list[str]) -> Iterator[dict[str, float]]:
         for key in keys:
             for stage in ("collect_rollouts", "filter_advantages", "update_policy"):
                 run(stage, key)
-            metrics = read_document(Layout(root).metrics(key), Metrics)
-            yield {"iteration": int(key[1:]), **dotted_numbers(metrics.model_dump(mode="json", exclude=WALL_CLOCK))}
-    except ValueError as error:
+            write_document(layout.course(key), Course())
+            yield watched(read_document(layout.metrics(key), Metrics))
+    except UpdateDiverged as error:
         print(f"ended: {error}")
     finally:
         cache.close()
 
 
+def _append(run: Run) -> None:
+    """Write the file anew with one more run, so that there is never half of one in it."""
+    before = RECORDED.read_text(encoding="utf-8") if RECORDED.exists() else None
+    names = ["world", "kind", "seed", "commit", "iteration", *WatchedFigures.model_fields]
+    head = {"world": run.world, "kind": run.kind, "seed": run.seed, "commit": _commit()}
+    with replacing(RECORDED) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, names, lineterminator="\n")
+        if before is None:
+            writer.writeheader()
+        else:
+            stream.write(before)
+        for iteration, figures in enumerate(run.history, 1):
+            writer.writerow({**head, "iteration": iteration, **_rounded(figures)})
+
+
+def _rounded(figures: WatchedFigures) -> dict[str, Any]:
+    return {name: value and f"{value:.6g}" for name, value in figures.model_dump().items()}
+
+
+def _commit() -> str:
+    return subprocess.check_output(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True).strip()
+
+
+def planned(world: str) -> list[tuple[str, int]]:
+    """Kind and seed of a world's runs; kinds in turns, so that what was recorded when time ended is balanced."""
+    pairs = [(seed, kind) for kind, seeds in SEEDS.items() for seed in seeds]
+    return [(kind, seed) for seed, kind in sorted(pairs)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("world", choices=WORLDS)
-    parser.add_argument("kind", choices=("healthy", "provoked"))
-    parser.add_argument("seeds", nargs="+", type=int)
-    parser.add_argument("--iterations", type=int, default=16)
-    arguments = parser.parse_args()
+    parser.add_argument("worlds", nargs="*", metavar="WORLD", default=WORLDS, help=", ".join(WORLDS))
+    worlds = parser.parse_args().worlds
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    RUNS.mkdir(parents=True, exist_ok=True)
-    for seed in arguments.seeds:
-        rows = record(arguments.world, arguments.kind, seed, arguments.iterations)
-        path = RUNS / f"{arguments.world}-{arguments.kind}-{seed}.csv"
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        with path.open("w", newline="", encoding="utf-8") as stream:
-            writer = csv.DictWriter(stream, names, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-        print(path.name, *(f"{row['mean_return']:.2f}" for row in rows))
+    done = {(run.world, run.kind, run.seed) for run in read_runs()}
+    for world in worlds:
+        for kind, seed in planned(world):
+            if (world, kind, seed) not in done:
+                history = record(world, kind, seed)
+                _append(Run(world, kind, seed, history))
+                print(world, kind, seed, *(f"{figures.mean_return:.2f}" for figures in history), flush=True)
 
 
 if __name__ == "__main__":

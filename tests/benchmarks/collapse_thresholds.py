@@ -8,12 +8,11 @@ counted: collapses that were warned of before the mean return fell, and warnings
 """
 
 import argparse
-import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from collapse_runs import RUNS
+from collapse_runs import COUNTED_FROM, Run, read_runs
 from result_file import write_result
 from scipy.stats import binomtest
 
@@ -21,42 +20,11 @@ from tasks.collapse_monitor import rules as rules_module
 from tasks.collapse_monitor.rules import Rule, Rules, fitted_rules, limit_of, new_warnings
 from tasks.core.records.monitoring import WatchedFigures
 
-COUNTED_FROM = 10
 MARGIN = 1.25
 FALLEN = 0.5
 """Of the best mean return before: a run has collapsed from where it stays under this to its end."""
 UNFITTED = ("engine_mismatch",)
 """Rules that are not about training."""
-COLUMNS = {
-    "length": "responses.length",
-    "repetition": "responses.repetition",
-    "distinct": "responses.distinct",
-    "information": "prompt_information.share",
-    "mismatch": "engine_mismatch.share_over_noise",
-}
-
-
-class Run(NamedTuple):
-    world: str
-    kind: str
-    seed: int
-    history: list[WatchedFigures]
-
-
-def read_runs() -> list[Run]:
-    runs = []
-    for path in sorted(RUNS.glob("*.csv")):
-        world, kind, seed = path.stem.split("-")
-        with path.open(encoding="utf-8") as stream:
-            runs.append(Run(world, kind, int(seed), [figures(row) for row in csv.DictReader(stream)]))
-    return runs
-
-
-def figures(row: dict[str, str]) -> WatchedFigures:
-    names = [name for name in WatchedFigures.model_fields if name != "kl_per_token"]
-    found = {name: float(cell) if (cell := row.get(COLUMNS.get(name, name))) else None for name in names}
-    length, kl = found["length"], float(row["kl"]) if row.get("kl") else None
-    return WatchedFigures.model_validate({**found, "kl_per_token": kl / length if length and kl is not None else None})
 
 
 def fitted(rule: Rule, healthy: Sequence[Run]) -> Rule:
