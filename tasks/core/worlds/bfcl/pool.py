@@ -8,7 +8,6 @@ pool.judge(task_id, [[["ls()"]]])
 
 import dataclasses
 import os
-import socket
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +17,7 @@ from tasks.core.worlds.bfcl.limits import PoolLimits
 from tasks.core.worlds.bfcl.player import Player
 from tasks.core.worlds.confinement.confined_process import ConfinedProcess
 from tasks.core.worlds.confinement.data_zygote import DataZygote
-from tasks.core.worlds.confinement.link import Link, LinkBroken
+from tasks.core.worlds.confinement.link import LinkBroken
 from tasks.core.worlds.confinement.live_zygote import LiveZygote
 from tasks.core.worlds.confinement.warm_processes import WarmProcess, WarmProcesses
 
@@ -35,7 +34,7 @@ class BfclPool:
     def __init__(self, python: Path, limits: PoolLimits | None = None, confinement: Confinement = "auto") -> None:
         self.limits = limits = limits or PoolLimits()
         self._python, self._confinement = python, confinement
-        self._zygotes = LiveZygote()
+        self._zygotes = LiveZygote[DataZygote]()
         uses, cpu = limits.judgings_per_process, limits.judge_cpu_seconds / 2
         self._judges = WarmProcesses("judge", limits.idle_judges, uses, cpu)
         self.task = lru_cache(limits.known_tasks)(self._described)
@@ -58,14 +57,7 @@ class BfclPool:
     def player(self, task_id: str) -> Player:
         """A fresh player of a task. Raises WorldFault."""
         task, zygote = self.task(task_id), self._zygote()
-        ours, theirs = socket.socketpair()
-        try:
-            with theirs:
-                pid = zygote.forks.fork("player", [theirs.fileno()])
-        except WorldFault:
-            ours.close()
-            raise
-        process = ConfinedProcess(Link(ours), pid, zygote.forks, self.limits.message_bytes)
+        process = ConfinedProcess(zygote.forks, "player", self.limits.message_bytes)
         return Player(process, task["player"], self.limits)
 
     def examiner(self) -> WarmProcess:

@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 
 from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 from tasks.core.worlds.confinement.fork_server import ForkServer
+from tasks.core.worlds.confinement.forked_process import ForkedProcess
 from tasks.core.worlds.confinement.inside.frames import OversizedMessage, encode
 from tasks.core.worlds.confinement.inside.hostile_json import MalformedMessage
-from tasks.core.worlds.confinement.link import Link, LinkBroken, LinkTimeout
+from tasks.core.worlds.confinement.link import LinkBroken, LinkTimeout
 from tasks.core.worlds.confinement.verdict import LAST_SECONDS, ProcessDied, verdict_on_death
 
 _SHORTEST_WAIT = 0.005
@@ -24,16 +25,21 @@ class ConfinedProcess:
     Not thread-safe. Whoever gets an error from it closes it.
     """
 
-    def __init__(self, link: Link, pid: int, forks: ForkServer, message_bytes: int) -> None:
-        """`message_bytes`: the largest message that is taken from it."""
-        self.pid = pid
+    def __init__(self, forks: ForkServer, kind: str, message_bytes: int, **details: Any) -> None:
+        """Have it forked. Raises WorldFault. `message_bytes`: the largest message that is taken from it."""
+        self._process = ForkedProcess(forks, kind, **details)
+        assert self._process.pid is not None
+        self.pid = self._process.pid
         """Process id; the process may have ended already."""
-        self.peak_memory_bytes: int | None = None
-        """Largest resident memory; known once the process has ended."""
         self.closed = False
-        self._link, self._forks, self._message_bytes = link, forks, message_bytes
+        self._link, self._message_bytes = self._process.link, message_bytes
         self._confinement = ""
-        self._watch = _Watch(pid)
+        self._watch = _Watch(self.pid)
+
+    @property
+    def peak_memory_bytes(self) -> int | None:
+        """Largest resident memory; known once the process has ended."""
+        return self._process.peak_memory_bytes
 
     @property
     def confinement(self) -> str:
@@ -102,12 +108,7 @@ class ConfinedProcess:
     def _end(self, patience: float = 0.0) -> int | None:
         """Exit status of the process, or KILLED; None when the zygote is gone too."""
         self.closed = True
-        self._link.close()
-        try:
-            status, self.peak_memory_bytes = self._forks.end(self.pid, patience)
-        except WorldFault:
-            return None
-        return status
+        return self._process.end(patience)
 
 
 class _Watch:

@@ -30,6 +30,11 @@ class DataZygote(ZygoteProcess):
         """What the engine said when it was ready."""
 
     @property
+    def pids(self) -> list[int]:
+        """Process ids of the zygote and its engine."""
+        return [self.pid] if self.engine_pid is None else [self.pid, self.engine_pid]
+
+    @property
     def alive(self) -> bool:
         """Whether it can be asked for more, and its engine too."""
         return super().alive and not self.engine.broken

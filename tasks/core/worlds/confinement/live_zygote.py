@@ -2,20 +2,23 @@
 
 import threading
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from tasks.core.interfaces.world import WorldFault
-from tasks.core.worlds.confinement.data_zygote import DataZygote
+from tasks.core.worlds.confinement.zygote_process import ZygoteProcess
+
+Z = TypeVar("Z", bound=ZygoteProcess)
 
 
-class LiveZygote:
+class LiveZygote(Generic[Z]):
     """Thread-safe. What lived on a broken one ends with a WorldFault of its own."""
 
     def __init__(self) -> None:
         self._lock, self._start_lock = threading.Lock(), threading.Lock()
-        self._zygote: DataZygote | None = None
+        self._zygote: Z | None = None
         self._closed = False
 
-    def get(self, start: Callable[[], DataZygote]) -> DataZygote:
+    def get(self, start: Callable[[], Z]) -> Z:
         """The live one, or what `start` gives. Raises WorldFault when the pool is closed."""
         with self._start_lock:
             with self._lock:
@@ -36,11 +39,10 @@ class LiveZygote:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the zygote and its engine."""
+        """Process ids that live as long as the zygote."""
         with self._lock:
             zygote = self._zygote
-        pids = [] if zygote is None else [zygote.pid, zygote.engine_pid]
-        return [pid for pid in pids if pid is not None]
+        return [] if zygote is None else zygote.pids
 
     def close(self) -> None:
         """End it. Idempotent."""

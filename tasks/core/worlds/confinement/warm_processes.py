@@ -1,40 +1,21 @@
 """Processes that serve one episode after another, forked by the one with the data and kept while idle."""
 
-import contextlib
-import socket
 import threading
 
-from tasks.core.interfaces.world import WorldFault
 from tasks.core.worlds.confinement.data_zygote import DataZygote
-from tasks.core.worlds.confinement.link import Link
+from tasks.core.worlds.confinement.forked_process import ForkedProcess
 
 
-class WarmProcess:
+class WarmProcess(ForkedProcess):
     """One of them. Not thread-safe: one episode or evaluation holds it at a time."""
 
     def __init__(self, zygote: DataZygote, kind: str) -> None:
         """Have the zygote's engine fork one. Raises WorldFault."""
-        self.zygote, self.kind, self._engine = zygote, kind, zygote.engine
+        super().__init__(zygote.engine, kind)
+        self.zygote, self.kind = zygote, kind
         self.uses = 0
         self.cpu_seconds = 0.0
         """CPU time that it had used when it last said so."""
-        ours, theirs = socket.socketpair()
-        self.link = Link(ours)
-        try:
-            with theirs:
-                self.pid: int | None = self._engine.fork(kind, [theirs.fileno()])
-        except WorldFault:
-            self.link.close()
-            raise
-
-    def end(self, patience: float = 0.0) -> int | None:
-        """Exit status of the process, or KILLED; None when nobody knows it any more. Idempotent, never raises."""
-        self.link.close()
-        pid, self.pid = self.pid, None
-        if pid is not None:
-            with contextlib.suppress(WorldFault):
-                return self._engine.end(pid, patience)[0]
-        return None
 
 
 class WarmProcesses:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tasks.core.interfaces.world import WorldFault
 from tasks.core.worlds.confinement.fork_server import ForkServer
 
 _ROOT = Path(__file__).parents[4]
@@ -62,9 +63,22 @@ class ZygoteProcess:
         return self._process.pid
 
     @property
+    def pids(self) -> list[int]:
+        """Process ids that live as long as it does."""
+        return [self.pid]
+
+    @property
     def alive(self) -> bool:
         """Whether it can be asked for more."""
         return self._process.poll() is None and not self.forks.broken
+
+    def ready(self, seconds: float) -> None:
+        """Wait until it can fork. Raises WorldFault; it has ended then."""
+        try:
+            self.forks.started(seconds)
+        except WorldFault:
+            self.close()
+            raise
 
     def said(self) -> str:
         """Last characters of its standard error, where that was kept; to be read once, after its end."""

@@ -1,15 +1,15 @@
 """The pool: JVMs in which episodes run, each in a process of its own; one that dies is replaced."""
 
-import contextlib
-import socket
 import threading
 from pathlib import Path
 from typing import Any
 
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.processes.usable_cores import usable_cores
+from tasks.core.worlds.confinement.forked_process import ForkedProcess
 from tasks.core.worlds.confinement.inside.frames import encode
-from tasks.core.worlds.confinement.link import Link, LinkBroken
+from tasks.core.worlds.confinement.link import LinkBroken
+from tasks.core.worlds.confinement.live_zygote import LiveZygote
 from tasks.core.worlds.confinement.verdict import LAST_SECONDS, verdict_on_death
 from tasks.core.worlds.confinement.zygote_process import ZygoteProcess
 
@@ -20,24 +20,16 @@ _MODULE = "tasks.core.worlds.scienceworld.inside.zygote"
 _START_SECONDS, _STEP_SECONDS, _END_SECONDS = 120.0, 120.0, 5.0
 
 
-class SimulatorProcess:
+class SimulatorProcess(ForkedProcess):
     """One JVM and the process that speaks with it. Thread-safe: whoever asks waits for the others' answers."""
 
     def __init__(self, zygote: ZygoteProcess, heap_mib: int = _HEAP_MIB) -> None:
         """Start it. Raises WorldFault."""
-        self._forks = zygote.forks
+        super().__init__(zygote.forks, "simulators", heap_mib=heap_mib)
         self._lock = threading.Lock()
         self.broken = False
         self.episodes = 0
         """Live ones; the pool counts them."""
-        ours, theirs = socket.socketpair()
-        self._link = Link(ours)
-        try:
-            with theirs:
-                self.pid: int | None = self._forks.fork("simulators", [theirs.fileno()], heap_mib=heap_mib)
-        except WorldFault:
-            self._link.close()
-            raise
         started = self._receive(_START_SECONDS)
         self.jvm_pid = int(started["jvm_pid"])
         self.alone = bool(started["alone"])
@@ -49,7 +41,7 @@ class SimulatorProcess:
             if self.broken:
                 raise WorldFault("ScienceWorld's JVM has ended, and all episodes in it")
             try:
-                self._link.send_frame(encode(request))
+                self.link.send_frame(encode(request))
             except LinkBroken as error:
                 raise self._ended() from error
             return self._receive(seconds)
@@ -57,16 +49,11 @@ class SimulatorProcess:
     def end(self, patience: float = _END_SECONDS) -> int | None:
         """Exit status, or KILLED; None when nobody knows the process any more. Idempotent, never raises."""
         self.broken = True
-        self._link.close()
-        pid, self.pid = self.pid, None
-        if pid is not None:
-            with contextlib.suppress(WorldFault):
-                return self._forks.end(pid, patience)[0]
-        return None
+        return super().end(patience)
 
     def _receive(self, seconds: float) -> dict[str, Any]:
         try:
-            message = self._link.receive(seconds)
+            message = self.link.receive(seconds)
         except LinkBroken as error:
             raise self._ended() from error
         if "fault" in message:
@@ -88,9 +75,8 @@ class SimulatorPool:
     def __init__(self, python: Path, java: Path) -> None:
         self._python, self._java = python, java
         self._lock = threading.RLock()
-        self._zygote: ZygoteProcess | None = None
+        self._zygotes = LiveZygote[ZygoteProcess]()
         self._processes: list[SimulatorProcess] = []
-        self._closed = False
 
     def take(self) -> SimulatorProcess:
         """The JVM with the fewest episodes, which has one more then. Raises WorldFault."""
@@ -111,12 +97,7 @@ class SimulatorPool:
 
     def start(self, heap_mib: int = _HEAP_MIB) -> SimulatorProcess:
         """A JVM that the pool does not lend. Raises WorldFault."""
-        with self._lock:
-            if self._closed:
-                raise WorldFault("the pool is closed")
-            if self._zygote is None or not self._zygote.alive:
-                self._zygote = self._start_zygote()
-            return SimulatorProcess(self._zygote, heap_mib)
+        return SimulatorProcess(self._zygotes.get(self._start_zygote), heap_mib)
 
     @property
     def processes(self) -> tuple[SimulatorProcess, ...]:
@@ -127,21 +108,14 @@ class SimulatorPool:
     def close(self) -> None:
         """End all processes. Idempotent; episodes that are left raise WorldFault when used."""
         with self._lock:
-            self._closed = True
             processes, self._processes = self._processes, []
-            zygote, self._zygote = self._zygote, None
         for process in processes:
             process.end()
-        if zygote is not None:
-            zygote.close()
+        self._zygotes.close()
 
     def _start_zygote(self) -> ZygoteProcess:
         settings = {"java": str(self._java)}
         command = [str(self._python), "-P", "-s"]
         zygote = ZygoteProcess("ScienceWorld's zygote", command, _MODULE, settings, {"PATH": "/usr/bin:/bin"})
-        try:
-            zygote.forks.started(_START_SECONDS)
-        except WorldFault:
-            zygote.close()
-            raise
+        zygote.ready(_START_SECONDS)
         return zygote

@@ -33,7 +33,7 @@ class EpisodePool:
         self._root, self._start = root, (python, root, limits, confinement)
         self._places = threading.BoundedSemaphore(limits.max_concurrent_episodes)
         self._lock = threading.Lock()
-        self._zygotes = LiveZygote()
+        self._zygotes = LiveZygote[DataZygote]()
         uses, cpu = limits.episodes_per_process, limits.world_cpu_seconds / 2
         self._worlds = WarmProcesses("world", limits.idle_worlds, uses, cpu)
         self._evaluators = WarmProcesses("evaluator", limits.idle_evaluators, uses, cpu)

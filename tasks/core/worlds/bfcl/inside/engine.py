@@ -1,7 +1,6 @@
 """The engine: the tasks and their ground truth, loaded once. It forks judges and examiners."""
 
 import contextlib
-import gc
 import socket
 import time
 from typing import Any
@@ -24,9 +23,7 @@ class Engine(Forker):
         super().__init__(socket.socket(fileno=control))
         self._tasks = load_tasks()
         self._jail = Jail(limits["confinement"], limits["judge_memory_bytes"], limits["judge_cpu_seconds"])
-        gc.collect()
-        gc.freeze()
-        frames.send(control, {"ready": True})
+        self.ready()
 
     def become(self, request: dict[str, Any], descriptors: list[int], parent: int) -> None:
         """A judge, or an examiner, that serves the one descriptor."""

@@ -1,6 +1,5 @@
 """The zygote: imports the package once, then forks players and the engine. Started by the pool."""
 
-import gc
 import os
 import socket
 from typing import Any
@@ -8,10 +7,8 @@ from typing import Any
 from tasks.core.worlds.bfcl.inside.engine import Engine
 from tasks.core.worlds.bfcl.inside.package import import_package, look_up_quickly
 from tasks.core.worlds.bfcl.inside.player import serve_player, warm_up
-from tasks.core.worlds.confinement.inside import frames
 from tasks.core.worlds.confinement.inside.channel import Channel
 from tasks.core.worlds.confinement.inside.forking import Forker
-from tasks.core.worlds.confinement.inside.huge_pages import collapse
 from tasks.core.worlds.confinement.inside.jail import Jail, keep_only
 
 
@@ -23,12 +20,8 @@ def main(control_descriptor: int, limits: dict[str, Any]) -> None:
     os.chdir("/")
     os.environ.clear()
     os.environ["TZ"] = "UTC"
-    control = socket.socket(fileno=control_descriptor)
-    zygote = Zygote(control, limits)
-    gc.collect()
-    gc.freeze()  # a collection in a child would write to, and so copy, every shared page
-    collapse()
-    frames.send(control.fileno(), {"ready": True})
+    zygote = Zygote(socket.socket(fileno=control_descriptor), limits)
+    zygote.ready()
     zygote.serve()
 
 

@@ -1,6 +1,7 @@
 """A process that forks others on request, and is the only one to wait for them."""
 
 import contextlib
+import gc
 import os
 import select
 import socket
@@ -8,6 +9,7 @@ from typing import Any, NoReturn
 
 from tasks.core.processes.parent_death import killed_with_parent
 from tasks.core.worlds.confinement.inside import frames
+from tasks.core.worlds.confinement.inside.huge_pages import collapse
 from tasks.core.worlds.confinement.inside.reaping import end_child
 
 
@@ -24,6 +26,13 @@ class Forker:
         self.die_with = killed_with_parent()
         """Called in a child with its parent's pid; a jail does it by itself."""
         self._children: set[int] = set()
+
+    def ready(self, **greeting: Any) -> None:
+        """Settle the memory that children will share, and say that it can be asked."""
+        gc.collect()
+        gc.freeze()  # a collection in a child would write to, and so copy, every shared page
+        collapse()
+        frames.send(self.control.fileno(), {"ready": True, **greeting})
 
     def serve(self) -> None:
         """Answer until the socket or the parent is gone; then end all children."""

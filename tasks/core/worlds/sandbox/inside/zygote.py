@@ -4,7 +4,6 @@ Forking from it costs about a millisecond and shares its memory, whatever size t
 It ends, and every REPL process with it, when its control socket does.
 """
 
-import gc
 import os
 import socket
 import sys
@@ -90,8 +89,7 @@ def main(control_descriptor: int, limits: dict[str, Any]) -> None:
     warnings.simplefilter("ignore")
     zygote = Zygote(socket.socket(fileno=control_descriptor), limits)
     _hide()
-    gc.collect()
-    gc.freeze()  # a collection in a child would write to, and so copy, every shared page
+    zygote.ready()
     zygote.serve()
 
 

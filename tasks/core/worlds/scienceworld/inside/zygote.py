@@ -13,9 +13,9 @@ from tasks.core.worlds.scienceworld.inside.simulators import Simulators
 
 def main(control_descriptor: int, settings: dict[str, Any]) -> None:
     """Serve until the control socket ends. `settings`: "java" and "heap_mib"."""
-    control = socket.socket(fileno=control_descriptor)
-    frames.send(control.fileno(), {"ready": True})
-    Zygote(control, settings).serve()
+    zygote = Zygote(socket.socket(fileno=control_descriptor), settings)
+    zygote.ready()
+    zygote.serve()
 
 
 class Zygote(Forker):

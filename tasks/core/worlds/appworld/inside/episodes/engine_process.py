@@ -4,7 +4,6 @@ Apart from the zygote because shells must not inherit any data.
 """
 
 import contextlib
-import gc
 import json
 import os
 import socket
@@ -18,7 +17,6 @@ from tasks.core.worlds.appworld.inside.episodes.evaluation import serve_evaluati
 from tasks.core.worlds.appworld.inside.episodes.world_server import WorldServer
 from tasks.core.worlds.confinement.inside import frames
 from tasks.core.worlds.confinement.inside.forking import Forker
-from tasks.core.worlds.confinement.inside.huge_pages import collapse
 from tasks.core.worlds.confinement.inside.jail import Jail, keep_only
 
 _ROUNDS = 3  # CPython 3.11 specialises code that ran a few times; later that would copy shared pages
@@ -41,10 +39,7 @@ class EngineProcess(Forker):
         except Exception as error:  # a broken task is its own episodes' affair
             cold = f"{type(error).__name__}: {error}"
         self._api.log.clear()
-        gc.collect()
-        gc.freeze()
-        collapse()
-        frames.send(control, {"ready": True, "cold": cold, "app_descriptions": engine.app_descriptions})
+        self.ready(cold=cold, app_descriptions=engine.app_descriptions)
 
     def become(self, request: dict[str, Any], descriptors: list[int], parent: int) -> None:
         """A world, or an evaluator, that serves the one descriptor."""

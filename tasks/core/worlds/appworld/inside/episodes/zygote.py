@@ -1,6 +1,5 @@
 """The zygote: imports the engine once, then forks shells and the engine's process. Started by the pool."""
 
-import gc
 import os
 import socket
 from typing import Any
@@ -8,21 +7,15 @@ from typing import Any
 from tasks.core.worlds.appworld.inside.episodes.engine import Engine
 from tasks.core.worlds.appworld.inside.episodes.engine_process import EngineProcess
 from tasks.core.worlds.appworld.inside.episodes.shell import Shell
-from tasks.core.worlds.confinement.inside import frames
 from tasks.core.worlds.confinement.inside.forking import Forker
-from tasks.core.worlds.confinement.inside.huge_pages import collapse
 from tasks.core.worlds.confinement.inside.jail import Jail, keep_only
 
 
 def main(control_descriptor: int, limits: dict[str, Any]) -> None:
     """Serve until the control socket ends. `limits` holds PoolLimits' fields and "confinement"."""
     os.chdir("/")
-    control = socket.socket(fileno=control_descriptor)
-    zygote = Zygote(control, limits)
-    gc.collect()
-    gc.freeze()  # a collection in a child would write to, and so copy, every shared page
-    collapse()
-    frames.send(control.fileno(), {"ready": True})
+    zygote = Zygote(socket.socket(fileno=control_descriptor), limits)
+    zygote.ready()
     zygote.serve()
 
 
