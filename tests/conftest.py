@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tasks.core.processes.usable_cores import usable_cores
 
@@ -15,7 +16,12 @@ HERE = Path(__file__).parent
 
 
 def pytest_configure() -> None:
-    """Heed SIGINT, which a shell's background jobs ignore: tests send it to themselves and to what they start."""
+    """Heed SIGINT, which a shell's background jobs ignore: tests send it to themselves and to what they start.
+
+    No example has a deadline: a busy machine must fail no test.
+    """
+    settings.register_profile("loopline", deadline=None)
+    settings.load_profile("loopline")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

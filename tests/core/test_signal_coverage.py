@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.core.signal_coverage import Coverage, coverage, signal_share
@@ -50,6 +50,7 @@ def test_the_proposals_by_hand() -> None:
     assert hopeless.smallest_group(0.6) is None
 
 
+@settings(max_examples=20)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=20))
 def test_any_pilot_gives_shares_between_0_and_1(pairs: list[tuple[int, int]]) -> None:
     played = [a + b for a, b in pairs]

@@ -47,7 +47,7 @@ def test_seeds_that_both_have_are_compared_and_nothing_shared_is_none() -> None:
     assert crossed_test(first, {7: {}}, 0.95) is None
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=6, max_size=6), min_size=2, max_size=4))
 def test_swapping_the_methods_turns_the_sign_and_nothing_else(rows: list[list[float]]) -> None:
     zeros = means([[0.0] * 6 for _ in rows])

@@ -49,7 +49,7 @@ grids = st.integers(2, 5).flatmap(
 
 
 @given(grids, st.integers(1, 5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_without_a_choice_nothing_is_corrected(solved: Solved, policies: int) -> None:
     found = corrected_scores([played(solved)] * policies, seed=3)
     assert found is not None

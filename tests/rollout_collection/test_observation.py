@@ -51,7 +51,7 @@ def test_odd_texts_keep_the_budget(chat: ChatFormat, text: str) -> None:
     assert len(ids) <= 35 + len(chat.continuation_ids("", closed=True))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(st.text("ab c", max_size=12), max_size=30), limit=st.integers(30, 120))
 def test_the_budget_is_kept_and_used(chat: ChatFormat, lines: list[str], limit: int) -> None:
     text = "\n".join(lines)

@@ -92,7 +92,7 @@ def test_stop_ids_are_end_of_turn_then_end_of_text_then_openers() -> None:
     assert ChatFormat(tokenizer).stop_ids == (text, opener, end)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from(["<|im_end|>", "<|im_start|>", "assistant", "\n", "<", "|", "im_end|>"])).map("".join))
 def test_no_observation_can_forge_a_turn(qwen: ChatFormat, observation: str) -> None:
     marks = set(qwen._tokenizer.all_special_ids)
@@ -100,7 +100,7 @@ def test_no_observation_can_forge_a_turn(qwen: ChatFormat, observation: str) -> 
     assert count == sum(token in marks for token in qwen.continuation_ids("", closed=False))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 def test_an_observation_arrives_whole(qwen: ChatFormat, observation: str) -> None:
     if "<|" not in observation:

@@ -30,7 +30,7 @@ def pieces(tokenizer: Qwen2Tokenizer, text: str) -> list[str]:
     return [tokenizer.decode([token]) for token in tokenizer.encode(text)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.one_of(st.text(st.characters(exclude_categories=["Cs"])), st.lists(st.sampled_from(PARTS)).map("".join)))
 def test_every_text_comes_back_exactly(tokenizer: Qwen2Tokenizer, text: str) -> None:
     text = unicodedata.normalize("NFC", text)

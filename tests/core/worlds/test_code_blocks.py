@@ -13,7 +13,7 @@ PIECES = [
     *["x = 1", "print('a')", "Now code:", "{}", "é\N{PILE OF POO}", "```python\n", "\n```\n", "```json\n", "```py "],
 ]
 TURNS = st.lists(st.sampled_from(PIECES), max_size=24).map("".join)
-TEN_THOUSAND = settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 """Of ten turns each."""
 
 
@@ -62,7 +62,7 @@ def is_word(character: str) -> bool:
     return character.isalnum() or character == "_"
 
 
-@TEN_THOUSAND
+@MANY
 @given(st.lists(TURNS, min_size=10, max_size=10))
 def test_all_blocks_run_by_the_rule_of_the_reference(turns: list[str]) -> None:
     for said in turns:
@@ -71,7 +71,7 @@ def test_all_blocks_run_by_the_rule_of_the_reference(turns: list[str]) -> None:
         assert (found.blocks > 0) == bool(found.text) and found.ran == found.blocks
 
 
-@TEN_THOUSAND
+@MANY
 @given(st.lists(TURNS, min_size=10, max_size=10))
 def test_the_first_block_runs_and_code_blocks_alone_count(turns: list[str]) -> None:
     for said in turns:

@@ -27,7 +27,7 @@ def test_rows_without_use_are_not_read_again() -> None:
 
 
 @given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=12), heads=st.sampled_from([1, 2]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_two_reads_equal_one(lengths: list[int], heads: int) -> None:
     rows, longest = len(lengths), max(lengths)
     generator = torch.Generator().manual_seed(rows * longest)

@@ -45,7 +45,7 @@ def test_frequencies_follow_the_distribution() -> None:
     assert torch.allclose(ids.bincount(minlength=4) / count, shares, atol=0.01)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 2**63 - 1), st.integers(1, 6), st.integers(0, 5))
 def test_a_rows_draw_does_not_depend_on_its_place(seed: int, rows: int, shift: int) -> None:
     generator = torch.Generator().manual_seed(seed)
