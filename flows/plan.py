@@ -46,6 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
         name = " ".join(parsed.profile or ["params.yaml"])
         params = params_of(name, parsed.set) if parsed.profile else load_params(root / "params.yaml")
         config = model_config(params.policy.source, root)
+        if params.policy.context_length is not None:
+            config = {**config, "max_position_embeddings": params.policy.context_length}
         kind = parsed.hardware or ("cpu" if params.policy.dtype == "float32" else "h100")
         pilot = pilot_coverage(parsed.pilot) if parsed.pilot else None
         plan = make_plan(params, config, HARDWARE[kind], parsed.gpus or params.update.distributed.size)

@@ -24,6 +24,7 @@ from tasks.core.config.stage_inputs import (
     StageInputs,
     TaskFilterInputs,
     UpdateInputs,
+    WarmStartInputs,
     WorldInputs,
 )
 from tasks.core.interfaces.stage import StageContext
@@ -94,6 +95,7 @@ class Stage:
 STAGES = (
     Stage("version_stages", "flows.dag.versions:version_stages"),
     Stage("prepare_world", "tasks.preparation.world:prepare_world", WorldInputs),
+    Stage("warm_start", "tasks.preparation.warm_start:warm_start", WarmStartInputs),
     Stage("prepare_policy", "tasks.preparation.policy:prepare_policy", BasePolicyInputs),
     Stage("preflight", "tasks.preflight.stage:preflight", PreflightInputs),
     Stage("filter_tasks", "tasks.task_filtering.stage:filter_tasks", TaskFilterInputs),

@@ -144,6 +144,14 @@ def test_a_version_trained_from_another_ones_checkpoint_has_it_as_parent(
     assert [version.tags["parent_version"] for version in registry.versions] == ["none", "1"]
 
 
+def test_a_version_over_a_warm_started_base_brings_that_base(layout: Layout, another_run: AnotherRun) -> None:
+    run = another_run("warm", {"a1"}, policy={"source": "owner/model", "revision": "a" * 40, "warm_start": {}})
+    record_pipeline(run)
+    registry = open_registry(layout.root, run.params)
+    with registry.files(registry.find("1")) as folder:
+        assert json.loads((folder / "base.json").read_text())["inside"]
+
+
 def test_a_pulled_version_needs_nothing_of_the_project(versions: Layout, params: Params) -> None:
     registry = open_registry(versions.root, params)
     shutil.rmtree(versions.data)

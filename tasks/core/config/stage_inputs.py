@@ -23,12 +23,12 @@ from tasks.core.config.engine import VllmConfig
 from tasks.core.config.evaluation import EvaluationConfig
 from tasks.core.config.monitor import InformationConfig, MonitorAction
 from tasks.core.config.params import Params, Predecessors
-from tasks.core.config.policy import PolicyConfig
+from tasks.core.config.policy import Dtype, PolicyConfig, WarmStart
 from tasks.core.config.scoring import ScoringConfig
 from tasks.core.config.section import UNVERSIONED, Section
 from tasks.core.config.task_filter import TaskFilterConfig
 from tasks.core.config.update import DistributedConfig, ObjectiveName, UpdateConfig
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import WorldConfig, WorldName
 
 Previous = Annotated[dict[str, Predecessors], UNVERSIONED]
 """By iteration. DVC sees a change of it in the policies on which an iteration depends."""
@@ -64,6 +64,31 @@ class WorldInputs(StageInputs):
     """prepare_world."""
 
     world: WorldConfig
+
+
+class WarmStartInputs(StageInputs):
+    """warm_start: of the policy, what makes the base model, and nothing of what is trained later."""
+
+    seed: int
+    world: WorldName = knob("world.name")
+    source: str = knob("policy.source")
+    revision: str | None = knob("policy.revision")
+    context_length: int | None = knob("policy.context_length")
+    warm_start: WarmStart | None = knob("policy.warm_start")
+    dtype: Dtype = knob("policy.dtype")
+    device: str = knob("policy.device")
+    cpu_threads: int | None = knob("policy.cpu_threads")
+
+    @property
+    def base(self) -> PolicyConfig:
+        """The model that is trained, in float32."""
+        return PolicyConfig(
+            source=self.source,
+            revision=self.revision,
+            context_length=self.context_length,
+            device=self.device,
+            cpu_threads=self.cpu_threads,
+        )
 
 
 class BasePolicyInputs(StageInputs):

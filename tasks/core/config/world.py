@@ -63,12 +63,13 @@ class PocketworldConfig(Section):
     """Share of the scenarios of each split whose tasks are chained; the others have one request."""
 
 
+WorldName = Literal["pocketworld", "appworld", "bandit", "bfcl", "frozen_lake", "sokoban", "webshop", "scienceworld"]
+
+
 class WorldConfig(Section):
     """Which world the agent lives in."""
 
-    name: Literal["pocketworld", "appworld", "bandit", "bfcl", "frozen_lake", "sokoban", "webshop", "scienceworld"] = (
-        "pocketworld"
-    )
+    name: WorldName = "pocketworld"
     seed: int = 2502
     """Seed of the scenario generator; the tasks are part of the world, so it is apart from the run's seed."""
     code_blocks: CodeBlocks = "first"

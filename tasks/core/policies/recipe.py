@@ -6,6 +6,7 @@ demonstrations, and the habits that reinforcement learning is to break from impe
 
 import argparse
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from shutil import copytree
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from tqdm import tqdm
 
+from tasks.core.config.policy import WarmStart
 from tasks.core.config.section import Section
 from tasks.core.interfaces.world import Message
 from tasks.core.policies.architecture import TinyQwen2, new_model
@@ -31,6 +33,7 @@ from tasks.core.worlds.text_games.phrases import grid_rows, phrases
 if TYPE_CHECKING:
     from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
 
+POCKETWORLD = "pocketworld"
 OPENING = 2
 """Messages before the first demonstrated turn: system and user."""
 
@@ -165,6 +168,15 @@ def make_game_policy(recipe: Recipe, teacher: Teacher) -> tuple["Qwen2ForCausalL
     return train_policy(recipe, [*phrases(teacher), *grid_rows([*perfect, *imperfect])], perfect, imperfect)
 
 
+def warm_start_phases(chat: ChatFormat, world: str, settings: WarmStart, seed: int) -> tuple[Phase, Phase]:
+    """The course of a warm start in `world`, pocketworld or a game of GAME_RECIPES, in the tokens of `chat`."""
+    play: Callable[..., Iterable[list[Message]]]
+    play = demonstrations if world == POCKETWORLD else partial(play_games, teacher_of(world))
+    perfect = play(seed, settings.perfect_demonstrations, imperfect=False)
+    imperfect = play(seed, settings.imperfect_demonstrations, imperfect=True)
+    return _two_phases(chat, perfect, imperfect, settings)
+
+
 def train_policy(
     recipe: Recipe, pieces: list[str], perfect: Iterable[list[Message]], imperfect: Iterable[list[Message]]
 ) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
@@ -172,12 +184,20 @@ def train_policy(
     tokenizer = build_tokenizer(pieces, recipe.sizes.context_length)
     chat = ChatFormat(tokenizer)
     model = new_model(recipe.sizes, len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, recipe.seed)
-    phases = (
-        Phase("perfect", _examples(chat, perfect), recipe.perfect_steps, recipe.learning_rate),
-        Phase("imperfect", _examples(chat, imperfect), recipe.imperfect_steps, recipe.learning_rate / 2),
-    )
-    train(model, phases, recipe.supervised, recipe.seed)
+    train(model, _two_phases(chat, perfect, imperfect, recipe), recipe.supervised, recipe.seed)
     return model, tokenizer
+
+
+def _two_phases(
+    chat: ChatFormat,
+    perfect: Iterable[list[Message]],
+    imperfect: Iterable[list[Message]],
+    settings: Recipe | WarmStart,
+) -> tuple[Phase, Phase]:
+    return (
+        Phase("perfect", _examples(chat, perfect), settings.perfect_steps, settings.learning_rate),
+        Phase("imperfect", _examples(chat, imperfect), settings.imperfect_steps, settings.learning_rate / 2),
+    )
 
 
 def save(model: "Qwen2ForCausalLM", tokenizer: "Qwen2Tokenizer", folder: Path) -> None:
@@ -203,12 +223,12 @@ def main() -> None:
     """Train and save; see the module's docstring."""
     parser = argparse.ArgumentParser(description="Train the embedded policy.")
     parser.add_argument("folder", type=Path, help="where model and tokenizer go")
-    parser.add_argument("--world", choices=["pocketworld", *GAME_RECIPES], default="pocketworld")
+    parser.add_argument("--world", choices=[POCKETWORLD, *GAME_RECIPES], default=POCKETWORLD)
     parser.add_argument("--seed", type=int, default=Recipe().seed)
     parser.add_argument("--chained-share", type=float, default=0.0, help="pocketworld's tasks of two requests")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    if arguments.world == "pocketworld":
+    if arguments.world == POCKETWORLD:
         policy = make_policy(Recipe(seed=arguments.seed, chained_share=arguments.chained_share))
     else:
         recipe = GAME_RECIPES[arguments.world].model_copy(update={"seed": arguments.seed})

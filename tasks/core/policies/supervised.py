@@ -49,6 +49,8 @@ class SupervisedSettings(Section):
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
     warmup_steps: int = 30
+    bfloat16_products: bool = False
+    """Matrix products in bfloat16 (autocast); weights and optimizer stay float32."""
 
 
 def encode_example(chat: ChatFormat, opening: Sequence[Message], turns: Sequence[tuple[str, str]]) -> Example:
@@ -135,7 +137,9 @@ def _step(
     policy_tokens = sum(sum(example.policy_mask) for example in batch)
     total = 0.0
     for ids, targets in padded(batch, settings.tokens_per_forward):
-        loss = _summed_loss(model, ids, targets) / policy_tokens
+        place = model.device
+        with torch.autocast(place.type, torch.bfloat16, enabled=settings.bfloat16_products):
+            loss = _summed_loss(model, ids.to(place), targets.to(place)) / policy_tokens
         loss.backward()  # type: ignore[no-untyped-call]
         total += loss.item()
     torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)

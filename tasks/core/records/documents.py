@@ -76,6 +76,13 @@ class EngineMismatch(Document):
     """Share of policy tokens whose difference is over it."""
 
 
+class WarmStartRecord(Document):
+    """warm_start.json: the supervised training of the base model."""
+
+    losses: tuple[float, ...]
+    """Of every optimizer step, in nats per policy token; none where the base model is used as it is."""
+
+
 class Preflight(Document):
     """preflight.json: what was tried before the first rollout, and fits. Nothing measured: collection waits on it."""
 

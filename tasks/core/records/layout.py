@@ -30,6 +30,19 @@ class Layout:
         return self.data / "world"
 
     @property
+    def warm_start(self) -> Path:
+        """Output of the stage of that name: its record, and the model that it trained if it did."""
+        return self.data / "warm_start"
+
+    @property
+    def warm_start_record(self) -> Path:
+        return self.warm_start / "warm_start.json"
+
+    @property
+    def warm_started_base(self) -> Path:
+        return self.warm_start / "base"
+
+    @property
     def base_policy(self) -> Path:
         """Base model, tokenizer and chat template, as `AutoModelForCausalLM` and `AutoTokenizer` read them."""
         return self.data / "policy"

@@ -56,7 +56,7 @@ def _write_base(folder: Path, layout: Layout, params: Params) -> BaseModel:
     if params.policy.trained == "full":
         _copy(layout.base_policy, folder, [name for name in files if "token" in name or name.endswith(".jinja")])
         base = BaseModel(".", inside=True, revision=None)
-    elif params.policy.revision is not None:
+    elif params.policy.revision is not None and params.policy.warm_start is None:
         base = BaseModel(params.policy.source, inside=False, revision=params.policy.revision)
     elif sum((layout.base_policy / name).stat().st_size for name in files) <= SMALL_BASE_BYTES:
         (folder / BASE_FOLDER).mkdir()

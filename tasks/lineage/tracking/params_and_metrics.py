@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 from tasks.core.config.params import DERIVED_MAPS, Params
+from tasks.core.config.policy import PACKAGED
 from tasks.core.records.documents import (
     AdvantageSummary,
     Document,
@@ -44,7 +45,7 @@ def start_digest(params: Params, layout: Layout) -> str:
 
 def registered_model(params: Params) -> str:
     """The name of the registered model that versions of this world and base model belong to."""
-    base = params.policy.source.rstrip("/").rpartition("/")[2]
+    base = params.policy.source.removeprefix(PACKAGED).partition("==")[0].rstrip("/").rpartition("/")[2]
     return params.lineage.registered_model or f"loopline-{params.world.name}-{base}"
 
 

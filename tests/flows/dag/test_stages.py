@@ -33,6 +33,7 @@ FOREACH = {
 OUTS = {
     "version_stages": [LAYOUT.stage_versions, LAYOUT.stage_knobs],
     "prepare_world": [LAYOUT.world],
+    "warm_start": [LAYOUT.warm_start],
     "prepare_policy": [
         LAYOUT.base_policy,
         LAYOUT.policy("i000"),

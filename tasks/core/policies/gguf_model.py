@@ -1,0 +1,188 @@
+"""A base policy from a GGUF file: dequantised once to safetensors, and checked against the file that it came from.
+
+transformers reads the file; what it makes of it is not taken on trust. It fills tensors that the file lacks with random
+numbers, leaves out how the text is split before its byte pairs are merged (`tokenizer.ggml.pre`), and keeps a
+quantisation in the model's config that the weights no longer have.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from tasks.core.policies.digests import MODEL_CARD, write_digests
+from tasks.core.policies.loading import ONE_BUILDS
+from tasks.core.records.files import ArtifactError, digest
+
+if TYPE_CHECKING:
+    from gguf import GGUFReader
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+_SINGLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+_OF_LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+"""GGUF's names of tensors and transformers', for the architecture `llama`."""
+_HEADS = {"attn_q": "llama.attention.head_count", "attn_k": "llama.attention.head_count_kv"}
+"""Tensors whose rows llama.cpp orders otherwise (pairs of rotary components side by side), and their heads."""
+_REQUIRED = (
+    "tokenizer.ggml.tokens",
+    "tokenizer.ggml.token_type",
+    "tokenizer.ggml.merges",
+    "tokenizer.chat_template",
+    "llama.vocab_size",
+    *_HEADS.values(),
+)
+"""What the converted model and tokenizer are compared with, beside the tensors."""
+_SPECIAL = 3
+"""`tokenizer.ggml.token_type` of tokens that are no text."""
+_END_OF_TEXT = "<|endoftext|>"
+
+
+def convert_gguf(file: Path, folder: Path, origin: str) -> None:
+    """Write model (float32), tokenizer, model card and digests of the GGUF `file` into `folder`.
+
+    `origin`: where the file is from, for the card. Raises ArtifactError naming the tensor or the token that does not
+    match, or why the file cannot be read.
+    """
+    reader = _opened(file)
+    try:
+        model, tokenizer = _read(file, _value(reader, "tokenizer.ggml.pre"))
+    except Exception as error:  # what tokenizers raises has no class of its own
+        said = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+        raise ArtifactError(f"{file}: transformers cannot read it: {said}") from None
+    _require_equal_weights(file, reader, model)
+    _require_equal_tokens(file, reader, tokenizer)
+    _end_ids(model, tokenizer)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder / MODEL_CARD).write_text(_card(file, reader, origin), encoding="utf-8")
+    write_digests(folder)
+
+
+def _opened(file: Path) -> "GGUFReader":
+    from gguf import GGUFReader
+
+    try:
+        reader = GGUFReader(file)
+    except (LookupError, OSError, TypeError, ValueError) as error:
+        raise ArtifactError(f"{file}: no GGUF file, or a damaged one ({error})") from None
+    architecture = _value(reader, "general.architecture")
+    if architecture != "llama":
+        raise ArtifactError(f"{file}: general.architecture is {architecture}; only llama can be converted")
+    splits = _value(reader, "tokenizer.ggml.pre")
+    if splits not in _splitters():
+        known = ", ".join(_splitters())
+        raise ArtifactError(f"{file}: tokenizer.ggml.pre is {splits}; how it splits text is known of {known} only")
+    for key in _REQUIRED:
+        if reader.get_field(key) is None:
+            raise ArtifactError(f"{file}: {key} is missing")
+    return reader
+
+
+def _read(file: Path, splits: Any) -> tuple["PreTrainedModel", "PreTrainedTokenizerFast"]:
+    with ONE_BUILDS:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        named: dict[str, Any] = {"gguf_file": file.name, "local_files_only": True}
+        model: Any = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **named)
+        tokenizer: Any = AutoTokenizer.from_pretrained(file.parent, **named)
+    # The weights are plain numbers now; with these, saving them fails.
+    del model.config.quantization_config
+    model.hf_quantizer, model.is_quantized = None, False
+    tokenizer.backend_tokenizer.pre_tokenizer = _splitters()[splits]
+    return model, tokenizer
+
+
+def _splitters() -> dict[Any, Any]:
+    """How text is split before byte pairs are merged, by `tokenizer.ggml.pre`."""
+    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
+
+    bytes_only = ByteLevel(add_prefix_space=False)
+    return {"smollm": Sequence([Digits(individual_digits=True), bytes_only]), "gpt-2": bytes_only}
+
+
+def _require_equal_weights(file: Path, reader: "GGUFReader", model: "PreTrainedModel") -> None:
+    """Every tensor of the model is the file's, as gguf's own dequantiser has it, and every one of the file is there."""
+    state = model.state_dict()
+    if model.config.tie_word_embeddings:
+        state.pop("lm_head.weight", None)
+    for name, theirs, expected in _dequantised(reader):
+        found = state.pop(theirs, None)
+        if found is None:
+            raise ArtifactError(f"{file}: tensor {name}: the model has no place for it")
+        if found.shape != expected.shape or not np.array_equal(found.numpy(), expected):
+            raise ArtifactError(f"{file}: tensor {name}: the converted model has other values than the file")
+    if state:
+        raise ArtifactError(f"{file}: the tensor of {min(state)} is missing")
+
+
+def _dequantised(reader: "GGUFReader") -> Iterator[tuple[str, str, np.ndarray]]:
+    """Of each tensor of the file: its name, transformers' name, its values in transformers' order of rows."""
+    from gguf import dequantize
+
+    for tensor in reader.tensors:
+        part = tensor.name.removesuffix(".weight")
+        layer, _, kind = part.removeprefix("blk.").partition(".")
+        theirs = f"model.layers.{layer}.{_OF_LAYER.get(kind, kind)}" if kind else _SINGLE.get(part, part)
+        values = dequantize(tensor.data, tensor.tensor_type)
+        if kind in _HEADS:
+            pairs = values.reshape(int(_value(reader, _HEADS[kind])), -1, 2, values.shape[1])
+            values = pairs.swapaxes(1, 2).reshape(values.shape)
+        yield tensor.name, f"{theirs}.weight", values
+
+
+def _require_equal_tokens(file: Path, reader: "GGUFReader", tokenizer: "PreTrainedTokenizerFast") -> None:
+    expected = _value(reader, "tokenizer.ggml.tokens")
+    found = tokenizer.convert_ids_to_tokens(list(range(len(expected))))
+    for place, (token, wanted) in enumerate(zip(found, expected, strict=True)):
+        if token != wanted:
+            raise ArtifactError(f"{file}: token {place} is {wanted!r}, but {token!r} in the converted tokenizer")
+    if len(tokenizer) != len(expected) or len(expected) != _value(reader, "llama.vocab_size"):
+        sizes = f"{len(expected):,} tokens, llama.vocab_size {_value(reader, 'llama.vocab_size')}"
+        raise ArtifactError(f"{file}: {sizes}, and {len(tokenizer):,} in the converted tokenizer")
+    types = _value(reader, "tokenizer.ggml.token_type")
+    special = {id for id, token in tokenizer.added_tokens_decoder.items() if token.special}
+    plain = [id for id, kind in enumerate(types) if kind == _SPECIAL and id not in special]
+    if plain:
+        raise ArtifactError(f"{file}: token {expected[plain[0]]!r} is special, but not in the converted tokenizer")
+    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    if [" ".join(pair) for pair in model["merges"]] != _value(reader, "tokenizer.ggml.merges"):
+        raise ArtifactError(f"{file}: the converted tokenizer merges byte pairs otherwise than tokenizer.ggml.merges")
+    if tokenizer.chat_template != _value(reader, "tokenizer.chat_template"):
+        raise ArtifactError(f"{file}: the converted tokenizer has another chat template")
+
+
+def _end_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerFast") -> None:
+    """Generation ends where a turn ends and where a text does; GGUF has room for one of them only."""
+    ends = (tokenizer.eos_token_id, tokenizer.get_vocab().get(_END_OF_TEXT))
+    model.generation_config.eos_token_id = list(dict.fromkeys(end for end in ends if end is not None))  # type: ignore[union-attr]
+
+
+def _value(reader: "GGUFReader", key: str) -> Any:
+    """Of a key that may be missing: then None."""
+    field = reader.get_field(key)
+    return None if field is None else field.contents()
+
+
+def _card(file: Path, reader: "GGUFReader", origin: str) -> str:
+    kinds = sorted({tensor.tensor_type.name for tensor in reader.tensors})
+    about = {
+        "Name": _value(reader, "general.name"),
+        "Made by": _value(reader, "general.organization"),
+        "Licence": _value(reader, "general.license"),
+        "From": f"{origin}, file {file.name}, SHA-256 {digest(file)}",
+        "Weights": f"{', '.join(kinds)}, dequantised to float32: equal to what gguf's own dequantiser gives",
+    }
+    return "# A base policy from a GGUF file\n\n" + "".join(f"- {name}: {value}\n" for name, value in about.items())

