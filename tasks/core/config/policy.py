@@ -48,6 +48,7 @@ class PolicyConfig(Section):
     warm_start: WarmStart | None = None
     """Training of the base model before that of the policy; None: it is used as it is."""
     dtype: Dtype = "float32"
+    """bfloat16 is several times slower on a CPU without instructions for it (AMX, AVX512-BF16)."""
     device: str = "auto"
     """`auto`: CUDA if there is any, else CPU; or a torch device name."""
     cpu_threads: int | None = Field(1, ge=1)

@@ -6,7 +6,6 @@ quantisation in the model's config that the weights no longer have.
 """
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,27 +13,14 @@ import numpy as np
 import torch
 
 from tasks.core.policies.digests import MODEL_CARD, write_digests
-from tasks.core.policies.loading import ONE_BUILDS
+from tasks.core.policies.loading import ONE_BUILDS, untied_tensors
 from tasks.core.records.files import ArtifactError, digest
 
 if TYPE_CHECKING:
-    from gguf import GGUFReader
+    from gguf import GGUFReader, ReaderTensor
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-_SINGLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-_OF_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-"""GGUF's names of tensors and transformers', for the architecture `llama`."""
-_HEADS = {"attn_q": "llama.attention.head_count", "attn_k": "llama.attention.head_count_kv"}
+_HEADS = {"q_proj": "llama.attention.head_count", "k_proj": "llama.attention.head_count_kv"}
 """Tensors whose rows llama.cpp orders otherwise (pairs of rotary components side by side), and their heads."""
 _REQUIRED = (
     "tokenizer.ggml.tokens",
@@ -115,32 +101,31 @@ def _splitters() -> dict[Any, Any]:
 
 def _require_equal_weights(file: Path, reader: "GGUFReader", model: "PreTrainedModel") -> None:
     """Every tensor of the model is the file's, as gguf's own dequantiser has it, and every one of the file is there."""
-    state = model.state_dict()
-    if model.config.tie_word_embeddings:
-        state.pop("lm_head.weight", None)
-    for name, theirs, expected in _dequantised(reader):
-        found = state.pop(theirs, None)
-        if found is None:
-            raise ArtifactError(f"{file}: tensor {name}: the model has no place for it")
-        if found.shape != expected.shape or not np.array_equal(found.numpy(), expected):
-            raise ArtifactError(f"{file}: tensor {name}: the converted model has other values than the file")
-    if state:
-        raise ArtifactError(f"{file}: the tensor of {min(state)} is missing")
+    from gguf import MODEL_ARCH, get_tensor_name_map
+
+    names = get_tensor_name_map(MODEL_ARCH.LLAMA, model.config.num_hidden_layers)
+    stored = {tensor.name: tensor for tensor in reader.tensors}
+    for theirs, found in untied_tensors(model).items():
+        tensor = stored.pop(names.get_name(theirs, (".weight",)), None)
+        if tensor is None:
+            raise ArtifactError(f"{file}: the tensor of {theirs} is missing")
+        expected = _dequantised(reader, tensor, theirs)
+        if found.shape != expected.shape or not np.array_equal(found.detach().numpy(), expected):
+            raise ArtifactError(f"{file}: tensor {tensor.name}: the converted model has other values than the file")
+    if stored:
+        raise ArtifactError(f"{file}: tensor {min(stored)}: the model has no place for it")
 
 
-def _dequantised(reader: "GGUFReader") -> Iterator[tuple[str, str, np.ndarray]]:
-    """Of each tensor of the file: its name, transformers' name, its values in transformers' order of rows."""
+def _dequantised(reader: "GGUFReader", tensor: "ReaderTensor", theirs: str) -> np.ndarray:
+    """The values of the tensor that transformers calls `theirs`, in transformers' order of rows."""
     from gguf import dequantize
 
-    for tensor in reader.tensors:
-        part = tensor.name.removesuffix(".weight")
-        layer, _, kind = part.removeprefix("blk.").partition(".")
-        theirs = f"model.layers.{layer}.{_OF_LAYER.get(kind, kind)}" if kind else _SINGLE.get(part, part)
-        values = dequantize(tensor.data, tensor.tensor_type)
-        if kind in _HEADS:
-            pairs = values.reshape(int(_value(reader, _HEADS[kind])), -1, 2, values.shape[1])
-            values = pairs.swapaxes(1, 2).reshape(values.shape)
-        yield tensor.name, f"{theirs}.weight", values
+    values = dequantize(tensor.data, tensor.tensor_type)
+    heads = _HEADS.get(theirs.split(".")[-2])
+    if heads is None:
+        return values
+    pairs = values.reshape(int(_value(reader, heads)), -1, 2, values.shape[1])
+    return pairs.swapaxes(1, 2).reshape(values.shape)
 
 
 def _require_equal_tokens(file: Path, reader: "GGUFReader", tokenizer: "PreTrainedTokenizerFast") -> None:

@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.policies.gguf_model import convert_gguf
-from tasks.core.policies.loading import load_base_model, load_chat_format, load_tokenizer
+from tasks.core.policies.loading import load_base_model, load_chat_format, load_tokenizer, untied_tensors
 from tasks.core.policies.tokenizer import CHAT_TEMPLATE, _byte_symbols
 from tasks.core.records.files import ArtifactError
 
@@ -21,18 +21,7 @@ SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 WORDS = ["he", "Ġ1"]
 TOKENS = [*SPECIAL, *_byte_symbols(), *WORDS]
 MERGES = ["h e", "Ġ 1"]
-LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-HEADS = {"attn_q": 2, "attn_k": 1}
+HEADS = {"q_proj": 2, "k_proj": 1}
 Write = Callable[..., Path]
 
 
@@ -64,10 +53,11 @@ def write(model: LlamaForCausalLM, tmp_path: Path) -> Write:
         pre: str = "smollm",
         architecture: str = "llama",
         template: str | None = CHAT_TEMPLATE,
+        layers: int = 2,
     ) -> Path:
         path = tmp_path / "tiny.gguf"
         file = GGUFWriter(path, architecture)
-        _write_settings(file, model.config)
+        _write_settings(file, model.config, layers)
         _write_tokenizer(file, tokens, merges, pre)
         if template is not None:
             file.add_chat_template(template)
@@ -85,12 +75,12 @@ def write(model: LlamaForCausalLM, tmp_path: Path) -> Write:
     return written
 
 
-def _write_settings(file: GGUFWriter, config: Any) -> None:
+def _write_settings(file: GGUFWriter, config: Any, layers: int) -> None:
     file.add_name("tiny")
     file.add_license("apache-2.0")
     file.add_context_length(config.max_position_embeddings)
     file.add_embedding_length(config.hidden_size)
-    file.add_block_count(config.num_hidden_layers)
+    file.add_block_count(layers)
     file.add_feed_forward_length(config.intermediate_size)
     file.add_head_count(config.num_attention_heads)
     file.add_head_count_kv(config.num_key_value_heads)
@@ -112,16 +102,13 @@ def _write_tokenizer(file: GGUFWriter, tokens: list[str], merges: list[str], pre
 
 
 def _tensors(model: LlamaForCausalLM) -> list[tuple[str, np.ndarray]]:
-    state = {name: tensor.detach().numpy() for name, tensor in model.state_dict().items()}
-    single = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
-    found = [(f"{name}.weight", state[f"{theirs}.weight"]) for name, theirs in single.items()]
-    for layer in range(model.config.num_hidden_layers):
-        for kind, name in LAYER.items():
-            values = state[f"model.layers.{layer}.{name}.weight"]
-            if kind in HEADS:  # as llama.cpp's convert_hf_to_gguf.py: pairs of rotary components side by side
-                halves = values.reshape(HEADS[kind], 2, -1, values.shape[1])
-                values = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))
-            found.append((f"blk.{layer}.{kind}.weight", values))
+    names, found = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, model.config.num_hidden_layers), []
+    for name, tensor in untied_tensors(model).items():
+        values, heads = tensor.detach().numpy(), HEADS.get(name.split(".")[-2])
+        if heads:  # as llama.cpp's convert_hf_to_gguf.py: pairs of rotary components side by side
+            halves = values.reshape(heads, 2, -1, values.shape[1])
+            values = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))
+        found.append((names.get_name(name, (".weight",)), values))
     return found
 
 
@@ -153,6 +140,7 @@ def test_the_tokenizer_splits_digits_and_ends_turns_and_texts(write: Write, tmp_
     ("change", "message"),
     [
         ({"without": "blk.1.ffn_up.weight"}, r"tensor of model\.layers\.1\.mlp\.up_proj\.weight is missing"),
+        ({"layers": 1}, r"tensor blk\.1\.attn_k\.weight: the model has no place for it"),
         ({"tokens": TOKENS[:-1]}, r"transformers cannot read it: .*Token `Ġ1` out of vocabulary"),
         ({"tokens": [*TOKENS, "more"]}, r"262 tokens, llama\.vocab_size 261"),
         ({"merges": ["h e", "h e", "Ġ 1"]}, r"merges byte pairs otherwise than tokenizer\.ggml\.merges"),
