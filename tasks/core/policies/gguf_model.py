@@ -106,7 +106,7 @@ def _require_equal_weights(file: Path, reader: "GGUFReader", model: "PreTrainedM
     names = get_tensor_name_map(MODEL_ARCH.LLAMA, model.config.num_hidden_layers)
     stored = {tensor.name: tensor for tensor in reader.tensors}
     for theirs, found in untied_tensors(model).items():
-        tensor = stored.pop(names.get_name(theirs, (".weight",)), None)
+        tensor = stored.pop(names.get_name(theirs, (".weight",)) or theirs, None)
         if tensor is None:
             raise ArtifactError(f"{file}: the tensor of {theirs} is missing")
         expected = _dequantised(reader, tensor, theirs)

@@ -108,7 +108,7 @@ def _tensors(model: LlamaForCausalLM) -> list[tuple[str, np.ndarray]]:
         if heads:  # as llama.cpp's convert_hf_to_gguf.py: pairs of rotary components side by side
             halves = values.reshape(heads, 2, -1, values.shape[1])
             values = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))
-        found.append((names.get_name(name, (".weight",)), values))
+        found.append((names.get_name(name, (".weight",)) or name, values))
     return found
 
 
