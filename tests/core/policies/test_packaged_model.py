@@ -40,7 +40,7 @@ def test_the_package_becomes_a_base_policy(tmp_path: Path) -> None:
     assert "Licence: apache-2.0" in card
     tokenizer, chat = load_tokenizer(tmp_path), load_chat_format(tmp_path)
     assert chat.stop_ids[:2] == (2, 0) and len(tokenizer) == 49_152
-    assert tokenizer.convert_ids_to_tokens(tokenizer.encode("pay  112")) == ["pay", "Ġ", "Ġ", "1", "1", "2"]
+    assert tokenizer.convert_ids_to_tokens(tokenizer.encode("pay  112")) == ["pay", "ĠĠ", "1", "1", "2"]
     draw = random.Random(0)
     for _ in range(2000):
         text = "".join(draw.choices(UNICODE, k=draw.randrange(40)))
