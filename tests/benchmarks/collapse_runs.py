@@ -68,7 +68,7 @@ def read_runs() -> list[Run]:
 
 
 def _figures(row: dict[str, str]) -> WatchedFigures:
-    return WatchedFigures.model_validate({name: row[name] or None for name in WatchedFigures.model_fields})
+    return WatchedFigures.model_validate({n: float(row[n]) if row[n] else None for n in WatchedFigures.model_fields})
 
 
 def record(world: str, kind: str, seed: int) -> list[WatchedFigures]:
@@ -107,7 +107,7 @@ def _append(run: Run) -> None:
     """Write the file anew with one more run, so that there is never half of one in it."""
     before = RECORDED.read_text(encoding="utf-8") if RECORDED.exists() else None
     names = ["world", "kind", "seed", "commit", "iteration", *WatchedFigures.model_fields]
-    head = {"world": run.world, "kind": run.kind, "seed": run.seed, "commit": _commit()}
+    head = {"world": run.world, "kind": run.kind, "seed": run.seed, "commit": commit()}
     with replacing(RECORDED) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, names, lineterminator="\n")
         if before is None:
@@ -122,7 +122,8 @@ def _rounded(figures: WatchedFigures) -> dict[str, Any]:
     return {name: value and f"{value:.6g}" for name, value in figures.model_dump().items()}
 
 
-def _commit() -> str:
+def commit() -> str:
+    """The commit of the code that plays, trains and fits."""
     return subprocess.check_output(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True).strip()
 
 

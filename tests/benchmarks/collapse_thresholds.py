@@ -2,25 +2,27 @@
 
 python tests/benchmarks/collapse_thresholds.py [--fit]
 
-Reads what `collapse_runs.py` recorded. Seeds below COUNTED_FROM are to fit on: with `--fit`, every limit is put MARGIN
-outside of what the healthy ones among them did, in tasks/collapse_monitor/thresholds.json. The other seeds are only
+Reads what `collapse_runs.py` recorded. Seeds below COUNTED_FROM are to fit on: with `--fit`, the limit of every rule is
+put outside of what the healthy ones among them did, by the smallest of MARGINS with which none of them, left out of
+the fit, would have been warned of; written to tasks/collapse_monitor/thresholds.json. The other seeds are only
 counted: collapses that were warned of before the mean return fell, and warnings in healthy runs.
 """
 
 import argparse
+import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from collapse_runs import COUNTED_FROM, Run, read_runs
+from collapse_runs import COUNTED_FROM, RECORDED, Run, commit, read_runs
 from result_file import write_result
 from scipy.stats import binomtest
 
 from tasks.collapse_monitor import rules as rules_module
-from tasks.collapse_monitor.rules import Rule, Rules, fitted_rules, limit_of, new_warnings
-from tasks.core.records.monitoring import WatchedFigures
+from tasks.collapse_monitor.rules import History, Rule, Thresholds, collapse_rules, limit_of, warnings_of
 
-MARGIN = 1.25
+MARGINS = (1.1, 1.25, 1.5, 2.0, 3.0)
 FALLEN = 0.5
 """Of the best mean return before: a run has collapsed from where it stays under this to its end."""
 UNFITTED = ("engine_mismatch",)
@@ -28,22 +30,35 @@ UNFITTED = ("engine_mismatch",)
 
 
 def fitted(rule: Rule, healthy: Sequence[Run]) -> Rule:
-    """The rule with its limit MARGIN beyond what any healthy run did."""
-    unit = rule.model_copy(update={"factor": 1.0})
-    reached = []
-    for run in healthy:
-        for place, now in enumerate(run.history):
-            value, level = getattr(now, rule.figure), limit_of(unit, run.history[:place])
-            solved = rule.solved_at is not None and now.mean_return >= rule.solved_at
-            if value is not None and level is not None and not solved:
-                reached.append(value / level)
+    """The rule with its limit beyond what any healthy run did; as it was where none had what it is about."""
+    for margin in MARGINS:
+        left_out = [(run, beyond(rule, [r for r in healthy if r is not run], margin)) for run in healthy]
+        if not any(warnings_of(run.history, [found]) for run, found in left_out if found is not None):
+            break
+    return beyond(rule, healthy, margin) or rule
+
+
+def beyond(rule: Rule, healthy: Sequence[Run], margin: float) -> Rule | None:
+    """The rule with its limit a factor of `margin` from the furthest value; None where there is no limit above 0."""
+    reached = [ratio for run in healthy for ratio in ratios(rule, run.history)]
     if not reached or rule.name in UNFITTED:
-        return rule
-    factor = min(reached) / MARGIN if rule.kind == "fall" else max(reached) * MARGIN
-    return rule.model_copy(update={"factor": float(f"{max(factor, 1e-6):.2g}")})
+        return None
+    factor = min(reached) / margin if rule.kind == "fall" else max(reached) * margin
+    return rule.model_copy(update={"factor": float(f"{factor:.2g}")}) if factor > 0 else None
 
 
-def fall_of(history: Sequence[WatchedFigures]) -> int | None:
+def ratios(rule: Rule, history: History) -> list[float]:
+    """Of each iteration: the value over what its limit would be with a factor of 1, where it may break the rule."""
+    unit = rule.model_copy(update={"factor": 1.0})
+    found = []
+    for place, now in enumerate(history):
+        value, level = getattr(now, rule.figure), limit_of(unit, history[:place])
+        if value is not None and level and not (rule.solved_at is not None and now.mean_return >= rule.solved_at):
+            found.append(value / level)
+    return found
+
+
+def fall_of(history: History) -> int | None:
     """The iteration from which the mean return is low to the end; None in a run that did not collapse."""
     best, fallen = 0.0, None
     for iteration, now in enumerate(history, 1):
@@ -51,11 +66,6 @@ def fall_of(history: Sequence[WatchedFigures]) -> int | None:
         fallen = (fallen or iteration) if is_low else None
         best = max(best, now.mean_return)
     return fallen
-
-
-def first_warning(history: Sequence[WatchedFigures], rules: Sequence[Rule]) -> tuple[int, str] | None:
-    found = [w for count in range(1, len(history) + 1) for w in new_warnings(history[:count], rules)]
-    return (found[0].iteration, found[0].rule) if found else None
 
 
 def share(hits: Sequence[bool]) -> dict[str, Any]:
@@ -67,34 +77,46 @@ def share(hits: Sequence[bool]) -> dict[str, Any]:
 
 
 def counted(runs: Sequence[Run], rules: Sequence[Rule]) -> dict[str, Any]:
-    collapsed = [run for run in runs if run.kind == "provoked" and fall_of(run.history)]
-    healthy = [run for run in runs if run.kind == "healthy"]
-    warned = {id(run): first_warning(run.history, rules) for run in runs}
-    early = [(found := warned[id(run)]) is not None and found[0] < (fall_of(run.history) or 0) for run in collapsed]
-    lines = [
-        {"run": f"{run.world} {run.kind} {run.seed}", "falls": fall_of(run.history), "warning": warned[id(run)]}
-        for run in runs
-    ]
+    found = [(run, fall_of(run.history), warnings_of(run.history, rules)) for run in runs]
+    fallen = [(fall, warned) for run, fall, warned in found if run.kind == "provoked" and fall]
+    healthy = [(fall, warned) for run, fall, warned in found if run.kind == "healthy"]
     return {
         "provoked": sum(run.kind == "provoked" for run in runs),
-        "warned_before_the_fall": share(early),
-        "false_alarms": share([warned[id(run)] is not None for run in healthy]),
-        "runs": lines,
+        "warned_before_the_fall": share([bool(warned) and warned[0].iteration < fall for fall, warned in fallen]),
+        "false_alarms": share([bool(warned) for _, warned in healthy]),
+        "healthy_that_fell": sum(fall is not None for fall, _ in healthy),
+        "runs": {
+            f"{run.kind} {run.seed}": {"falls": fall, "warnings": [f"{w.iteration} {w.rule}" for w in warned]}
+            for run, fall, warned in found
+        },
     }
+
+
+def fit(runs: Sequence[Run]) -> Thresholds:
+    """thresholds.json anew, from the healthy runs of seeds that are not counted."""
+    healthy = [run for run in runs if run.kind == "healthy" and run.seed < COUNTED_FROM]
+    rules = tuple(fitted(rule, healthy) for rule in collapse_rules())
+    worlds = Counter(run.world for run in healthy)
+    return Thresholds(
+        fitted_on=", ".join(f"{count} healthy runs of {world}" for world, count in worlds.items()),
+        command="python tests/benchmarks/collapse_thresholds.py --fit",
+        commit=commit(),
+        recorded_runs=hashlib.sha256(RECORDED.read_bytes()).hexdigest(),
+        not_fitted=tuple(rule.name for rule in rules if beyond(rule, healthy, 1.0) is None),
+        rules=rules,
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fit", action="store_true")
     arguments = parser.parse_args()
-    runs = read_runs()
-    rules = fitted_rules()
+    runs, rules = read_runs(), collapse_rules()
     if arguments.fit:
-        rules = tuple(
-            fitted(rule, [r for r in runs if r.kind == "healthy" and r.seed < COUNTED_FROM]) for rule in rules
-        )
+        thresholds = fit(runs)
         path = Path(rules_module.__file__).with_name("thresholds.json")
-        path.write_text(Rules(rules).model_dump_json(indent=1, exclude_defaults=True) + "\n", encoding="utf-8")
+        path.write_text(thresholds.model_dump_json(indent=1, exclude_defaults=True) + "\n", encoding="utf-8")
+        rules = thresholds.rules
     worlds = sorted({run.world for run in runs})
     parts = {"fitted_on": lambda seed: seed < COUNTED_FROM, "counted_on": lambda seed: seed >= COUNTED_FROM}
     write_result(
