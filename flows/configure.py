@@ -16,11 +16,13 @@ from flows.dag.local_change import show_change
 from flows.profile_stack import UnknownProfile, merged, profile_names, read_mapping, stacked
 from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.evaluation import EvaluationConfig
+from tasks.core.config.monitor import MonitorConfig
 from tasks.core.config.params import (
     DERIVED_MAPS,
     Params,
     ParamsError,
     evaluated_keys,
+    monitoring_maps,
     parse_params,
     previous_map,
     sampling_maps,
@@ -107,19 +109,20 @@ def _with_maps(content: dict[str, Any]) -> dict[str, Any]:
     staleness = _inner(content, "collection", "staleness", CollectionConfig().staleness)
     collecting = _inner(content, "collection", "every", CollectionConfig().every)
     if not all(isinstance(number, int) for number in (iterations, every, staleness, collecting)):
-        return {**content, "previous": {}, "collected": {}, "searched": {}, "evaluated": []}
+        return {**content, **_NO_MAPS}
     if not (0 <= iterations < 1000 and every > 0 and staleness >= 0 and collecting >= 0):
-        return {**content, "previous": {}, "collected": {}, "searched": {}, "evaluated": []}
+        return {**content, **_NO_MAPS}
     previous = previous_map(iterations, staleness, collecting)
     return {
         **content,
         "previous": {key: before.model_dump() for key, before in previous.items()},
         **sampling_maps(previous, searching=_inner(content, "collection", "tree", None) is not None),
+        **monitoring_maps(previous, _inner(content, "monitor", "action", MonitorConfig().action)),
         "evaluated": evaluated_keys(iterations, every),
     }
 
 
-def _inner(content: dict[str, Any], section: str, name: str, default: int | None) -> Any:
+def _inner(content: dict[str, Any], section: str, name: str, default: int | str | None) -> Any:
     """A value of a section; None where the section is no mapping."""
     found = content.get(section, {})
     return found.get(name, default) if isinstance(found, dict) else None
@@ -134,6 +137,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 
 _UNSET = object()
+_NO_MAPS: dict[str, Any] = {"previous": {}, "collected": {}, "searched": {}, "evaluated": []}
 
 
 if __name__ == "__main__":

@@ -36,7 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
     layout = Layout(Path.cwd())
     try:
         params = load_params(layout.root / "params.yaml")
-        lock = read_lock(layout.root / "dvc.lock", params.previous, params.evaluated, params.collected, params.searched)
+        maps = (params.previous, params.evaluated, params.collected, params.searched, params.monitored)
+        lock = read_lock(layout.root / "dvc.lock", *maps)
         subject = find_subject(parser.parse_args(arguments).subject, layout)
         found = trace_provenance(subject, lock, layout, cache_folder(layout.root))
     except Exception as error:

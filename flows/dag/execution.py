@@ -1,15 +1,18 @@
 """Running one stage's body in this process: what both runners share. Knows neither DVC nor Prefect."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
 from flows.dag.stages import Stage, check_key
-from tasks.core.config.params import Params, load_params
+from tasks.collapse_monitor.watching import read_warnings
+from tasks.core.config.params import Params, iteration_number, load_params
 from tasks.core.interfaces.stage import Executor, ProcessCache, StageContext
 from tasks.core.records.layout import Layout
 
 ExecutorFor = Callable[[Stage, Params], Executor]
 """Chooses who plays a stage's rollouts under these parameters."""
+_log = logging.getLogger(__name__)
 
 
 def run_body(
@@ -21,5 +24,15 @@ def run_body(
     """
     params = load_params(root / "params.yaml")
     check_key(stage, key, params)
-    stage.load()(StageContext(Layout(root), stage.inputs_of(params), key, cache, executor_for(stage, params)))
-    return StageContext(Layout(root), params, key, cache)
+    layout = Layout(root)
+    stage.load()(StageContext(layout, stage.inputs_of(params), key, cache, executor_for(stage, params)))
+    if stage.name == "update_policy":
+        _tell_warnings(layout, key)
+    return StageContext(layout, params, key, cache)
+
+
+def _tell_warnings(layout: Layout, key: str) -> None:
+    """Outside of the stage, so that a new limit of the collapse monitor makes no update stale."""
+    for found in read_warnings(layout, key):
+        if found.iteration == iteration_number(key):
+            _log.warning("%s: sign of a collapse: %s: %s", key, found.rule, found.evidence)

@@ -12,6 +12,7 @@ from tasks.core.config.stage_inputs import (
     AdvantageInputs,
     BasePolicyInputs,
     CollectionInputs,
+    CourseInputs,
     CurveInputs,
     EvaluationInputs,
     MonitorInputs,
@@ -45,7 +46,7 @@ class Stage:
     """`module:function`, imported when the stage runs, so that no stage pays for another one's imports."""
     inputs: type[StageInputs] | None = None
     """What it reads of params.yaml. A change of any other value does not run it again. None: it records all of them."""
-    each: Literal["", "iteration", "collected", "searched", "evaluated", "split"] = ""
+    each: Literal["", "iteration", "collected", "searched", "monitored", "evaluated", "split"] = ""
     """What it is run for each of; "" for a stage that runs once."""
     retries: int = 0
     """How often Prefect runs it again after a failure: where engines and worlds, which can break, take part."""
@@ -61,6 +62,8 @@ class Stage:
                 return tuple(params.collected)
             case "searched":
                 return tuple(params.searched)
+            case "monitored":
+                return tuple(params.monitored)
             case "evaluated":
                 return tuple(params.evaluated)
             case "split":
@@ -97,6 +100,7 @@ STAGES = (
     Stage("prepare_world", "tasks.preparation.world:prepare_world", WorldInputs),
     Stage("warm_start", "tasks.preparation.warm_start:warm_start", WarmStartInputs),
     Stage("prepare_policy", "tasks.preparation.policy:prepare_policy", BasePolicyInputs),
+    Stage("begin_courses", "tasks.preparation.courses:begin_courses", CourseInputs),
     Stage("preflight", "tasks.preflight.stage:preflight", PreflightInputs),
     Stage("filter_tasks", "tasks.task_filtering.stage:filter_tasks", TaskFilterInputs),
     Stage(
@@ -110,7 +114,7 @@ STAGES = (
     Stage("search_trees", "tasks.tree_search.stage:search_trees", SearchInputs, each="searched", retries=2),
     Stage("pair_turns", "tasks.tree_search.stage:pair_turns", PairInputs, each="searched"),
     Stage("update_policy", "tasks.policy_update.stage:update_policy", UpdateInputs, each="iteration"),
-    Stage("monitor_collapse", "tasks.collapse_monitor.stage:monitor_collapse", MonitorInputs, each="iteration"),
+    Stage("monitor_collapse", "tasks.collapse_monitor.stage:monitor_collapse", MonitorInputs, each="monitored"),
     Stage(
         "evaluate_policy",
         "tasks.evaluation.dev_evaluation:evaluate_policy",

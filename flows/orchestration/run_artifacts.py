@@ -16,11 +16,11 @@ from prefect.artifacts import create_progress_artifact, create_table_artifact, u
 from prefect.exceptions import PrefectException
 
 from flows.dag.dvc_seam import Outcome
+from tasks.collapse_monitor.watching import read_warnings
 from tasks.core.config.params import iteration_number
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.records.documents import Scores, read_document
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import Monitor
 
 SERVER_FAULTS = (HTTPError, PrefectException, OSError)
 """Errors that a call of Prefect's client raises, once it has tried often enough, when the server is down."""
@@ -61,9 +61,9 @@ class RunPage:
 
     def show_warnings(self, root: Path, key: str) -> None:
         """A table of all signs of a collapse so far, if iteration `key` brought a new one."""
-        monitor = read_document(Layout(root).monitor(key), Monitor)
-        if monitor.of(iteration_number(key)) and self.server_answers:
-            rows = [warning.model_dump() for warning in monitor.warnings]
+        found = read_warnings(Layout(root), key)
+        if found and found[-1].iteration == iteration_number(key) and self.server_answers:
+            rows = [warning.model_dump() for warning in found]
             with self._report():
                 create_table_artifact(rows, key="pipeline-warnings", description="signs that training collapses")
 

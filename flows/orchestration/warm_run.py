@@ -48,7 +48,7 @@ def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False
             tasks[name](stage_label(name, key), attempt)
         else:
             attempt()
-        if name == "monitor_collapse":
+        if name == "update_policy":
             page.show_warnings(root, key)
         page.advance(stage_label(name, key))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Literal
 
-from pydantic import Field, RootModel
+from pydantic import Field
 
 from tasks.core.config.section import Section
 from tasks.core.records.monitoring import CollapseWarning, WatchedFigures
@@ -41,15 +41,29 @@ class Rule(Section):
     """From this mean return on the figure may fall: that is what success looks like."""
 
 
-class Rules(RootModel[tuple[Rule, ...]]):
-    """thresholds.json"""
+class Thresholds(Section):
+    """thresholds.json: the rules, and where their limits come from."""
+
+    fitted_on: str
+    command: str
+    commit: str
+    recorded_runs: str
+    """SHA-256 of recorded_runs.csv, in hexadecimal."""
+    not_fitted: tuple[str, ...]
+    """Rules whose limit is a guess: no recorded run had what they are about."""
+    rules: tuple[Rule, ...]
 
 
 @cache
-def fitted_rules() -> tuple[Rule, ...]:
-    """The rules with their fitted limits."""
+def collapse_rules() -> tuple[Rule, ...]:
+    """The rules with the limits of thresholds.json."""
     path = Path(__file__).with_name("thresholds.json")
-    return Rules.model_validate_json(path.read_text(encoding="utf-8")).root
+    return Thresholds.model_validate_json(path.read_text(encoding="utf-8")).rules
+
+
+def warnings_of(history: History, rules: Sequence[Rule]) -> list[CollapseWarning]:
+    """The warnings of all iterations, the first iteration's first."""
+    return [w for count in range(1, len(history) + 1) for w in new_warnings(history[:count], rules)]
 
 
 def new_warnings(history: History, rules: Sequence[Rule]) -> list[CollapseWarning]:

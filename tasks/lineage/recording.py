@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tasks.collapse_monitor.watching import read_warnings
 from tasks.core.config.params import Params, iteration_key, load_params
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.records.documents import Selection, read_document
@@ -61,9 +62,8 @@ class Pipeline:
     @cached_property
     def lock(self) -> DvcLock:
         params = self.params
-        return read_lock(
-            self.layout.root / "dvc.lock", params.previous, params.evaluated, params.collected, params.searched
-        )
+        maps = (params.previous, params.evaluated, params.collected, params.searched, params.monitored)
+        return read_lock(self.layout.root / "dvc.lock", *maps)
 
     @cached_property
     def selection(self) -> Selection:
@@ -133,8 +133,9 @@ def record_iteration(pipeline: Pipeline, key: str) -> None:
     with explained(tracking_uri(pipeline.layout.root)):
         if store.find_run(pipeline.start_tags, finished=True) is None:
             run_id = _run_in_progress(store, pipeline)
-            store.log_numbers(run_id, {step_of(key): iteration_numbers(pipeline.layout, key)})
-            _set_tags(store, run_id, warning_tags(pipeline.layout, key))
+            found = read_warnings(pipeline.layout, key)
+            store.log_numbers(run_id, {step_of(key): iteration_numbers(pipeline.layout, key, found)})
+            _set_tags(store, run_id, warning_tags(found))
 
 
 def record_pipeline(pipeline: Pipeline) -> Recorded:
@@ -183,7 +184,8 @@ def _run_in_progress(store: Store, pipeline: Pipeline) -> str:
 def _complete(store: Store, pipeline: Pipeline, run_id: str, model: "LoggedModel", version: "ModelVersion") -> None:
     layout, params = pipeline.layout, pipeline.params
     keys = sorted({*params.previous, *params.evaluated})
-    store.log_numbers(run_id, {step_of(key): iteration_numbers(layout, key) for key in keys})
+    found = read_warnings(layout, iteration_key(params.iterations))
+    store.log_numbers(run_id, {step_of(key): iteration_numbers(layout, key, found) for key in keys})
     store.log_numbers(run_id, {step_of(pipeline.selection.iteration): selection_numbers(layout)})
     _log_scores(store, pipeline, run_id, model)
     _log_datasets(store, pipeline, run_id)
@@ -191,7 +193,7 @@ def _complete(store: Store, pipeline: Pipeline, run_id: str, model: "LoggedModel
         **pipeline.policy_tags,
         "model_version": f"{version.name}/{version.version}",
         **{f"task_version.{task}": digest for task, digest in pipeline.lock.task_versions.items()},
-        **{name: value for key in keys for name, value in warning_tags(layout, key).items()},
+        **warning_tags(found),
     }
     _set_tags(store, run_id, tags)
     store.client.set_terminated(run_id, "FINISHED")

@@ -9,7 +9,7 @@ from tasks.lineage.recording import Pipeline, record_iteration, record_pipeline
 from tasks.lineage.tracking.mlflow_store import LineageError
 from tasks.lineage.tracking.params_and_metrics import registered_model
 
-LIVE_STAGES = ("update_policy", "monitor_collapse", "evaluate_policy")
+LIVE_STAGES = ("update_policy", "evaluate_policy")
 """The stages whose end has figures for the run in progress."""
 
 

@@ -33,17 +33,22 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
     job = _job(context, course)
     summary = read_document(layout.advantage_summary(job.previous.batch), AdvantageSummary)
     rollouts = read_batch(job)
+    trained = None
     if not rollouts:
-        _leave_as_before(job)
         metrics = unchanged_metrics(summary)
     elif job.update.distributed.size > 1:
         metrics = train_on_ranks(job)
     else:
-        learner, stats, probe = train(job, rollouts, context.cache)
-        metrics = trained_metrics(rollouts, stats, learner, summary, job.update.loss, job.previous.staleness)
-        save_learner(learner, layout.policy(key), probe)
-    if found := _too_far(metrics, course):
+        trained = train(job, rollouts, context.cache)
+        metrics = trained_metrics(
+            rollouts, trained.stats, trained.learner, summary, job.update.loss, job.previous.staleness
+        )
+    found = _too_far(metrics, course)
+    if found or not rollouts:
         _leave_as_before(job)
+    elif trained is not None:  # ranks write theirs
+        save_learner(trained.learner, layout.policy(key), trained.probe)
+    if found:
         metrics = metrics.model_copy(update={"note": f"update discarded (monitor.action): {found}"})
     if metrics.note:
         _log.warning("update_policy@%s: %s", key, metrics.note)

@@ -8,7 +8,6 @@ from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.delivery_probe import untrained_probe, write_probe
 from tasks.core.policies.loading import load_base_model, load_chat_format, save_policy, trainable_policy
 from tasks.core.records.files import replacing
-from tasks.core.records.training_course import begin_course
 from tasks.core.seeding import derive_seed
 from tasks.preparation.base_model import fetch_base_model
 
@@ -34,4 +33,3 @@ def prepare_policy(context: StageContext[BasePolicyInputs]) -> None:
             policy = trainable_policy(model, config, None, seed)
             save_policy(policy, checkpoint)
             write_probe(checkpoint, untrained_probe(policy, chat, model.config.vocab_size, config, checkpoint))
-    begin_course(layout)

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tasks.collapse_monitor.watching import read_warnings
 from tasks.core.config.params import Params, iteration_key
 from tasks.core.records.documents import AdvantageSummary, Evaluation, Metrics, read_document
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import CollapseWarning, Monitor
+from tasks.core.records.monitoring import CollapseWarning
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,11 @@ def read_run_stats(layout: Layout, params: Params) -> RunStats:
     summaries = [read_document(layout.advantage_summary(before.batch), AdvantageSummary) for before in batches]
     evaluations = {int(key[1:]): read_document(layout.evaluation(key), Evaluation) for key in params.evaluated}
     dev = [evaluations.get(iteration) for iteration in range(1, len(metrics) + 1)]
-    last = iteration_key(params.iterations)
     return RunStats(
         curves=_curves(metrics) | {"dev_tgc": [None if scores is None else scores.tgc for scores in dev]},
         end_reasons=[summary.end_reasons for summary in summaries],
         notes=[(i, item.note) for i, item in enumerate(metrics, 1) if item.note],
-        warnings=list(read_document(layout.monitor(last), Monitor).warnings),
+        warnings=read_warnings(layout, iteration_key(params.iterations)),
         evaluations=evaluations,
     )
 

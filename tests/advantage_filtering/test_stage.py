@@ -14,7 +14,7 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.monitoring import Course
 from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table, write_rows
-from tasks.core.records.training_course import begin_course
+from tasks.core.records.training_course import write_neutral
 from tasks.policy_update.rollouts import read_rollouts
 
 GROUPS = {
@@ -62,7 +62,7 @@ def run(
     context = StageContext(Layout(root), AdvantageInputs.of(params), "i001")
     rows = [rollout(task, index, *outcome) for task, group in groups.items() for index, outcome in enumerate(group)]
     write_rows(context.layout.rollouts("i001"), rows, ROLLOUTS)
-    begin_course(context.layout)
+    write_neutral(context.layout)
     if course is not None:
         write_document(context.layout.course("i000"), course)
     filter_advantages(context)
@@ -137,7 +137,7 @@ def test_rewards_of_turns_go_with_the_batch(tmp_path: Path) -> None:
     params = Params(iterations=1, previous=previous_map(1), evaluated=evaluated_keys(1, 2))
     context = StageContext(Layout(tmp_path), AdvantageInputs.of(params), "i001")
     write_rows(context.layout.rollouts("i001"), rows, ROLLOUTS)
-    begin_course(context.layout)
+    write_neutral(context.layout)
     filter_advantages(context)
     batch = read_table(context.layout.training_batch("i001"), TRAINING_BATCH)
     assert batch["turn_rewards"].to_pylist() == list(rewards.values())

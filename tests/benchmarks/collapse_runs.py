@@ -22,10 +22,10 @@ from flows.dag.execution import run_body
 from flows.dag.stages import find_stage
 from tasks.collapse_monitor import rules
 from tasks.core.interfaces.stage import ProcessCache, SerialExecutor
-from tasks.core.records.documents import Metrics, read_document, write_document
+from tasks.core.records.documents import Metrics, read_document
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import Course, WatchedFigures, watched
+from tasks.core.records.monitoring import WatchedFigures, watched
 from tasks.policy_update.learner import UpdateDiverged
 
 ROOT = Path(__file__).parents[2]
@@ -84,19 +84,18 @@ def record(world: str, kind: str, seed: int) -> list[WatchedFigures]:
 
 
 def _played(root: Path, keys: list[str]) -> Iterator[WatchedFigures]:
-    cache, layout = ProcessCache(), Layout(root)
+    cache = ProcessCache()
 
     def run(stage: str, key: str = "") -> None:
         run_body(find_stage(stage), key, root, cache, lambda stage, params: SerialExecutor())
 
     try:
-        for stage in ("prepare_world", "prepare_policy", "filter_tasks"):
+        for stage in ("prepare_world", "warm_start", "prepare_policy", "begin_courses", "filter_tasks"):
             run(stage)
         for key in keys:
             for stage in ("collect_rollouts", "filter_advantages", "update_policy"):
                 run(stage, key)
-            write_document(layout.course(key), Course())
-            yield watched(read_document(layout.metrics(key), Metrics))
+            yield watched(read_document(Layout(root).metrics(key), Metrics))
     except UpdateDiverged as error:
         print(f"ended: {error}")
     finally:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.collapse_monitor.rules import Rule, broken, fitted_rules, limit_of, new_warnings
+from tasks.collapse_monitor.rules import Rule, broken, collapse_rules, limit_of, new_warnings
 from tasks.core.records.monitoring import WatchedFigures
 
 CALM = {
@@ -90,8 +90,8 @@ def test_relative_rules_know_no_unit(values: list[float], unit: float) -> None:
         assert limits[1] == pytest.approx(unit * limits[0])
 
 
-def test_nothing_of_a_calm_run_breaks_a_fitted_rule() -> None:
+def test_nothing_of_a_calm_run_breaks_a_rule() -> None:
     calm = history("entropy", [1.0] * 6)
-    assert [new_warnings(calm[:count], fitted_rules()) for count in range(1, 7)] == [[]] * 6
-    assert {rule.figure for rule in fitted_rules()} <= set(WatchedFigures.model_fields)
-    assert len({rule.name for rule in fitted_rules()}) == len(fitted_rules())
+    assert [new_warnings(calm[:count], collapse_rules()) for count in range(1, 7)] == [[]] * 6
+    assert {rule.figure for rule in collapse_rules()} <= set(WatchedFigures.model_fields)
+    assert len({rule.name for rule in collapse_rules()}) == len(collapse_rules())

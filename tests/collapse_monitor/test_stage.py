@@ -1,6 +1,5 @@
-"""The stage over the iterations of a run that collapses."""
+"""The stages over the iterations of a run that collapses."""
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +7,15 @@ import pytest
 
 from flows.configure import params_of
 from tasks.collapse_monitor.stage import monitor_collapse
-from tasks.core.config.stage_inputs import MonitorInputs
+from tasks.collapse_monitor.watching import read_warnings
+from tasks.core.config.stage_inputs import CourseInputs, MonitorInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import PromptInformation, ResponseFigures, read_document, write_document
+from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import Course, Monitor, watched
-from tasks.core.records.training_course import TrainingStopped, begin_course, require_going_on
+from tasks.core.records.monitoring import Course, watched
+from tasks.core.records.training_course import TrainingStopped, require_going_on
+from tasks.preparation.courses import begin_courses
 from tests.finished_run import metrics
 
 KEYS = ("i001", "i002", "i003")
@@ -21,31 +23,46 @@ KEYS = ("i001", "i002", "i003")
 
 def watch(root: Path, entropies: list[float], *assignments: str, **changed: Any) -> Layout:
     layout = Layout(root)
-    begin_course(layout)
-    params = params_of("default", assignments)
-    for key, entropy in zip(KEYS, entropies, strict=False):
+    params = params_of("default", ["iterations=3", *assignments])
+    begin_courses(StageContext(layout, CourseInputs.of(params)))
+    for key, entropy in zip(KEYS, entropies, strict=True):
         write_document(layout.metrics(key), metrics(entropy=entropy, **changed))
-        monitor_collapse(StageContext(layout, MonitorInputs.of(params), key))
+        if key in params.monitored:
+            monitor_collapse(StageContext(layout, MonitorInputs.of(params), key))
     return layout
 
 
-def test_a_warning_names_rule_iteration_and_evidence_in_log_and_record(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        layout = watch(tmp_path, [1.0, 1.0, 1e-4])
-    monitor = read_document(layout.monitor("i003"), Monitor)
-    assert [figures.entropy for figures in monitor.history] == [1.0, 1.0, 1e-4]
-    ((rule, iteration),) = [(warning.rule, warning.iteration) for warning in monitor.of(3)]
+def test_warnings_are_read_from_the_metrics_of_all_iterations_so_far(tmp_path: Path) -> None:
+    layout = watch(tmp_path, [1.0, 1.0, 1e-4])
+    assert read_warnings(layout, "i000") == read_warnings(layout, "i002") == []
+    ((rule, iteration, evidence),) = [(w.rule, w.iteration, w.evidence) for w in read_warnings(layout, "i003")]
     assert (rule, iteration) == ("entropy_fall", 3)
-    assert "i003: sign of a collapse: entropy_fall: entropy is 0.0001 (limit" in caplog.text
-    assert read_document(layout.course("i003"), Course) == Course()
+    assert evidence.startswith("entropy is 0.0001 (limit")
+    layout.metrics("i002").unlink()
+    with pytest.raises(ArtifactError, match=r"i002/metrics\.json"):
+        read_warnings(layout, "i003")
+
+
+def test_courses_of_a_run_without_an_action_are_all_there_before_it_and_change_nothing(tmp_path: Path) -> None:
+    layout = watch(tmp_path, [1.0, 1.0, 1e-4])
+    assert sorted(file.stem for file in layout.courses.iterdir()) == ["i000", *KEYS]
+    assert [read_document(file, Course) for file in layout.courses.iterdir()] == [Course()] * 4
+
+
+def test_until_a_warning_courses_are_the_same_with_an_action_as_without(tmp_path: Path) -> None:
+    """Bytes and places: an action that is chosen in the middle of a run makes nothing stale that came before."""
+    courses = [
+        watch(tmp_path / action, [1.0, 1.0, 1e-4], f"monitor.action={action}").courses for action in ("none", "stop")
+    ]
+    for key in ("i000", *KEYS):
+        without, acting = ((folder / f"{key}.json").read_bytes() for folder in courses)
+        assert (without == acting) == (key != "i003")
 
 
 def test_equal_metrics_give_equal_bytes_whatever_their_wall_clock_says(tmp_path: Path) -> None:
-    first, again = (watch(tmp_path / str(speed), [1.0, 0.5], tokens_per_s=speed) for speed in (1.0, 2.0))
-    for name in ("monitor", "course"):
-        assert getattr(first, name)("i002").read_bytes() == getattr(again, name)("i002").read_bytes()
+    acting = "monitor.action=discard_update"
+    first, again = (watch(tmp_path / str(speed), [1.0] * 3, acting, tokens_per_s=speed) for speed in (1.0, 2.0))
+    assert first.course("i002").read_bytes() == again.course("i002").read_bytes()
 
 
 def test_a_run_that_is_to_stop_says_why_and_how_to_score_it(tmp_path: Path) -> None:

@@ -49,7 +49,13 @@ def test_composing_without_changes_leaves_params_yaml_as_it_is(tmp_path: Path, m
     before = (ROOT / "params.yaml").read_bytes()
     assert compose(tmp_path / "params.yaml") == before
     monkeypatch.chdir(tmp_path)
-    fewer = ["iterations=3", "evaluation.every=2", "collection.staleness=1", "update.learning_rate=0.001"]
+    fewer = [
+        "iterations=3",
+        "evaluation.every=2",
+        "collection.staleness=1",
+        "update.learning_rate=0.001",
+        "monitor.action=stop",
+    ]
     tree = "collection.tree={simulations:4,candidates:2,exploration:1.0}"
     searching = [tree, "advantages.pair_gap=0.1", "update.objective=preference"]
     for changes in (fewer, searching):

@@ -242,7 +242,7 @@ def test_a_killed_rank_fails_the_stage_and_the_next_run_writes_the_same_bytes(pr
     assert "nothing was saved, run the same command again" in errors
     assert errors.count("Traceback") == 1
     assert all(gone(process) for process in ranks.values())
-    inputs = ["advantages.json", "course.json", "training_batch.parquet"]
+    inputs = ["advantages.json", "training_batch.parquet"]
     assert sorted(file.name for file in project.iteration("i001").iterdir()) == inputs
 
     for layout in (project, undisturbed):

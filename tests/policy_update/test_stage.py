@@ -255,7 +255,6 @@ def test_a_diverging_update_writes_nothing_and_keeps_what_is_there(
     assert not layout.metrics("i001").exists()
     assert sorted(file.name for file in layout.iteration("i001").iterdir()) == [
         "advantages.json",
-        "course.json",
         "training_batch.parquet",
     ]
 

@@ -14,7 +14,6 @@ from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import BehaviourChange, DifficultyScores, EngineMismatch, write_document
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import CollapseWarning, Monitor
 from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import write_rows
 from tasks.core.worlds.registry import prepare_world_folder
@@ -108,7 +107,7 @@ def write_iteration(layout: Layout, key: str, rows: list[Row], iterations: int) 
         kept_rollouts=len(kept),
         entropy=0.8 / step**0.3,
         kl=None if step == 2 else 0.002 * step,
-        grad_norm=5.0 if step == iterations - 1 else 0.4 + 0.02 * (step % 3),
+        grad_norm=50.0 if step == iterations - 1 else 0.4 + 0.02 * (step % 3),
         engine_mismatch=EngineMismatch(mean=1e-6 * step, max=2e-5, noise=1e-2, share_over_noise=0.0),
         tokens_per_s=1000.0 * step,
         note="every advantage is zero <b>" if step == 2 else None,
@@ -154,8 +153,6 @@ def write_run(
     tokenizer.save(str(layout.base_policy / "tokenizer.json"))
     for key in params.previous:
         write_iteration(layout, key, rollouts(tokenizer, tasks, k, int(key[1:])), iterations)
-    warning = CollapseWarning(rule="gradient_spike", iteration=iterations - 1, evidence="grad_norm is 5 (limit 2.1)")
-    write_document(layout.monitor(f"i{iterations:03d}"), Monitor(warnings=(warning,)))
     for key in params.evaluated:
         write_evaluation(layout, key, rollouts(tokenizer, 6, 1, int(key[1:])))
     for split in TEST_SPLITS:

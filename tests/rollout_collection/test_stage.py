@@ -22,7 +22,7 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.monitoring import Course
 from tasks.core.records.schemas import ROLLOUTS, TASKS
 from tasks.core.records.tables import read_table, write_rows
-from tasks.core.records.training_course import begin_course
+from tasks.core.records.training_course import write_neutral
 from tasks.core.worlds.registry import prepare_world_folder
 from tasks.rollout_collection.rollout_resources import open_rollout_resources
 from tasks.rollout_collection.stage import collect_rollouts
@@ -51,7 +51,7 @@ def context(
     save_policy(
         trainable_policy(load_base_model(layout.base_policy, config), config, None, seed=0), layout.policy("i000")
     )
-    begin_course(layout)
+    write_neutral(layout)
     filter_tasks(StageContext(layout, TaskFilterInputs.of(params)))
     return StageContext(layout, CollectionInputs.of(params), "i001")
 

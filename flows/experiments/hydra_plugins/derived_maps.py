@@ -7,7 +7,8 @@ from hydra.core.config_search_path import ConfigSearchPath
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from tasks.core.config.params import evaluated_keys, previous_map, sampling_maps
+from tasks.core.config.monitor import MonitorAction
+from tasks.core.config.params import evaluated_keys, monitoring_maps, previous_map, sampling_maps
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -42,6 +43,16 @@ def _sampling(name: str, iterations: int, staleness: int, every: int, tree: Dict
     return OmegaConf.create(dict(maps[name]))
 
 
+def monitored(iterations: int, action: MonitorAction) -> DictConfig:
+    """The map `monitored` of params.yaml."""
+    return OmegaConf.create(dict(monitoring_maps(previous_map(iterations), action)["monitored"]))
+
+
+def neutral_courses(action: MonitorAction) -> str:
+    """The path `neutral_courses` of params.yaml."""
+    return str(monitoring_maps({}, action)["neutral_courses"])
+
+
 def evaluated(iterations: int, every: int) -> ListConfig:
     """The list `evaluated` of params.yaml."""
     return OmegaConf.create(evaluated_keys(iterations, every))
@@ -50,4 +61,6 @@ def evaluated(iterations: int, every: int) -> ListConfig:
 OmegaConf.register_new_resolver("loopline.previous", previous, replace=True)
 OmegaConf.register_new_resolver("loopline.collected", collected, replace=True)
 OmegaConf.register_new_resolver("loopline.searched", searched, replace=True)
+OmegaConf.register_new_resolver("loopline.monitored", monitored, replace=True)
+OmegaConf.register_new_resolver("loopline.neutral_courses", neutral_courses, replace=True)
 OmegaConf.register_new_resolver("loopline.evaluated", evaluated, replace=True)

@@ -13,10 +13,10 @@ from tasks.core.capacity.workload import Workload
 from tasks.core.config.params import Params
 from tasks.core.config.splits import TEST_SPLITS
 
-ONCE = 9
+ONCE = 13
 """Stages that are there once, both scores among them."""
-PER_ITERATION = 4
-"""Collection, advantages, update, collapse monitor."""
+PER_ITERATION = 3
+"""Collection, advantages, update."""
 PROBE_S = 1.0
 """Proof that a server samples from the policy it was given, beyond the adapter's upload."""
 
@@ -57,7 +57,7 @@ def overheads(
     played = load.iterations + load.evaluations + len(TEST_SPLITS) * (2 if load.iterations else 1)
     starts = (load.iterations + 1 if releases_device else 1) if served and not params.engine.vllm.urls else 0
     launched = load.iterations if params.update.distributed.size > 1 else 0
-    count = ONCE + PER_ITERATION * load.iterations + load.evaluations
+    count = ONCE + PER_ITERATION * load.iterations + len(params.monitored) + load.evaluations
     return Overheads(
         stages=hardware.start_s * (not served) + hardware.stage_s * count,
         engine_starts=starts * (hardware.start_s + base / hardware.disk),

@@ -13,7 +13,7 @@ from tasks.core.config.engine import EngineConfig
 from tasks.core.config.evaluation import EvaluationConfig
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.machines import MachinesConfig
-from tasks.core.config.monitor import MonitorConfig
+from tasks.core.config.monitor import MonitorAction, MonitorConfig
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.scoring import ScoringConfig
 from tasks.core.config.section import Section
@@ -83,9 +83,22 @@ def evaluated_keys(iterations: int, every: int) -> list[str]:
     return [iteration_key(i) for i in range(iterations + 1) if i % every == 0 or i == iterations]
 
 
-DERIVED_MAPS = ("previous", "collected", "searched", "evaluated")
+def monitoring_maps(previous: Mapping[str, Predecessors], action: MonitorAction) -> dict[str, Any]:
+    """{monitored: {i001: i000, ...}, neutral_courses: data/courses/i000.json}: where the collapse monitor sets courses.
+
+    Where it is to do nothing, no iteration has a stage for it, and one stage writes all courses: a folder of them.
+    Courses lie at the same places either way, so that the action can be changed in the middle of a run.
+    """
+    if action == "none":
+        return {"monitored": {}, "neutral_courses": NEUTRAL_COURSES}
+    monitored = {key: before.policy for key, before in previous.items()}
+    return {"monitored": monitored, "neutral_courses": f"{NEUTRAL_COURSES}/{iteration_key(0)}.json"}
+
+
+NEUTRAL_COURSES = "data/courses"
+DERIVED_MAPS = ("previous", "collected", "searched", "monitored", "neutral_courses", "evaluated")
 """What of params.yaml is no knob: it follows from `iterations`, `collection.staleness`, `collection.every`,
-`collection.tree` and `evaluation.every`."""
+`collection.tree`, `monitor.action` and `evaluation.every`."""
 
 
 class Params(Section):
@@ -104,6 +117,11 @@ class Params(Section):
     """Derived from `previous` by `python -m flows.configure`; empty where trees are searched."""
     searched: dict[str, str] = Field(default_factory=dict)
     """As `collected`, where `collection.tree` is set; else empty."""
+    monitored: dict[str, str] = Field(default_factory=dict)
+    """The iterations after which the collapse monitor sets the course, and those before them, where `monitor.action`
+    is set; else empty."""
+    neutral_courses: str = NEUTRAL_COURSES
+    """What the stage begin_courses writes: every course, or, where `monitor.action` is set, the first one only."""
     evaluated: list[str]
     """Derived from `iterations` and `evaluation.every` by `python -m flows.configure`."""
     world: WorldConfig = WorldConfig()
@@ -156,6 +174,12 @@ class Params(Section):
         ):
             raise ValueError(
                 f"`collected` or `searched` is not in step with `previous` and collection.tree; {_REGENERATE}"
+            )
+        if {"monitored": self.monitored, "neutral_courses": self.neutral_courses} != monitoring_maps(
+            self.previous, self.monitor.action
+        ):
+            raise ValueError(
+                f"`monitored` or `neutral_courses` is not in step with `previous` and monitor.action; {_REGENERATE}"
             )
         if self.evaluated != evaluated_keys(self.iterations, self.evaluation.every):
             raise ValueError(f"`evaluated` is not in step with iterations and evaluation.every; {_REGENERATE}")

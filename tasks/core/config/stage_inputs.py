@@ -201,10 +201,16 @@ class UpdateInputs(StageInputs):
     temperature: float = knob("collection.temperature")
 
 
+class CourseInputs(StageInputs):
+    """begin_courses."""
+
+    iterations: int
+    action: MonitorAction = knob("monitor.action")
+
+
 class MonitorInputs(StageInputs):
     """monitor_collapse."""
 
-    previous: Previous
     action: MonitorAction = knob("monitor.action")
     learning_rate_factor: float = knob("monitor.learning_rate_factor")
     variance_share: float = knob("monitor.variance_share")

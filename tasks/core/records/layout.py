@@ -85,13 +85,14 @@ class Layout:
     def metrics(self, key: str) -> Path:
         return self.iteration(key) / "metrics.json"
 
-    def monitor(self, key: str) -> Path:
-        """What the collapse monitor saw up to iteration `key`."""
-        return self.iteration(key) / "monitor.json"
+    @property
+    def courses(self) -> Path:
+        """What iterations go by: a folder of their own, which one stage writes whole where the monitor does nothing."""
+        return self.data / "courses"
 
     def course(self, key: str) -> Path:
-        """What the iterations after `key` do about it."""
-        return self.iteration(key) / "course.json"
+        """What the iterations after `key` do about signs of a collapse."""
+        return self.courses / f"{key}.json"
 
     @property
     def evaluations(self) -> Path:

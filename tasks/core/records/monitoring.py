@@ -1,4 +1,4 @@
-"""What the collapse monitor leaves after every iteration: what it saw so far, and what the next iteration goes by."""
+"""What the collapse monitor sees of an iteration, what it says of it, and what the next iteration goes by."""
 
 from pydantic import Field
 
@@ -32,20 +32,9 @@ class CollapseWarning(Document):
     """A sentence with the figure, its value and the limit."""
 
 
-class Monitor(Document):
-    """monitor.json: all iterations so far."""
-
-    history: tuple[WatchedFigures, ...] = ()
-    """Iteration 1 first."""
-    warnings: tuple[CollapseWarning, ...] = ()
-
-    def of(self, iteration: int) -> list[CollapseWarning]:
-        """The warnings of one iteration."""
-        return [warning for warning in self.warnings if warning.iteration == iteration]
-
-
 class Course(Document):
-    """course.json: what the stages of the next iteration do about warnings so far. Nothing but for `monitor.action`."""
+    """courses/iNNN.json: what the stages of the next iteration do about warnings so far. Nothing but for
+    `monitor.action`."""
 
     stop: str | None = None
     """Why no further iteration is played."""

@@ -1,19 +1,21 @@
 """The course that the collapse monitor sets: its beginning, and its end where the run is to stop."""
 
+from collections.abc import Iterable
+
 from tasks.core.config.params import iteration_key, iteration_number
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import Course, Monitor
+from tasks.core.records.monitoring import Course
 
 
 class TrainingStopped(ValueError):  # noqa: N818 - says what happened to the run
     """The collapse monitor ended the training; what was trained until then is there."""
 
 
-def begin_course(layout: Layout) -> None:
-    """Write what the first iteration starts from: nothing seen, and nothing to be done about it."""
-    write_document(layout.monitor(iteration_key(0)), Monitor())
-    write_document(layout.course(iteration_key(0)), Course())
+def write_neutral(layout: Layout, keys: Iterable[str] = (iteration_key(0),)) -> None:
+    """Write courses after these iterations, by which nothing is done; by default the one that the first starts from."""
+    for key in keys:
+        write_document(layout.course(key), Course())
 
 
 def require_going_on(layout: Layout, key: str) -> Course:

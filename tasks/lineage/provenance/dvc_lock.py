@@ -89,6 +89,7 @@ def read_lock(
     evaluated: Iterable[str],
     collected: Iterable[str] | None = None,
     searched: Iterable[str] = (),
+    monitored: Iterable[str] = (),
 ) -> DvcLock:
     """The stages in dvc.lock that belong to a pipeline of these iteration keys; `collected`: None, all collect.
 
@@ -105,6 +106,7 @@ def read_lock(
         "filter_advantages": played,
         "search_trees": searching,
         "pair_turns": searching,
+        "monitor_collapse": set(monitored),
     }
     stages = (_stage(name, entry) for name, entry in _entries(path).items())
     return DvcLock(tuple(stage for stage in stages if _belongs(stage, keys.get(stage.task, trained))))

@@ -2,9 +2,10 @@
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
-from tasks.core.config.params import DERIVED_MAPS, Params
+from tasks.core.config.params import DERIVED_MAPS, Params, iteration_key
 from tasks.core.config.policy import PACKAGED
 from tasks.core.records.documents import (
     AdvantageSummary,
@@ -18,7 +19,7 @@ from tasks.core.records.documents import (
 )
 from tasks.core.records.dotted import dotted, dotted_numbers
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import CollapseWarning, Monitor
+from tasks.core.records.monitoring import CollapseWarning
 from tasks.lineage.provenance.dvc_lock import SIDE_TASKS
 
 
@@ -54,19 +55,20 @@ def step_of(key: str) -> int:
     return int(key[1:])
 
 
-def iteration_numbers(layout: Layout, key: str) -> dict[str, float]:
-    """Numbers in one iteration's artifacts: update, advantages, warnings; dev scores as `dev.*` where they exist."""
+def iteration_numbers(layout: Layout, key: str, warnings: Iterable[CollapseWarning]) -> dict[str, float]:
+    """Numbers of one iteration: update, advantages, how many of the run's `warnings`; dev scores as `dev.*`."""
+    counted = [warning for warning in warnings if warning.iteration == step_of(key)]
     return {
         **_numbers(layout.advantage_summary(key), AdvantageSummary),
         **_numbers(layout.metrics(key), Metrics),
-        **({"warnings": float(len(_warnings(layout, key)))} if layout.monitor(key).exists() else {}),
+        **({"warnings": float(len(counted))} if step_of(key) else {}),
         **{f"dev.{name}": value for name, value in _numbers(layout.evaluation(key), Evaluation).items()},
     }
 
 
-def warning_tags(layout: Layout, key: str) -> dict[str, str]:
-    """The collapse monitor's warnings of one iteration as tags: {"warning.i007.entropy_fall": evidence}."""
-    return {f"warning.{key}.{warning.rule}": warning.evidence for warning in _warnings(layout, key)}
+def warning_tags(warnings: Iterable[CollapseWarning]) -> dict[str, str]:
+    """The collapse monitor's warnings as tags: {"warning.i007.entropy_fall": evidence}."""
+    return {f"warning.{iteration_key(found.iteration)}.{found.rule}": found.evidence for found in warnings}
 
 
 def selection_numbers(layout: Layout) -> dict[str, float]:
@@ -78,11 +80,6 @@ def selection_numbers(layout: Layout) -> dict[str, float]:
 def score_numbers(layout: Layout, split: str) -> dict[str, float]:
     """The final scores of one split as `<split>.*`."""
     return {f"{split}.{name}": value for name, value in _numbers(layout.score(split), Scores).items()}
-
-
-def _warnings(layout: Layout, key: str) -> list[CollapseWarning]:
-    path = layout.monitor(key)
-    return read_document(path, Monitor).of(step_of(key)) if path.exists() else []
 
 
 def _numbers(path: Path, kind: type[Document]) -> dict[str, float]:

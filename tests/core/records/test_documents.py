@@ -35,7 +35,7 @@ from tasks.core.records.documents import (
     write_document,
 )
 from tasks.core.records.files import ArtifactError
-from tasks.core.records.monitoring import CollapseWarning, Course, Monitor, watched
+from tasks.core.records.monitoring import Course
 
 GOLDEN = Path(__file__).parent / "golden"
 DIGEST = "ab" * 32
@@ -92,10 +92,6 @@ EXAMPLES: dict[str, Document | StageVersions | StageKnobs] = {
         note="every advantage is zero",
     ),
     "metrics": METRICS,
-    "monitor": Monitor(
-        history=(watched(METRICS),),
-        warnings=(CollapseWarning(rule="entropy_fall", iteration=1, evidence="entropy is 0.75 (limit 0.8)"),),
-    ),
     "course": Course(learning_rate_factor=0.25, discard_above={"grad_norm": 2.5}),
     "evaluation": Evaluation(
         iteration="i004",

@@ -14,7 +14,7 @@ from flows.configure import params_of, write_params
 from flows.dag.dvc_seam import stage_of_command
 from flows.dag.stages import STAGES, Stage, UnknownStage, check_key, find_stage
 from flows.dag.versions import code_version, stage_files
-from tasks.core.config.params import Params, evaluated_keys, load_params, previous_map
+from tasks.core.config.params import NEUTRAL_COURSES, Params, evaluated_keys, load_params, previous_map
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.config.stage_inputs import MemoryInputs, UpdateInputs
 from tasks.core.records.layout import Layout
@@ -26,6 +26,7 @@ FOREACH = {
     "iteration": "${previous}",
     "collected": "${collected}",
     "searched": "${searched}",
+    "monitored": "${monitored}",
     "evaluated": "${evaluated}",
     "split": list(TEST_SPLITS),
 }
@@ -37,9 +38,8 @@ OUTS = {
     "prepare_policy": [
         LAYOUT.base_policy,
         LAYOUT.policy("i000"),
-        LAYOUT.monitor("i000"),
-        LAYOUT.course("i000"),
     ],
+    "begin_courses": [LAYOUT.courses],
     "preflight": [LAYOUT.preflight],
     "filter_tasks": [LAYOUT.tasks],
     "collect_rollouts": [LAYOUT.rollouts("i002"), LAYOUT.timings("i002")],
@@ -47,7 +47,7 @@ OUTS = {
     "search_trees": [LAYOUT.rollouts("i002"), LAYOUT.timings("i002")],
     "pair_turns": [LAYOUT.training_batch("i002"), LAYOUT.advantage_summary("i002")],
     "update_policy": [LAYOUT.policy("i002"), LAYOUT.metrics("i002")],
-    "monitor_collapse": [LAYOUT.monitor("i002"), LAYOUT.course("i002")],
+    "monitor_collapse": [LAYOUT.course("i002")],
     "evaluate_policy": [LAYOUT.evaluation("i002"), LAYOUT.evaluation_rollouts("i002")],
     "select_checkpoint": [LAYOUT.selection],
     "score": [LAYOUT.score("test_normal"), LAYOUT.score_rollouts("test_normal")],
@@ -66,10 +66,12 @@ def definitions() -> dict[str, Any]:
 def resolved(definitions: dict[str, Any], name: str) -> dict[str, Any]:
     """A stage as DVC resolves it for iteration i002, or for test_normal."""
     definition = definitions[name].get("do", definitions[name])
-    key, item = ("i002", "i001") if BY_NAME[name].each in ("iteration", "collected", "searched") else ("", "i002")
+    by_iteration = ("iteration", "collected", "searched", "monitored")
+    key, item = ("i002", "i001") if BY_NAME[name].each in by_iteration else ("", "i002")
     item = "test_normal" if BY_NAME[name].each == "split" else item
     text = yaml.safe_dump(definition).replace("${key}", key).replace("${item}", item)
     text = text.replace("${item.policy}", "i001").replace("${item.batch}", "i002")
+    text = text.replace("${neutral_courses}", NEUTRAL_COURSES)
     loaded: dict[str, Any] = yaml.safe_load(text)
     return loaded
 
@@ -105,7 +107,7 @@ def test_every_dependency_is_an_output_or_in_git(definitions: dict[str, Any]) ->
 
 
 def _iteration_before() -> set[str]:
-    paths = (LAYOUT.policy("i001"), LAYOUT.monitor("i001"), LAYOUT.course("i001"))
+    paths = (LAYOUT.policy("i001"), LAYOUT.course("i001"))
     return {str(path.relative_to(ROOT)) for path in paths}
 
 
@@ -136,8 +138,23 @@ def test_rollouts_are_collected_once_where_asked(project: Path) -> None:
     assert "data/iterations/i002/policy" in deps["collect_rollouts@i003"]
 
 
+def test_the_collapse_monitor_has_stages_where_it_acts_and_its_action_makes_no_other_stale(project: Path) -> None:
+    """dvc.yaml as DVC resolves it: what is read lies at the same places with an action and without."""
+    shutil.copy(ROOT / "dvc.yaml", project)
+    read: dict[str, dict[str, set[str]]] = {}
+    for action in ("none", "stop"):
+        write_params(project / "params.yaml", {"iterations": 3, "monitor": {"action": action}})
+        with Repo(str(project)) as repo:
+            read[action] = {stage.name: {dep.def_path for dep in stage.deps} for stage in repo.index.stages}
+            repo.index.check_graph()
+    monitoring = {f"monitor_collapse@i00{i}" for i in (1, 2, 3)}
+    assert set(read["stop"]) - set(read["none"]) == monitoring and set(read["none"]) < set(read["stop"])
+    assert all(read["stop"][name] == deps for name, deps in read["none"].items())
+    assert "data/courses/i002.json" in read["none"]["collect_rollouts@i003"] & read["none"]["update_policy@i003"]
+
+
 def test_learning_depends_on_no_wall_clock_file(definitions: dict[str, Any]) -> None:
-    """The collapse monitor reads metrics.json, and what it writes holds none of its wall-clock figures."""
+    """The collapse monitor reads metrics.json, and sets courses by none of its wall-clock figures."""
     reporting = {"monitor_collapse", "tabulate_curves", "report", "record_lineage"}
     for name in set(definitions) - reporting:
         for dep in resolved(definitions, name).get("deps", []):
