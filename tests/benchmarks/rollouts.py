@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
+from processor_time import processor_s
 from result_file import write_result
 from transformers import PreTrainedModel
 from transformers.utils import logging
@@ -51,12 +51,6 @@ def collect(world: World, engine: TransformersEngine, chat: ChatFormat, seed: in
     planned, stats = plan_rollouts(drawn, COLLECTION.rollouts_per_task, seed), CollectionStats()
     rows = play_rollouts(world, engine, chat, planned, training_settings(COLLECTION), policy=None, stats=stats)
     return rows, stats
-
-
-def processor_s() -> float:
-    """Processor seconds of this process and the world's, ended ones included."""
-    me = psutil.Process()
-    return float(sum(sum(process.cpu_times()[:4]) for process in (me, *me.children(recursive=True))))
 
 
 def generate_rate(model: PreTrainedModel, rows: list[Row], chat: ChatFormat) -> float:

@@ -1,0 +1,118 @@
+"""Time to reward beside TRL's GRPOTrainer: both train the shipped base policy in pocketworld until dev TGC is 80.
+
+    python tests/benchmarks/reward_vs_trl.py [--iterations N] [--seed N]
+
+Same base policy, adapter, tasks, rollouts per iteration, limits, minibatch, epochs, clipping and learning rate; one run
+after the other, seconds and processor seconds of each until an evaluation first reaches the goal. Evaluations (each
+iteration, dev at a low temperature), loading and making the world are off the clock.
+
+loopline: its stages in one process, as `dvc repro` runs them, artifacts written and all; early stop of rollouts and the
+filter of small advantages are on, as in the default. TRL (see learner_vs_trl.py) is given the agent loop as its
+`rollout_func`: conversations step through pocketworld side by side, every turn is sampled by the trainer's own
+`_generate_single_turn`, as its tool loop does. Its loss is GRPO's without division by the standard deviation.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from learner_vs_trl import FOLDER, TRL
+from processor_time import Clock
+from result_file import write_result
+
+from flows.configure import params_of, write_params
+from flows.dag.execution import run_body
+from flows.dag.stages import STAGES, find_stage
+from flows.workers.ray_executor import executor_for
+from tasks.core.config.params import Params
+from tasks.core.interfaces.stage import ProcessCache
+
+ROOT = Path(__file__).parents[2]
+GOAL = 80.0
+"""Dev TGC, percent."""
+MINIBATCH = 36
+"""TRL's must divide the rollouts of an iteration."""
+Curve = list[dict[str, float]]
+
+
+def settings(iterations: int, seed: int) -> Params:
+    knobs = [f"iterations={iterations}", f"seed={seed}", f"update.minibatch={MINIBATCH}", "evaluation.every=1"]
+    return params_of("default", knobs)
+
+
+def loopline(params: Params, root: Path) -> Curve:
+    """After each iteration: seconds, processor seconds and dev TGC in percent."""
+    (root / "data").mkdir()
+    (root / "data/base_policies").symlink_to(ROOT / "data/base_policies")
+    write_params(root / "params.yaml", params.model_dump(mode="json"))
+    cache = ProcessCache()
+
+    def run(stage: str, key: str = "") -> None:
+        run_body(find_stage(stage), key, root, cache, executor_for)
+
+    def dev_tgc(key: str) -> float:
+        run("evaluate_policy", key)
+        return float(json.loads((root / f"data/evaluations/{key}.json").read_text(encoding="utf-8"))["tgc"])
+
+    for stage in ("prepare_world", "prepare_policy", "filter_tasks"):
+        run(stage)
+    curve = [{"s": 0.0, "processor_s": 0.0, "dev_tgc": dev_tgc("i000")}]
+    clock = Clock()
+    for key in params.previous:
+        for stage in STAGES:
+            if stage.each in ("collected", "searched", "iteration") and key in stage.keys(params):
+                run(stage.name, key)
+        seconds, processor = clock.read()
+        with clock.paused():
+            curve.append({"s": seconds, "processor_s": processor, "dev_tgc": dev_tgc(key)})
+    cache.close()
+    return curve
+
+
+def trl(params: Params, root: Path) -> Curve:
+    """The same of TRL, in a process that has it. `root` holds the world and the base policy that `loopline` made."""
+    path = os.pathsep.join([str(Path(__file__).parent), str(ROOT), str(FOLDER)])
+    command = [sys.executable, str(Path(__file__).parent / "reward_trl.py"), str(root), params.model_dump_json()]
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=True)
+    curve: Curve = json.loads((root / "trl_curve.json").read_text(encoding="utf-8"))
+    return curve
+
+
+def to_goal(curve: Curve) -> dict[str, float] | None:
+    """The first point that reaches the goal; None where none does."""
+    return next((point for point in curve if point["dev_tgc"] >= GOAL), None)
+
+
+def ratios(curves: dict[str, Curve]) -> dict[str, Any]:
+    """TRL's time over loopline's, to the goal and per iteration (the last point of each)."""
+    goal = {side: to_goal(curve) for side, curve in curves.items()}
+    found: dict[str, Any] = {"goal_dev_tgc": GOAL, "to_goal": goal}
+    for unit in ("s", "processor_s"):
+        first = {side: point[unit] for side, point in goal.items() if point}
+        found[f"trl_vs_loopline_{unit}"] = round(first["trl"] / first["loopline"], 2) if len(first) == 2 else None
+        each = {side: curve[-1][unit] / (len(curve) - 1) for side, curve in curves.items()}
+        found[f"trl_vs_loopline_{unit}_per_iteration"] = round(each["trl"] / each["loopline"], 2)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compare the time to a reward with TRL's.")
+    parser.add_argument("--iterations", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    if not FOLDER.exists():
+        subprocess.run(["uv", "pip", "install", "--target", str(FOLDER), "--no-deps", *TRL], check=True)
+    params = settings(arguments.iterations, arguments.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        curves = {side.__name__: side(params, Path(folder)) for side in (loopline, trl)}
+    rounded = {side: [{k: round(v, 2) for k, v in point.items()} for point in curve] for side, curve in curves.items()}
+    write_result("reward_vs_trl", {"trl": TRL[0], "seed": arguments.seed, **ratios(curves), "curves": rounded})
+
+
+if __name__ == "__main__":
+    main()
