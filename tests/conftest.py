@@ -9,8 +9,6 @@ from hypothesis import settings
 
 from tasks.core.processes.usable_cores import usable_cores
 
-LANES = frozenset({"vllm", "appworld", "bfcl", "scienceworld", "services", "ray", "faults"})
-"""Markers of tests that start servers, clusters or environments of their own; .ci/run runs them lane by lane."""
 MOST_PROCESSES = 8
 HERE = Path(__file__).parent
 
@@ -26,15 +24,16 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Raises UsageError for a test of two lanes, which .ci/run would run twice, and for a module that changed sys.path.
 
     With a folder of tests in it, processes that other tests spawn would import tests/flows as `flows`.
     """
     if added := [path for path in sys.path if Path(path).is_relative_to(HERE)]:
         raise pytest.UsageError(f"a test module put {', '.join(added)} into sys.path; import `tests.` modules by name")
+    all_lanes = {marker.partition(":")[0] for marker in config.getini("markers") if ": a lane: " in marker}
     for item in items:
-        if len(lanes := sorted(LANES & {mark.name for mark in item.iter_markers()})) > 1:
+        if len(lanes := sorted(all_lanes & {mark.name for mark in item.iter_markers()})) > 1:
             raise pytest.UsageError(f"{item.nodeid} is in the lanes {' and '.join(lanes)}; one marker is enough")
 
 

@@ -34,6 +34,8 @@ from tasks.policy_update.training import UpdateJob
 from tests.policy_update import two_ranks
 from tests.policy_update.test_stage import make_params, prepare
 
+pytestmark = pytest.mark.ranks
+
 ROOT = Path(__file__).parents[2]
 
 MakeRollouts = Callable[..., list[Rollout]]
@@ -226,7 +228,6 @@ def project(base: Path, make_rollouts: MakeRollouts, tmp_path: Path) -> Layout:
     return prepare(tmp_path / "project", base, job_params(), {"i001": make_rollouts(11)})
 
 
-@pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the ranks in /proc")
 def test_a_killed_rank_fails_the_stage_and_the_next_run_writes_the_same_bytes(project: Layout, tmp_path: Path) -> None:
     params = job_params(TO_BE_KILLED_IN)
@@ -254,7 +255,6 @@ def test_a_killed_rank_fails_the_stage_and_the_next_run_writes_the_same_bytes(pr
     assert digest(project.policy("i001")) == digest(undisturbed.policy("i001"))
 
 
-@pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the ranks in /proc")
 def test_no_rank_outlives_a_killed_stage(project: Layout) -> None:
     stage = Stage(project, job_params(TO_BE_KILLED_IN))

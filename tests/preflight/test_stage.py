@@ -137,6 +137,7 @@ def test_a_rank_that_the_kernel_kills_for_memory_does_not_fit(little_memory: Pat
             raise other
 
 
+@pytest.mark.ranks
 def test_ranks_of_two_machines_try_it_together(layout: Layout) -> None:
     with socket.create_server(("localhost", 0)) as free:
         place = f"localhost:{free.getsockname()[1]}"
