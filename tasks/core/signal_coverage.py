@@ -7,7 +7,7 @@ taken for as hopeless as the other tasks say it is, not for impossible. Returns 
 may differ where successes do not: what is observed by return can lie above.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,8 @@ MOST_ROLLOUTS = 64
 """The largest group that is proposed."""
 _LOG_RANGE = (-5.0, 7.0)
 """Of the prior's parameters: from nearly certain tasks to tasks that are all alike."""
+_MEMORY = 0.5
+"""Weight of a task's earlier rollouts each time that it is played: the policy changes, so its rates do."""
 _TIE = 1e-9
 
 
@@ -80,6 +82,31 @@ def coverage(successes: Sequence[float], rollouts: Sequence[float]) -> Coverage:
         raise ValueError("success rates need rollouts, and no more successes than rollouts")
     alpha, beta = _prior(solved, played)
     return Coverage(alpha + solved, beta + played - solved)
+
+
+class SuccessCounts:
+    """What training has seen of each task's success rate so far, what was long ago counting less."""
+
+    def __init__(self, tasks: Iterable[str]) -> None:
+        self._successes = dict.fromkeys(tasks, 0.0)
+        self._rollouts = dict.fromkeys(self._successes, 0.0)
+
+    def __bool__(self) -> bool:
+        """Whether any rollout was seen."""
+        return any(self._rollouts.values())
+
+    def add(self, task: str, successes: float, rollouts: float) -> None:
+        """The rollouts of a task in the next iteration that plays it."""
+        self._successes[task] = _MEMORY * self._successes[task] + successes
+        self._rollouts[task] = _MEMORY * self._rollouts[task] + rollouts
+
+    def shares(self, rollouts: int) -> Mapping[str, float]:
+        """Probability of each task that a group of `rollouts` carries a signal; all that were played shape the prior.
+
+        Raises ValueError where there is no rollout.
+        """
+        found = coverage(list(self._successes.values()), list(self._rollouts.values())).by_task(rollouts)
+        return dict(zip(self._successes, found.tolist(), strict=True))
 
 
 def _prior(solved: Floats, played: Floats) -> tuple[float, float]:

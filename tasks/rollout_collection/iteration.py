@@ -12,12 +12,19 @@ from tasks.core.records.tables import read_table, write_rows
 from tasks.core.seeding import derive_seed
 from tasks.rollout_collection.planning import deal_tasks, draw_tasks
 from tasks.rollout_collection.shards import PlayedRollouts
+from tasks.rollout_collection.signal_shares import signal_shares
 
 
-def tasks_of_iteration(world: World, layout: Layout, inputs: SamplingInputs, key: str) -> list[Task]:
-    """The tasks of iteration `key`, drawn from tasks/train.parquet; one may come more than once."""
+def tasks_of_iteration(world: World, layout: Layout, inputs: SamplingInputs, key: str, group: int) -> list[Task]:
+    """The tasks of iteration `key`, each to be played `group` times, drawn from tasks/train.parquet.
+
+    One may come more than once. Raises ArtifactError for a damaged input.
+    """
     tasks, weights = _training_tasks(world, layout)
     count = inputs.tasks_per_iteration
+    if inputs.task_drawing == "coverage":
+        shares = signal_shares(layout, inputs.previous, key, [task.task_id for task in tasks], group)
+        weights = [weight * shares[task.task_id] for task, weight in zip(tasks, weights, strict=True)]
     if inputs.task_drawing == "decks":
         dealt = count * (iteration_number(key) - 1)
         return deal_tasks(tasks, weights, count, derive_seed(inputs.seed, "decks"), dealt=dealt)

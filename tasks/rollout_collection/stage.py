@@ -54,5 +54,6 @@ def training_settings(inputs: CollectionInputs | CollectionConfig) -> PlaySettin
 
 def plan_iteration(world: World, layout: Layout, inputs: CollectionInputs, key: str) -> list[PlannedRollout]:
     """The rollouts of iteration `key`: K of each of its tasks."""
-    drawn, seed = tasks_of_iteration(world, layout, inputs, key), derive_seed(collection_seed(inputs, key), "rollouts")
+    drawn = tasks_of_iteration(world, layout, inputs, key, inputs.rollouts_per_task)
+    seed = derive_seed(collection_seed(inputs, key), "rollouts")
     return plan_rollouts(drawn, inputs.rollouts_per_task, seed, inputs.temperatures)

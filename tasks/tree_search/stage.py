@@ -37,7 +37,8 @@ def search_trees(context: StageContext[SearchInputs]) -> None:
     inputs, layout, key = context.inputs, context.layout, context.key
     behaviour = inputs.previous[key].behaviour
     require_going_on(layout, behaviour)
-    drawn = dict.fromkeys(tasks_of_iteration(warm_world(context), layout, inputs, key))
+    assert inputs.tree is not None, "the stage is there where trees are searched"
+    drawn = dict.fromkeys(tasks_of_iteration(warm_world(context), layout, inputs, key, inputs.tree.simulations))
     seed = derive_seed(collection_seed(inputs, key), "trees")
     played = play_in_shards(
         context,

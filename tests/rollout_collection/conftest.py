@@ -1,6 +1,8 @@
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,11 +10,20 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from tasks.core.config.collection import AgentLimits
+from tasks.core.config.params import Params, evaluated_keys, parse_params, previous_map
+from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.splits import Split
+from tasks.core.config.stage_inputs import CollectionInputs, TaskFilterInputs
 from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import Evaluation, ExecutionTimeout, Message, Observation, Task, WorldFault
 from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
+from tasks.core.records.layout import Layout
+from tasks.core.records.training_course import write_neutral
+from tasks.core.worlds.registry import prepare_world_folder
 from tasks.rollout_collection.play_settings import PlaySettings
+from tasks.task_filtering.stage import filter_tasks
 
 TEMPLATE = (
     "{%- for message in messages %}{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}"
@@ -164,3 +175,30 @@ def game() -> type[CountingGame]:
 def settings() -> PlaySettings:
     limits = AgentLimits(max_turns=4, max_tokens_per_turn=10, max_observation_tokens=40)
     return PlaySettings(temperature=1.0, limits=limits, max_concurrent_episodes=16, world_retries=1)
+
+
+@pytest.fixture
+def params() -> Params:
+    collection: dict[str, Any] = {"tasks_per_iteration": 3, "rollouts_per_task": 4, "max_concurrent_episodes": 8}
+    collection["limits"] = {"max_turns": 2, "max_tokens_per_turn": 16, "max_observation_tokens": 60}
+    collection["early_stop"] = {"min_per_task": 2, "share": 0.9}
+    content: dict[str, Any] = {"iterations": 2, "previous": previous_map(2), "evaluated": evaluated_keys(2, 2)}
+    return parse_params({**content, "policy": {"device": "cpu"}, "collection": collection}, "params.yaml")
+
+
+@pytest.fixture
+def context(
+    tmp_path: Path, params: Params, long_model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast
+) -> StageContext[CollectionInputs]:
+    """Everything that stands before the first collection: pocketworld, a random tiny policy, its initial adapter."""
+    layout = Layout(tmp_path)
+    prepare_world_folder(params.world, layout.world)
+    long_model.save_pretrained(layout.base_policy)
+    tokenizer.save_pretrained(layout.base_policy)
+    config: PolicyConfig = params.policy
+    save_policy(
+        trainable_policy(load_base_model(layout.base_policy, config), config, None, seed=0), layout.policy("i000")
+    )
+    write_neutral(layout)
+    filter_tasks(StageContext(layout, TaskFilterInputs.of(params)))
+    return StageContext(layout, CollectionInputs.of(params), "i001")

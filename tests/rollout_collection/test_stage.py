@@ -2,58 +2,23 @@ import dataclasses
 import pickle
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 from tasks.core.config.collection import EarlyStop
-from tasks.core.config.params import Params, evaluated_keys, parse_params, previous_map
-from tasks.core.config.policy import PolicyConfig
-from tasks.core.config.stage_inputs import CollectionInputs, TaskFilterInputs
+from tasks.core.config.stage_inputs import CollectionInputs
 from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
 from tasks.core.records.documents import Timings, read_document, write_document
 from tasks.core.records.files import ArtifactError
-from tasks.core.records.layout import Layout
 from tasks.core.records.monitoring import Course
 from tasks.core.records.schemas import ROLLOUTS, TASKS
 from tasks.core.records.tables import read_table, write_rows
-from tasks.core.records.training_course import write_neutral
-from tasks.core.worlds.registry import prepare_world_folder
 from tasks.rollout_collection.rollout_resources import open_rollout_resources
 from tasks.rollout_collection.stage import collect_rollouts
-from tasks.task_filtering.stage import filter_tasks
-
-
-@pytest.fixture
-def params() -> Params:
-    collection: dict[str, Any] = {"tasks_per_iteration": 3, "rollouts_per_task": 4, "max_concurrent_episodes": 8}
-    collection["limits"] = {"max_turns": 2, "max_tokens_per_turn": 16, "max_observation_tokens": 60}
-    collection["early_stop"] = {"min_per_task": 2, "share": 0.9}
-    content: dict[str, Any] = {"iterations": 2, "previous": previous_map(2), "evaluated": evaluated_keys(2, 2)}
-    return parse_params({**content, "policy": {"device": "cpu"}, "collection": collection}, "params.yaml")
-
-
-@pytest.fixture
-def context(
-    tmp_path: Path, params: Params, long_model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast
-) -> StageContext[CollectionInputs]:
-    """Everything that stands before the first collection: pocketworld, a random tiny policy, its initial adapter."""
-    layout = Layout(tmp_path)
-    prepare_world_folder(params.world, layout.world)
-    long_model.save_pretrained(layout.base_policy)
-    tokenizer.save_pretrained(layout.base_policy)
-    config: PolicyConfig = params.policy
-    save_policy(
-        trainable_policy(load_base_model(layout.base_policy, config), config, None, seed=0), layout.policy("i000")
-    )
-    write_neutral(layout)
-    filter_tasks(StageContext(layout, TaskFilterInputs.of(params)))
-    return StageContext(layout, CollectionInputs.of(params), "i001")
 
 
 def test_the_stage_plays_the_drawn_tasks_and_gives_the_same_bytes_again(

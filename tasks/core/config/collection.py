@@ -10,7 +10,7 @@ from tasks.core.config.section import Section
 
 Temperatures = tuple[Annotated[float, Field(gt=0)], ...]
 EngineName = Literal["transformers", "vllm", "oracle", "scripted", "chat_api"]
-TaskDrawing = Literal["weighted", "decks"]
+TaskDrawing = Literal["weighted", "coverage", "decks"]
 
 
 class AgentLimits(Section):
@@ -70,10 +70,12 @@ class CollectionConfig(Section):
     tasks_per_iteration: int = Field(24, ge=1)
     rollouts_per_task: int = Field(6, ge=2)
     task_drawing: TaskDrawing = "weighted"
-    """How an iteration's tasks are drawn. weighted: by their weights, none twice as long as there are enough. decks, as
-    in apple/ml-loop: for each the difficulty first (50/50 with `tasks.equal_difficulties` and two of them), then the
-    next task of that difficulty's shuffled deck, which goes on from iteration to iteration and is shuffled anew when it
-    is used up; a task that comes twice has twice as many rollouts."""
+    """How an iteration's tasks are drawn. weighted: by their weights, none twice as long as there are enough. coverage:
+    so too, each weight times the probability that the task's group of rollouts carries a signal, as the iterations
+    before tell it (see `tasks.core.signal_coverage`). decks, as in apple/ml-loop: for each the difficulty first (50/50
+    with `tasks.equal_difficulties` and two of them), then the next task of that difficulty's shuffled deck, which goes
+    on from iteration to iteration and is shuffled anew when it is used up; a task that comes twice has twice as many
+    rollouts."""
     judge_unfinished: bool = False
     """Give an episode that ran out of turns or context its share of unit tests, and count it as solved when all pass,
     as apple/ml-loop does, in training and evaluation. False: its return is 0, as in the paper."""
