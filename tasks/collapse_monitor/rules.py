@@ -49,8 +49,8 @@ class Thresholds(Section):
     commit: str
     recorded_runs: str
     """SHA-256 of recorded_runs.csv, in hexadecimal."""
-    not_fitted: tuple[str, ...]
-    """Rules whose limit is a guess: no recorded run had what they are about."""
+    judged: tuple[str, ...]
+    """Rules whose limit is a judgement: the recorded runs asked for none that is further out."""
     rules: tuple[Rule, ...]
 
 

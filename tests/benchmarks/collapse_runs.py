@@ -1,6 +1,7 @@
 """Healthy and provoked runs of three worlds, recorded: what the collapse monitor's limits are fitted and tried on.
 
-python tests/benchmarks/collapse_runs.py [WORLD ...]     (bandit frozen_lake sokoban)
+python tests/benchmarks/collapse_runs.py [PROFILE ...]     (bandit frozen_lake sokoban)
+python tests/benchmarks/collapse_runs.py --healthy FOLDER  (a project that was trained, and did not collapse)
 
 Plays and trains in temporary folders, without evaluations and scores. What the monitor watches of every iteration goes
 to tasks/collapse_monitor/recorded_runs.csv, a run at a time: killed, the same command goes on with the run that it was
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 from flows.configure import params_of, write_params
 from flows.dag.execution import run_body
 from flows.dag.stages import find_stage
+from flows.profile_stack import read_mapping
 from tasks.collapse_monitor import rules
 from tasks.core.interfaces.stage import ProcessCache, SerialExecutor
 from tasks.core.records.documents import Metrics, read_document
@@ -30,7 +32,7 @@ from tasks.policy_update.learner import UpdateDiverged
 
 ROOT = Path(__file__).parents[2]
 RECORDED = Path(rules.__file__).with_name("recorded_runs.csv")
-WORLDS = ("bandit", "frozen_lake", "sokoban")
+PROFILES = ("bandit", "frozen_lake", "sokoban")
 COUNTED_FROM = 10
 SEEDS = {"healthy": (1, 2, 3, 4, *range(10, 20)), "provoked": (1, 2, *range(10, 20))}
 ITERATIONS = 12
@@ -51,7 +53,7 @@ PROVOKED = {
 class Run(NamedTuple):
     """A recorded run."""
 
-    world: str
+    profile: str
     kind: str
     seed: int
     history: list[WatchedFigures]
@@ -63,7 +65,7 @@ def read_runs() -> list[Run]:
         return []
     with RECORDED.open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
-    groups = itertools.groupby(rows, lambda row: (row["world"], row["kind"], int(row["seed"])))
+    groups = itertools.groupby(rows, lambda row: (row["profile"], row["kind"], int(row["seed"])))
     return [Run(*run, [_figures(row) for row in group]) for run, group in groups]
 
 
@@ -71,10 +73,10 @@ def _figures(row: dict[str, str]) -> WatchedFigures:
     return WatchedFigures.model_validate({n: float(row[n]) if row[n] else None for n in WatchedFigures.model_fields})
 
 
-def record(world: str, kind: str, seed: int) -> list[WatchedFigures]:
+def record(profile: str, kind: str, seed: int) -> list[WatchedFigures]:
     """Figures of every iteration until the end, or until an update diverges."""
     chosen = SMALL | (PROVOKED if kind == "provoked" else {}) | {"seed": seed}
-    params = params_of(world, [f"{name}={value}" for name, value in chosen.items()])
+    params = params_of(profile, [f"{name}={value}" for name, value in chosen.items()])
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         write_params(root / "params.yaml", params.model_dump(mode="json"))
@@ -102,11 +104,11 @@ def _played(root: Path, keys: list[str]) -> Iterator[WatchedFigures]:
         cache.close()
 
 
-def _append(run: Run) -> None:
-    """Write the file anew with one more run, so that there is never half of one in it."""
+def _append(run: Run, root: Path = ROOT) -> None:
+    """Write the file anew with one more run of the code in `root`: there is never half of one in it."""
     before = RECORDED.read_text(encoding="utf-8") if RECORDED.exists() else None
-    names = ["world", "kind", "seed", "commit", "iteration", *WatchedFigures.model_fields]
-    head = {"world": run.world, "kind": run.kind, "seed": run.seed, "commit": commit()}
+    names = ["profile", "kind", "seed", "commit", "iteration", *WatchedFigures.model_fields]
+    head = {"profile": run.profile, "kind": run.kind, "seed": run.seed, "commit": commit(root)}
     with replacing(RECORDED) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, names, lineterminator="\n")
         if before is None:
@@ -121,29 +123,40 @@ def _rounded(figures: WatchedFigures) -> dict[str, Any]:
     return {name: value and f"{value:.6g}" for name, value in figures.model_dump().items()}
 
 
-def commit() -> str:
+def commit(root: Path = ROOT) -> str:
     """The commit of the code that plays, trains and fits."""
-    return subprocess.check_output(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True).strip()
+    return subprocess.check_output(["git", "rev-parse", "--short=12", "HEAD"], cwd=root, text=True).strip()
 
 
-def planned(world: str) -> list[tuple[str, int]]:
+def planned() -> list[tuple[str, int]]:
     """Kind and seed of a world's runs; kinds in turns, so that what was recorded when time ended is balanced."""
     pairs = [(seed, kind) for kind, seeds in SEEDS.items() for seed in seeds]
     return [(kind, seed) for seed, kind in sorted(pairs)]
 
 
+def finished(root: Path) -> Run:
+    """The run of the project in `root`, as far as it went. Figures that its metrics.json do not have are left out."""
+    params, layout = read_mapping(root / "params.yaml"), Layout(root)
+    profile = (params.get("profiles") or ["default"])[-1]
+    keys = itertools.takewhile(lambda key: layout.metrics(key).exists(), params["previous"])
+    return Run(profile, "healthy", params["seed"], [watched(read_document(layout.metrics(k), Metrics)) for k in keys])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("worlds", nargs="*", metavar="WORLD", default=WORLDS, help=", ".join(WORLDS))
-    worlds = parser.parse_args().worlds
+    parser.add_argument("profiles", nargs="*", metavar="PROFILE", default=PROFILES, help=", ".join(PROFILES))
+    parser.add_argument("--healthy", type=Path, metavar="FOLDER", help="record this run in place of new ones")
+    arguments = parser.parse_args()
+    if arguments.healthy:
+        _append(finished(arguments.healthy), arguments.healthy)
+        return
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    done = {(run.world, run.kind, run.seed) for run in read_runs()}
-    for world in worlds:
-        for kind, seed in planned(world):
-            if (world, kind, seed) not in done:
-                history = record(world, kind, seed)
-                _append(Run(world, kind, seed, history))
-                print(world, kind, seed, *(f"{figures.mean_return:.2f}" for figures in history), flush=True)
+    done = {(run.profile, run.kind, run.seed) for run in read_runs()}
+    for profile, (kind, seed) in itertools.product(arguments.profiles, planned()):
+        if (profile, kind, seed) not in done:
+            history = record(profile, kind, seed)
+            _append(Run(profile, kind, seed, history))
+            print(profile, kind, seed, *(f"{figures.mean_return:.2f}" for figures in history), flush=True)
 
 
 if __name__ == "__main__":

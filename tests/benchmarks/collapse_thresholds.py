@@ -4,8 +4,9 @@ python tests/benchmarks/collapse_thresholds.py [--fit]
 
 Reads what `collapse_runs.py` recorded. Seeds below COUNTED_FROM are to fit on: with `--fit`, the limit of every rule is
 put outside of what the healthy ones among them did, by the smallest of MARGINS with which none of them, left out of
-the fit, would have been warned of; written to tasks/collapse_monitor/thresholds.json. The other seeds are only
-counted: collapses that were warned of before the mean return fell, and warnings in healthy runs.
+the fit, would have been warned of; written to tasks/collapse_monitor/thresholds.json. No limit is put closer than
+JUDGED: recorded runs are few, small, and not of every world. The other seeds are only counted: collapses that were
+warned of before the mean return fell, and warnings in healthy runs.
 """
 
 import argparse
@@ -25,17 +26,33 @@ from tasks.collapse_monitor.rules import History, Rule, Thresholds, collapse_rul
 MARGINS = (1.1, 1.25, 1.5, 2.0, 3.0)
 FALLEN = 0.5
 """Of the best mean return before: a run has collapsed from where it stays under this to its end."""
+JUDGED = {
+    "return_std_fall": 0.5,
+    "entropy_fall": 0.15,
+    "entropy_rise": 3.0,
+    "gradient_spike": 5.0,
+    "large_update": 0.1,
+    "length_fall": 0.5,
+    "length_rise": 2.0,
+    "repetition": 0.7,
+    "distinct_fall": 0.3,
+    "information_fall": 0.2,
+    "engine_mismatch": 0.01,
+}
+"""Limits by judgement, before anything was recorded."""
 UNFITTED = ("engine_mismatch",)
 """Rules that are not about training."""
 
 
 def fitted(rule: Rule, healthy: Sequence[Run]) -> Rule:
-    """The rule with its limit beyond what any healthy run did; as it was where none had what it is about."""
+    """The rule with its limit beyond what any healthy run did, and no closer than judged."""
     for margin in MARGINS:
         left_out = [(run, beyond(rule, [r for r in healthy if r is not run], margin)) for run in healthy]
         if not any(warnings_of(run.history, [found]) for run, found in left_out if found is not None):
             break
-    return beyond(rule, healthy, margin) or rule
+    looser, judged = min if rule.kind == "fall" else max, JUDGED[rule.name]
+    found = beyond(rule, healthy, margin)
+    return rule.model_copy(update={"factor": judged if found is None else looser(found.factor, judged)})
 
 
 def beyond(rule: Rule, healthy: Sequence[Run], margin: float) -> Rule | None:
@@ -96,13 +113,13 @@ def fit(runs: Sequence[Run]) -> Thresholds:
     """thresholds.json anew, from the healthy runs of seeds that are not counted."""
     healthy = [run for run in runs if run.kind == "healthy" and run.seed < COUNTED_FROM]
     rules = tuple(fitted(rule, healthy) for rule in collapse_rules())
-    worlds = Counter(run.world for run in healthy)
+    profiles = Counter(run.profile for run in healthy)
     return Thresholds(
-        fitted_on=", ".join(f"{count} healthy runs of {world}" for world, count in worlds.items()),
+        fitted_on=", ".join(f"{count} of {profile}" for profile, count in profiles.items()),
         command="python tests/benchmarks/collapse_thresholds.py --fit",
         commit=commit(),
         recorded_runs=hashlib.sha256(RECORDED.read_bytes()).hexdigest(),
-        not_fitted=tuple(rule.name for rule in rules if beyond(rule, healthy, 1.0) is None),
+        judged=tuple(rule.name for rule in rules if rule.factor == JUDGED[rule.name]),
         rules=rules,
     )
 
@@ -117,12 +134,15 @@ def main() -> None:
         path = Path(rules_module.__file__).with_name("thresholds.json")
         path.write_text(thresholds.model_dump_json(indent=1, exclude_defaults=True) + "\n", encoding="utf-8")
         rules = thresholds.rules
-    worlds = sorted({run.world for run in runs})
+    profiles = sorted({run.profile for run in runs})
     parts = {"fitted_on": lambda seed: seed < COUNTED_FROM, "counted_on": lambda seed: seed >= COUNTED_FROM}
     write_result(
         "collapse_thresholds",
         {
-            part: {world: counted([r for r in runs if r.world == world and belongs(r.seed)], rules) for world in worlds}
+            part: {
+                profile: counted([r for r in runs if r.profile == profile and belongs(r.seed)], rules)
+                for profile in profiles
+            }
             for part, belongs in parts.items()
         },
     )
