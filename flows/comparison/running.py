@@ -1,4 +1,4 @@
-"""Run the runs of a study, some at a time, each by `dvc repro` in its workspace."""
+"""Run the runs of a study, some at a time, each in its workspace as the warm flow without Prefect."""
 
 import json
 import os
@@ -22,7 +22,6 @@ from tasks.core.config.params import load_params
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.layout import Layout
 
-DVC_FAILURE = "ERROR: failed to reproduce"
 POLL_S = 1.0
 PATIENCE_S = 60.0
 """How long a run may take to end that was told to; a stage may have to stop engines."""
@@ -119,7 +118,7 @@ def _start(place: Place, tracking: str) -> "subprocess.Popen[bytes]":
     place.log.parent.mkdir(exist_ok=True)
     with place.log.open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "dvc", "repro"],
+            [sys.executable, "-m", "flows.pipeline", "--without-prefect"],
             cwd=place.folder,
             env={**os.environ, **own, "DVC_EXP_NAME": place.plan.experiment},
             stdin=subprocess.DEVNULL,
@@ -143,7 +142,6 @@ def _finish(place: Place, code: int, made_from: str) -> str | None:
 
 
 def _cause(log: Path) -> str:
-    """What the failed stage said last, which DVC's own last line only says the name of."""
+    """What the failed stage said last."""
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    dvc = next((place for place, line in reversed(list(enumerate(lines))) if line.startswith(DVC_FAILURE)), len(lines))
-    return lines[dvc - 1] if dvc else "no output"
+    return lines[-1] if lines else "no output"
