@@ -16,4 +16,5 @@ fi
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 # Byte code is compiled here: where PYTHONDONTWRITEBYTECODE is set, every stage would compile its imports anew.
 .venv/bin/python -m pip install --quiet --compile -c .ci/constraints.txt -e '.[dev]' </dev/null
+.venv/bin/python -m pip install --quiet --compile --no-deps -c .ci/constraints.txt openenv </dev/null # its list has gradio
 echo "$wanted" > .venv/.installed

@@ -6,6 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from tasks.core.config.bfcl import BfclConfig
+from tasks.core.config.openenv import OpenEnvConfig
 from tasks.core.config.scienceworld import ScienceWorldConfig
 from tasks.core.config.section import Section
 from tasks.core.config.task_counts import TaskCount
@@ -63,7 +64,9 @@ class PocketworldConfig(Section):
     """Share of the scenarios of each split whose tasks are chained; the others have one request."""
 
 
-WorldName = Literal["pocketworld", "appworld", "bandit", "bfcl", "frozen_lake", "sokoban", "webshop", "scienceworld"]
+WorldName = Literal[
+    "pocketworld", "appworld", "bandit", "bfcl", "frozen_lake", "openenv", "sokoban", "webshop", "scienceworld"
+]
 
 
 class WorldConfig(Section):
@@ -82,6 +85,7 @@ class WorldConfig(Section):
     bandit: BanditConfig = BanditConfig()
     bfcl: BfclConfig = BfclConfig()
     frozen_lake: FrozenLakeConfig = FrozenLakeConfig()
+    openenv: OpenEnvConfig = OpenEnvConfig()
     sokoban: SokobanConfig = SokobanConfig()
     webshop: WebShopConfig = WebShopConfig()
     scienceworld: ScienceWorldConfig = ScienceWorldConfig()

@@ -6,7 +6,9 @@ comes out, until the world says that it is done. A world knows nothing of tokens
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypedDict, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
+
+from typing_extensions import TypedDict  # pydantic takes this one only, up to Python 3.11
 
 from tasks.core.config.splits import Split
 

@@ -25,6 +25,10 @@ def prepare_world_folder(config: WorldConfig, folder: Path) -> None:
             from tasks.core.worlds.frozen_lake.world import write_frozen_lake
 
             write_frozen_lake(config.frozen_lake, config.seed, folder)
+        case "openenv":
+            from tasks.core.worlds.openenv.tasks import write_openenv
+
+            write_openenv(config.openenv, config.seed, folder)
         case "scienceworld":
             from tasks.core.worlds.scienceworld.authoring import write_scienceworld
 
@@ -63,6 +67,10 @@ def open_world(config: WorldConfig, folder: Path) -> World:
             from tasks.core.worlds.frozen_lake.world import open_frozen_lake
 
             return open_frozen_lake(config.frozen_lake, folder)
+        case "openenv":
+            from tasks.core.worlds.openenv.world import open_openenv
+
+            return open_openenv(config.openenv, config.code_blocks, folder)
         case "scienceworld":
             from tasks.core.worlds.scienceworld.world import open_scienceworld
 

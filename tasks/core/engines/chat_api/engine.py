@@ -17,9 +17,9 @@ from tasks.core.engines.chat_api.answers import PromptTooLong
 from tasks.core.engines.chat_api.client import Call, ChatClient
 from tasks.core.engines.chat_api.paid_answers import PaidAnswer, PaidAnswers, request_key
 from tasks.core.engines.chat_api.spending import Spending
-from tasks.core.engines.event_loop import EventLoopThread
 from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest
 from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.processes.event_loop import EventLoopThread
 from tasks.core.records.documents import ApiUsage
 
 CONTEXT_LENGTH = 2**20

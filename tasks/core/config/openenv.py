@@ -1,0 +1,80 @@
+"""The section of params.yaml for any server of the OpenEnv protocol (package openenv 0.10)."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from tasks.core.config.section import UNVERSIONED, Section
+
+Reset = dict[str, JsonValue]
+
+
+class OpenEnvTask(Section):
+    """One task of a scenario."""
+
+    reset: Reset = Field({"seed": "$seed"})
+    """Arguments of the server's reset. "$seed" stands for a number that `world.seed` draws for the task, "$index" for
+    its place among those that its entry of the split makes (0, 1, ...), "$rollout_seed" for a rollout's own number."""
+    solution: tuple[str, ...] = ()
+    """The turns of a solution, for what recites; none: the task has none to show."""
+
+
+class OpenEnvScenario(Section):
+    """A scenario of three or four tasks, or `count` of them that differ in what `$seed` and `$index` stand for."""
+
+    instruction: str = Field(min_length=1)
+    """What is to be done, as reports list it; the first message begins with it, unless `prompt` is set."""
+    difficulty: int = Field(1, ge=1, le=3)
+    count: int = Field(1, ge=1)
+    tasks: tuple[OpenEnvTask, ...] = Field((OpenEnvTask(),) * 3, min_length=3, max_length=4)
+
+
+class OpenEnvSplits(Section):
+    """The protocol knows no splits as ours: which episodes of a server are whose is said here."""
+
+    train: tuple[OpenEnvScenario, ...] = ()
+    dev: tuple[OpenEnvScenario, ...] = ()
+    test_normal: tuple[OpenEnvScenario, ...] = ()
+    test_challenge: tuple[OpenEnvScenario, ...] = ()
+
+
+class OpenEnvVerdict(Section):
+    """How an episode is judged: by fields of its last observation where they are named, else by the sum of rewards."""
+
+    success: str = ""
+    """The field that is true when the task is solved."""
+    score: str = ""
+    """The field with a grade in [0, 1]."""
+    lowest: float = 0.0
+    highest: float = 1.0
+    """Sums of an episode's rewards that are the scores 0 and 1; linear between them, cut beyond."""
+    solved: float = 1.0
+    """The least sum of rewards at which the task is solved."""
+
+
+class OpenEnvConfig(Section):
+    """Any OpenEnv server as a world. It runs already; a session of it is an episode.
+
+    A field of an observation is named by its path: `text`, `messages.0.content`. What is text is shown as it is, other
+    values as JSON. A turn's reward is the step's, 0 where there is none.
+    """
+
+    url: Annotated[str, UNVERSIONED] = Field("http://127.0.0.1:8000", pattern="^https?://")
+    connect_s: Annotated[float, UNVERSIONED] = Field(10.0, gt=0)
+    """How long a session is asked for, so also how long a server may take to start again."""
+    answer_s: Annotated[float, UNVERSIONED] = Field(60.0, gt=0)
+    """A server that takes longer over a message hangs: the episode is void (a world fault)."""
+    prompt: str = ""
+    """The field of reset's observation with the opening chat messages; "": the instruction and that observation."""
+    observation: tuple[str, ...] = ()
+    """The fields that the agent is shown, one below the other; none: all but `metadata`, as `name: value`."""
+    action: dict[str, JsonValue] = Field({})
+    """What a step sends, such as {message: $text}. "$text" stands for the text that `reads` finds in the turn, "$json"
+    for the JSON that this text is. A turn without it, or whose action the server refuses, is a bad turn."""
+    reads: Literal["turn", "answer", "code"] = "turn"
+    """The whole turn, its first `<answer>...</answer>`, or its code by the rule of `world.code_blocks`."""
+    verdict: OpenEnvVerdict = OpenEnvVerdict()
+    max_turns: int = Field(30, ge=1)
+    """An episode ends by itself after so many turns: many a server never ends one.
+    `collection.limits.max_turns` must not be below it."""
+    splits: OpenEnvSplits = OpenEnvSplits()

@@ -1,0 +1,173 @@
+"""A session on an OpenEnv server over the package's own client, and what its failures mean for an episode.
+
+Imports the package: import this module late.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from pydantic import BaseModel, Field, FiniteFloat, JsonValue
+from websockets.exceptions import InvalidStatus, WebSocketException
+
+from tasks.core.config.openenv import OpenEnvConfig
+from tasks.core.interfaces.world import WorldFault
+from tasks.core.processes.event_loop import EventLoopThread
+from tasks.core.transient import Transient
+from tasks.core.worlds.openenv.conversation import OpenEnvMismatch
+
+try:
+    from openenv.core import GenericEnvClient
+except ImportError as error:
+    raise ImportError(
+        f"world.name: openenv: {error}; run `pip install -e '.[openenv]'` and `pip install --no-deps openenv==0.10.0`"
+    ) from None
+
+_POLL_S = 0.1
+_CLOSE_S = 2.0
+"""How long a session's end is waited for; on a server that hangs, `websockets` ends it after 10 s."""
+_CODE = re.compile(r"\(code: (\w+)\)$")
+
+
+class OpenEnvUnavailable(RuntimeError, Transient):  # noqa: N818
+    """No server answers at the address, or it has no session left."""
+
+
+class ActionRefused(Exception):  # noqa: N818
+    """A message broke the server's own rules; nothing was played."""
+
+
+class Answer(BaseModel):
+    """What a reset or a step comes to."""
+
+    observation: dict[str, JsonValue]
+    reward: FiniteFloat | None = None
+    done: bool = Field(strict=True)
+
+
+class OneConnection(GenericEnvClient):
+    """The package's client, which would send a step on a new connection when the old one is cut: to no episode."""
+
+    async def _ensure_connected(self) -> None:
+        if self._ws is None:
+            raise ConnectionError("the connection was given up")
+
+    def _parse_result(self, payload: dict[str, Any]) -> Answer:
+        return Answer.model_validate(payload)
+
+
+class Session:
+    """A live session. One thread at a time may have hold of it."""
+
+    def __init__(self, config: OpenEnvConfig, reset: Mapping[str, JsonValue], loop: EventLoopThread) -> None:
+        """Connect and reset. While nobody listens, or the server has no room, it is asked again for `connect_s`.
+
+        Raises WorldFault, OpenEnvMismatch, and OpenEnvUnavailable when there was no room all the time.
+        """
+        self._url, self._loop = config.url, loop
+        until = time.monotonic() + config.connect_s
+        while True:
+            self._client = OneConnection(
+                config.url, connect_timeout_s=config.connect_s, message_timeout_s=config.answer_s
+            )
+            try:
+                self.opening = self._run(_opened(self._client, reset))
+                return
+            except ActionRefused as refusal:
+                self.close()
+                raise OpenEnvMismatch(f"{config.url}: reset with {dict(reset)}: {refusal}") from None
+            except _NotNow as reason:
+                self.close()
+                if time.monotonic() > until:
+                    raise reason.at_last from None
+                time.sleep(_POLL_S)
+            except BaseException:
+                self.close()
+                raise
+
+    def step(self, action: Mapping[str, JsonValue]) -> Answer:
+        """Play an action. Raises ActionRefused, WorldFault and OpenEnvMismatch."""
+        if self._loop.is_closed:
+            raise WorldFault("the world is closed")
+        return self._run(_stepped(self._client, action))
+
+    def close(self) -> None:
+        """Idempotent, never raises."""
+        if not self._loop.is_closed:
+            with suppress(Exception):
+                self._loop.run(asyncio.wait_for(_closed(self._client), _CLOSE_S))
+
+    def _run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        with _understood(self._url):
+            return self._loop.run(work)
+
+
+class _NotNow(Exception):  # noqa: N818
+    """The server takes no session, and may do so in a moment."""
+
+    def __init__(self, at_last: Exception) -> None:
+        self.at_last = at_last
+
+
+async def others_done(seconds: float) -> None:
+    """Wait until nothing else is under way in this loop, at most so long; what is left then is cancelled."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        _, left = await asyncio.wait(others, timeout=seconds)
+        for task in left:
+            task.cancel()
+
+
+async def _opened(client: OneConnection, reset: Mapping[str, JsonValue]) -> Answer:
+    await client.connect()
+    answer: Answer = await client.reset(**reset)
+    return answer
+
+
+async def _stepped(client: OneConnection, action: Mapping[str, JsonValue]) -> Answer:
+    answer: Answer = await client.step(dict(action))
+    return answer
+
+
+async def _closed(client: OneConnection) -> None:
+    await client.close()
+
+
+@contextmanager
+def _understood(url: str) -> Iterator[None]:
+    """The package's errors, as what they mean."""
+    try:
+        yield
+    except TimeoutError:
+        raise WorldFault(f"{url}: no answer in time") from None
+    except (OSError, WebSocketException) as error:
+        raise _connection_error(url, error) from error
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise OpenEnvMismatch(f"{url}: an answer is not as in OpenEnv 0.10: {error}") from error
+    except RuntimeError as error:
+        raise _server_error(url, str(error)) from None
+
+
+def _connection_error(url: str, error: Exception) -> Exception:
+    cause = error.__cause__
+    if isinstance(cause, InvalidStatus) and cause.response.status_code < 500:
+        return OpenEnvMismatch(f"{url}: no websocket of OpenEnv's there: {cause}")
+    fault = WorldFault(f"{url}: {error}")
+    return _NotNow(fault) if isinstance(cause, OSError) else fault
+
+
+def _server_error(url: str, message: str) -> Exception:
+    found = _CODE.search(message)
+    match found and found.group(1):
+        case "CAPACITY_REACHED":
+            remedy = "have fewer collection.max_concurrent_episodes, or more sessions there"
+            return _NotNow(OpenEnvUnavailable(f"{url}: {message}; {remedy}"))
+        case "VALIDATION_ERROR":
+            return ActionRefused(message)
+        case "UNKNOWN_TYPE" | "INVALID_JSON":
+            return OpenEnvMismatch(f"{url}: the server speaks another version of OpenEnv: {message}")
+        case _:
+            return WorldFault(f"{url}: {message}")

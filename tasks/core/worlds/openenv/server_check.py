@@ -1,0 +1,52 @@
+"""Whether the server at `world.openenv.url` is one that the section's action can be sent to."""
+
+import time
+from typing import Any
+
+import httpx2
+
+from tasks.core.config.openenv import OpenEnvConfig
+from tasks.core.worlds.openenv.client import OpenEnvUnavailable
+from tasks.core.worlds.openenv.conversation import OpenEnvMismatch
+
+_POLL_S = 0.2
+
+
+def check_server(config: OpenEnvConfig) -> None:
+    """Hold the fields of `config.action` against the server's schema of actions.
+
+    Raises OpenEnvUnavailable when nobody answers for `connect_s`, OpenEnvMismatch for another server or other fields.
+    """
+    schema = _action_schema(config)
+    known, sent = set(schema.get("properties", ())), set(config.action)
+    unknown = sent - known if schema.get("additionalProperties") is False else set()
+    missing = set(schema.get("required", ())) - sent
+    if unknown or missing:
+        wrong = [f"has no {name}" for name in sorted(unknown)] + [f"needs {name}" for name in sorted(missing)]
+        raise OpenEnvMismatch(
+            f"{config.url}: an action there {' and '.join(wrong)}; its fields are {', '.join(sorted(known))}: "
+            "change world.openenv.action"
+        )
+
+
+def _action_schema(config: OpenEnvConfig) -> dict[str, Any]:
+    answer = _answer(f"{config.url.rstrip('/')}/schema", config)
+    try:
+        return dict(answer.raise_for_status().json()["action"])
+    except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
+        raise OpenEnvMismatch(
+            f"{answer.url}: no schema of OpenEnv's there, or one of another version than 0.10 ({error!r})"
+        ) from None
+
+
+def _answer(url: str, config: OpenEnvConfig) -> httpx2.Response:
+    until = time.monotonic() + config.connect_s
+    while True:
+        try:
+            return httpx2.get(url, timeout=config.answer_s, trust_env=False)
+        except httpx2.TransportError as error:
+            if time.monotonic() > until:
+                raise OpenEnvUnavailable(
+                    f"{url}: no OpenEnv server answers ({error!r}); start it, or set world.openenv.url"
+                ) from None
+            time.sleep(_POLL_S)

@@ -1,0 +1,93 @@
+"""The world: the tasks in a folder, and a session of the server for each episode."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from weakref import WeakSet
+
+from tasks.core.config.openenv import OpenEnvConfig
+from tasks.core.config.splits import Split
+from tasks.core.config.world import CodeBlocks
+from tasks.core.interfaces.world import Task, WorldFault
+from tasks.core.processes.event_loop import EventLoopThread
+from tasks.core.worlds.openenv.client import Session, others_done
+from tasks.core.worlds.openenv.episode import OpenEnvEpisode
+from tasks.core.worlds.openenv.server_check import check_server
+from tasks.core.worlds.openenv.tasks import ResetTask, filled
+from tasks.core.worlds.text_games.task_files import read_tasks
+
+_LEFT_S = 12.0
+"""Longer than `websockets` waits for the end of a connection to a server that hangs."""
+
+
+class OpenEnvWorld:
+    """See `tasks.core.interfaces.world.World` and `Demonstrating`. The server is not asked before the first episode."""
+
+    def __init__(
+        self, tasks: Mapping[Split, Sequence[ResetTask]], config: OpenEnvConfig, code_blocks: CodeBlocks
+    ) -> None:
+        self._config, self._code_blocks = config, code_blocks
+        self._by_id = {task.task_id: task for part in tasks.values() for task in part}
+        self._tasks = {split: tuple(map(_listed, part)) for split, part in tasks.items()}
+        self._lock, self._closed = threading.Lock(), False
+        self._loop: EventLoopThread | None = None
+        self._sessions: WeakSet[Session] = WeakSet()
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The tasks of a split. Raises ValueError for an unknown one."""
+        if split not in self._tasks:
+            raise ValueError(f"unknown split {split!r}; there are {', '.join(self._tasks)}")
+        return self._tasks[split]
+
+    def open(self, task_id: str, seed: int) -> OpenEnvEpisode:
+        """Reset a session. Raises KeyError for an unknown task, WorldFault, OpenEnvUnavailable, OpenEnvMismatch."""
+        task = self._task(task_id)
+        session = Session(self._config, filled(task.reset, {"$rollout_seed": seed}), self._started_loop())
+        self._sessions.add(session)
+        try:
+            return OpenEnvEpisode(session, task.instruction, self._config, self._code_blocks)
+        except BaseException:
+            session.close()
+            raise
+
+    def demonstration(self, task_id: str) -> list[str]:
+        """See `Demonstrating`."""
+        solution = self._task(task_id).solution
+        if not solution:
+            raise ValueError(f"params.yaml has no solution for {task_id}; name it in world.openenv.splits")
+        return list(solution)
+
+    def close(self) -> None:
+        """End all sessions. Idempotent; episodes that are left raise WorldFault when used."""
+        with self._lock:
+            self._closed, loop = True, self._loop
+            sessions = list(self._sessions)
+        for session in sessions:
+            session.close()
+        if loop is not None and not loop.is_closed:
+            loop.run(others_done(_LEFT_S))
+            loop.close()
+
+    def _started_loop(self) -> EventLoopThread:
+        """The loop of all sessions; the first to ask finds out about the server."""
+        with self._lock:
+            if self._closed:
+                raise WorldFault("the world is closed")
+            if self._loop is None:
+                check_server(self._config)
+                self._loop = EventLoopThread("openenv")
+            return self._loop
+
+    def _task(self, task_id: str) -> ResetTask:
+        if task_id not in self._by_id:
+            raise KeyError(f"unknown task {task_id!r}")
+        return self._by_id[task_id]
+
+
+def open_openenv(config: OpenEnvConfig, code_blocks: CodeBlocks, folder: Path) -> OpenEnvWorld:
+    """The world in `folder`. Raises ArtifactError naming file, line and rule."""
+    return OpenEnvWorld(read_tasks(folder, ResetTask), config, code_blocks)
+
+
+def _listed(task: ResetTask) -> Task:
+    return Task(task.task_id, task.scenario_id, task.difficulty, task.split, task.instruction)

@@ -1,0 +1,44 @@
+"""From the splits of params.yaml to data/world."""
+
+from pathlib import Path
+
+import pytest
+
+from tasks.core.config.openenv import OpenEnvConfig, OpenEnvScenario, OpenEnvSplits, OpenEnvTask
+from tasks.core.records.files import ArtifactError
+from tasks.core.worlds.openenv.tasks import ResetTask, filled, write_openenv
+from tasks.core.worlds.text_games.task_files import read_tasks
+
+DRAWN = OpenEnvScenario(instruction="Play.", count=2)
+LISTED = OpenEnvScenario(
+    instruction="Win.",
+    difficulty=3,
+    tasks=tuple(OpenEnvTask(reset={"level": {"id": "$index"}, "seed": "$rollout_seed"}) for _ in range(4)),
+)
+
+
+def config(**splits: tuple[OpenEnvScenario, ...]) -> OpenEnvConfig:
+    all_of_them = dict.fromkeys(("dev", "test_normal", "test_challenge"), (DRAWN,))
+    return OpenEnvConfig(action={"message": "$text"}, splits=OpenEnvSplits(**(all_of_them | splits)))
+
+
+def test_scenarios_are_counted_and_what_stands_for_numbers_is_filled_in(tmp_path: Path) -> None:
+    write_openenv(config(train=(DRAWN, LISTED)), 1, tmp_path / "world")
+    tasks = read_tasks(tmp_path / "world", ResetTask)
+    train = tasks["train"]
+    assert [task.task_id for task in train[:4]] == ["train_001_1", "train_001_2", "train_001_3", "train_002_1"]
+    assert [task.scenario_id for task in train[6:]] == ["train_003"] * 4
+    assert [task.difficulty for task in train] == [1] * 6 + [3] * 4
+    assert [task.reset["level"] for task in train[6:]] == [{"id": number} for number in range(4)]
+    seeds = [task.reset["seed"] for part in tasks.values() for task in part if task.reset["seed"] != "$rollout_seed"]
+    assert len(set(seeds)) == len(seeds) == 24
+    assert all(isinstance(seed, int) and 0 <= seed < 2**31 for seed in seeds)
+    assert filled(train[6].reset, {"$rollout_seed": 7}) == {"level": {"id": 0}, "seed": 7}
+
+
+def test_a_section_that_says_too_little_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"world.openenv.splits.train is empty"):
+        write_openenv(config(), 1, tmp_path / "world")
+    with pytest.raises(ArtifactError, match=r"world.openenv.action is empty"):
+        write_openenv(OpenEnvConfig(), 1, tmp_path / "world")
+    assert not (tmp_path / "world").exists()
