@@ -4,6 +4,7 @@ import gc
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import zip_longest
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tasks.core.config.world import AppWorldConfig, AuthoredCounts, WorldConfig
 from tasks.core.interfaces.world import Demonstrating, Episode, Observation, Task, World
 from tasks.core.records.files import digest
 from tasks.core.worlds.registry import open_world, prepare_world_folder
+from tests.openenv_servers import served_config, served_world
 
 WORLDS = {
     "pocketworld": WorldConfig(name="pocketworld"),
@@ -40,7 +42,13 @@ WORLDS = {
     ),
 }
 """By a name of the test's. Counts are small where preparing a task is slow."""
-LANES = {"appworld": pytest.mark.appworld, "bfcl": pytest.mark.bfcl, "scienceworld": pytest.mark.scienceworld}
+SERVED = "openenv, pocketworld served"
+LANES = {
+    "appworld": pytest.mark.appworld,
+    "bfcl": pytest.mark.bfcl,
+    "scienceworld": pytest.mark.scienceworld,
+    SERVED: pytest.mark.openenv,
+}
 BY_CHANCE = frozenset({"frozen_lake, slippery"})
 """Worlds in which luck decides, so that no fixed turns solve a task: they must say so (ValueError)."""
 PLAYED = 4
@@ -66,21 +74,34 @@ HOSTILE = (
 )
 
 
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=LANES.get(name, ())) for name in WORLDS])
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=LANES.get(name, ())) for name in (*WORLDS, SERVED)])
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def folder(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def config(name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorldConfig]:
+    """The world's section; a server runs behind one that needs it."""
+    if name != SERVED:
+        yield WORLDS[name]
+        return
+    inner = WorldConfig(name="pocketworld")
+    folder = tmp_path_factory.mktemp("inner") / "world"
+    prepare_world_folder(inner, folder)
+    with served_world("pocketworld") as url, closing(open_world(inner, folder)) as world:
+        yield served_config(url, world)
+
+
+@pytest.fixture(scope="module")
+def folder(config: WorldConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("world") / "world"
-    prepare_world_folder(WORLDS[name], path)
+    prepare_world_folder(config, path)
     return path
 
 
 @pytest.fixture(scope="module")
-def world(name: str, folder: Path) -> Iterator[World]:
-    opened = open_world(WORLDS[name], folder)
+def world(config: WorldConfig, folder: Path) -> Iterator[World]:
+    opened = open_world(config, folder)
     yield opened
     opened.close()
 
@@ -136,10 +157,10 @@ def test_unknown_splits_and_tasks_are_refused(world: World) -> None:
         world.open("nobody", 0)
 
 
-def test_the_same_seed_prepares_the_same_bytes(name: str, folder: Path, tmp_path: Path) -> None:
-    prepare_world_folder(WORLDS[name], tmp_path / "again")
+def test_the_same_seed_prepares_the_same_bytes(config: WorldConfig, folder: Path, tmp_path: Path) -> None:
+    prepare_world_folder(config, tmp_path / "again")
     assert digest(tmp_path / "again") == digest(folder)
-    other = WORLDS[name].model_copy(update={"seed": 7})
+    other = config.model_copy(update={"seed": 7})
     prepare_world_folder(other, tmp_path / "other")
     assert digest(tmp_path / "other") != digest(folder)
 
@@ -231,15 +252,15 @@ def test_closing_twice_is_closing(world: World) -> None:
     episode.close()
 
 
-def test_close_leaves_nothing(name: str, folder: Path) -> None:
+def test_close_leaves_nothing(config: WorldConfig, folder: Path) -> None:
     def left() -> tuple[set[int], int, int]:
         gc.collect()
         own = psutil.Process()
         return {child.pid for child in own.children(recursive=True)}, threading.active_count(), own.num_fds()
 
-    open_world(WORLDS[name], folder).close()
+    open_world(config, folder).close()
     before = left()
-    opened = open_world(WORLDS[name], folder)
+    opened = open_world(config, folder)
     episodes = [opened.open(task.task_id, 0) for task in opened.tasks("dev")[:3]]
     for episode in episodes[:2]:
         episode.step("")

@@ -1,0 +1,59 @@
+"""Serve a world of ours by the OpenEnv protocol, many sessions at once.
+
+    python -m flows.world_server WORLD [--port 8000] [--host 127.0.0.1] [--sessions 64] [--set world.KNOB=VALUE ...]
+
+WORLD: pocketworld, appworld, bfcl, ... as `world.name` in params.yaml; `--set` changes its knobs. The tasks are
+generated at the start from `world.seed`. Agents' code runs confined as in training. Ends with Ctrl-C or SIGTERM, and
+all that sessions have open with it. Exit code 1: the world cannot be prepared; 2: there is no such
+world; 3: the address is taken.
+"""
+
+import argparse
+import signal
+import sys
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from flows.configure import params_of
+from flows.errors import is_expected
+from flows.world_server.server import serve
+from tasks.core.config.params import ParamsError
+from tasks.core.worlds.registry import open_world, prepare_world_folder
+
+_ANY_LENGTH = f"collection.limits.max_turns={10**9}"
+"""How many turns are played is up to who plays."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse, prepare, serve."""
+    parser = argparse.ArgumentParser(prog="python -m flows.world_server", description="Serve a world by OpenEnv.")
+    parser.add_argument("world", help="as world.name in params.yaml")
+    parser.add_argument("--host", default="127.0.0.1", help="whoever reaches it may have agents' code run")
+    parser.add_argument("--port", type=int, default=8000, help="0: a free one")
+    parser.add_argument("--sessions", type=int, default=64, help="how many may be open at once")
+    parser.add_argument("--set", action="append", default=[], metavar="world.KNOB=VALUE", help="change one knob")
+    parsed = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        config = params_of("default", [*parsed.set, f"world.name={parsed.world}", _ANY_LENGTH]).world
+    except ParamsError as error:
+        print(f"flows.world_server: {error}", file=sys.stderr)
+        return 2
+    try:
+        with TemporaryDirectory() as folder:
+            prepare_world_folder(config, Path(folder) / "world")
+            with closing(open_world(config, Path(folder) / "world")) as world:
+                serve(world, config.name, parsed.host, parsed.port, parsed.sessions)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except Exception as error:
+        if not is_expected(error):
+            raise
+        print(f"flows.world_server: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""A world as an OpenEnv environment: what of an episode crosses the wire, and what does not.
+
+The package's kit does sessions and protocol; an instance of `WorldEnvironment` is one session. The agent's turn goes in
+as text, runs where it runs in training, and the observation comes out. Of the verdict there come success and score;
+requirement texts, solutions and states of the world stay here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from random import randrange
+from typing import Any
+
+from openenv.core.env_server.interfaces import Environment
+from openenv.core.env_server.types import Action, EnvironmentMetadata, State
+from openenv.core.env_server.types import Observation as WireObservation
+from pydantic import Field
+
+from tasks.core.config.splits import SPLITS, Split
+from tasks.core.interfaces.world import Episode, Evaluation, ExecutionTimeout, Message, Observation, Task, World
+
+MOST_CHARS = 1_000_000
+"""Of a turn."""
+_SEEDS = 2**31
+_KINDS = {"train": "train", "dev": "validation"}
+
+
+class Turn(Action):
+    """One turn of the agent."""
+
+    text: str = Field(max_length=MOST_CHARS, description="What the agent said, as a whole")
+
+
+class TurnObservation(WireObservation):
+    """The world's answer. Its `reward` is the turn's, where the world gives turns one; else the episode's return with
+    the last turn, and none before.
+    """
+
+    text: str = Field("", description="To be shown to the agent as the next user message")
+    messages: list[Message] = Field([], description="The opening messages of the episode; after a reset only")
+    task_id: str = ""
+    failed: bool = Field(False, description="The turn's code raised an error, or the turn could not be read")
+    api_calls: list[str] = Field([], description="What the turn really called")
+    success: bool | None = Field(None, description="Whether the task is solved; with the last turn only")
+    score: float | None = Field(None, description="The episode's return in [0, 1]; with the last turn only")
+
+
+class EpisodeState(State):
+    """What is known of a session."""
+
+    task_id: str = ""
+
+
+class WorldEnvironment(Environment):
+    """One session: an episode at a time of a world that all sessions share. It also offers the kit's Task API."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__()
+        self._world, self._name = world, name
+        self._episode: Episode | None = None
+        self._state = EpisodeState()
+
+    def reset(
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        task_id: str | None = None,
+        split: Split = "train",
+        index: int | None = None,
+        **_: Any,
+    ) -> TurnObservation:
+        """Begin an episode of the task `task_id`, or of the `index`-th of `split`, or of one that `seed` draws there.
+
+        `seed` also feeds what is random in the world. Raises KeyError, ValueError or IndexError for a task that is not
+        there, and WorldFault.
+        """
+        self.close()
+        seed = randrange(_SEEDS) if seed is None else seed
+        index = seed % self.num_tasks(split) if index is None else index
+        task_id = task_id or self.get_task(split, index)["task_id"]
+        self._episode = self._world.open(task_id, seed)
+        self._state = EpisodeState(episode_id=episode_id, task_id=task_id)
+        messages = self._episode.prompt
+        return TurnObservation(text=messages[-1]["content"], messages=messages, task_id=task_id)
+
+    def step(self, action: Turn, timeout_s: float | None = None, **_: Any) -> TurnObservation:
+        """Play a turn. The episode is closed with its last one. Raises ValueError where none is open, WorldFault."""
+        if self._episode is None:
+            raise ValueError("no episode is open; reset first")
+        self._state.step_count += 1
+        verdict = None
+        try:
+            seen = self._episode.step(action.text)
+            if seen.done:
+                verdict = self._episode.evaluate()
+        except ExecutionTimeout as error:
+            seen, verdict = Observation(str(error), done=True, failed=True), Evaluation((), (str(error),))
+        except BaseException:
+            self.close()
+            raise
+        if verdict is not None:
+            self.close()
+        return _on_the_wire(seen, verdict)
+
+    @property
+    def state(self) -> EpisodeState:
+        """What is known of the session."""
+        return self._state
+
+    def close(self) -> None:
+        """Free what the episode has open. Idempotent."""
+        episode, self._episode = self._episode, None
+        if episode is not None:
+            episode.close()
+
+    def get_metadata(self) -> EnvironmentMetadata:
+        """What the server says of itself."""
+        return EnvironmentMetadata(name=self._name, description=f"{self._name}, a world of loopline", version="1")
+
+    def list_splits(self) -> list[dict[str, str]]:
+        """The splits, each with the kit's word for its kind."""
+        return [{"name": split, "type": _KINDS.get(split, "test")} for split in SPLITS]
+
+    def num_tasks(self, split: Split) -> int:
+        """How many tasks a split has. Raises IndexError, which the kit expects, for an unknown one."""
+        return len(self._tasks(split))
+
+    def list_tasks(self, split: Split) -> list[dict[str, Any]]:
+        """All tasks of a split, as `get_task` tells of one."""
+        return self.get_task_range(split)
+
+    def get_task(self, split: Split, index: int) -> dict[str, Any]:
+        """What is known of a task before it is played. Raises IndexError."""
+        if index < 0:
+            raise IndexError(f"no task {index} in {split}")
+        return asdict(self._tasks(split)[index])
+
+    def get_task_range(self, split: Split, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
+        """Tasks from `start` to before `stop`."""
+        return [asdict(task) for task in self._tasks(split)[start:stop]]
+
+    def _tasks(self, split: Split) -> Sequence[Task]:
+        if split not in SPLITS:
+            raise IndexError(f"unknown split {split!r}; there are {', '.join(SPLITS)}")
+        return self._world.tasks(split)
+
+
+def _on_the_wire(seen: Observation, verdict: Evaluation | None) -> TurnObservation:
+    reward = seen.reward
+    if verdict is not None and reward is None:
+        reward = verdict.episode_return
+    return TurnObservation(
+        text=seen.text + seen.ending,
+        done=seen.done,
+        reward=reward,
+        failed=seen.failed,
+        api_calls=list(seen.api_calls),
+        success=None if verdict is None else verdict.success,
+        score=None if verdict is None else verdict.episode_return,
+    )

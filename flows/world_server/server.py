@@ -1,0 +1,58 @@
+"""The package's server kit around a world: one process, a thread per session, until it is told to stop."""
+
+import socket
+from functools import partial
+
+import uvicorn
+from fastapi import FastAPI
+from openenv.core.env_server import ConcurrencyConfig, create_fastapi_app
+
+from flows.world_server.environment import EpisodeState, Turn, TurnObservation, WorldEnvironment
+from tasks.core.config.splits import SPLITS
+from tasks.core.interfaces.world import World
+
+_IDLE_S = 3600.0
+"""After so long without a message a session is closed."""
+_STOP_S = 5
+"""How long open sessions may take to end when the server does."""
+
+
+def serve(world: World, name: str, host: str, port: int, sessions: int) -> None:
+    """Serve until SIGINT or SIGTERM. Exits with code 3 where the address is taken."""
+    config = uvicorn.Config(
+        app_of(world, name, sessions),
+        host=host,
+        port=port,
+        log_level="warning",
+        ws_per_message_deflate=False,  # costs more than it saves on one machine
+        timeout_graceful_shutdown=_STOP_S,
+    )
+    tasks = sum(len(world.tasks(split)) for split in SPLITS)
+    _Announced(config, f"{name}: {tasks} tasks, {sessions} sessions").run()
+
+
+def app_of(world: World, name: str, sessions: int) -> FastAPI:
+    """The kit's application: a `WorldEnvironment` for every session, at most so many at once."""
+    return create_fastapi_app(
+        partial(WorldEnvironment, world, name),
+        Turn,
+        TurnObservation,
+        env_name=name,
+        concurrency_config=ConcurrencyConfig(max_concurrent_envs=sessions, session_timeout=_IDLE_S),
+        state_cls=EpisodeState,
+        mode="simulation",
+    )
+
+
+class _Announced(uvicorn.Server):
+    """Prints its address when it listens."""
+
+    def __init__(self, config: uvicorn.Config, title: str) -> None:
+        super().__init__(config)
+        self._title = title
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            print(f"serving {self._title} at http://{host}:{port}", flush=True)

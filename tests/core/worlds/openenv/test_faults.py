@@ -1,0 +1,150 @@
+"""Servers that hang, die, are full, or speak otherwise: a fault of the world, or one clear error."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from tasks.core.config.openenv import OpenEnvConfig
+from tasks.core.interfaces.world import WorldFault
+from tasks.core.processes.free_port import free_port
+from tasks.core.transient import Transient
+from tests.openenv_servers import running
+
+pytestmark = pytest.mark.openenv
+SCRIPT = str(Path(__file__).with_name("faulty_server.py"))
+Open = Callable[..., "OpenEnvWorld"]  # type: ignore[name-defined]  # noqa: F821
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A server that goes wrong when told to."""
+    with running(SCRIPT, str(free_port())) as (url, _):
+        yield url
+
+
+@pytest.fixture
+def world() -> Iterator[Open]:
+    """Opens the world at an address, with one task, and closes it after the test."""
+    from tasks.core.worlds.openenv.tasks import ResetTask
+    from tasks.core.worlds.openenv.world import OpenEnvWorld
+
+    with ExitStack() as opened:
+
+        def world_at(url: str, seed: int = 1, **rules: object) -> OpenEnvWorld:
+            names = {"task_id": "dev_001_1", "scenario_id": "dev_001", "difficulty": 1, "split": "dev"}
+            task = ResetTask(**names, instruction="Talk.", reset={"seed": seed}, solution=("once",))
+            settled = {"action": {"message": "$text"}, "observation": ("said",), "connect_s": 10, "answer_s": 2} | rules
+            config = OpenEnvConfig(url=url, **settled)  # type: ignore[arg-type]
+            return opened.enter_context(closing(OpenEnvWorld({"dev": [task]}, config, "first")))
+
+        yield world_at
+
+
+def test_a_step_that_hangs_is_a_fault_and_the_next_episode_goes_on(url: str, world: Open) -> None:
+    opened = world(url, answer_s=0.5)
+    episode = opened.open("dev_001_1", 0)
+    begin = time.monotonic()
+    with pytest.raises(WorldFault, match="no answer in time"):
+        episode.step("hang")
+    episode.close()
+    assert time.monotonic() - begin < 4
+    with closing(opened.open("dev_001_1", 0)) as following:
+        assert following.step("hi").text == "hi"
+
+
+def test_an_error_in_the_environment_is_a_fault(url: str, world: Open) -> None:
+    with closing(world(url).open("dev_001_1", 0)) as episode, pytest.raises(WorldFault, match="the board broke"):
+        episode.step("break")
+    with pytest.raises(WorldFault, match="no such level"):
+        world(url, seed=13).open("dev_001_1", 0)
+
+
+def test_an_action_that_the_server_refuses_is_a_bad_turn(url: str, world: Open) -> None:
+    with closing(world(url, max_turns=2).open("dev_001_1", 0)) as episode:
+        refused = episode.step("longer than ten characters")
+        assert (refused.failed, refused.done, refused.reward) == (True, False, 0.0)
+        played = episode.step("hi")
+        assert (played.text, played.failed, played.done, played.reward) == ("hi", False, True, 1.0)
+        assert episode.evaluate().success
+        assert episode.step("hi").failed
+
+
+def test_a_cut_connection_is_no_new_episode(world: Open) -> None:
+    """The package's client would connect anew and step in an environment that nobody reset."""
+    port = str(free_port())
+    with running(SCRIPT, port) as (url, process):
+        opened = world(url, connect_s=15)
+        dying, episode = opened.open("dev_001_1", 0), opened.open("dev_001_1", 0)
+        with pytest.raises(WorldFault):
+            dying.step("die")
+        process.wait()
+    with running(SCRIPT, port):
+        with closing(opened.open("dev_001_1", 0)) as new:  # waits until somebody listens again
+            assert new.step("hi").text == "hi"
+        with pytest.raises(WorldFault):
+            episode.step("hi")
+
+
+def test_a_full_server_says_what_to_change(url: str, world: Open) -> None:
+    from tasks.core.worlds.openenv.client import OpenEnvUnavailable
+
+    opened = world(url, connect_s=0.5)
+    episodes = [opened.open("dev_001_1", 0) for _ in range(2)]
+    with pytest.raises(OpenEnvUnavailable, match=r"Server at capacity: 2/2 .* fewer collection.max_concurrent_epis"):
+        opened.open("dev_001_1", 0)
+    assert [episode.step("hi").text for episode in episodes] == ["hi", "hi"]
+    episodes[0].close()
+    with closing(opened.open("dev_001_1", 0)) as third:
+        assert third.step("ho").text == "ho"
+
+
+def test_nobody_there_is_one_error_that_may_pass(world: Open) -> None:
+    from tasks.core.worlds.openenv.client import OpenEnvUnavailable
+
+    opened = world(f"http://127.0.0.1:{free_port()}", connect_s=0.3)
+    with pytest.raises(OpenEnvUnavailable, match=r"no OpenEnv server answers .* set world.openenv.url") as raised:
+        opened.open("dev_001_1", 0)
+    assert isinstance(raised.value, Transient)
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        ("no_openenv", r"/schema: no schema of OpenEnv's there, or one of another version"),
+        ("other_schema", r"/schema: no schema of OpenEnv's there, or one of another version"),
+        ("no_websocket", r"no websocket of OpenEnv's there: .*HTTP 40"),
+        ("other_answer", r"an answer is not as in OpenEnv 0.10: .*\n?.*observation"),
+        ("other_reward", r"an answer is not as in OpenEnv 0.10: .*\n?.*reward"),
+        ("other_done", r"an answer is not as in OpenEnv 0.10: .*\n?.*done"),
+        ("no_json", r"an answer is not as in OpenEnv 0.10"),
+        ("list", r"an answer is not as in OpenEnv 0.10"),
+        ("other_types", r"speaks another version of OpenEnv: .*Unknown message type: reset"),
+        ("other_fields", r"world.openenv.observation: none of said in an observation with text"),
+    ],
+)
+def test_another_version_is_one_clear_error(way: str, message: str, world: Open) -> None:
+    from tasks.core.worlds.openenv.conversation import OpenEnvMismatch
+
+    with running(SCRIPT, str(free_port()), way) as (url, _), pytest.raises(OpenEnvMismatch, match=message):
+        world(url).open("dev_001_1", 0)
+
+
+def test_an_action_of_other_fields_is_refused_before_anything_is_played(url: str, world: Open) -> None:
+    from tasks.core.worlds.openenv.conversation import OpenEnvMismatch
+
+    with pytest.raises(OpenEnvMismatch, match=r"has no text and needs message; its fields are message, metadata"):
+        world(url, action={"text": "$text"}).open("dev_001_1", 0)
+
+
+def test_a_closed_world_opens_nothing(url: str, world: Open) -> None:
+    opened = world(url)
+    episode = opened.open("dev_001_1", 0)
+    opened.close()
+    with pytest.raises(WorldFault, match="closed"):
+        episode.step("hi")
+    with pytest.raises(WorldFault, match="closed"):
+        opened.open("dev_001_1", 0)
+    episode.close()

@@ -1,0 +1,73 @@
+"""OpenEnv servers for tests, each in a process of its own, and a served pocketworld as a world of params.yaml."""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tasks.core.config.openenv import OpenEnvConfig, OpenEnvScenario, OpenEnvSplits, OpenEnvTask, OpenEnvVerdict
+from tasks.core.config.splits import SPLITS, Split
+from tasks.core.config.world import WorldConfig
+from tasks.core.interfaces.world import World
+
+ROOT = Path(__file__).resolve().parents[1]
+SCENARIOS = 4
+"""Of each split."""
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    """The address that a server prints as its first line's last word, and its process, which ends with the block."""
+    command = [sys.executable, *arguments]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            assert first, f"{command} ended"
+            yield first.split()[-1], process
+        finally:
+            process.terminate()
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+@contextmanager
+def served_world(name: str, *arguments: str) -> Iterator[str]:
+    """The address of `python -m flows.world_server NAME`."""
+    with running("-m", "flows.world_server", name, "--port", "0", *arguments) as (url, _):
+        yield url
+
+
+def served_config(url: str, world: World, **changes: Any) -> WorldConfig:
+    """The world `world`, which is served at `url`, with its own solutions."""
+    splits = OpenEnvSplits(**{split: _scenarios(world, split) for split in SPLITS})
+    rules: Mapping[str, Any] = {
+        "prompt": "messages",
+        "observation": ("text",),
+        "action": {"text": "$text"},
+        "verdict": OpenEnvVerdict(success="success", score="score"),
+        "max_turns": 12,
+        **changes,
+    }
+    return WorldConfig(name="openenv", openenv=OpenEnvConfig(url=url, splits=splits, **rules))
+
+
+def _scenarios(world: World, split: Split) -> tuple[OpenEnvScenario, ...]:
+    tasks = world.tasks(split)[: 3 * SCENARIOS]
+    return tuple(
+        OpenEnvScenario(
+            instruction=tasks[first].instruction,
+            tasks=tuple(
+                OpenEnvTask(
+                    reset={"task_id": task.task_id, "seed": "$seed"},
+                    solution=tuple(world.demonstration(task.task_id)),  # type: ignore[attr-defined]
+                )
+                for task in tasks[first : first + 3]
+            ),
+        )
+        for first in range(0, len(tasks), 3)
+    )
