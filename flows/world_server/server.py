@@ -33,7 +33,7 @@ def serve(world: World, name: str, host: str, port: int, sessions: int) -> None:
 
 def app_of(world: World, name: str, sessions: int) -> FastAPI:
     """The kit's application: a `WorldEnvironment` for every session, at most so many at once."""
-    return create_fastapi_app(
+    app: FastAPI = create_fastapi_app(
         partial(WorldEnvironment, world, name),
         Turn,
         TurnObservation,
@@ -42,6 +42,7 @@ def app_of(world: World, name: str, sessions: int) -> FastAPI:
         state_cls=EpisodeState,
         mode="simulation",
     )
+    return app
 
 
 class _Announced(uvicorn.Server):
