@@ -42,14 +42,14 @@ def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False
         else:
             context = run_body(find_stage(name), key, root, cache, executor_shown)
         record_stage(context, name)
+        if name == "update_policy":
+            page.show_warnings(root, key)
 
     def around(name: str, key: str, attempt: Attempt) -> None:
         if name in tasks and page.server_answers:
             tasks[name](stage_label(name, key), attempt)
         else:
             attempt()
-        if name == "update_policy":
-            page.show_warnings(root, key)
         page.advance(stage_label(name, key))
 
     def beside(name: str, key: str, is_due: IsDue) -> None:

@@ -16,7 +16,7 @@ class InformationConfig(Section):
     """Different prompts, all under which each response is read; 0: nothing is measured."""
     responses: int = Field(16, ge=1)
     """First turns, from these prompts in turn. The cost: `prompts` x `responses` forward passes, of a prompt and a turn
-    each."""
+    each; in the default profile 4% of an update's CPU time."""
 
     @model_validator(mode="after")
     def _one_prompt_tells_nothing(self) -> "InformationConfig":
