@@ -6,7 +6,7 @@ server was down.
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,10 +17,12 @@ from tasks.core.config.params import Params, iteration_key, load_params
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.records.documents import Selection, read_document
 from tasks.core.records.layout import Layout
+from tasks.core.records.rollout_sets import RolloutSet, rollout_sets
 from tasks.lineage.provenance.dvc_lock import DvcLock, read_lock
 from tasks.lineage.provenance.git_state import GitState, git_state
 from tasks.lineage.registry.registration import log_policy, register
 from tasks.lineage.registry.version_files import write_version
+from tasks.lineage.tracing.recording import TraceRecorder, write_addresses
 from tasks.lineage.tracking.mlflow_store import Store, explained, open_store, tracking_uri
 from tasks.lineage.tracking.params_and_metrics import (
     flat_params,
@@ -124,8 +126,8 @@ class Pipeline:
         return [self.lock.artifacts[name] for name in names if name in self.lock.artifacts]
 
 
-def record_iteration(pipeline: Pipeline, key: str) -> None:
-    """Add what iteration `key` has to say to the run in progress. Raises LineageError.
+def record_iteration(pipeline: Pipeline, key: str, played: Iterable[RolloutSet] = ()) -> None:
+    """Add what iteration `key` has to say to the run in progress, and traces of `played`. Raises LineageError.
 
     Does nothing where the same parameters and code have been recorded to their end already.
     """
@@ -136,6 +138,7 @@ def record_iteration(pipeline: Pipeline, key: str) -> None:
             found = read_warnings(pipeline.layout, key)
             store.log_numbers(run_id, {step_of(key): iteration_numbers(pipeline.layout, key, found)})
             _set_tags(store, run_id, warning_tags(found))
+            _recorder(store, run_id, pipeline).record(played)
 
 
 def record_pipeline(pipeline: Pipeline) -> Recorded:
@@ -155,7 +158,13 @@ def record_pipeline(pipeline: Pipeline) -> Recorded:
         version = register(store, name, run_id, model, tags, pipeline.ancestors)
         if not finished:
             _complete(store, pipeline, run_id, model, version)
+        sets = rollout_sets(pipeline.layout, pipeline.params, TEST_SPLITS)
+        write_addresses(pipeline.layout.traces, _recorder(store, run_id, pipeline).record(sets))
         return Recorded(run_id, version.name, str(version.version))
+
+
+def _recorder(store: Store, run_id: str, pipeline: Pipeline) -> TraceRecorder:
+    return TraceRecorder(store, run_id, pipeline.layout, pipeline.params)
 
 
 def _write_files(pipeline: Pipeline, folder: Path, model_id: str) -> None:

@@ -1,16 +1,22 @@
 """The stage record_lineage: the finished pipeline goes to MLflow; and what runners call while it goes on."""
 
 import warnings
+from collections.abc import Callable
 
 from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.files import write_json
+from tasks.core.records.layout import Layout
+from tasks.core.records.rollout_sets import RolloutSet, dev_set, training_set
 from tasks.lineage.recording import Pipeline, record_iteration, record_pipeline
 from tasks.lineage.tracking.mlflow_store import LineageError
 from tasks.lineage.tracking.params_and_metrics import registered_model
 
-LIVE_STAGES = ("update_policy", "evaluate_policy")
-"""The stages whose end has figures for the run in progress."""
+LIVE_STAGES: dict[str, Callable[[Layout, str], RolloutSet]] = {
+    "update_policy": training_set,
+    "evaluate_policy": dev_set,
+}
+"""The stages whose end has figures for the run in progress, and the rollouts of which some are traced then."""
 
 
 def record_lineage(context: StageContext[Params]) -> None:
@@ -44,8 +50,11 @@ def record_stage(context: StageContext[Params], stage: str) -> None:
     """
     if stage not in LIVE_STAGES or context.cache.get("lineage_is_down", None, lambda: [False])[0]:
         return
+    played = LIVE_STAGES[stage](context.layout, context.key)
     try:
-        record_iteration(Pipeline(context.layout, context.inputs), context.key)
+        record_iteration(
+            Pipeline(context.layout, context.inputs), context.key, [played] if played.path.exists() else []
+        )
     except LineageError as error:
         context.cache.get("lineage_is_down", None, lambda: [False])[0] = True
         warnings.warn(f"the run can't be watched live; {error}", stacklevel=2)

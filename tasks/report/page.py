@@ -26,7 +26,7 @@ def render_page(
     warnings: Sequence[CollapseWarning],
     progress: TaskProgress,
 ) -> str:
-    """The whole page as HTML that loads nothing but `rollouts/*.js` beside it."""
+    """The whole page as HTML that loads nothing but `rollouts/*.js` beside it, and `../traces.js`."""
     marks = sorted({warning.iteration for warning in warnings})
     coverage = coverage_curves(progress, params.iterations)
     drawn = charts(stats, params.iterations, marks, int(selection.iteration[1:]), coverage)
@@ -47,7 +47,8 @@ def render_page(
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(params.world.name)}: loopline report</title><style>{_asset('page.css')}</style></head>"
         f"<body><header>{_header(params, selection)}<nav>{links}</nav></header><main>{body}</main>"
-        f'<script src="rollouts/index.js"></script><script>"use strict";\n{scripts}</script></body></html>\n'
+        '<script src="rollouts/index.js"></script><script src="../traces.js"></script>'
+        f'<script>"use strict";\n{scripts}</script></body></html>\n'
     )
 
 

@@ -13,13 +13,14 @@ from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import Scores, Selection, read_document
 from tasks.core.records.files import ArtifactError, replacing
+from tasks.core.records.rollout_sets import RolloutSet, rollout_sets, script
 from tasks.core.records.schemas import VOID_REASONS
 from tasks.core.worlds.registry import open_world
 from tasks.report.heat_map import Cell, TaskProgress
 from tasks.report.lost_skill import lost_skill
 from tasks.report.page import render_page
 from tasks.report.run_stats import read_run_stats
-from tasks.report.viewer_data import Source, index_rows, read_source, script, sources, transcripts
+from tasks.report.viewer_data import index_rows, read_advantages, transcripts
 
 
 def report(context: StageContext[Params]) -> None:
@@ -37,24 +38,25 @@ def report(context: StageContext[Params]) -> None:
     instructions = _instructions(params.world, layout.world)
     with replacing(layout.report) as folder:
         (folder / "rollouts").mkdir(parents=True)
-        index, progress = _write_rollouts(folder / "rollouts", sources(layout, params, TEST_SPLITS), tokenizer)
+        index, progress = _write_rollouts(folder / "rollouts", rollout_sets(layout, params, TEST_SPLITS), tokenizer)
         page = render_page(params, stats, selection, scores, warnings, progress)
         (folder / "rollouts" / "index.js").write_text(instructions + index, encoding="utf-8")
         (folder / "index.html").write_text(page, encoding="utf-8")
 
 
-def _write_rollouts(folder: Path, found: Iterable[Source], tokenizer: Tokenizer) -> tuple[str, TaskProgress]:
-    """One script per source. Returns the index over them all, and how each training task fared."""
+def _write_rollouts(folder: Path, found: Iterable[RolloutSet], tokenizer: Tokenizer) -> tuple[str, TaskProgress]:
+    """One script per set. Returns the index over them all, and how each training task fared."""
     index, progress = "", dict[str, dict[int, Cell]]()
-    for source in found:
-        table, advantages = read_source(source)
-        content = script("loopline_rollouts", source.name, transcripts(table, tokenizer))
-        (folder / f"{source.name}.js").write_text(content, encoding="utf-8")
-        columns = index_rows(table, advantages, source.batch is not None)
-        index += script("loopline_index", source.name, {"label": source.label, "columns": columns})
-        if source.batch is not None:
+    for shown in found:
+        table = shown.read()
+        advantages = {} if shown.batch is None else read_advantages(shown.batch)
+        content = script("loopline_rollouts", shown.name, transcripts(table, tokenizer))
+        (folder / f"{shown.name}.js").write_text(content, encoding="utf-8")
+        columns = index_rows(table, advantages, shown.batch is not None)
+        index += script("loopline_index", shown.name, {"label": shown.label, "columns": columns})
+        if shown.batch is not None:
             for task, cell in _cells(table).items():
-                progress.setdefault(task, {})[int(source.name[1:])] = cell
+                progress.setdefault(task, {})[int(shown.name[1:])] = cell
     return index, sorted(progress.items())
 
 

@@ -1,11 +1,6 @@
-"""The viewer's data: one script per set of rollouts, loaded when it is asked for, and one index of them all.
+"""The viewer's data: one script per set of rollouts, loaded when it is asked for, and one index of them all."""
 
-A page opened from a file may not fetch JSON, but it may add a script; so each file assigns to a global.
-"""
-
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,9 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.core.config.params import Params
-from tasks.core.records.layout import Layout
-from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS, TRAINING_BATCH
+from tasks.core.records.schemas import TRAINING_BATCH
 from tasks.core.records.tables import read_table
 
 RolloutKey = tuple[str, int]
@@ -29,40 +22,11 @@ class Decoder(Protocol):
     def decode_batch(self, sequences: list[list[int]], skip_special_tokens: bool) -> list[str]: ...
 
 
-@dataclass(frozen=True)
-class Source:
-    """One set of rollouts that can be looked at."""
-
-    name: str
-    """File name of its script, and its key in the page: "i003", "dev_i004", "test_normal"."""
-    label: str
-    rollouts: Path
-    schema: pa.Schema
-    batch: Path | None = None
-    """The training batch made from it: which rollouts were kept, and their advantages."""
-
-
-def sources(layout: Layout, params: Params, splits: Sequence[str]) -> Iterator[Source]:
-    """Training rollouts of each iteration, then the dev evaluations, then the final scores."""
-    for key in params.sampled:
-        yield Source(key, f"iteration {int(key[1:])}", layout.rollouts(key), ROLLOUTS, layout.training_batch(key))
-    for key in params.evaluated:
-        label = f"dev, iteration {int(key[1:])}"
-        yield Source(f"dev_{key}", label, layout.evaluation_rollouts(key), SCORED_ROLLOUTS)
-    for split in splits:
-        yield Source(split, split, layout.score_rollouts(split), SCORED_ROLLOUTS)
-
-
-def read_source(source: Source) -> tuple[pa.Table, dict[RolloutKey, float]]:
-    """The rollouts (of evaluations: the first run only, the others differ by their seed) and the kept advantages."""
-    table = read_table(source.rollouts, source.schema)
-    if "evaluation_run" in table.column_names:
-        table = table.filter(pc.equal(table["evaluation_run"], pc.min(table["evaluation_run"])))
-    if source.batch is None:
-        return table, {}
-    batch = read_table(source.batch, TRAINING_BATCH)
-    columns = (batch[name].to_pylist() for name in ("task_id", "rollout_index", "advantage"))
-    return table, {(task, index): advantage for task, index, advantage in zip(*columns, strict=True)}
+def read_advantages(batch: Path) -> dict[RolloutKey, float]:
+    """The advantages of the rollouts that trained. Raises ArtifactError."""
+    table = read_table(batch, TRAINING_BATCH)
+    columns = (table[name].to_pylist() for name in ("task_id", "rollout_index", "advantage"))
+    return {(task, index): advantage for task, index, advantage in zip(*columns, strict=True)}
 
 
 def index_rows(table: pa.Table, advantages: Mapping[RolloutKey, float], has_batch: bool) -> dict[str, list[Any]]:
@@ -99,13 +63,6 @@ def transcripts(table: pa.Table, decoder: Decoder) -> dict[str, Any]:
         tests = {name: table[f"tests_{name}"][row].as_py() for name in ("passed", "failed")}
         rollouts.append({"segments": segments, **tests, "failed_turns": _failed_turns(table, row)})
     return {"texts": decoder.decode_batch(pieces, skip_special_tokens=False), "rollouts": rollouts}
-
-
-def script(variable: str, key: str, content: Any) -> str:
-    """JavaScript that stores `content` under window.<variable>[key]. Pure ASCII: no text can end the script."""
-    data = json.dumps(content, separators=(",", ":"), allow_nan=False)
-    safe = data.replace("<", "\\u003c").replace(">", "\\u003e")
-    return f"(window.{variable}=window.{variable}||{{}})[{json.dumps(key)}]={safe};\n"
 
 
 def _segments(table: pa.Table, row: int) -> Iterator[tuple[int, "np.typing.NDArray[np.int32]"]]:

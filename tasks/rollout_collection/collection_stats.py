@@ -27,6 +27,8 @@ class CollectionStats:
     world_retries: int = 0
     """Rollouts that were played again because of a world fault."""
     end_reasons: Counter[str] = field(default_factory=Counter)
+    clocks: dict[str, list[float]] = field(default_factory=dict)
+    """Of each rollout, by its name: when it was opened and when its turns were answered, in seconds since the epoch."""
     deliveries: list[dict[str, Any]] = field(default_factory=list)
     """What was proven of the policy's delivery to servers, and what could not be told."""
 
@@ -39,6 +41,7 @@ class CollectionStats:
         """The figures as timings.json holds them."""
         figures: dict[str, Any] = {**vars(self), "end_reasons": dict(sorted(self.end_reasons.items()))}
         del figures["began"]
+        figures["clocks"] = {name: [round(at, 3) for at in clock] for name, clock in sorted(self.clocks.items())}
         if not self.deliveries:
             del figures["deliveries"]
         return Timings(tokens_per_s=self.tokens_per_s, rollouts=self.end_reasons.total(), **figures)
@@ -55,6 +58,7 @@ def total(parts: Sequence[CollectionStats]) -> CollectionStats:
         world_s=sum(stats.world_s for stats in parts),
         generated_tokens=sum(stats.generated_tokens for stats in parts),
         world_retries=sum(stats.world_retries for stats in parts),
+        clocks={name: clock for stats in parts for name, clock in stats.clocks.items()},
         end_reasons=sum((stats.end_reasons for stats in parts), Counter()),
         deliveries=[delivery for stats in parts for delivery in stats.deliveries],
     )

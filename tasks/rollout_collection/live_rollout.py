@@ -40,6 +40,8 @@ class LiveRollout:
     """The present attempt."""
     transcript: Transcript = field(default_factory=Transcript)
     retries: int = 0
+    clock: list[float] = field(default_factory=list)
+    """When the present attempt was opened, and when each of its turns had its answer: seconds since the epoch."""
 
     @property
     def name(self) -> str:
@@ -59,6 +61,7 @@ class LiveRollout:
         """Forget what was played, after a world fault."""
         self.retries += 1
         self.transcript = Transcript()
+        self.clock = []
 
     def close(self) -> None:
         """Close the episode. No thread may be playing it."""

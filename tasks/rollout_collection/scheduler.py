@@ -191,6 +191,7 @@ class Scheduler:
         self._rows.append(rollout.row(end))
         self._stats.end_reasons[end.end_reason] += 1
         self._stats.world_retries += rollout.retries
+        self._stats.clocks[rollout.name] = rollout.clock
         self._on_row()
 
     def _cut_the_rest(self) -> None:
@@ -221,6 +222,7 @@ def go_on(rollout: LiveRollout, turn: Generation | None) -> StepResult:
         reached = over.value
     except WorldFault:
         reached = EpisodeEnd("world_fault")
+    rollout.clock.append(time.time())
     return StepResult(reached, time.perf_counter() - started)
 
 

@@ -14,10 +14,10 @@ import yaml
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.config.splits import TEST_SPLITS
-from tasks.core.records.documents import write_document
+from tasks.core.records.documents import Timings, write_document
 from tasks.core.records.files import write_json
 from tasks.core.records.layout import Layout
-from tasks.core.records.schemas import SCORED_ROLLOUTS
+from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS
 from tasks.core.records.tables import write_rows
 from tasks.lineage.recording import Pipeline
 from tasks.lineage.tracking.mlflow_store import open_store
@@ -35,7 +35,34 @@ def write_iteration(layout: Layout, key: str) -> None:
         mean_return=0.2 * step, kept_rollouts=10 * step, entropy=1.0 / step, kl=None if step == 2 else 0.01
     )
     write_document(layout.metrics(key), figures)
-    layout.rollouts(key).write_bytes(f"rollouts of {key}".encode())
+    write_training(layout, key, step)
+
+
+def write_training(layout: Layout, key: str, seed: int) -> None:
+    """Rollouts of one iteration: two of each of two tasks, with two turns, the second of which failed."""
+    turn = {"code_blocks": 1, "api_calls": ["bank.pay"], "failed_api_calls": []}
+    rows = [
+        played_row(
+            task,
+            "train_s",
+            "train",
+            float(number),
+            number,
+            seed=seed,
+            difficulty=1,
+            token_ids=[5, 6, 7, 8, 9, 10],
+            policy_mask=[False, True, True, False, False, True],
+            turn_index=[-1, 0, 0, -1, -1, 1],
+            engine_logprobs=[0.0, -0.5, -1.5, 0.0, 0.0, -0.25],
+            turns=[{**turn, "failed": False}, {**turn, "api_calls": [], "failed": True}],
+            staleness=0,
+        )
+        for task in ("train_1", "train_2")
+        for number in (0, 1)
+    ]
+    write_rows(layout.rollouts(key), rows, ROLLOUTS)
+    clocks = {f"{row['task_id']}#{row['rollout_index']}": [1000.0, 1001.5, 1002.0] for row in rows}
+    write_document(layout.timings(key), Timings(wall_s=2.0, generated_tokens=12, tokens_per_s=6.0, clocks=clocks))
 
 
 def played(split: str, policy: str, solved: set[str], runs: int = 1) -> list[Row]:

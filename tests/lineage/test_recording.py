@@ -20,6 +20,7 @@ from tasks.core.records.layout import Layout
 from tasks.lineage.recording import Pipeline, record_iteration, record_pipeline
 from tasks.lineage.stage import record_lineage, record_stage
 from tasks.lineage.tracking.mlflow_store import LineageError, open_store, tracking_uri
+from tests.lineage.conftest import write_training
 
 
 def runs(pipeline: Pipeline) -> list[Any]:
@@ -139,7 +140,7 @@ def test_wall_clock_figures_make_no_new_run_but_other_results_do(pipeline: Pipel
     _relock(pipeline)
     record_pipeline(again(pipeline))
     assert len(runs(pipeline)) == 1
-    pipeline.layout.rollouts("i003").write_bytes(b"other rollouts")
+    write_training(pipeline.layout, "i003", seed=77)
     _relock(pipeline)
     assert record_pipeline(again(pipeline)).model_version == "2"
     assert len(runs(pipeline)) == 2

@@ -17,6 +17,7 @@ from tasks.core.processes.free_port import free_port
 from tasks.lineage.recording import Pipeline, record_iteration, record_pipeline
 from tasks.lineage.registry.model_registry import Registry
 from tasks.lineage.tracking.mlflow_store import open_store
+from tests.lineage.test_traces import addresses, check_a_trained_rollout, traces
 
 pytestmark = pytest.mark.services
 
@@ -55,7 +56,7 @@ def server(tmp_path: Path, empty_store: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(30)
+        process.wait(120)
 
 
 def _wait_until_healthy(address: str, process: "subprocess.Popen[bytes]") -> None:
@@ -84,6 +85,14 @@ def test_a_run_is_recorded_once_on_a_server_and_compared_and_promoted_there(
     run = client.get_run(recorded.run_id)
     assert run.info.status == "FINISHED"
     assert run.data.metrics["test_normal.tgc"] == 70.0
+    found = traces(pipeline, recorded.run_id)
+    assert len(found) == 10, "one of each iteration, of each dev evaluation, of both policies on both test splits"
+    for place in (place for place in found if place.startswith("i0")):
+        check_a_trained_rollout(found[place], pipeline.layout)
+    assert set(addresses(pipeline.layout).values()) == {
+        f"{server}/#/experiments/{run.info.experiment_id}/traces?selectedEvaluationId={trace.info.trace_id}"
+        for trace in found.values()
+    }
     weights = list((tmp_path / "server" / "artifacts").rglob("adapter_model.safetensors"))
     assert [file.read_bytes() for file in weights] == [b"i002"]
     record_pipeline(another_run("worse", {"a1"}))

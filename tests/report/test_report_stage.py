@@ -93,7 +93,10 @@ class Loads(HTMLParser):
 def test_the_page_shows_scores_and_signs_and_loads_nothing_from_outside(reported_run: StageContext) -> None:
     page = Loads()
     page.feed((reported_run.layout.report / "index.html").read_text())
-    assert [address for address in page.addresses if not address.startswith("#")] == ["rollouts/index.js"]
+    assert [address for address in page.addresses if not address.startswith("#")] == [
+        "rollouts/index.js",
+        "../traces.js",
+    ]
     assert "http" not in page.text.replace("http://www.w3.org", "")
     for shown in ("30.0 ± 2.5", "70.0 ± 2.0", "+40.0 ± 3.1", "−10.0", "25.0 %", "12.5 %", "45.0 ± 5.0 / 20.0"):  # noqa: RUF001
         assert shown in page.text

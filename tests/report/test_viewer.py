@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.records.rollout_sets import script
 from tests.report.browser import EXECUTABLE, Browser
 
 pytestmark = pytest.mark.skipif(not EXECUTABLE, reason="no chromium is installed")
@@ -56,6 +57,21 @@ def test_the_address_of_a_rollout_opens_it_again(page: str, window: Browser) -> 
     window.open(f"{page}#i003/train_001_2/2")
     window.wait("document.querySelector('#rollout pre')")
     assert window.text("#rollout h3").startswith("train_001_2 #2")
+
+
+def test_a_rollout_that_mlflow_holds_as_a_trace_leads_there(
+    page: str, window: Browser, reported_run: StageContext
+) -> None:
+    reported_run.layout.traces.write_text(script("loopline_traces", "i003/train_001_2/2", "http://a/#t"))
+    window.open(f"{page}#i003/train_001_2/2")
+    window.wait("document.querySelector('#rollout pre')")
+    assert window.run("document.querySelector('#rollout h3 a').href") == "http://a/#t"
+    window.click("#rows tr:not(.chosen)")
+    window.wait("!document.querySelector('#rollout h3 a')")
+    reported_run.layout.traces.unlink()
+    window.open(f"{page}#i003/train_001_2/2")
+    window.wait("document.querySelector('#rollout pre')")
+    assert window.run("document.querySelector('#rollout h3 a')") is None
 
 
 def test_search_by_task_instruction_return_outcome_and_end(page: str, window: Browser) -> None:

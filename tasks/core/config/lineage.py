@@ -30,4 +30,7 @@ class LineageConfig(Section):
     experiment: str = "loopline"
     registered_model: str | None = None
     """None: one for each world and base model, such as loopline-pocketworld-pocket."""
+    traced_rollouts: int = Field(1, ge=0, le=100)
+    """Rollouts of every iteration, of every dev evaluation and of each scored policy that become traces: drawn by the
+    run's seed, the same ones in equal runs. 0: none."""
     promotion: PromotionRule = PromotionRule()

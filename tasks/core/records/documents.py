@@ -98,6 +98,8 @@ class Timings(OpenDocument):
     wall_s: Positive
     generated_tokens: Count
     tokens_per_s: Positive
+    clocks: dict[str, list[Positive]] = Field(default_factory=dict)
+    """Of each rollout ("task#index"): when it was opened and when its turns were answered, seconds since the epoch."""
 
 
 class ResponseFigures(Document):

@@ -131,6 +131,11 @@ class Layout:
         return self.data / "lineage.json"
 
     @property
+    def traces(self) -> Path:
+        """Addresses of the rollouts' traces, which the report's page loads where it is there; no stage's output."""
+        return self.data / "traces.js"
+
+    @property
     def comparisons(self) -> Path:
         """Comparisons of model versions, by `python -m flows.registry`; no stage reads them."""
         return self.data / "comparisons"

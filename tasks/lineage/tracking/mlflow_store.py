@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 METRICS_PER_BATCH = 1000
 """MLflow's limit of one log_batch call."""
+UI = "http://127.0.0.1:5000"
+"""Where `mlflow ui` serves its pages unless it is told otherwise."""
 
 
 class LineageError(RuntimeError):
@@ -33,7 +35,15 @@ class Store:
 
     client: "MlflowClient"
     experiment_id: str
-    config: LineageConfig
+    uri: str
+
+    def page(self, trace_id: str) -> str:
+        """The address of a trace in MLflow's pages; of a local database, where `mlflow ui` shows them by default."""
+        server = self.uri if self.uri.startswith("http") else UI
+        return (
+            f"{without_credentials(server).rstrip('/')}/#/experiments/{self.experiment_id}/traces"
+            f"?selectedEvaluationId={trace_id}"
+        )
 
     def find_run(self, tags: Mapping[str, str], finished: bool) -> "Run | None":
         """The oldest run with these tags that is finished, or is not."""
@@ -94,9 +104,9 @@ def open_store(config: LineageConfig, root: Path) -> Store:
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         experiment = client.get_experiment_by_name(config.experiment)
         if experiment is not None:
-            return Store(client, experiment.experiment_id, config)
+            return Store(client, experiment.experiment_id, uri)
         location = _artifact_location(uri, root)
-        return Store(client, client.create_experiment(config.experiment, artifact_location=location), config)
+        return Store(client, client.create_experiment(config.experiment, artifact_location=location), uri)
 
 
 def tracking_uri(root: Path) -> str:

@@ -61,7 +61,9 @@ const loopline = (() => {
     row.advantage === undefined ? "" : row.advantage === null ? "dropped" : signed(row.advantage);
   const find = (set, task, number) =>
     sets.has(set) ? sets.get(set).rows.find((row) => row.task === task && row.number === Number(number)) : undefined;
-  const remember = (...parts) => history.replaceState(null, "", `#${parts.map(encodeURIComponent).join("/")}`);
+  const place = (...parts) => parts.map(encodeURIComponent).join("/");
+  const remember = (...parts) => history.replaceState(null, "", `#${place(...parts)}`);
+  const trace = (row) => (window.loopline_traces || {})[place(row.set.key, row.task, row.number)];
 
-  return { sets, rows, instruction, text, load, get, make, option, advantage, find, remember };
+  return { sets, rows, instruction, text, load, get, make, option, advantage, find, remember, trace };
 })();

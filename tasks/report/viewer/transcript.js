@@ -40,6 +40,16 @@
     return element;
   }
 
+  // Of the few rollouts that MLflow holds as traces: data/traces.js, beside the report, says which.
+  function traceLink(row) {
+    const address = loopline.trace(row);
+    if (!address) return undefined;
+    const link = make("a", "trace", "trace in MLflow");
+    link.href = address;
+    link.target = "_blank";
+    return link;
+  }
+
   function show(row) {
     const turn = ++asked;
     const box = get("rollout");
@@ -61,7 +71,7 @@
       segment(turn, tokens, data.texts[place], i === 0, rollout.failed_turns.includes(turn)),
     );
     box.replaceChildren(
-      make("h3", "", `${row.task} #${row.number} `, beside),
+      make("h3", "", `${row.task} #${row.number} `, beside, traceLink(row)),
       make("p", "instruction", instruction(row.task)),
       make("p", "hint", facts(row)),
       tests(rollout),

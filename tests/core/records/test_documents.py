@@ -79,7 +79,7 @@ BEHAVIOUR = Behaviour(
 EXAMPLES: dict[str, Document | StageVersions | StageKnobs] = {
     "stage_versions": StageVersions({"filter_tasks": StageVersion(code="0123456789abcdef", params="f" * 16)}),
     "stage_knobs": StageKnobs({"filter_tasks": {"tasks.max_difficulty": 2}}),
-    "timings": Timings(wall_s=2.5, generated_tokens=10000, tokens_per_s=4000.0),
+    "timings": Timings(clocks={"t#0": [1000.0, 1001.5]}, wall_s=2.5, generated_tokens=10000, tokens_per_s=4000.0),
     "preflight": Preflight(positions=32768, rollouts=8, ranks=8),
     "advantages": AdvantageSummary(
         mean_return=0.5,
