@@ -39,7 +39,7 @@ def seconds(root: Path) -> Iterator[tuple[float, float, int]]:
     def run(stage: str, key: str = "") -> None:
         run_body(find_stage(stage), key, root, cache, lambda stage, params: SerialExecutor())
 
-    for stage in ("prepare_world", "prepare_policy", "preflight", "filter_tasks"):
+    for stage in ("prepare_world", "warm_start", "prepare_policy", "begin_courses", "preflight", "filter_tasks"):
         run(stage)
     for key in params.previous:
         times = [time.perf_counter()]
