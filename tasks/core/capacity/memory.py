@@ -2,8 +2,9 @@
 
 The learner's part was derived from what autograd keeps of a decoder layer under peft and checked to a few percent
 against torch's own record of allocations on a CPU (tests/core/capacity/test_memory.py), with and without checkpointing,
-in float32 and with a bfloat16 base. Packs that are passed side by side need as much each. Sharding (FSDP2) and GPUs
-follow by arithmetic and have not been measured.
+in float32 and with a bfloat16 base. Packs that are passed side by side need as much each: with SmolLM2-135M in float32
+and two of 2,048 positions, the process grew by 7.2 GB where the formula says 6.4. Sharding (FSDP2) and GPUs follow by
+arithmetic and have not been measured.
 Loading needs no more than training: ranks that share a model read their parts (tests/benchmarks/learner_loading.py).
 """
 

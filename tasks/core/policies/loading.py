@@ -28,6 +28,7 @@ from tasks.core.policies.checkpoint_files import (
     require,
     weights_file,
 )
+from tasks.core.processes.freed_memory import return_large_blocks
 from tasks.core.records.files import ArtifactError, read_json, write_json
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ def load_chat_format(folder: Path) -> ChatFormat:
 def load_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
     """The frozen base model in evaluation mode, in `config.dtype` on `config.device`. Raises ArtifactError.
 
-    Sets the number of torch's threads for the process, so that every stage on a CPU computes alike.
+    Sets the number of torch's threads for the process, so that every stage on a CPU computes alike, and has freed
+    memory go back to the system.
     """
     require(folder / "config.json")
     dtype: torch.dtype = getattr(torch, config.dtype)
@@ -77,9 +79,11 @@ def load_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
 
 
 def freeze_base(model: "PreTrainedModel", config: PolicyConfig) -> "PreTrainedModel":
-    """Neither gradients nor dropout; and the process's number of threads, if `config` computes on a CPU."""
-    if config.cpu_threads is not None and device(config).type == "cpu":
-        torch.set_num_threads(config.cpu_threads)
+    """Neither gradients nor dropout; and the process's threads and malloc, if `config` computes on a CPU."""
+    if device(config).type == "cpu":
+        return_large_blocks()
+        if config.cpu_threads is not None:
+            torch.set_num_threads(config.cpu_threads)
     model.requires_grad_(False)
     model.train(False)
     return model

@@ -1,0 +1,20 @@
+"""Large blocks that a process frees go back to the system at once, so that it needs what its tensors need.
+
+Left alone, glibc keeps blocks of up to 32 MiB once it has seen one of that size freed, and where threads free them in
+another order than they took them, holes stay: an update of 135 million parameters on two packs of 2,048 positions held
+11.1 GB for tensors of 6.4.
+"""
+
+import ctypes
+
+LARGE_BYTES = 4 * 2**20
+"""Smaller blocks are kept: taking them anew costs more than it saves."""
+_M_MMAP_THRESHOLD = -3
+"""Of malloc.h."""
+
+
+def return_large_blocks() -> None:
+    """Fix the threshold of this process's malloc. Idempotent; other C libraries than glibc stay as they are."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)
