@@ -20,19 +20,23 @@ import psutil
 from openenv.core import GenericEnvClient
 from result_file import write_result
 
-from tasks.core.config.world import WorldConfig
+from flows.configure import params_of
 from tasks.core.interfaces.world import World
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 from tests.openenv_servers import served_world
 
 SESSIONS, ROUNDS, SECONDS = 32, 5, 6.0
+FEW = {"appworld": ["world.appworld.counts={train: 24, dev: 3, test_normal: 3, test_challenge: 3}"]}
+"""Knobs of worlds whose tasks take long to prepare."""
 Turns = dict[str, list[str]]
 """Recited turns by task."""
 
 
 def measure(name: str) -> dict[str, object]:
-    config = WorldConfig(name=name)
-    with tempfile.TemporaryDirectory() as folder, served_world(name, "--sessions", str(SESSIONS)) as url:
+    knobs = FEW.get(name, [])
+    config = params_of("default", [f"world.name={name}", f"collection.limits.max_turns={10**9}", *knobs]).world
+    settings = [argument for knob in knobs for argument in ("--set", knob)]
+    with tempfile.TemporaryDirectory() as folder, served_world(name, "--sessions", str(SESSIONS), *settings) as url:
         prepare_world_folder(config, Path(folder) / "world")
         world = open_world(config, Path(folder) / "world")
         turns = {task.task_id: world.demonstration(task.task_id) for task in world.tasks("train")[:96]}  # type: ignore[attr-defined]
