@@ -19,14 +19,15 @@ SCENARIOS = 4
 
 @contextmanager
 def running(*arguments: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
-    """The address that a server prints as its first line's last word, and its process, which ends with the block."""
+    """The address that a server prints at the end of a line, and its process, which ends with the block."""
     command = [sys.executable, *arguments]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            first = process.stdout.readline()
-            assert first, f"{command} ended"
-            yield first.split()[-1], process
+            addresses = (line.split()[-1] for line in process.stdout if "http://" in line)
+            url = next(addresses, None)
+            assert url, f"{command} ended"
+            yield url, process
         finally:
             process.terminate()
             try:
