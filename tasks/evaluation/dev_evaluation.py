@@ -9,6 +9,7 @@ from tasks.core.records.tables import write_rows
 from tasks.evaluation.playing import plan_dev, play_policy
 from tasks.evaluation.scored_rows import Row, difficulty_scores, mean_return, outcomes, void_rollouts
 from tasks.evaluation.tgc_sgc import sgc, tgc
+from tasks.evaluation.world_metric import metric_score
 
 
 def evaluate_policy(context: StageContext[EvaluationInputs]) -> None:
@@ -20,7 +21,9 @@ def evaluate_policy(context: StageContext[EvaluationInputs]) -> None:
     plan = plan_dev(context)
     played = play_policy(context, plan, layout.policy(key), policy=key, name=key)
     write_rows(layout.evaluation_rollouts(key), played.rows, SCORED_ROLLOUTS)
-    write_document(layout.evaluation(key), evaluation(key, plan.seeds, played.rows, played.usage))
+    scores = evaluation(key, plan.seeds, played.rows, played.usage)
+    own = metric_score(context.inputs.world.own_metric, played.rows)
+    write_document(layout.evaluation(key), scores.model_copy(update={"own": own}))
     forget_paid_answers(context.inputs.engine, [task.task_id for task in plan.tasks])
 
 

@@ -32,6 +32,7 @@ from tasks.evaluation.scored_rows import (
     void_rollouts,
 )
 from tasks.evaluation.tgc_sgc import Outcome, sgc, sgc_gain, tgc, tgc_gain
+from tasks.evaluation.world_metric import metric_scores
 from tasks.rollout_collection.rollout_resources import warm_chat_format
 
 BASE = iteration_key(0)
@@ -56,8 +57,9 @@ def score(context: StageContext[ScoringInputs]) -> None:
     selected = [row | {"policy": SELECTED_POLICY} for row in played[selection.iteration].rows]
     write_rows(layout.score_rollouts(split), base + selected, SCORED_ROLLOUTS)
     scores = compare(split, selection, plan.seeds, base, selected, warm_chat_format(context))
+    own = metric_scores(context.inputs.world.own_metric, selected, base)
     usage = total_usage(part.usage for part in played.values())
-    write_document(layout.score(split), scores.model_copy(update={"usage": usage}))
+    write_document(layout.score(split), scores.model_copy(update={"usage": usage, "own": own}))
     forget_paid_answers(context.inputs.engine, [task.task_id for task in plan.tasks])
 
 

@@ -29,7 +29,9 @@ def render_page(
     """The whole page as HTML that loads nothing but `rollouts/*.js` beside it, and `../traces.js`."""
     marks = sorted({warning.iteration for warning in warnings})
     coverage = coverage_curves(progress, params.iterations)
-    drawn = charts(stats, params.iterations, marks, int(selection.iteration[1:]), coverage)
+    chosen, metric = int(selection.iteration[1:]), params.world.own_metric
+    unit = "share of tests" if metric is None or metric.of == "success" else f"{metric.name}, as a share"
+    drawn = charts(stats, params.iterations, marks, chosen, coverage, unit)
     sections = {
         "Scores": score_table(scores) + usage_table([*stats.evaluations.values(), *scores]),
         "Behaviour": behaviour_table(scores),
@@ -53,7 +55,12 @@ def render_page(
 
 
 def charts(
-    stats: RunStats, last: int, marks: Sequence[int], chosen: int, coverage: Mapping[str, Points] | None = None
+    stats: RunStats,
+    last: int,
+    marks: Sequence[int],
+    chosen: int,
+    coverage: Mapping[str, Points] | None = None,
+    return_unit: str = "share of tests",
 ) -> str:
     """The learning curves; a dashed line stands at each iteration with a warning, a full one at the selected one."""
     curve = {name: _points(series) for name, series in stats.curves.items()}
@@ -63,7 +70,7 @@ def charts(
     responses = {"different": curve["distinct"], "repeated": curve["repetition"]}
     drawn: tuple[tuple[str, str, dict[str, Points]], ...] = (
         ("TGC and SGC on dev", "percent", tgc_sgc),
-        ("mean return of the rollouts", "share of tests", {"return": curve["mean_return"]}),
+        ("mean return of the rollouts", return_unit, {"return": curve["mean_return"]}),
         ("std of returns within groups", "", {"std": curve["group_return_std"]}),
         ("different responses per task, repeated 4-grams", "share", responses),
         ("length of a response", "tokens", {"length": curve["length"]}),

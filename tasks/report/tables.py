@@ -27,10 +27,14 @@ def score_table(scores: Sequence[Scores]) -> str:
         tgc = percent(s.base_tgc, s.base_tgc_se), percent(s.tgc, s.tgc_se), gain(s.tgc_gain, s.tgc_gain_se)
         sgc = percent(s.base_sgc, s.base_sgc_se), percent(s.sgc, s.sgc_se), gain(s.sgc_gain, s.sgc_gain_se)
         rows += [(f"{name} TGC, {s.tasks} tasks", *tgc), (f"{name} SGC, {s.scenarios} scenarios", *sgc)]
+        if s.own is not None:
+            own = s.own
+            figures = percent(own.base, own.base_se), percent(own.value, own.value_se), gain(own.gain, own.gain_se)
+            rows.append((f"{name} {own.name}, mean of the episodes", *figures))
         for difficulty, d in sorted(s.per_difficulty.items()):
             figures = percent(d.base_tgc, d.base_tgc_se), percent(d.tgc, d.tgc_se), gain(d.tgc - d.base_tgc, None)
             rows.append((f"{name} TGC, difficulty {difficulty}, {d.tasks} tasks", *figures))
-    return table(["percent ± standard error", "base", "selected", "difference"], rows)
+    return table(["percent (own metric: its unit) ± standard error", "base", "selected", "difference"], rows)
 
 
 def usage_table(documents: Sequence[Evaluation | Scores]) -> str:

@@ -1,8 +1,11 @@
 """The section of params.yaml for BFCL's multi-turn tasks (package bfcl-eval 2026.3.23)."""
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from tasks.core.config.section import Section
+from tasks.core.config.world_metric import WorldMetric
 
 MOST_USER_TURNS = 8
 
@@ -17,6 +20,8 @@ class BfclConfig(Section):
     Difficulty: calls of the ground truth, 1: up to 4, 2: 5 or 6, 3: 7 and more.
     System prompts have 20 to 51 thousand characters.
     """
+
+    own_metric: ClassVar[WorldMetric] = WorldMetric("accuracy", "success", 100)
 
     steps_per_turn: int = Field(20, ge=1, le=20)
     """Steps of calls in a user's turn; one more ends the episode. The package's limit is 20."""

@@ -1,9 +1,12 @@
 """The section of params.yaml for ScienceWorld (arXiv 2203.07540)."""
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from tasks.core.config.section import Section
 from tasks.core.config.task_counts import TaskCount
+from tasks.core.config.world_metric import WorldMetric
 
 
 class ScienceCounts(Section):
@@ -25,6 +28,8 @@ class ScienceWorldConfig(Section):
     the graded score is the official one over 100, nothing where it is negative. `reset task` is no action here: an
     agent could earn the same progress twice.
     """
+
+    own_metric: ClassVar[WorldMetric] = WorldMetric("score", "return", 100)
 
     thinking: bool = True
     """Turns are `<think>...</think><answer>...</answer>`; false: `<answer>...</answer>` alone."""

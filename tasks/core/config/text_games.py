@@ -4,12 +4,13 @@ Their values are the paper's where it gives them, else those of its code (RAGEN-
 """
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from tasks.core.config.section import Section
 from tasks.core.config.task_counts import TaskCount
+from tasks.core.config.world_metric import WorldMetric
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 
@@ -19,6 +20,9 @@ class TurnRules(Section):
 
     `collection.limits.max_turns` must not be below `max_turns`, or episodes would be cut and have no return.
     """
+
+    own_metric: ClassVar[WorldMetric] = WorldMetric("reward", "turn_rewards")
+    """Of an episode, penalties included."""
 
     thinking: bool = True
     """Turns are `<think>...</think><answer>...</answer>`; false: `<answer>...</answer>` alone."""

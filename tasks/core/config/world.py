@@ -11,6 +11,7 @@ from tasks.core.config.scienceworld import ScienceWorldConfig
 from tasks.core.config.section import Section
 from tasks.core.config.task_counts import TaskCount
 from tasks.core.config.text_games import BanditConfig, FrozenLakeConfig, SokobanConfig, WebShopConfig
+from tasks.core.config.world_metric import WorldMetric
 
 CodeBlocks = Literal["first", "all"]
 
@@ -89,6 +90,11 @@ class WorldConfig(Section):
     sokoban: SokobanConfig = SokobanConfig()
     webshop: WebShopConfig = WebShopConfig()
     scienceworld: ScienceWorldConfig = ScienceWorldConfig()
+
+    @property
+    def own_metric(self) -> WorldMetric | None:
+        """What the world judges a policy by itself; None where that is its unit tests."""
+        return getattr(getattr(self, self.name), "own_metric", None)
 
     @property
     def most_turns(self) -> int:

@@ -4,7 +4,17 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from tasks.core.records.documents import Behaviour, Count, Digest, Document, IterationKey, Percent, Positive, Share
+from tasks.core.records.documents import (
+    Behaviour,
+    Count,
+    Digest,
+    Document,
+    IterationKey,
+    MetricScore,
+    Percent,
+    Positive,
+    Share,
+)
 
 ALL_LEVELS = "all"
 """The level of a figure over all difficulties; the others are "1", "2", "3"."""
@@ -29,6 +39,8 @@ class SplitScores(Document):
     """By difficulty, and under "all"."""
     behaviour: Behaviour | None
     """None for dev, where it is not measured."""
+    own: MetricScore | None = None
+    """By the world's own metric, where that is known."""
 
 
 class ComparedVersion(Document):

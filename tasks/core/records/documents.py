@@ -220,6 +220,38 @@ def total_usage(parts: Iterable[ApiUsage | None]) -> ApiUsage | None:
     return ApiUsage(models=tuple(sorted({model for part in paid for model in part.models})), **sums)
 
 
+class MetricScore(Document):
+    """A world's own metric (tasks/core/config/world_metric.py), in its own unit."""
+
+    name: str
+    value: float
+    value_se: Positive | None
+
+    def named(self) -> dict[str, float]:
+        """Its numbers by the metric's name, as those of TGC are called: score, score_se, base_score, score_gain."""
+        found = self.model_dump(exclude={"name"}, exclude_none=True)
+        return {_NAMED[field].format(self.name): value for field, value in found.items()}
+
+
+class MetricScores(MetricScore):
+    """The selected policy beside the base; the gain is paired."""
+
+    base: float
+    base_se: Positive | None
+    gain: float
+    gain_se: Positive | None
+
+
+_NAMED = {
+    "value": "{}",
+    "value_se": "{}_se",
+    "base": "base_{}",
+    "base_se": "base_{}_se",
+    "gain": "{}_gain",
+    "gain_se": "{}_gain_se",
+}
+
+
 class Evaluation(Document):
     """evaluation.json: the policy after one iteration, on dev."""
 
@@ -239,6 +271,8 @@ class Evaluation(Document):
     """Rollouts that the world broke; they count as failures."""
     usage: ApiUsage | None = None
     """Set for an engine that is paid for."""
+    own: MetricScore | None = None
+    """By the world's own metric; None where it has none beside its unit tests."""
 
 
 class Candidate(Document):
@@ -339,6 +373,8 @@ class Scores(Document):
     """Rollouts of either policy that the world broke; they count as failures."""
     usage: ApiUsage | None = None
     """Set for an engine that is paid for."""
+    own: MetricScores | None = None
+    """By the world's own metric; None where it has none beside its unit tests."""
 
 
 D = TypeVar("D", bound=BaseModel)

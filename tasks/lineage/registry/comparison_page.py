@@ -14,6 +14,7 @@ def comparison_page(comparison: Comparison) -> str:
         [f"# {comparison.registered_model}: versions {_names(comparison.versions)}", "", f"{scored}."],
         _versions(comparison.versions),
         _scores(comparison.versions),
+        _own_scores(comparison.versions),
         _differences(comparison),
         _behaviour(comparison.versions),
         _params(comparison),
@@ -53,6 +54,18 @@ def _score(version: ComparedVersion, split: str, level: str) -> str:
     if score is None:
         return "-"
     return f"{score.tgc:.1f}{_error(score.tgc_se)} / {score.sgc:.1f}{_error(score.sgc_se)}"
+
+
+def _own_scores(versions: Sequence[ComparedVersion]) -> list[str]:
+    """One row per split and metric of the world's own, one column per version."""
+    found = {(split, v.version): s.own for v in versions for split, s in v.splits.items() if s.own is not None}
+    places = dict.fromkeys((split, own.name) for (split, _), own in found.items())
+    cells = {place: f"{own.value:.2f}{_error(own.value_se)}" for place, own in found.items()}
+    rows = [
+        (split, name, *(cells.get((split, version.version), "-") for version in versions)) for split, name in places
+    ]
+    head = ("split", "metric", *(str(version.version) for version in versions))
+    return ["## The world's own metric (mean of the episodes)", "", markdown_table(head, rows)] if rows else []
 
 
 def _error(value: float | None) -> str:

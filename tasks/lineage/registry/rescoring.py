@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tasks.core.config.splits import MEASURED_SPLITS, TEST_SPLITS, Split
 from tasks.core.config.stage_inputs import RescoringInputs
+from tasks.core.config.world_metric import WorldMetric
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_chat_format
@@ -13,6 +14,7 @@ from tasks.core.records.tables import write_rows
 from tasks.evaluation.behaviour import behaviour
 from tasks.evaluation.playing import SplitPlan, plan_dev, plan_test, play_policy
 from tasks.evaluation.scored_rows import Row, acted_rollouts, outcomes_by_policy
+from tasks.evaluation.world_metric import metric_score
 from tasks.lineage.provenance.dvc_lock import read_lock
 from tasks.lineage.registry.model_registry import Registry, Version
 from tasks.lineage.registry.version_evaluation import FOLDER, VersionEvaluation
@@ -39,17 +41,21 @@ def rescored_evaluation(
     for split, rows in played.items():
         write_rows(folder / f"{version.number}_{split}_rollouts.parquet", rows, SCORED_ROLLOUTS)
     chat = load_chat_format(context.layout.base_policy)
-    return evaluation_of(params, played, chat)
+    return evaluation_of(params, played, chat, context.inputs.world.own_metric)
 
 
 def _plan(context: StageContext[RescoringInputs], split: Split) -> SplitPlan:
     return plan_dev(context) if split == "dev" else plan_test(context, split)
 
 
-def evaluation_of(params: dict[str, str], played: dict[Split, list[Row]], chat: ChatFormat) -> VersionEvaluation:
+def evaluation_of(
+    params: dict[str, str], played: dict[Split, list[Row]], chat: ChatFormat, metric: WorldMetric | None = None
+) -> VersionEvaluation:
     """The evaluation that a version's rollouts amount to, in the form in which versions store it."""
     measured = {split: behaviour(list(acted_rollouts(played[split], chat))) for split in TEST_SPLITS}
-    return VersionEvaluation(params, outcomes_by_policy([row for rows in played.values() for row in rows]), measured)
+    own = {split: score for split, rows in played.items() if (score := metric_score(metric, rows)) is not None}
+    outcomes = outcomes_by_policy([row for rows in played.values() for row in rows])
+    return VersionEvaluation(params, outcomes, measured, own)
 
 
 def require_same_base(version: Version, context: StageContext[RescoringInputs]) -> None:

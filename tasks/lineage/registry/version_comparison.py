@@ -14,6 +14,7 @@ from tasks.core.records.comparison import (
     LevelScore,
     SplitScores,
 )
+from tasks.core.records.documents import MetricScore
 from tasks.core.records.schemas import SELECTED_POLICY
 from tasks.evaluation.paired_test import METRICS, paired_test
 from tasks.evaluation.tgc_sgc import Outcome, by_difficulty, sgc, tgc
@@ -81,18 +82,21 @@ def _compared(version: Version, evaluation: VersionEvaluation) -> ComparedVersio
         git_commit=tags["git_commit"],
         git_dirty=tags["git_dirty"] == "true",
         splits={
-            split: _split_scores(evaluation.outcomes[split, SELECTED_POLICY], evaluation.behaviour.get(split))
+            split: _split_scores(
+                evaluation.outcomes[split, SELECTED_POLICY], evaluation.behaviour.get(split), evaluation.own.get(split)
+            )
             for split in MEASURED_SPLITS
             if (split, SELECTED_POLICY) in evaluation.outcomes
         },
     )
 
 
-def _split_scores(outcomes: Sequence[Outcome], behaviour: Any) -> SplitScores:
+def _split_scores(outcomes: Sequence[Outcome], behaviour: Any, own: Any) -> SplitScores:
     return SplitScores(
         rollouts_per_task=len({outcome.evaluation_run for outcome in outcomes}),
         levels={level: _level_score(part) for level, part in levels(outcomes).items()},
         behaviour=behaviour,
+        own=None if own is None else MetricScore(name=own.name, value=own.value, value_se=own.value_se),
     )
 
 

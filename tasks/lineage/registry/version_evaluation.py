@@ -3,14 +3,14 @@
 Written into the version's folder `evaluation/`, so that versions can be compared without the pipeline that made them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
 from tasks.core.config.params import Params
 from tasks.core.config.splits import TEST_SPLITS, Split
-from tasks.core.records.documents import Behaviour, Scores, read_document, write_document
+from tasks.core.records.documents import Behaviour, MetricScore, Scores, read_document, write_document
 from tasks.core.records.files import read_json, write_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import BASE_POLICY, OUTCOMES, SCORED_ROLLOUTS, SELECTED_POLICY
@@ -32,6 +32,8 @@ class VersionEvaluation:
     """By split and policy ("base" or "selected")."""
     behaviour: dict[Split, Behaviour]
     """Behaviour of the selected policy, by test split."""
+    own: dict[Split, MetricScore] = field(default_factory=dict)
+    """The selected policy by the world's own metric, where it has one."""
 
 
 def write_evaluation(folder: Path, layout: Layout, params: Params, base: str, selected: str) -> None:
@@ -52,10 +54,12 @@ def write_evaluation(folder: Path, layout: Layout, params: Params, base: str, se
 
 def read_evaluation(folder: Path) -> VersionEvaluation:
     """Raises ArtifactError when a file is missing or damaged."""
-    behaviour = {split: read_document(folder / f"{split}.json", Scores).behaviour.selected for split in TEST_SPLITS}
+    scores = {split: read_document(folder / f"{split}.json", Scores) for split in TEST_SPLITS}
+    behaviour = {split: found.behaviour.selected for split, found in scores.items()}
+    own: dict[Split, MetricScore] = {split: found.own for split, found in scores.items() if found.own is not None}
     table = read_table(folder / "outcomes.parquet", OUTCOMES)
     params: dict[str, str] = read_json(folder / "params.json")
-    return VersionEvaluation(params, outcomes_by_policy(table.to_pylist()), behaviour)
+    return VersionEvaluation(params, outcomes_by_policy(table.to_pylist()), behaviour, own)
 
 
 def _dev_outcomes(layout: Layout, policy: str, key: str) -> pa.Table:

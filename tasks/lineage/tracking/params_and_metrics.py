@@ -84,4 +84,9 @@ def score_numbers(layout: Layout, split: str) -> dict[str, float]:
 
 def _numbers(path: Path, kind: type[Document]) -> dict[str, float]:
     """Nothing where the stage has not run (yet): i000 has no update, not every policy is evaluated."""
-    return dotted_numbers(read_document(path, kind).model_dump(mode="json")) if path.exists() else {}
+    if not path.exists():
+        return {}
+    document = read_document(path, kind)
+    own = getattr(document, "own", None)
+    found = dotted_numbers(document.model_dump(mode="json", exclude={"own"}))
+    return found if own is None else found | own.named()

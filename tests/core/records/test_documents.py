@@ -21,6 +21,8 @@ from tasks.core.records.documents import (
     EngineMismatch,
     Evaluation,
     Metrics,
+    MetricScore,
+    MetricScores,
     Preflight,
     PromptInformation,
     ResponseFigures,
@@ -94,6 +96,7 @@ EXAMPLES: dict[str, Document | StageVersions | StageKnobs] = {
     "metrics": METRICS,
     "course": Course(learning_rate_factor=0.25, discard_above={"grad_norm": 2.5}),
     "evaluation": Evaluation(
+        own=MetricScore(name="score", value=31.5, value_se=None),
         iteration="i004",
         adapter_digest=DIGEST,
         tgc=75.0,
@@ -125,6 +128,7 @@ EXAMPLES: dict[str, Document | StageVersions | StageKnobs] = {
         corrected=CorrectedSelection(dev_tgc=70.0, dev_tgc_se=5.0, dev_sgc=45.0, dev_sgc_se=6.0),
     ),
     "scores": Scores(
+        own=MetricScores(name="score", value=31.5, value_se=2.0, base=20.0, base_se=2.5, gain=11.5, gain_se=1.0),
         split="test_normal",
         iteration="i004",
         adapter_digest=DIGEST,
@@ -163,7 +167,15 @@ def test_a_document_is_written_as_the_golden_file_and_read_back(name: str, tmp_p
 def test_every_document_has_an_example() -> None:
     """Those that are part of another one are covered by it."""
     parts = {"Document", "OpenDocument", "EngineMismatch", "DifficultyScore", "DifficultyScores", "Candidate"}
-    parts |= {"Behaviour", "BehaviourChange", "ApiUsage", "StageVersion", "CorrectedSelection"}
+    parts |= {
+        "Behaviour",
+        "BehaviourChange",
+        "ApiUsage",
+        "StageVersion",
+        "CorrectedSelection",
+        "MetricScore",
+        "MetricScores",
+    }
     parts |= {"ResponseFigures", "PromptInformation", "WatchedFigures", "CollapseWarning"}
     models = {
         n
