@@ -88,6 +88,7 @@ def test_a_dead_zygote_is_replaced() -> None:
     repl.run("x = 1", nothing)
     [zygote] = sandbox._zygotes.pids
     os.kill(zygote, signal.SIGKILL)
+    wait_until_gone([repl.pid])
     with pytest.raises(WorldFault):
         repl.run("x", nothing)
     assert sandbox.start().run("print(1)", nothing).output == "1\n"
