@@ -40,7 +40,7 @@ from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.files import digest, read_json
 
 ROOT = Path(__file__).resolve().parents[2]
-WALL_CLOCK = ("metrics.json", "timings.json")
+DIFFERS_BETWEEN_RUNS = ("metrics.json", "timings.json", "traces.js")
 Prepare = Callable[[], None]
 for_good = ExitStack()
 
@@ -156,7 +156,7 @@ def wait(process: int) -> int:
 def state_of(project: Path) -> str:
     """SHA-256 over every artifact but the wall-clock figures and the report, which shows them."""
     data = project / "data"
-    kept = sorted(path for path in data.rglob("*") if path.is_file() and path.name not in WALL_CLOCK)
+    kept = sorted(path for path in data.rglob("*") if path.is_file() and path.name not in DIFFERS_BETWEEN_RUNS)
     files = [(str(p.relative_to(data)), digest(p)) for p in kept if p.suffix != ".tmp" and "report" not in p.parts]
     return hashlib.sha256(json.dumps([files, read_json(data / "lineage.json")]).encode()).hexdigest()
 

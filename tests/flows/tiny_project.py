@@ -13,7 +13,7 @@ FOLDERS = ("tasks", "flows", "data/base_policies")
 FILES = ("dvc.yaml", ".dvcignore", ".gitignore", "pyproject.toml", "prefect.yaml")
 OF_ONE_RUN = shutil.ignore_patterns("mlflow.db", ".prefect", "tmp")
 NOWHERE = {"PREFECT_API_URL": "", "MLFLOW_TRACKING_URI": "", "DVC_EXP_NAME": ""}
-WALL_CLOCK = ("metrics.json", "timings.json")
+DIFFERS_BETWEEN_RUNS = ("metrics.json", "timings.json", "traces.js")
 
 
 def make_project(folder: Path, *settings: str) -> Path:
@@ -68,6 +68,6 @@ def succeed(folder: Path, *arguments: str, **environment: str) -> str:
 def digest_of(root: Path) -> str:
     """A digest of a finished pipeline: what lineage.json says of code, parameters and artifacts, and the files."""
     data = root / "data"
-    kept = [path for path in data.rglob("*") if path.is_file() and path.name not in WALL_CLOCK]
+    kept = [path for path in data.rglob("*") if path.is_file() and path.name not in DIFFERS_BETWEEN_RUNS]
     files = {str(path.relative_to(data)): digest(path) for path in kept if "report" not in path.parts}
     return str([read_json(data / "lineage.json"), sorted(files.items())])
