@@ -35,8 +35,6 @@ class Rule(Section):
     """fall: under `factor` times its start. rise: over `factor` times its start. spike: over `factor` times the median
     of the values before. over: over `factor` itself."""
     factor: float = Field(gt=0)
-    least_start: float = 0.0
-    """Where a start is smaller than this, a share of it says nothing."""
     solved_at: float | None = None
     """From this mean return on the figure may fall: that is what success looks like."""
 
@@ -102,4 +100,4 @@ def limit_of(rule: Rule, before: History) -> float | None:
     if not known:
         return None
     level = median(known[-RECENT:]) if rule.kind == "spike" else fmean(known[:START])
-    return rule.factor * level if level > rule.least_start else None
+    return rule.factor * level if level > 0 else None

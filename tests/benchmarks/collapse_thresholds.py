@@ -36,7 +36,6 @@ JUDGED = {
     "length_rise": 2.0,
     "repetition": 0.7,
     "distinct_fall": 0.3,
-    "information_fall": 0.2,
     "engine_mismatch": 0.01,
 }
 """Limits by judgement, before anything was recorded."""
