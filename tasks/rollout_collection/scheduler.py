@@ -120,8 +120,11 @@ class Scheduler:
         else:
             calls, self._calls = self._calls, []
             generations = self._counted(self._engine.collect)
-        for call in calls:
-            self._handle_result(call)
+        try:
+            while calls:
+                self._handle_result(calls.pop(0))
+        finally:
+            self._calls += calls  # what a failure leaves is still being played, and waited for before it is closed
         return generations
 
     def _wait_completed(self, engine: BackgroundEngine) -> tuple[list[PendingCall], list[Generation]]:
