@@ -5,8 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flows.dag.stages import Stage, check_key
-from tasks.collapse_monitor.watching import read_warnings
-from tasks.core.config.params import Params, iteration_number, load_params
+from tasks.collapse_monitor.rules import collapse_rules, new_warnings
+from tasks.collapse_monitor.watching import read_history
+from tasks.core.config.params import Params, load_params
 from tasks.core.interfaces.stage import Executor, ProcessCache, StageContext
 from tasks.core.records.layout import Layout
 
@@ -33,6 +34,5 @@ def run_body(
 
 def _tell_warnings(layout: Layout, key: str) -> None:
     """Outside of the stage, so that a new limit of the collapse monitor makes no update stale."""
-    for found in read_warnings(layout, key):
-        if found.iteration == iteration_number(key):
-            _log.warning("%s: sign of a collapse: %s: %s", key, found.rule, found.evidence)
+    for found in new_warnings(read_history(layout, key), collapse_rules()):
+        _log.warning("%s: sign of a collapse: %s: %s", key, found.rule, found.evidence)

@@ -13,17 +13,15 @@ import csv
 import itertools
 import os
 import subprocess
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flows.configure import params_of, write_params
-from flows.dag.execution import run_body
-from flows.dag.stages import find_stage
+from stages_in_process import Project, temporary_project
+
+from flows.configure import params_of
 from flows.profile_stack import read_mapping
 from tasks.collapse_monitor import rules
-from tasks.core.interfaces.stage import ProcessCache, SerialExecutor
 from tasks.core.records.documents import Metrics, read_document
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
@@ -77,31 +75,18 @@ def record(profile: str, kind: str, seed: int) -> list[WatchedFigures]:
     """Figures of every iteration until the end, or until an update diverges."""
     chosen = SMALL | (PROVOKED if kind == "provoked" else {}) | {"seed": seed}
     params = params_of(profile, [f"{name}={value}" for name, value in chosen.items()])
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        write_params(root / "params.yaml", params.model_dump(mode="json"))
-        (root / "data").mkdir()
-        (root / "data/base_policies").symlink_to(ROOT / "data/base_policies")
-        return list(_played(root, list(params.previous)))
+    with temporary_project(params) as project:
+        project.prepare()
+        return list(_trained(project, params.previous))
 
 
-def _played(root: Path, keys: list[str]) -> Iterator[WatchedFigures]:
-    cache = ProcessCache()
-
-    def run(stage: str, key: str = "") -> None:
-        run_body(find_stage(stage), key, root, cache, lambda stage, params: SerialExecutor())
-
+def _trained(project: Project, keys: Iterable[str]) -> Iterator[WatchedFigures]:
     try:
-        for stage in ("prepare_world", "warm_start", "prepare_policy", "begin_courses", "filter_tasks"):
-            run(stage)
         for key in keys:
-            for stage in ("collect_rollouts", "filter_advantages", "update_policy"):
-                run(stage, key)
-            yield watched(read_document(Layout(root).metrics(key), Metrics))
+            project.train(key)
+            yield watched(read_document(project.layout.metrics(key), Metrics))
     except UpdateDiverged as error:
         print(f"ended: {error}")
-    finally:
-        cache.close()
 
 
 def _append(run: Run, root: Path = ROOT) -> None:

@@ -17,20 +17,17 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from learner_vs_trl import FOLDER, TRL
 from processor_time import Clock
 from result_file import write_result
+from stages_in_process import Project, temporary_project
 
-from flows.configure import params_of, write_params
-from flows.dag.execution import run_body
-from flows.dag.stages import STAGES, find_stage
-from flows.workers.ray_executor import executor_for
+from flows.configure import params_of
 from tasks.core.config.params import Params
-from tasks.core.interfaces.stage import ProcessCache
+from tasks.core.records.documents import Evaluation, read_document
 
 ROOT = Path(__file__).parents[2]
 GOAL = 80.0
@@ -45,37 +42,27 @@ def settings(iterations: int, seed: int) -> Params:
     return params_of("default", knobs)
 
 
-def loopline(params: Params, root: Path) -> Curve:
+def loopline(params: Params, project: Project) -> Curve:
     """After each iteration: seconds, processor seconds and dev TGC in percent."""
-    (root / "data").mkdir()
-    (root / "data/base_policies").symlink_to(ROOT / "data/base_policies")
-    write_params(root / "params.yaml", params.model_dump(mode="json"))
-    cache = ProcessCache()
-
-    def run(stage: str, key: str = "") -> None:
-        run_body(find_stage(stage), key, root, cache, executor_for)
 
     def dev_tgc(key: str) -> float:
-        run("evaluate_policy", key)
-        return float(json.loads((root / f"data/evaluations/{key}.json").read_text(encoding="utf-8"))["tgc"])
+        project.run("evaluate_policy", key)
+        return read_document(project.layout.evaluation(key), Evaluation).tgc
 
-    for stage in ("prepare_world", "prepare_policy", "filter_tasks"):
-        run(stage)
+    project.prepare()
     curve = [{"s": 0.0, "processor_s": 0.0, "dev_tgc": dev_tgc("i000")}]
     clock = Clock()
     for key in params.previous:
-        for stage in STAGES:
-            if stage.each in ("collected", "searched", "iteration") and key in stage.keys(params):
-                run(stage.name, key)
+        project.train(key)
         seconds, processor = clock.read()
         with clock.paused():
             curve.append({"s": seconds, "processor_s": processor, "dev_tgc": dev_tgc(key)})
-    cache.close()
     return curve
 
 
-def trl(params: Params, root: Path) -> Curve:
-    """The same of TRL, in a process that has it. `root` holds the world and the base policy that `loopline` made."""
+def trl(params: Params, project: Project) -> Curve:
+    """The same of TRL, in a process that has it. `project` has the world and the base policy that `loopline` made."""
+    root = project.layout.root
     path = os.pathsep.join([str(Path(__file__).parent), str(ROOT), str(FOLDER)])
     command = [sys.executable, str(Path(__file__).parent / "reward_trl.py"), str(root), params.model_dump_json()]
     subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=True)
@@ -108,8 +95,8 @@ def main() -> None:
     if not FOLDER.exists():
         subprocess.run(["uv", "pip", "install", "--target", str(FOLDER), "--no-deps", *TRL], check=True)
     params = settings(arguments.iterations, arguments.seed)
-    with tempfile.TemporaryDirectory() as folder:
-        curves = {side.__name__: side(params, Path(folder)) for side in (loopline, trl)}
+    with temporary_project(params) as project:
+        curves = {side.__name__: side(params, project) for side in (loopline, trl)}
     rounded = {side: [{k: round(v, 2) for k, v in point.items()} for point in curve] for side, curve in curves.items()}
     write_result("reward_vs_trl", {"trl": TRL[0], "seed": arguments.seed, **ratios(curves), "curves": rounded})
 

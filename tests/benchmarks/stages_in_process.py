@@ -1,0 +1,61 @@
+"""A project in a temporary folder, whose stages run in the process of a benchmark, artifacts written and all."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from flows.configure import write_params
+from flows.dag.execution import run_body
+from flows.dag.stages import STAGES, find_stage
+from flows.workers.ray_executor import executor_for
+from tasks.core.config.params import Params
+from tasks.core.interfaces.stage import ProcessCache
+from tasks.core.records.layout import Layout
+
+POLICIES = Path(__file__).parents[2] / "data/base_policies"
+ONCE = ("prepare_world", "warm_start", "prepare_policy", "begin_courses", "preflight", "filter_tasks")
+"""What an iteration needs before it."""
+TRAINING = ("collected", "searched", "iteration", "monitored")
+"""The kinds of the stages of an iteration; an evaluation is none."""
+
+
+class Project:
+    """Stages of the project in `root`, with what they keep between them."""
+
+    def __init__(self, root: Path, params: Params) -> None:
+        self.layout, self._params, self._cache = Layout(root), params, ProcessCache()
+
+    def run(self, stage: str, key: str = "") -> None:
+        """Raises whatever its body raises."""
+        run_body(find_stage(stage), key, self.layout.root, self._cache, executor_for)
+
+    def prepare(self) -> None:
+        """Run all that an iteration needs before it."""
+        for stage in ONCE:
+            self.run(stage)
+
+    def train(self, key: str) -> None:
+        """Run the stages of the iteration `key`, in their order."""
+        for stage in STAGES:
+            if stage.each in TRAINING and key in stage.keys(self._params):
+                self.run(stage.name, key)
+
+    def close(self) -> None:
+        """Close worlds, engines and models."""
+        self._cache.close()
+
+
+@contextmanager
+def temporary_project(params: Params) -> Iterator[Project]:
+    """A project that has nothing but params.yaml and the shipped base policies, until the block ends."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        write_params(root / "params.yaml", params.model_dump(mode="json"))
+        (root / "data").mkdir()
+        (root / "data/base_policies").symlink_to(POLICIES)
+        project = Project(root, params)
+        try:
+            yield project
+        finally:
+            project.close()
