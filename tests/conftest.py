@@ -1,5 +1,6 @@
 """What all tests share: their lanes, and over how many processes a whole run is spread."""
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -16,8 +17,10 @@ HERE = Path(__file__).parent
 def pytest_configure() -> None:
     """Heed SIGINT, which a shell's background jobs ignore: tests send it to themselves and to what they start.
 
-    No example has a deadline: a busy machine must fail no test.
+    No example has a deadline: a busy machine must fail no test. Each process computes in one thread: OpenMP's threads
+    spin for one that waits for a core, and tests, run side by side, took up to 16 times as long.
     """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     settings.register_profile("loopline", deadline=None)
     settings.load_profile("loopline")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
