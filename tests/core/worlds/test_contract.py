@@ -42,13 +42,10 @@ WORLDS = {
     ),
 }
 """By a name of the test's. Counts are small where preparing a task is slow."""
-SERVED = "openenv, pocketworld served"
-LANES = {
-    "appworld": pytest.mark.appworld,
-    "bfcl": pytest.mark.bfcl,
-    "scienceworld": pytest.mark.scienceworld,
-    SERVED: pytest.mark.openenv,
-}
+SERVED = {f"openenv, {name} served": name for name in ("pocketworld", "appworld", "bfcl", "scienceworld")}
+"""What OpenEnv's protocol leaves of worlds: the same contract."""
+LANES = {name: getattr(pytest.mark, name) for name in ("appworld", "bfcl", "scienceworld")}
+LANES |= {served: LANES.get(name, pytest.mark.openenv) for served, name in SERVED.items()}
 BY_CHANCE = frozenset({"frozen_lake, slippery"})
 """Worlds in which luck decides, so that no fixed turns solve a task: they must say so (ValueError)."""
 PLAYED = 4
@@ -74,7 +71,7 @@ HOSTILE = (
 )
 
 
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=LANES.get(name, ())) for name in (*WORLDS, SERVED)])
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=LANES.get(name, ())) for name in (*WORLDS, *SERVED)])
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -82,14 +79,16 @@ def name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def config(name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorldConfig]:
     """The world's section; a server runs behind one that needs it."""
-    if name != SERVED:
+    if name not in SERVED:
         yield WORLDS[name]
         return
-    inner = WorldConfig(name="pocketworld")
+    inner = WORLDS[SERVED[name]]
     folder = tmp_path_factory.mktemp("inner") / "world"
     prepare_world_folder(inner, folder)
-    with served_world("pocketworld") as url, closing(open_world(inner, folder)) as world:
-        yield served_config(url, world)
+    knobs = getattr(inner, inner.name).model_dump_json()
+    arguments = (inner.name, "--set", f"world.{inner.name}={knobs}")
+    with served_world(*arguments) as url, closing(open_world(inner, folder)) as world:
+        yield served_config(url, world, max_turns=1000)
 
 
 @pytest.fixture(scope="module")
