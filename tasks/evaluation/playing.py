@@ -59,7 +59,7 @@ def _plan(
     tasks = [task for task in warm_world(context).tasks(split) if task.task_id not in denied]
     return SplitPlan(
         split=split,
-        tasks=tuple(_first_scenarios(tasks, config.scenarios)),
+        tasks=tuple(spread_scenarios(tasks, config.scenarios)),
         seeds=tuple(derive_seed(context.inputs.seed, *names, run) for run in range(config.rollouts_per_task)),
         settings=_play_settings(context.inputs, config, limits),
     )
@@ -86,10 +86,12 @@ def play_policy(
     return replace(played, rows=rows)
 
 
-def _first_scenarios(tasks: Sequence[Task], count: int | None) -> list[Task]:
-    """The tasks of the first `count` scenarios (None: of all), in their given order."""
-    scenarios = set(list(dict.fromkeys(task.scenario_id for task in tasks))[:count])
-    return [task for task in tasks if task.scenario_id in scenarios]
+def spread_scenarios(tasks: Sequence[Task], count: int | None) -> list[Task]:
+    """The tasks of `count` scenarios (None: of all) at equal distances, in their given order."""
+    names = list(dict.fromkeys(task.scenario_id for task in tasks))
+    some = min(count or len(names), len(names))
+    chosen = {names[number * len(names) // some] for number in range(some)}
+    return [task for task in tasks if task.scenario_id in chosen]
 
 
 def _play_settings(inputs: PlayInputs, config: EvaluationConfig | ScoringConfig, limits: AgentLimits) -> PlaySettings:

@@ -18,4 +18,4 @@ class EvaluationConfig(Section):
     limits: ChangedLimits = ChangedLimits()
     """Where they differ from `collection.limits`."""
     scenarios: int | None = Field(None, ge=1)
-    """Play only the first n scenarios of the split (for smoke tests); None: all."""
+    """Play only n scenarios, at equal distances over the split, which has them by difficulty; None: all."""
