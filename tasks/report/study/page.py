@@ -32,11 +32,11 @@ def study_page(study: Study) -> str:
         ),
         "Learning curves: mean and range over training seeds": f'<div class="charts">{"".join(_charts(study))}</div>',
         "Cost: mean per run": table(["method", *COST_HEADS], cost_rows(study)),
-        "The paper's own figures (Qwen2.5-32B on AppWorld), not measured here": table(
-            ["method", *HEADS], paper_rows(study)
-        ),
-        "The parameters of each row": table(["method", "command"], command_rows(study)),
     }
+    if rows := paper_rows(study):
+        title = "The paper's own figures (Qwen2.5-32B on AppWorld), not measured here"
+        sections[title] = table(["method", *HEADS], rows)
+    sections["The parameters of each row"] = table(["method", "command"], command_rows(study))
     body = "".join(f"<section><h2>{escape(title)}</h2>{content}</section>" for title, content in sections.items())
     notes = "".join(f"<p><b>{escape(note)}</b></p>" for note in study.notes)
     style = (files("tasks.report") / "page.css").read_text(encoding="utf-8")

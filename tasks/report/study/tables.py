@@ -8,7 +8,7 @@ from statistics import fmean
 
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.records.markdown import markdown_table
-from tasks.core.records.study import MethodDifference, MethodScore, Study, StudyRun
+from tasks.core.records.study import NO_FINE_TUNING, MethodDifference, MethodScore, Study, StudyRun
 from tasks.evaluation.paired_test import METRICS
 from tasks.report.tables import SPLIT_NAMES
 
@@ -41,14 +41,13 @@ COST_HEADS = ["seeds", "training rollouts", "sampled tokens", "optimizer steps",
 
 
 def paper_rows(study: Study) -> list[Row]:
-    """The paper's own figures (Qwen2.5-32B on AppWorld) for the methods of the study."""
+    """The own figures of the paper (Qwen2.5-32B on AppWorld); none where none of its methods was trained."""
     methods = {score.method for score in study.scores}
     with (files("tasks.report.study") / "paper_results.csv").open(encoding="utf-8") as stream:
-        return [
-            (row["method"], *(row[f"{s}_{m}"] for s, m in COLUMNS))
-            for row in csv.DictReader(stream)
-            if row["method"] in methods
-        ]
+        known = [row for row in csv.DictReader(stream) if row["method"] in methods]
+    if all(row["method"] == NO_FINE_TUNING for row in known):
+        return []
+    return [(row["method"], *(row[f"{s}_{m}"] for s, m in COLUMNS)) for row in known]
 
 
 def command_rows(study: Study) -> list[Row]:
@@ -68,12 +67,17 @@ def markdown(study: Study) -> str:
         markdown_table(["method", *HEADS], difference_rows(study)),
         "## Cost: mean per run",
         markdown_table(["method", *COST_HEADS], cost_rows(study)),
-        "## The paper's own figures (Qwen2.5-32B on AppWorld): not measured here",
-        markdown_table(["method", *HEADS], paper_rows(study)),
+        *_paper(study),
         "## The parameters of each row",
         markdown_table(["method", "command"], [(method, f"`{command}`") for method, command in command_rows(study)]),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _paper(study: Study) -> Iterator[str]:
+    if rows := paper_rows(study):
+        yield "## The paper's own figures (Qwen2.5-32B on AppWorld): not measured here"
+        yield markdown_table(["method", *HEADS], rows)
 
 
 def comma_separated(study: Study) -> str:

@@ -93,6 +93,12 @@ def test_markdown_and_csv_say_the_same_and_the_papers_figures_are_labelled() -> 
     assert cost_rows(found)[0] == ("loop", "1", "48", "1,000", "3", "1.0", "1.5")
 
 
+def test_a_study_of_other_methods_shows_no_figures_of_the_paper() -> None:
+    found = compare("study", "starpo_s", [run("starpo_s", 0, "1100")], 0.95, "c" * 40)
+    assert paper_rows(found) == []
+    assert "not measured here" not in markdown(found) + study_page(found)
+
+
 def test_the_page_is_well_formed_loads_nothing_and_escapes() -> None:
     opened: list[str] = []
 
