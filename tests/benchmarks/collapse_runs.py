@@ -5,7 +5,7 @@ python tests/benchmarks/collapse_runs.py --healthy FOLDER  (a project that was t
 
 Plays and trains in temporary folders, without evaluations and scores. What the monitor watches of every iteration goes
 to tasks/collapse_monitor/recorded_runs.csv, a run at a time: killed, the same command goes on with the run that it was
-at. `collapse_thresholds.py` reads them; seeds below COUNTED_FROM are to fit on, the others to count on.
+at. `recorded_runs.py` reads them, `collapse_thresholds.py` fits.
 """
 
 import argparse
@@ -15,13 +15,13 @@ import os
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from recorded_runs import RECORDED, Run, read_runs
 from stages_in_process import Project, temporary_project
 
 from flows.configure import params_of
 from flows.profile_stack import read_mapping
-from tasks.collapse_monitor import rules
 from tasks.core.records.documents import Metrics, read_document
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
@@ -29,9 +29,7 @@ from tasks.core.records.monitoring import WatchedFigures, watched
 from tasks.policy_update.learner import UpdateDiverged
 
 ROOT = Path(__file__).parents[2]
-RECORDED = Path(rules.__file__).with_name("recorded_runs.csv")
 PROFILES = ("bandit", "frozen_lake", "sokoban")
-COUNTED_FROM = 10
 SEEDS = {"healthy": (1, 2, 3, 4, *range(10, 20)), "provoked": (1, 2, *range(10, 20))}
 ITERATIONS = 12
 SMALL = {"iterations": ITERATIONS, "collection.rollouts_per_task": 8}
@@ -46,29 +44,6 @@ PROVOKED = {
     "update.kl_stop.limit": 10_000,
 }
 """What nobody should do: a learning rate that rises to 20 times the default, twice the epochs, no limit to a step."""
-
-
-class Run(NamedTuple):
-    """A recorded run."""
-
-    profile: str
-    kind: str
-    seed: int
-    history: list[WatchedFigures]
-
-
-def read_runs() -> list[Run]:
-    """All recorded runs, in the order of their recording."""
-    if not RECORDED.exists():
-        return []
-    with RECORDED.open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    groups = itertools.groupby(rows, lambda row: (row["profile"], row["kind"], int(row["seed"])))
-    return [Run(*run, [_figures(row) for row in group]) for run, group in groups]
-
-
-def _figures(row: dict[str, str]) -> WatchedFigures:
-    return WatchedFigures.model_validate({n: float(row[n]) if row[n] else None for n in WatchedFigures.model_fields})
 
 
 def record(profile: str, kind: str, seed: int) -> list[WatchedFigures]:

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from collapse_runs import COUNTED_FROM, RECORDED, Run, commit, read_runs
+from collapse_runs import commit
+from recorded_runs import COUNTED_FROM, RECORDED, Run, read_runs
 from result_file import write_result
 from scipy.stats import binomtest
 

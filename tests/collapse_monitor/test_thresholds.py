@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tasks.collapse_monitor import rules as module
 from tasks.collapse_monitor.rules import Thresholds, collapse_rules, warnings_of
-from tests.benchmarks.collapse_runs import COUNTED_FROM, RECORDED, read_runs
+from tests.benchmarks.recorded_runs import COUNTED_FROM, RECORDED, read_runs
 
 
 def test_limits_are_of_the_runs_that_are_kept_and_none_of_those_fitted_on_breaks_one() -> None:

@@ -1,0 +1,36 @@
+"""The recorded runs of `collapse_runs.py`, as they are read."""
+
+import csv
+import itertools
+from pathlib import Path
+from typing import NamedTuple
+
+from tasks.collapse_monitor import rules
+from tasks.core.records.monitoring import WatchedFigures
+
+RECORDED = Path(rules.__file__).with_name("recorded_runs.csv")
+COUNTED_FROM = 10
+"""Seeds below it are to fit on, the others to count on."""
+
+
+class Run(NamedTuple):
+    """A recorded run."""
+
+    profile: str
+    kind: str
+    seed: int
+    history: list[WatchedFigures]
+
+
+def read_runs() -> list[Run]:
+    """All recorded runs, in the order of their recording."""
+    if not RECORDED.exists():
+        return []
+    with RECORDED.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    groups = itertools.groupby(rows, lambda row: (row["profile"], row["kind"], int(row["seed"])))
+    return [Run(*run, [_figures(row) for row in group]) for run, group in groups]
+
+
+def _figures(row: dict[str, str]) -> WatchedFigures:
+    return WatchedFigures.model_validate({n: float(row[n]) if row[n] else None for n in WatchedFigures.model_fields})
