@@ -5,8 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flows.dag.stages import Stage, check_key
-from tasks.collapse_monitor.rules import collapse_rules, new_warnings
-from tasks.collapse_monitor.watching import read_history
+from tasks.collapse_monitor.watching import read_new_warnings
 from tasks.core.config.params import Params, load_params
 from tasks.core.interfaces.stage import Executor, ProcessCache, StageContext
 from tasks.core.records.layout import Layout
@@ -34,5 +33,5 @@ def run_body(
 
 def _tell_warnings(layout: Layout, key: str) -> None:
     """Outside of the stage, so that a new limit of the collapse monitor makes no update stale."""
-    for found in new_warnings(read_history(layout, key), collapse_rules()):
+    for found in read_new_warnings(layout, key):
         _log.warning("%s: sign of a collapse: %s: %s", key, found.rule, found.evidence)

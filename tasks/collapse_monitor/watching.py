@@ -1,6 +1,6 @@
 """Warnings of a run, from the metrics.json of its iterations: the one place that all who tell them ask."""
 
-from tasks.collapse_monitor.rules import collapse_rules, warnings_of
+from tasks.collapse_monitor.rules import collapse_rules, new_warnings, warnings_of
 from tasks.core.config.params import iteration_key, iteration_number
 from tasks.core.records.documents import Metrics, read_document
 from tasks.core.records.layout import Layout
@@ -13,6 +13,11 @@ def read_warnings(layout: Layout, key: str) -> list[CollapseWarning]:
     Raises ArtifactError when metrics.json of one of them is missing or damaged.
     """
     return warnings_of(read_history(layout, key), collapse_rules())
+
+
+def read_new_warnings(layout: Layout, key: str) -> list[CollapseWarning]:
+    """Those of iteration `key` alone. Raises ArtifactError."""
+    return new_warnings(read_history(layout, key), collapse_rules())
 
 
 def read_history(layout: Layout, key: str) -> list[WatchedFigures]:
