@@ -101,14 +101,15 @@ def stage_files(stage: Stage, root: Path) -> set[Path]:
 
 def _closure(names: Iterable[str], root: Path) -> set[Path]:
     found: set[Path] = set()
+    seen = set(SHELL)
     waiting = list(names)
     while waiting:
-        name = waiting.pop()
-        file = _module_file(root, name)
-        if name in SHELL or file is None or file in found:
+        if (name := waiting.pop()) in seen:
             continue
-        found.add(file)
-        waiting += [*_imports(file, name), *_parents(name)]
+        seen.add(name)
+        if file := _module_file(root, name):
+            found.add(file)
+            waiting += [*_imports(file, name), *_parents(name)]
     return found
 
 

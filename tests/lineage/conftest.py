@@ -4,7 +4,8 @@ import hashlib
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,7 @@ def write_lock(layout: Layout, params: Params) -> None:
     (layout.root / "dvc.lock").write_text(yaml.safe_dump(lock, sort_keys=False))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def params() -> Params:
     content = {
         "iterations": ITERATIONS,
@@ -162,23 +163,37 @@ def params() -> Params:
     return Params.model_validate(content)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_stores() -> Iterator[None]:
+    """Each run records in the store of its own folder, whatever the tests' environment names."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An MLflow database whose tables are made, which takes seconds."""
     folder = tmp_path_factory.mktemp("store")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        open_store(LineageConfig(experiment="other"), folder)
+    open_store(LineageConfig(experiment="other"), folder)
     return folder / "mlflow.db"
 
 
-@pytest.fixture
-def layout(tmp_path: Path, params: Params, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
-    """A finished run in a git repository of its own; the store is `mlflow.db` inside it."""
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    layout = Layout(tmp_path)
-    shutil.copy2(empty_store, tmp_path)
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params.model_dump(mode="json")))
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, params: Params, empty_store: Path) -> Path:
+    """A finished run in a git repository of its own; the store is `mlflow.db` inside it. To be copied, not changed."""
+    root = tmp_path_factory.mktemp("finished")
+    shutil.copy2(empty_store, root)
+    (root / "params.yaml").write_text(yaml.safe_dump(params.model_dump(mode="json")))
+    write_artifacts(Layout(root), params)
+    write_lock(Layout(root), params)
+    git(root, "init", "-q")
+    git(root, "add", "params.yaml", "dvc.lock")
+    git(root, "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "run")
+    return root
+
+
+def write_artifacts(layout: Layout, params: Params) -> None:
     tasks = (
         "prepare_world",
         "prepare_policy",
@@ -204,11 +219,18 @@ def layout(tmp_path: Path, params: Params, empty_store: Path, monkeypatch: pytes
     for split in TEST_SPLITS:
         write_document(layout.score(split), scores(split))
     write_played(layout, params, {"a1", "a2", "a3"})
-    write_lock(layout, params)
-    git(tmp_path, "init", "-q")
-    git(tmp_path, "add", "params.yaml", "dvc.lock")
-    git(tmp_path, "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "run")
-    return layout
+
+
+def copied(finished: Path, root: Path) -> Layout:
+    """A run of one's own, as `finished` is."""
+    shutil.copytree(finished, root, dirs_exist_ok=True)
+    return Layout(root)
+
+
+@pytest.fixture
+def layout(tmp_path: Path, finished: Path) -> Layout:
+    """A finished run to work with."""
+    return copied(finished, tmp_path)
 
 
 @pytest.fixture
@@ -222,12 +244,13 @@ def git(root: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def another_run(layout: Layout, params: Params) -> Callable[..., Pipeline]:
+    """The run `layout` done again, as `run_again` does it."""
+    return partial(run_again, layout, params)
+
+
+def run_again(layout: Layout, params: Params, weights: str, solved: set[str], **changes: Any) -> Pipeline:
     """The same working tree after a run with other weights of i002, other successes and perhaps other parameters."""
-
-    def run(weights: str, solved: set[str], **changes: Any) -> Pipeline:
-        (layout.policy("i002") / "adapter_model.safetensors").write_bytes(weights.encode())
-        write_played(layout, params, solved)
-        write_lock(layout, params)
-        return Pipeline(layout, Params.model_validate({**params.model_dump(mode="json"), **changes}))
-
-    return run
+    (layout.policy("i002") / "adapter_model.safetensors").write_bytes(weights.encode())
+    write_played(layout, params, solved)
+    write_lock(layout, params)
+    return Pipeline(layout, Params.model_validate({**params.model_dump(mode="json"), **changes}))

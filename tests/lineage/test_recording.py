@@ -17,15 +17,22 @@ from tasks.core.processes.free_port import free_port
 from tasks.core.records.documents import Metrics, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.lineage.recording import Pipeline, record_iteration, record_pipeline
+from tasks.lineage.recording import Pipeline, Recorded, record_iteration, record_pipeline
 from tasks.lineage.stage import record_lineage, record_stage
 from tasks.lineage.tracking.mlflow_store import LineageError, open_store, tracking_uri
-from tests.lineage.conftest import write_training
+from tests.lineage.conftest import copied, write_training
 
 
 def runs(pipeline: Pipeline) -> list[Any]:
     store = open_store(pipeline.params.lineage, pipeline.layout.root)
     return list(store.client.search_runs([store.experiment_id]))
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory, finished: Path, params: Params) -> tuple[Pipeline, Recorded]:
+    """A recorded run for tests that only read it."""
+    pipeline = Pipeline(copied(finished, tmp_path_factory.mktemp("recorded")), params)
+    return pipeline, record_pipeline(pipeline)
 
 
 def again(pipeline: Pipeline) -> Pipeline:
@@ -37,8 +44,8 @@ def head(root: Path) -> str:
     return subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True).stdout.strip()
 
 
-def test_a_run_holds_params_metrics_datasets_and_commit(pipeline: Pipeline) -> None:
-    record_pipeline(pipeline)
+def test_a_run_holds_params_metrics_datasets_and_commit(kept: tuple[Pipeline, Recorded]) -> None:
+    pipeline, _ = kept
     (run,) = runs(pipeline)
     assert run.info.status == "FINISHED"
     assert run.data.params["update.loss.clip_epsilon"] == "0.1"
@@ -53,8 +60,8 @@ def test_a_run_holds_params_metrics_datasets_and_commit(pipeline: Pipeline) -> N
     assert [metric.step for metric in store.client.get_metric_history(run.info.run_id, "dev.tgc")] == [0, 2, 3]
 
 
-def test_dataset_digests_are_those_of_dvc(pipeline: Pipeline) -> None:
-    record_pipeline(pipeline)
+def test_dataset_digests_are_those_of_dvc(kept: tuple[Pipeline, Recorded]) -> None:
+    pipeline, _ = kept
     (run,) = runs(pipeline)
     inputs = {item.dataset.name: item.dataset for item in run.inputs.dataset_inputs}
     expected = {path: md5 for path, md5 in pipeline.lock.artifacts.items() if path.endswith(".parquet")}
@@ -70,8 +77,8 @@ def test_dataset_digests_are_those_of_dvc(pipeline: Pipeline) -> None:
     assert {item.source_type for item in inputs.values()} == {"dvc"}
 
 
-def test_the_selected_policy_becomes_a_version_that_leads_back(pipeline: Pipeline) -> None:
-    recorded = record_pipeline(pipeline)
+def test_the_selected_policy_becomes_a_version_that_leads_back(kept: tuple[Pipeline, Recorded]) -> None:
+    pipeline, recorded = kept
     client = open_store(pipeline.params.lineage, pipeline.layout.root).client
     version = client.get_model_version(recorded.model_name, recorded.model_version)
     assert version.tags["dvc_path"] == "data/iterations/i002/policy"

@@ -14,20 +14,37 @@ from tasks.core.records.documents import Candidate, Selection, read_document, wr
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.lineage.recording import Pipeline, record_pipeline
+from tests.lineage.conftest import copied, run_again
 
 DIGEST = "a" * 64
 AnotherRun = Callable[..., Pipeline]
 
 
 @pytest.fixture
-def versions(pipeline: Pipeline, another_run: AnotherRun, monkeypatch: pytest.MonkeyPatch) -> Layout:
-    """Two versions: the first solves the three tasks of one scenario, the second one task more, trained otherwise."""
-    record_pipeline(pipeline)
-    update = pipeline.params.update.model_dump(mode="json")
-    second = another_run("better", {"a1", "a2", "a3", "b1"}, update={**update, "learning_rate": 0.5})
-    record_pipeline(second)
-    monkeypatch.chdir(pipeline.layout.root)
-    return pipeline.layout
+def versions(layout: Layout, params: Params, monkeypatch: pytest.MonkeyPatch) -> Layout:
+    """Two versions to work with."""
+    monkeypatch.chdir(layout.root)
+    return recorded_twice(layout, params)
+
+
+@pytest.fixture(scope="module")
+def kept_versions(tmp_path_factory: pytest.TempPathFactory, finished: Path, params: Params) -> Layout:
+    """Two versions for tests that only read them."""
+    return recorded_twice(copied(finished, tmp_path_factory.mktemp("versions")), params)
+
+
+def recorded_twice(layout: Layout, params: Params) -> Layout:
+    """The first version solves the three tasks of one scenario, the second one task more, trained otherwise."""
+    record_pipeline(Pipeline(layout, params))
+    update = params.update.model_dump(mode="json") | {"learning_rate": 0.5}
+    record_pipeline(run_again(layout, params, "better", {"a1", "a2", "a3", "b1"}, update=update))
+    return layout
+
+
+@pytest.fixture
+def seen_versions(kept_versions: Layout, monkeypatch: pytest.MonkeyPatch) -> Layout:
+    monkeypatch.chdir(kept_versions.root)
+    return kept_versions
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> str:
@@ -35,7 +52,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_the_newest_version_is_challenger_and_list_shows_it(
-    versions: Layout, capsys: pytest.CaptureFixture[str]
+    seen_versions: Layout, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["list"]) == 0
     head, first, second = printed(capsys).splitlines()
@@ -61,11 +78,11 @@ def test_the_spread_over_seeds_by_hand(
 
 
 def test_compare_reads_what_the_versions_hold(
-    versions: Layout, params: Params, capsys: pytest.CaptureFixture[str]
+    seen_versions: Layout, params: Params, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compare", "1", "challenger"]) == 0
     assert "| 2 - 1 " in printed(capsys)
-    folder = versions.comparisons / "loopline-pocketworld-pocket-1-2"
+    folder = seen_versions.comparisons / "loopline-pocketworld-pocket-1-2"
     found = read_document(folder / "comparison.json", Comparison)
     assert not found.rescored
     assert [(one.version, one.aliases) for one in found.versions] == [(1, ()), (2, ("challenger",))]
@@ -82,9 +99,9 @@ def test_compare_reads_what_the_versions_hold(
     assert "+16.7" in (folder / "comparison.md").read_text()
 
 
-def test_one_version_named_twice_is_compared_with_nothing(versions: Layout, params: Params) -> None:
+def test_one_version_named_twice_is_compared_with_nothing(seen_versions: Layout, params: Params) -> None:
     comparison, folder = compare_versions(
-        open_registry(versions.root, params), ["2", "challenger"], versions.root, params
+        open_registry(seen_versions.root, params), ["2", "challenger"], seen_versions.root, params
     )
     assert [one.version for one in comparison.versions] == [2]
     assert comparison.differences == ()
@@ -92,7 +109,7 @@ def test_one_version_named_twice_is_compared_with_nothing(versions: Layout, para
 
 
 def test_an_unknown_version_is_named_with_those_that_exist(
-    versions: Layout, capsys: pytest.CaptureFixture[str]
+    seen_versions: Layout, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compare", "1", "9"]) == 2
     assert "has no version '9'; there are: 1, 2, challenger" in capsys.readouterr().err

@@ -52,8 +52,9 @@ def compare(make_policy: MakePolicy, rollouts: list[Rollout], config: UpdateConf
     exact = make_policy().double()
     exact.load_state_dict(policy.state_dict())
     with torch.no_grad():
-        before = [logprobs(make_policy().double(), rollout) for rollout in rollouts]
-        reference = [logprobs(make_policy("full", shaken=False).double(), rollout) for rollout in rollouts]
+        exact_old, exact_base = make_policy().double(), make_policy("full", shaken=False).double()
+        before = [logprobs(exact_old, rollout) for rollout in rollouts]
+        reference = [logprobs(exact_base, rollout) for rollout in rollouts]
     expected = naive([logprobs(exact, rollout) for rollout in rollouts], before, reference, rollouts)
     expected.backward()  # type: ignore[no-untyped-call]
     assert stats.loss == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
