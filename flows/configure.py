@@ -89,12 +89,17 @@ def write_params(path: Path, content: dict[str, Any]) -> list[str]:
 
     Raises ParamsError before anything is written.
     """
-    params = parse_params(_with_maps(content), str(path))
-    complete = _maps_last(params.model_dump(mode="json"))
+    text = params_text(content, str(path))
     before = dotted(read_mapping(path)) if path.exists() else {}
     with replacing(path) as temporary:
-        temporary.write_text(yaml.safe_dump(complete, sort_keys=False), encoding="utf-8")
-    return _changes(before, dotted(complete))
+        temporary.write_text(text, encoding="utf-8")
+    return _changes(before, dotted(read_mapping(path)))
+
+
+def params_text(content: dict[str, Any], name: str = "params.yaml") -> str:
+    """What `write_params` writes. Raises ParamsError, which names the file as `name`."""
+    params = parse_params(_with_maps(content), name)
+    return yaml.safe_dump(_maps_last(params.model_dump(mode="json")), sort_keys=False)
 
 
 def _maps_last(content: dict[str, Any]) -> dict[str, Any]:

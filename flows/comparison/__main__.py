@@ -14,7 +14,7 @@ from typing import Any
 
 from flows.comparison.attempts import read_cost, read_stamp
 from flows.comparison.plan import StudyPlan, checked, read_plan, runs
-from flows.comparison.running import Place, run_all
+from flows.comparison.running import Place, digest_of, run_all
 from flows.comparison.workspaces import WorkspaceError, remove_workspaces, take_snapshot
 from flows.profile_stack import UnknownProfile
 from tasks.core.config.lineage import LineageConfig
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         places = [Place(run, root / WORKSPACES / plan.name / f"{run.method}-s{run.seed}") for run in runs(plan)]
         failures = [] if parsed.report else _run(root, plan, places, parsed.jobs)
-        study = _study(root, plan, places)
+        study = _study(plan, places)
     except KeyboardInterrupt:
         return 130
     except (UnknownProfile, ParamsError, WorkspaceError, ArtifactError, LineageError) as error:
@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--set", action="append", default=[], metavar="a.b=VALUE", help="a knob of all methods")
     parser.add_argument("--against", help="the method that the others are compared with")
     parser.add_argument("--name", help="name of the study, of its folder and of its experiments")
-    parser.add_argument("--jobs", type=int, default=max(1, usable_cores()), help="runs at a time")
+    parser.add_argument("--jobs", type=_at_least_one, default=max(1, usable_cores()), help="runs at a time")
     parser.add_argument("--remove", action="store_true", help="delete its working trees; tables and experiments stay")
     parser.add_argument("--report", action="store_true", help="only write the tables of the runs that have ended")
     return parser
@@ -99,6 +99,8 @@ def _plan(parsed: argparse.Namespace) -> StudyPlan:
         if absent:
             raise ParamsError(f"--methods: {', '.join(absent)}: not in the study {content['name']}")
         content["methods"] = {name: content["methods"][name] for name in parsed.methods}
+        if content.get("against") not in parsed.methods:
+            content.pop("against", None)
     given = {"seeds": parsed.seeds, "base": parsed.base, "against": parsed.against, "name": parsed.name}
     content |= {name: value for name, value in given.items() if value is not None}
     content["settings"] = [*content.get("settings", ()), *parsed.set]
@@ -119,20 +121,31 @@ def _run(root: Path, plan: StudyPlan, places: list[Place], jobs: int) -> list[st
     return run_all(root, places, take_snapshot(root), jobs, tracking_uri(root))
 
 
-def _study(root: Path, plan: StudyPlan, places: list[Place]) -> Study | None:
-    """The study of the runs that have ended; None before the first has."""
-    ended = [place for place in places if read_stamp(place.folder) is not None]
+def _study(plan: StudyPlan, places: list[Place]) -> Study | None:
+    """The study of the runs that have ended with the plan's parameters; None before the first has."""
+    stamps = [(place, read_stamp(place.folder)) for place in places]
+    ended = [(place, made) for place, made in stamps if made and made.params == digest_of(place.plan.params)]
     if not ended:
         return None
-    found = [read_finished_run(place.folder, _label(place)) for place in ended]
-    missing = [place.plan.experiment for place in places if place not in ended]
+    found = [read_finished_run(place.folder, _label(place)) for place, _ in ended]
+    done = {run.record.experiment for run in found}
+    missing = [place.plan.experiment for place in places if place.plan.experiment not in done]
     notes = [f"Not in the tables, for they have not ended: {', '.join(missing)}."] if missing else []
-    return compare(plan.name, plan.against, found, plan.confidence, take_snapshot(root).commit, notes)
+    if len({made.tree for _, made in ended}) > 1:
+        commits = ", ".join(sorted({made.commit[:12] for _, made in ended}))
+        notes.append(f"The runs are of different code: of these commits, or of what was changed after them: {commits}.")
+    return compare(plan.name, plan.against, found, plan.confidence, ended[0][1].commit, notes)
 
 
 def _label(place: Place) -> RunLabel:
     run, cost = place.plan, read_cost(place.folder)
     return RunLabel(run.method, run.seed, run.experiment, run.command, cost.wall_s, cost.cpu_s)
+
+
+def _at_least_one(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError("at least one run at a time")
+    return number
 
 
 def _words(text: str) -> list[str]:

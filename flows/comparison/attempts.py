@@ -6,7 +6,7 @@ They lie in the workspace's .loopline folder, outlive a kill -9, and are no arti
 import json
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import psutil
@@ -34,16 +34,34 @@ def write_cost(folder: Path, cost: Cost) -> None:
         temporary.write_text(json.dumps(asdict(cost)), encoding="utf-8")
 
 
-def read_stamp(folder: Path) -> str | None:
-    """What the workspace's finished run was made from; None while it has none."""
+@dataclass(frozen=True)
+class MadeFrom:
+    """What a run is made from."""
+
+    tree: str
+    """As in `workspaces.Snapshot`."""
+    params: str
+    """SHA-256 of its params.yaml."""
+    commit: str = field(compare=False)
+
+
+def read_stamp(folder: Path) -> MadeFrom | None:
+    """What the workspace's finished run was made from; None while it has none, or only one of an older format."""
     path = _stamp_file(folder)
-    return path.read_text(encoding="utf-8") if path.exists() else None
+    with suppress(FileNotFoundError, ValueError, TypeError):
+        return MadeFrom(**json.loads(path.read_text(encoding="utf-8")))
+    return None
 
 
-def write_stamp(folder: Path, made_from: str) -> None:
+def write_stamp(folder: Path, made_from: MadeFrom) -> None:
     """Atomic: it says that the run has ended well and was saved."""
     with replacing(_stamp_file(folder)) as temporary:
-        temporary.write_text(made_from, encoding="utf-8")
+        temporary.write_text(json.dumps(asdict(made_from)), encoding="utf-8")
+
+
+def remove_stamp(folder: Path) -> None:
+    """What the workspace holds is no finished run any more. Idempotent."""
+    _stamp_file(folder).unlink(missing_ok=True)
 
 
 class Meter:

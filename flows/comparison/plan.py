@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -24,15 +24,19 @@ class Method(Section):
     """As `--set` of flows.configure: "update.epochs=1"."""
 
 
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*$")]
+"""Part of the name of a DVC experiment, which is a git ref, and of a folder."""
+
+
 class StudyPlan(Section):
     """A study. In YAML a method may also be a profile's name alone: `grpo: grpo`, or nothing: `loop:`."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][\w.-]*$")
+    name: Name
     base: tuple[str, ...] = ("default",)
     """Profiles under all methods."""
     settings: tuple[str, ...] = ()
     """Knobs of all methods, below their own."""
-    methods: dict[str, Method] = Field(min_length=1)
+    methods: dict[Name, Method] = Field(min_length=1)
     seeds: tuple[int, ...] = Field((0, 1, 2), min_length=1)
     against: str
     """The method that the others are compared with."""

@@ -20,7 +20,7 @@ class Progress(AbstractContextManager["Progress"]):
 
     def __init__(self, plans: Sequence[RunPlan]) -> None:
         self._plans, self._began = plans, time.monotonic()
-        self._first: int | None = None  # iterations that were done before this command
+        self._first: int | None = None  # iterations that were done before this command; less where a run begins anew
         self._shown: dict[str, str] = {}
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, auto_refresh=False) if sys.stderr.isatty() else None
@@ -60,7 +60,7 @@ class Progress(AbstractContextManager["Progress"]):
         """Share of all iterations done, and how long the rest takes at the rate of this command so far."""
         done = sum(done for done, _ in iterations.values())
         total = sum(total for _, total in iterations.values()) or 1
-        self._first = done if self._first is None else self._first
+        self._first = done if self._first is None else min(done, self._first)
         passed, gained = time.monotonic() - self._began, done - self._first
         left = f"about {passed / gained * (total - done) / 60:.0f} min left" if gained else "no estimate yet"
         ended = sum(state in (DONE, FAILED) for state in states.values())

@@ -1,6 +1,5 @@
 """Run the runs of a study, some at a time, each in its workspace as the warm flow without Prefect."""
 
-import json
 import os
 import signal
 import subprocess
@@ -12,12 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
-from flows.comparison.attempts import Meter, read_stamp, write_stamp
+from flows.comparison.attempts import MadeFrom, Meter, read_stamp, remove_stamp, write_stamp
 from flows.comparison.plan import RunPlan
 from flows.comparison.progress import DONE, FAILED, RUNNING, WAITING, Progress
 from flows.comparison.workspaces import Snapshot, WorkspaceError, make_workspace, save_experiment
-from flows.configure import write_params
+from flows.configure import params_text, write_params
 from tasks.core.config.params import load_params
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.layout import Layout
@@ -57,9 +57,7 @@ def run_all(root: Path, places: Sequence[Place], snapshot: Snapshot, jobs: int, 
     Raises WorkspaceError and ParamsError before anything runs.
     """
     made_from = {place.plan.experiment: _prepare(root, place, snapshot) for place in places}
-    states = {
-        p.plan.experiment: DONE if read_stamp(p.folder) == made_from[p.plan.experiment] else WAITING for p in places
-    }
+    states = {place.plan.experiment: DONE if read_stamp(place.folder) else WAITING for place in places}
     waiting = [place for place in places if states[place.plan.experiment] == WAITING]
     counts = {place.plan.experiment: place.iterations for place in places}
     failures: list[str] = []
@@ -104,12 +102,19 @@ def _processes() -> Iterator[Live]:
                 process.kill()
 
 
-def _prepare(root: Path, place: Place, snapshot: Snapshot) -> str:
-    """Make the workspace and its params.yaml. Returns what the run is made from."""
+def _prepare(root: Path, place: Place, snapshot: Snapshot) -> MadeFrom:
+    """Make the workspace and its params.yaml. A finished run of other code or parameters is none any more."""
     make_workspace(root, place.folder, snapshot)
     write_params(place.folder / "params.yaml", place.plan.params)
-    params = (place.folder / "params.yaml").read_bytes()
-    return json.dumps({"tree": snapshot.tree, "params": sha256(params).hexdigest()})
+    made_from = MadeFrom(snapshot.tree, digest_of(place.plan.params), snapshot.commit)
+    if read_stamp(place.folder) != made_from:
+        remove_stamp(place.folder)
+    return made_from
+
+
+def digest_of(params: dict[str, Any]) -> str:
+    """SHA-256 of the params.yaml that `write_params` writes of them. Raises ParamsError."""
+    return sha256(params_text(params).encode()).hexdigest()
 
 
 def _start(place: Place, tracking: str) -> "subprocess.Popen[bytes]":
@@ -128,7 +133,7 @@ def _start(place: Place, tracking: str) -> "subprocess.Popen[bytes]":
         )
 
 
-def _finish(place: Place, code: int, made_from: str) -> str | None:
+def _finish(place: Place, code: int, made_from: MadeFrom) -> str | None:
     """Save the run as an experiment; or say why it is none."""
     name = place.plan.experiment
     if code:

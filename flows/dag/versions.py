@@ -164,10 +164,17 @@ def _from_import(node: ast.ImportFrom, package: str) -> list[str]:
 
 
 def _data_files(folder: Path) -> Iterator[Path]:
-    """Templates and the like: files of a package that are no Python, also in folders that are no packages."""
+    """Templates and the like: files of a package that are no Python, also in folders that are no packages.
+
+    Not what editors, git and file managers leave beside the files that they work on.
+    """
     for path in folder.iterdir():
         if path.is_dir():
             if path.name != "__pycache__" and not (path / "__init__.py").exists():
                 yield from _data_files(path)
-        elif path.suffix not in (".py", ".pyc"):
+        elif (
+            path.suffix not in (".py", ".pyc", ".orig", ".rej")
+            and not path.name.startswith(".")
+            and path.name[-1] != "~"
+        ):
             yield path

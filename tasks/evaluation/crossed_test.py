@@ -15,6 +15,8 @@ from tasks.evaluation.paired_test import Means, PairedTest
 
 BySeed = Mapping[int, Means]
 """Mean success of each task (or scenario) by training seed."""
+NO_SPREAD = 1e-12
+"""A standard error that is rounding's: all values are one. Then there is no test, unless all are 0: no difference."""
 
 
 def crossed_test(first: BySeed, second: BySeed, confidence: float) -> PairedTest | None:
@@ -32,8 +34,9 @@ def crossed_test(first: BySeed, second: BySeed, confidence: float) -> PairedTest
     if not clusters:
         return PairedTest(100 * mean, None, None, None, None, pairs, len(set(scenarios)))
     error, freedom = float(np.sqrt(_variance(values - mean, seeds, scenarios))), min(clusters) - 1
+    error = error if error > NO_SPREAD else 0.0
     reach = error * float(stdtrit(freedom, 0.5 + confidence / 2))
-    p_value = float(2 * stdtr(freedom, -abs(mean) / error)) if error else None
+    p_value = float(2 * stdtr(freedom, -abs(mean) / error)) if error else None if mean else 1.0
     low, high = 100 * (mean - reach), 100 * (mean + reach)
     return PairedTest(100 * mean, 100 * error, low, high, p_value, pairs, len(set(scenarios)))
 

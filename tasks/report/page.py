@@ -10,7 +10,6 @@ from tasks.core.records.monitoring import CollapseWarning
 from tasks.report.charts import Points, line_chart
 from tasks.report.coverage_curves import coverage_curves
 from tasks.report.heat_map import TaskProgress, heat_map
-from tasks.report.lost_skill import Series
 from tasks.report.run_stats import RunStats
 from tasks.report.tables import behaviour_table, percent, score_table, usage_table, warning_list
 
@@ -86,7 +85,7 @@ def charts(
     return "".join(line_chart(*chart, last, marks, chosen) for chart in drawn)
 
 
-def _points(series: Series) -> Points:
+def _points(series: Sequence[float | None]) -> Points:
     return [(iteration, value) for iteration, value in enumerate(series, 1) if value is not None]
 
 

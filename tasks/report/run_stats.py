@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tasks.collapse_monitor.watching import read_warnings
 from tasks.core.config.params import Params, iteration_key
-from tasks.core.records.documents import AdvantageSummary, Evaluation, Metrics, read_document
+from tasks.core.records.documents import Evaluation, Metrics, read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.monitoring import CollapseWarning
 
@@ -18,7 +18,6 @@ class RunStats:
     """
 
     curves: Mapping[str, list[float | None]]
-    end_reasons: list[Mapping[str, int]]
     notes: list[tuple[int, str]]
     """(iteration, what its update said)."""
     warnings: list[CollapseWarning]
@@ -30,13 +29,9 @@ class RunStats:
 def read_run_stats(layout: Layout, params: Params) -> RunStats:
     """Raises ArtifactError naming the file that is missing or broken."""
     metrics = [read_document(layout.metrics(key), Metrics) for key in params.previous]
-    batches = params.previous.values()
-    summaries = [read_document(layout.advantage_summary(before.batch), AdvantageSummary) for before in batches]
     evaluations = {int(key[1:]): read_document(layout.evaluation(key), Evaluation) for key in params.evaluated}
-    dev = [evaluations.get(iteration) for iteration in range(1, len(metrics) + 1)]
     return RunStats(
-        curves=_curves(metrics) | {"dev_tgc": [None if scores is None else scores.tgc for scores in dev]},
-        end_reasons=[summary.end_reasons for summary in summaries],
+        curves=_curves(metrics),
         notes=[(i, item.note) for i, item in enumerate(metrics, 1) if item.note],
         warnings=read_warnings(layout, iteration_key(params.iterations)),
         evaluations=evaluations,
@@ -46,8 +41,8 @@ def read_run_stats(layout: Layout, params: Params) -> RunStats:
 def _curves(metrics: list[Metrics]) -> dict[str, list[float | None]]:
     names = ("mean_return", "group_return_std", "entropy", "kl", "grad_norm", "clip_fraction", "kept_rollouts")
     curves = {name: [getattr(item, name) for item in metrics] for name in names}
-    for name, field in (("mean", "mean"), ("max", "max"), ("share", "share_over_noise")):
-        curves[f"mismatch_{name}"] = [m.engine_mismatch and getattr(m.engine_mismatch, field) for m in metrics]
+    for name in ("mean", "max"):
+        curves[f"mismatch_{name}"] = [m.engine_mismatch and getattr(m.engine_mismatch, name) for m in metrics]
     for name in ("length", "repetition", "distinct"):
         curves[name] = [item.responses and getattr(item.responses, name) for item in metrics]
     curves["information"] = [item.prompt_information and item.prompt_information.share for item in metrics]

@@ -33,7 +33,7 @@ def report(context: StageContext[Params]) -> None:
     stats = read_run_stats(layout, params)
     selection = read_document(layout.selection, Selection)
     scores = [read_document(layout.score(split), Scores) for split in TEST_SPLITS]
-    warnings = [*stats.warnings, *lost_skill(stats.curves["dev_tgc"])]
+    warnings = [*stats.warnings, *lost_skill({step: found.tgc for step, found in stats.evaluations.items()})]
     tokenizer = _tokenizer(layout.base_policy / "tokenizer.json")
     instructions = _instructions(params.world, layout.world)
     with replacing(layout.report) as folder:

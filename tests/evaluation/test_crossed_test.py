@@ -47,6 +47,14 @@ def test_seeds_that_both_have_are_compared_and_nothing_shared_is_none() -> None:
     assert crossed_test(first, {7: {}}, 0.95) is None
 
 
+def test_no_difference_at_all_is_tested_and_one_without_spread_is_not() -> None:
+    third = [1 / 3] * 168
+    same = crossed_test(means([third, third]), means([third, third]), 0.95)
+    more = crossed_test(means([[0.0] * 168] * 2), means([third, third]), 0.95)
+    assert same is not None and (same.difference, same.p_value) == (0, 1)
+    assert more is not None and (more.standard_error, more.p_value) == (0, None)
+
+
 @settings(max_examples=50)
 @given(st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=6, max_size=6), min_size=2, max_size=4))
 def test_swapping_the_methods_turns_the_sign_and_nothing_else(rows: list[list[float]]) -> None:

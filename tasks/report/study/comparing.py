@@ -32,7 +32,7 @@ def compare(
         runs=tuple(run.record for run in runs),
         scores=tuple(_scores(policies, confidence)),
         differences=tuple(_differences(policies, against, confidence)),
-        notes=(*notes, *_budget_notes(runs), *_world_notes(runs)),
+        notes=(*notes, *_budget_notes(runs), *_seed_notes(runs, against), *_world_notes(runs)),
     )
 
 
@@ -76,7 +76,7 @@ def _over_seeds(row: str, split: str, metric: str, values: Sequence[float], conf
 
 
 def _differences(policies: Policies, against: str, confidence: float) -> Iterator[MethodDifference]:
-    """One family of tests for each split and metric, over which Holm's correction is made."""
+    """Holm's correction is made over a split's and metric's methods, those with one seed apart: see `_seed_notes`."""
     if against not in policies:
         return
     others = [row for row in policies if row != against]
@@ -85,11 +85,18 @@ def _differences(policies: Policies, against: str, confidence: float) -> Iterato
             means = {row: _means(*policies[row], split, metric) for row in policies}
             tests = {row: crossed_test(means[against], means[row], confidence) for row in others}
             found = {row: test for row, test in tests.items() if test is not None}
-            corrected = holm([test.p_value for test in found.values()])
-            for (row, test), p_value in zip(found.items(), corrected, strict=True):
-                seeds = len(means[row].keys() & means[against].keys())
-                place: dict[str, Any] = {"method": row, "split": split, "metric": metric, "seeds": seeds}
-                yield MethodDifference(**place, **vars(test), corrected_p_value=p_value)
+            seeds = {row: len(means[row].keys() & means[against].keys()) for row in found}
+            corrected = _corrected({row: test.p_value for row, test in found.items()}, seeds)
+            for row, test in found.items():
+                place: dict[str, Any] = {"method": row, "split": split, "metric": metric, "seeds": seeds[row]}
+                yield MethodDifference(**place, **vars(test), corrected_p_value=corrected[row])
+
+
+def _corrected(p_values: Mapping[str, float | None], seeds: Mapping[str, int]) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    for rows in ([row for row in p_values if seeds[row] == 1], [row for row in p_values if seeds[row] > 1]):
+        found |= zip(rows, holm([p_values[row] for row in rows]), strict=True)
+    return found
 
 
 def _means(method: Method, policy: str, split: str, metric: str) -> BySeed:
@@ -104,9 +111,23 @@ def _budget_notes(runs: Sequence[FinishedRun]) -> Iterator[str]:
         yield f"The methods did not play equal numbers of training rollouts: {told}."
 
 
+def _seed_notes(runs: Sequence[FinishedRun], against: str) -> Iterator[str]:
+    """One note on methods of which a single seed is compared: scenarios alone are then a sample."""
+    seeds: dict[str, set[int]] = {}
+    for run in runs:
+        seeds.setdefault(run.record.method, set()).add(run.record.seed)
+    shared = {method: found & seeds.get(against, set()) for method, found in seeds.items() if method != against}
+    if single := [method for method, found in shared.items() if len(found) == 1]:
+        yield (
+            f"One seed of {', '.join(single)} is compared: the interval is over scenarios alone, too narrow to rank "
+            "the method, and p is corrected among these."
+        )
+
+
 def _world_notes(runs: Sequence[FinishedRun]) -> Iterator[str]:
-    if len({run.world for run in runs}) > 1:
-        yield "The runs are of different worlds, whose scores cannot be compared; see their parameters."
+    names = dict.fromkeys(name for run in runs for name in run.world)
+    if differing := [name for name in names if len({str(run.world.get(name)) for run in runs}) > 1]:
+        yield f"The runs differ in their worlds, and their scores may not compare: {', '.join(differing)}."
     tasks = {run.record.method: {split: score.tasks for split, score in run.record.scores.items()} for run in runs}
     if len({str(counts) for counts in tasks.values()}) > 1:
         yield f"The methods were scored on different numbers of tasks: {tasks}."

@@ -15,6 +15,7 @@ from tasks.core.records.documents import (
     Timings,
     read_document,
 )
+from tasks.core.records.dotted import dotted
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import OUTCOMES, SCORED_ROLLOUTS
 from tasks.core.records.study import CurvePoint, SplitScore, StudyRun
@@ -42,8 +43,8 @@ class FinishedRun:
     record: StudyRun
     outcomes: Mapping[tuple[str, str], Sequence[Outcome]]
     """By test split and policy (`schemas.BASE_POLICY` or `SELECTED_POLICY`)."""
-    world: str
-    """The section `world` of its params.yaml, as JSON: only runs in equal worlds can be compared."""
+    world: Mapping[str, object]
+    """The knobs of its world, by dotted name."""
 
 
 def read_finished_run(root: Path, label: RunLabel) -> FinishedRun:
@@ -64,7 +65,7 @@ def read_finished_run(root: Path, label: RunLabel) -> FinishedRun:
         optimizer_steps=sum(update.optimizer_steps for update in updates),
         curve=tuple(_curve(layout, params, updates)),
     )
-    return FinishedRun(record, _outcomes(layout), params.world.model_dump_json())
+    return FinishedRun(record, _outcomes(layout), dotted({"world": params.world.model_dump(mode="json")}))
 
 
 def _curve(layout: Layout, params: Params, updates: Sequence[Metrics]) -> list[CurvePoint]:

@@ -9,7 +9,10 @@ from tasks.core.records.study import Study, StudyRun
 from tasks.report.charts import Band, line_chart
 from tasks.report.study.tables import (
     COST_HEADS,
+    COST_TITLE,
+    DIFFERENCE_HEADS,
     HEADS,
+    PAPER_TITLE,
     command_rows,
     cost_rows,
     difference_rows,
@@ -28,14 +31,13 @@ def study_page(study: Study) -> str:
     sections = {
         f"Scores: percent, mean over training seeds, {percent} interval": table(["method", *HEADS], score_rows(study)),
         f"Difference from {study.against}: points, {percent} interval, p-value after Holm's correction": table(
-            ["method", *HEADS], difference_rows(study)
+            ["method", *DIFFERENCE_HEADS], difference_rows(study)
         ),
         "Learning curves: mean and range over training seeds": f'<div class="charts">{"".join(_charts(study))}</div>',
-        "Cost: mean per run": table(["method", *COST_HEADS], cost_rows(study)),
+        COST_TITLE: table(["method", *COST_HEADS], cost_rows(study)),
     }
     if rows := paper_rows(study):
-        title = "The paper's own figures (Qwen2.5-32B on AppWorld), not measured here"
-        sections[title] = table(["method", *HEADS], rows)
+        sections[PAPER_TITLE] = table(["method", *HEADS], rows)
     sections["The parameters of each row"] = table(["method", "command"], command_rows(study))
     body = "".join(f"<section><h2>{escape(title)}</h2>{content}</section>" for title, content in sections.items())
     notes = "".join(f"<p><b>{escape(note)}</b></p>" for note in study.notes)

@@ -26,10 +26,16 @@ def score_rows(study: Study) -> list[Row]:
 
 
 def difference_rows(study: Study) -> list[Row]:
-    """Method, then its difference from `study.against`, interval and corrected p-value of each split and metric."""
+    """Method, seeds shared with `study.against`, then the difference from it, interval and corrected p-value."""
     found: dict[tuple[str, ...], MethodDifference] = {(d.method, d.split, d.metric): d for d in study.differences}
-    methods = dict.fromkeys(one.method for one in study.differences)
-    return [(method, *(_difference(found.get((method, *column))) for column in COLUMNS)) for method in methods]
+    methods = {one.method: str(one.seeds) for one in study.differences}
+    return [
+        (method, seeds, *(_difference(found.get((method, *column))) for column in COLUMNS))
+        for method, seeds in methods.items()
+    ]
+
+
+DIFFERENCE_HEADS = ["shared seeds", *HEADS]
 
 
 def cost_rows(study: Study) -> list[Row]:
@@ -37,7 +43,11 @@ def cost_rows(study: Study) -> list[Row]:
     return [(method, str(len(runs)), *_cost(runs)) for method, runs in _by_method(study).items()]
 
 
+COST_TITLE = "Cost: mean per run, without stages that an equal run had done before"
 COST_HEADS = ["seeds", "training rollouts", "sampled tokens", "optimizer steps", "wall, min", "CPU, min"]
+
+
+PAPER_TITLE = "The paper's own figures (Qwen2.5-32B on AppWorld): not measured here"
 
 
 def paper_rows(study: Study) -> list[Row]:
@@ -64,8 +74,8 @@ def markdown(study: Study) -> str:
         f"## Scores: percent, mean over training seeds, {percent} interval of the mean",
         markdown_table(["method", *HEADS], score_rows(study)),
         f"## Difference from {study.against}: points, {percent} interval, p-value after Holm's correction",
-        markdown_table(["method", *HEADS], difference_rows(study)),
-        "## Cost: mean per run",
+        markdown_table(["method", *DIFFERENCE_HEADS], difference_rows(study)),
+        f"## {COST_TITLE}",
         markdown_table(["method", *COST_HEADS], cost_rows(study)),
         *_paper(study),
         "## The parameters of each row",
@@ -76,7 +86,7 @@ def markdown(study: Study) -> str:
 
 def _paper(study: Study) -> Iterator[str]:
     if rows := paper_rows(study):
-        yield "## The paper's own figures (Qwen2.5-32B on AppWorld): not measured here"
+        yield f"## {PAPER_TITLE}"
         yield markdown_table(["method", *HEADS], rows)
 
 

@@ -90,13 +90,13 @@
     return loopline.show(row);
   }
 
-  // Lists the rollouts of one task in one set, and shows the one with this number, or the first.
+  // Lists the rollouts of one task in one set, those of longer names too, and shows the one with this number, or the first.
   function visit(set, task, number) {
     for (const id of Object.keys(matches)) get(id).value = "";
     get("set").value = set;
     get("find").value = task;
     filter();
-    const place = Math.max(0, found.findIndex((row) => row.number === number));
+    const place = Math.max(0, found.findIndex((row) => row.task === task && (number === undefined || row.number === number)));
     if (found.length) choose(found[place], get("rows").children[place]);
     get("rollouts").scrollIntoView();
   }

@@ -43,6 +43,7 @@ def test_the_command_of_a_run_writes_its_parameters(tmp_path: Path, monkeypatch:
         ({"seeds": [1, 1]}, "seeds: one is named twice"),
         ({"methods": {}}, "methods"),
         ({"name": "a b"}, "name"),
+        ({"methods": {"loop": None, "LOOP, no KL": None}}, "methods.LOOP, no KL"),
         ({"metods": {}}, "metods"),
     ],
 )

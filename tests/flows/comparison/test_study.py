@@ -115,3 +115,6 @@ def test_what_has_ended_is_not_run_again_and_the_tables_can_be_written_alone(pro
     (project / "data/comparisons/little/table.md").unlink()
     assert run(project, *COMMAND, "--report").returncode == 0
     assert (project / "data/comparisons/little/table.md").read_bytes() == table
+    other = run(project, *COMMAND, "--report", "--set", "update.learning_rate=0.5")
+    assert other.returncode == 1 and "no run has ended yet" in other.stderr, "runs of other parameters are not these"
+    assert (project / "data/comparisons/little/table.md").read_bytes() == table

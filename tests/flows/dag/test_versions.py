@@ -77,6 +77,13 @@ def test_version_stays_for_what_it_does_not_run(project: Path, name: str) -> Non
     assert code_version(STAGE, project) == before
 
 
+@pytest.mark.parametrize("name", [".core.py.swp", "core.py.orig", "core.py.rej", "pages/page.html~", ".DS_Store"])
+def test_version_stays_for_what_tools_leave_beside_the_code(project: Path, name: str) -> None:
+    before = code_version(STAGE, project)
+    (project / "tasks" / "room" / name).write_text("changed = True\n")
+    assert code_version(STAGE, project) == before
+
+
 def test_a_body_that_does_not_exist_is_an_error(project: Path) -> None:
     with pytest.raises(ValueError, match=r"stage s: no module tasks\.room\.gone"):
         code_version(Stage("s", "tasks.room.gone:body"), project)

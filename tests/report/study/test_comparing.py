@@ -20,7 +20,9 @@ def outcomes(solved: str) -> list[Outcome]:
     return [Outcome(f"t{i}", f"s{i // 2}", 1, 0, digit == "1") for i, digit in enumerate(solved)]
 
 
-def run(method: str, seed: int, solved: str, rollouts: int = 48, world: str = "{}", base: str = "1000") -> FinishedRun:
+def run(
+    method: str, seed: int, solved: str, rollouts: int = 48, world: str = "pocketworld", base: str = "1000"
+) -> FinishedRun:
     played = {"selected": outcomes(solved), "base": outcomes(base)}
     scores = {p: SplitScore(tgc=tgc(o).value, sgc=sgc(o).value, tasks=len(o)) for p, o in played.items()}
     record = StudyRun(
@@ -42,7 +44,7 @@ def run(method: str, seed: int, solved: str, rollouts: int = 48, world: str = "{
             CurvePoint(iteration=1, mean_return=0.5, dev_tgc=50.0),
         ),
     )
-    return FinishedRun(record, {(s, p): o for s in TEST_SPLITS for p, o in played.items()}, world)
+    return FinishedRun(record, {(s, p): o for s in TEST_SPLITS for p, o in played.items()}, {"world.name": world})
 
 
 def study(*runs: FinishedRun) -> Study:
@@ -67,14 +69,26 @@ def test_means_spreads_and_differences_by_hand() -> None:
 def test_one_seed_has_no_spread_and_still_a_difference() -> None:
     found = study(run("loop", 0, "1100"), run("grpo", 0, "1000"))
     assert score_rows(found)[1] == ("loop", "50.0", "50.0", "50.0", "50.0")
-    assert difference_rows(found)[1][1].startswith("-25.0 (")
+    seeds, difference = difference_rows(found)[1][1:3]
+    assert seeds == "1" and difference.startswith("-25.0 (")
+
+
+def test_methods_with_one_seed_are_a_family_of_their_own_for_holms_correction() -> None:
+    """Two of each: the smaller p-value of a pair is doubled, whatever the other pair's are."""
+    runs = [run("loop", 0, "11110000"), run("loop", 1, "11110100"), run("a", 0, "10100000"), run("b", 0, "00010000")]
+    runs += [run("c", 0, "11000000"), run("c", 1, "10010000")]
+    found = {d.method: d for d in study(*runs).differences if (d.split, d.metric) == ("test_normal", "tgc")}
+    for family in (("a", "b"), ("nft", "c")):
+        first = min((found[name] for name in family), key=lambda one: one.p_value or 1)
+        assert first.p_value is not None and first.corrected_p_value == pytest.approx(min(1, 2 * first.p_value))
 
 
 def test_what_cannot_be_compared_is_noted() -> None:
-    found = study(run("loop", 0, "1100", rollouts=96), run("grpo", 0, "10001", world='{"name": "other"}'))
-    budgets, worlds, tasks = found.notes
+    found = study(run("loop", 0, "1100", rollouts=96), run("grpo", 0, "10001", world="bandit"))
+    budgets, seeds, worlds, tasks = found.notes
     assert budgets == "The methods did not play equal numbers of training rollouts: loop 96, grpo 48."
-    assert "different worlds" in worlds and "different numbers of tasks" in tasks
+    assert seeds.startswith("One seed of grpo is compared")
+    assert "their scores may not compare: world.name." in worlds and "different numbers of tasks" in tasks
 
 
 def test_without_the_method_to_compare_with_there_are_scores_alone() -> None:
