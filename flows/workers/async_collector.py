@@ -26,7 +26,7 @@ from flows.signals import stop_cleanly_on_signals
 from flows.workers.ray_executor import executor_for
 from tasks.core.config.params import Params, iteration_key, load_params
 from tasks.core.interfaces.stage import ProcessCache
-from tasks.core.records.files import Fingerprint, fingerprint
+from tasks.core.records.files import Fingerprint, fingerprint, replacing
 from tasks.core.records.layout import Layout
 
 IsDue = Callable[[str], bool]
@@ -108,7 +108,8 @@ class AsyncCollector:
             return False
         here.iteration(key).mkdir(parents=True, exist_ok=True)
         for made, place in ((side.rollouts(key), here.rollouts(key)), (side.timings(key), here.timings(key))):
-            made.replace(place)
+            with replacing(place) as temporary:
+                shutil.move(made, temporary)  # data/ may be a file system of its own
         return True
 
     def close(self) -> None:
