@@ -12,6 +12,7 @@ def comparison_page(comparison: Comparison) -> str:
     scored = "scored anew" if comparison.rescored else "scores as stored with the versions"
     sections = [
         [f"# {comparison.registered_model}: versions {_names(comparison.versions)}", "", f"{scored}."],
+        _scored_differently(comparison),
         _versions(comparison.versions),
         _scores(comparison.versions),
         _own_scores(comparison.versions),
@@ -20,6 +21,13 @@ def comparison_page(comparison: Comparison) -> str:
         _params(comparison),
     ]
     return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
+
+
+def _scored_differently(comparison: Comparison) -> list[str]:
+    if not (names := comparison.scored_differently):
+        return []
+    note = f"**The versions were scored differently ({', '.join(names)}): their scores do not compare.**"
+    return [f"{note} `--rescore` plays all alike."]
 
 
 def _names(versions: Sequence[ComparedVersion]) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from tasks.core.config.lineage import PromotionRule
 from tasks.core.records.schemas import BASE_POLICY, SELECTED_POLICY
 from tasks.evaluation.paired_test import METRICS, PairedTest, paired_test
+from tasks.lineage.registry.scoring_conditions import scored_differently
 from tasks.lineage.registry.version_evaluation import VersionEvaluation
 
 
@@ -18,10 +19,27 @@ class Decision:
 
 
 def decide(candidate: VersionEvaluation, champion: VersionEvaluation | None, rule: PromotionRule) -> Decision:
-    """Hold the candidate against the champion; None: against the base policy that it was trained from."""
+    """Hold the candidate against the champion; None: against the base policy that it was trained from.
+
+    Two versions that were scored differently are not held against each other: the candidate is refused.
+    """
+    if champion is not None and (refusal := _scored_differently(candidate, champion, rule)):
+        return Decision(False, (refusal,))
     better, better_text = _better(_test(candidate, champion, rule.better_on, rule), rule)
     not_worse, not_worse_text = _not_worse(_test(candidate, champion, rule.not_worse_on, rule), rule)
     return Decision(better and not_worse, (better_text, not_worse_text))
+
+
+def _scored_differently(candidate: VersionEvaluation, champion: VersionEvaluation, rule: PromotionRule) -> str | None:
+    knobs = {"candidate": candidate.params, "champion": champion.params}
+    found = scored_differently(knobs, (rule.better_on, rule.not_worse_on))
+    if not found:
+        return None
+    differing = ", ".join(f"{name} {held['candidate']} (champion: {held['champion']})" for name, held in found.items())
+    return (
+        f"scored differently, so the scores do not compare: {differing}; give params.yaml the champion's values, run "
+        "`dvc repro` and promote the version that it records, or keep the two apart by `lineage.registered_model`"
+    )
 
 
 def _test(

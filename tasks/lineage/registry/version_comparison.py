@@ -19,6 +19,7 @@ from tasks.core.records.schemas import SELECTED_POLICY
 from tasks.evaluation.paired_test import METRICS, paired_test
 from tasks.evaluation.tgc_sgc import Outcome, by_difficulty, sgc, tgc
 from tasks.lineage.registry.model_registry import Version
+from tasks.lineage.registry.scoring_conditions import scored_differently
 from tasks.lineage.registry.version_evaluation import VersionEvaluation
 
 Scored = Sequence[tuple[Version, VersionEvaluation]]
@@ -27,6 +28,7 @@ Levels = dict[str, list[Outcome]]
 
 def compare(registered_model: str, scored: Scored, confidence: float, rescored: bool) -> Comparison:
     """Every version's scores, every pair's differences (later named minus earlier), and the parameters that differ."""
+    knobs = {str(version.number): evaluation.params for version, evaluation in scored}
     return Comparison(
         registered_model=registered_model,
         rescored=rescored,
@@ -37,7 +39,8 @@ def compare(registered_model: str, scored: Scored, confidence: float, rescored: 
             for first, second in combinations(scored, 2)
             for difference in differences(first, second, confidence)
         ),
-        params=params_diff({str(version.number): evaluation.params for version, evaluation in scored}),
+        scored_differently={} if rescored else scored_differently(knobs, MEASURED_SPLITS),
+        params=params_diff(knobs),
     )
 
 

@@ -1,0 +1,41 @@
+"""The conditions under which a version was scored: scores that were taken under others do not compare. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from tasks.core.config.collection import AgentLimits
+from tasks.core.config.world import WorldConfig
+
+_EVERYWHERE = ("world.name", "world.seed", "world.code_blocks", "collection.judge_unfinished")
+_WORLD = WorldConfig()
+_WHERE = {*_WORLD.knobs("world.", unversioned=True)} - {*_WORLD.knobs("world.")} | {
+    name for name in _WORLD.knobs("world.") if name.endswith(".root")
+}
+"""Knobs of worlds that say where a server or data is, not what."""
+
+
+def scored_differently(versions: Mapping[str, Mapping[str, str]], splits: Iterable[str]) -> dict[str, dict[str, str]]:
+    """{knob: {version: value}} of the conditions on `splits` that are not the same for all versions.
+
+    `versions` holds the knobs of each by dotted name, as text. No condition are the numbers of scenarios and of
+    rollouts (scores are paired by task), engine, device and number format. A knob that one version lacks was unknown to
+    its code and says nothing. A limit has the value that held, wherever it was set.
+    """
+    sections = dict.fromkeys("evaluation" if split == "dev" else "scoring" for split in splits)
+    found = {version: dict(_conditions(knobs, sections)) for version, knobs in versions.items()}
+    common = set.intersection(*(set(conditions) for conditions in found.values()))
+    values = {name: {version: conditions[name] for version, conditions in found.items()} for name in sorted(common)}
+    return {name: held for name, held in values.items() if len(set(held.values())) > 1}
+
+
+def _conditions(knobs: Mapping[str, str], sections: Iterable[str]) -> Iterator[tuple[str, str]]:
+    own = f"world.{knobs.get('world.name')}."
+    temperatures = {f"{section}.temperature" for section in sections}
+    for name, value in knobs.items():
+        if name in _EVERYWHERE or name in temperatures or (name.startswith(own) and name not in _WHERE):
+            yield name, value
+    for section in sections:
+        for limit in AgentLimits.model_fields:
+            # As `plan_dev` and `plan_test` read them: null is the value of the section before.
+            places = (f"{place}.limits.{limit}" for place in (section, "evaluation", "collection"))
+            set_here = (knobs[place] for place in places if knobs.get(place, "null") != "null")
+            yield from ((f"{section}.limits.{limit}", value) for value in list(set_here)[:1])
