@@ -20,7 +20,7 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import RolloutSet, rollout_sets
 from tasks.lineage.provenance.dvc_lock import DvcLock, read_lock
 from tasks.lineage.provenance.git_state import GitState, git_state
-from tasks.lineage.registry.registration import log_policy, register
+from tasks.lineage.registry.registration import log_policy, register, scores_own_weights
 from tasks.lineage.registry.version_files import write_version
 from tasks.lineage.tracing.recording import TraceRecorder, write_addresses
 from tasks.lineage.tracking.mlflow_store import Store, explained, open_store, tracking_uri
@@ -38,7 +38,6 @@ from tasks.lineage.tracking.params_and_metrics import (
 
 if TYPE_CHECKING:
     from mlflow.entities import LoggedModel
-    from mlflow.entities.model_registry import ModelVersion
 
 
 EXPERIMENT = "DVC_EXP_NAME"
@@ -51,7 +50,8 @@ class Recorded:
 
     run_id: str
     model_name: str
-    model_version: str
+    model_version: str | None
+    """None where the scores are not of the run's own weights: they make no version."""
 
 
 @dataclass(frozen=True)
@@ -152,15 +152,18 @@ def record_pipeline(pipeline: Pipeline) -> Recorded:
     with explained(tracking_uri(pipeline.layout.root)):
         finished = store.find_run(digest, finished=True)
         run_id = finished.info.run_id if finished else _run_in_progress(store, pipeline)
-        tags = pipeline.policy_tags
-        model = log_policy(store, run_id, step_of(tags["iteration"]), partial(_write_files, pipeline), tags)
         name = registered_model(pipeline.params)
-        version = register(store, name, run_id, model, tags, pipeline.ancestors)
+        model = version = None
+        if scores_own_weights(pipeline.params):
+            tags = pipeline.policy_tags
+            model = log_policy(store, run_id, step_of(tags["iteration"]), partial(_write_files, pipeline), tags)
+            version = str(register(store, name, run_id, model, tags, pipeline.ancestors).version)
+        recorded = Recorded(run_id, name, version)
         if not finished:
-            _complete(store, pipeline, run_id, model, version)
+            _complete(store, pipeline, recorded, model)
         sets = rollout_sets(pipeline.layout, pipeline.params, TEST_SPLITS)
         write_addresses(pipeline.layout.traces, _recorder(store, run_id, pipeline).record(sets))
-        return Recorded(run_id, version.name, str(version.version))
+        return recorded
 
 
 def _recorder(store: Store, run_id: str, pipeline: Pipeline) -> TraceRecorder:
@@ -190,8 +193,8 @@ def _run_in_progress(store: Store, pipeline: Pipeline) -> str:
     return run_id
 
 
-def _complete(store: Store, pipeline: Pipeline, run_id: str, model: "LoggedModel", version: "ModelVersion") -> None:
-    layout, params = pipeline.layout, pipeline.params
+def _complete(store: Store, pipeline: Pipeline, recorded: Recorded, model: "LoggedModel | None") -> None:
+    layout, params, run_id = pipeline.layout, pipeline.params, recorded.run_id
     keys = sorted({*params.previous, *params.evaluated})
     found = read_warnings(layout, iteration_key(params.iterations))
     store.log_numbers(run_id, {step_of(key): iteration_numbers(layout, key, found) for key in keys})
@@ -200,7 +203,7 @@ def _complete(store: Store, pipeline: Pipeline, run_id: str, model: "LoggedModel
     _log_datasets(store, pipeline, run_id)
     tags = {
         **pipeline.policy_tags,
-        "model_version": f"{version.name}/{version.version}",
+        **({"model_version": f"{recorded.model_name}/{recorded.model_version}"} if model else {}),
         **{f"task_version.{task}": digest for task, digest in pipeline.lock.task_versions.items()},
         **warning_tags(found),
     }
@@ -213,13 +216,14 @@ def _set_tags(store: Store, run_id: str, tags: Mapping[str, str]) -> None:
         store.client.set_tag(run_id, name, value)
 
 
-def _log_scores(store: Store, pipeline: Pipeline, run_id: str, model: "LoggedModel") -> None:
-    """Final scores, linked to the model and to the rollouts that they were counted on."""
+def _log_scores(store: Store, pipeline: Pipeline, run_id: str, model: "LoggedModel | None") -> None:
+    """Final scores, linked to the model (if they are of one) and to the rollouts that they were counted on."""
     step = step_of(pipeline.selection.iteration)
     for split in TEST_SPLITS:
         path = pipeline.layout.score_rollouts(split).relative_to(pipeline.layout.root).as_posix()
         md5 = pipeline.lock.artifacts[path]
-        store.log_model_numbers(run_id, model.model_id, step, score_numbers(pipeline.layout, split), path, md5)
+        model_id = model.model_id if model else None
+        store.log_model_numbers(run_id, model_id, step, score_numbers(pipeline.layout, split), path, md5)
 
 
 def _log_datasets(store: Store, pipeline: Pipeline, run_id: str) -> None:
@@ -244,7 +248,10 @@ def main() -> int:
     except (RuntimeError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"run {recorded.run_id}, model version {recorded.model_name}/{recorded.model_version}")
+    version = (
+        f"model version {recorded.model_name}/{recorded.model_version}" if recorded.model_version else "no version"
+    )
+    print(f"run {recorded.run_id}, {version}")
     return 0
 
 

@@ -10,7 +10,6 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import RolloutSet, dev_set, training_set
 from tasks.lineage.recording import Pipeline, record_iteration, record_pipeline
 from tasks.lineage.tracking.mlflow_store import LineageError
-from tasks.lineage.tracking.params_and_metrics import registered_model
 
 LIVE_STAGES: dict[str, Callable[[Layout, str], RolloutSet]] = {
     "update_policy": training_set,
@@ -27,7 +26,7 @@ def record_lineage(context: StageContext[Params]) -> None:
     by its `pipeline_digest` tag. Raises LineageError when MLflow cannot be reached; `dvc repro` then tries again.
     """
     pipeline = Pipeline(context.layout, context.inputs)
-    record_pipeline(pipeline)
+    recorded = record_pipeline(pipeline)
     write_json(
         context.layout.lineage,
         {
@@ -37,7 +36,7 @@ def record_lineage(context: StageContext[Params]) -> None:
             "adapter_digest": pipeline.selection.adapter_digest,
             "policy": {"path": pipeline.policy_tags["dvc_path"], "md5": pipeline.policy_tags["dvc_md5"]},
             "experiment": context.inputs.lineage.experiment,
-            "registered_model": registered_model(context.inputs),
+            "registered_model": recorded.model_name if recorded.model_version else None,
             "task_versions": pipeline.lock.task_versions,
         },
     )

@@ -100,6 +100,18 @@ def test_the_selected_policy_becomes_a_version_that_leads_back(kept: tuple[Pipel
     assert (folder / "adapter_model.safetensors").read_bytes() == b"i002"
 
 
+def test_scores_that_are_not_of_the_weights_make_no_version(layout: Layout, params: Params) -> None:
+    collection = params.collection.model_dump(mode="json") | {"engine": "scripted"}
+    pipeline = Pipeline(layout, Params.model_validate({**params.model_dump(mode="json"), "collection": collection}))
+    record_lineage(StageContext(layout, pipeline.params))
+    (run,) = runs(pipeline)
+    assert (run.info.status, run.data.metrics["test_normal.tgc"]) == ("FINISHED", 70.0)
+    assert "model_version" not in run.data.tags and run.inputs.dataset_inputs
+    client = open_store(params.lineage, layout.root).client
+    assert not client.search_registered_models() and not run.outputs.model_outputs
+    assert json.loads(layout.lineage.read_text())["registered_model"] is None
+
+
 def test_recording_twice_adds_nothing(pipeline: Pipeline) -> None:
     first = record_pipeline(pipeline)
     assert record_pipeline(again(pipeline)) == first

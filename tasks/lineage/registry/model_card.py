@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tasks.core.config.params import Params, iteration_key
 from tasks.core.engines.vllm_server.launching import LORA_RANKS, allowed_rank
 from tasks.core.records.documents import Scores
+from tasks.lineage.tracking.params_and_metrics import registered_model
 
 
 @dataclass(frozen=True)
@@ -23,14 +25,15 @@ class BaseModel:
 
 
 def model_card(
-    name: str, model_id: str, base: BaseModel | None, rank: int, scores: list[Scores], tags: Mapping[str, str]
+    params: Params, model_id: str, base: BaseModel | None, scores: list[Scores], tags: Mapping[str, str]
 ) -> str:
-    """Markdown. `base` is None for full weights, which need none; `rank` is the adapter's."""
+    """Markdown. `base` is None for full weights, which need none."""
+    rank = params.policy.lora.rank
     kind = f"LoRA adapter (rank {rank}) for the base model `{base.name}`" if base else "full weights"
     lines = [
-        f"# {name}, iteration {tags['iteration']}",
+        f"# {registered_model(params)}, iteration {tags['iteration']}",
         "",
-        f"A policy trained with LOOP (arXiv 2502.01600): {kind}.",
+        f"{_training(params, tags['iteration'])}: {kind}.",
         "",
         "| | base TGC / SGC | this policy TGC / SGC |",
         "|---|---|---|",
@@ -59,6 +62,12 @@ def model_card(
         "",
     ]
     return "\n".join(lines)
+
+
+def _training(params: Params, iteration: str) -> str:
+    if iteration == iteration_key(0):
+        return f"An untrained policy{' but for its warm start' if params.policy.warm_start else ''}"
+    return f"A policy trained by the profile `{' '.join(params.profiles)}` (every knob: evaluation/params.json)"
 
 
 def _score_row(score: Scores) -> str:

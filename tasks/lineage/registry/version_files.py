@@ -28,7 +28,6 @@ from tasks.core.records.tables import read_table
 from tasks.lineage.registry import served_policy
 from tasks.lineage.registry.model_card import BaseModel, model_card
 from tasks.lineage.registry.version_evaluation import FOLDER, write_evaluation
-from tasks.lineage.tracking.params_and_metrics import registered_model
 
 SMALL_BASE_BYTES = 64 * 2**20
 """A local base model up to this size is put into the version."""
@@ -45,7 +44,7 @@ def write_version(
     write_evaluation(folder / FOLDER, layout, params, iteration_key(0), iteration)
     scores = [read_document(layout.score(split), Scores) for split in TEST_SPLITS]
     adapter = base if params.policy.trained == "lora" else None
-    card = model_card(registered_model(params), model_id, adapter, params.policy.lora.rank, scores, tags)
+    card = model_card(params, model_id, adapter, scores, tags)
     (folder / "README.md").write_text(card, encoding="utf-8")
     _write_mlmodel(folder, model_id, _example(layout))
 

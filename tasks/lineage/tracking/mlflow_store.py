@@ -70,9 +70,9 @@ class Store:
             self.client.log_batch(run_id, metrics=missing[start : start + METRICS_PER_BATCH])
 
     def log_model_numbers(
-        self, run_id: str, model_id: str, step: int, numbers: Mapping[str, float], dataset: str, md5: str
+        self, run_id: str, model_id: str | None, step: int, numbers: Mapping[str, float], dataset: str, md5: str
     ) -> None:
-        """Log metrics that belong to a model and were measured on a dataset (its name and digest)."""
+        """Log metrics that belong to a model (None: to none) and were measured on a dataset (its name and digest)."""
         from mlflow.entities import Metric
 
         held, now = self._held(run_id), int(time.time() * 1000)
