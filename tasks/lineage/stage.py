@@ -8,7 +8,8 @@ from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.files import write_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import RolloutSet, dev_set, training_set
-from tasks.lineage.recording import Pipeline, record_iteration, record_pipeline
+from tasks.lineage.pipeline import Pipeline
+from tasks.lineage.recording import record_iteration, record_pipeline
 from tasks.lineage.tracking.mlflow_store import LineageError
 
 LIVE_STAGES: dict[str, Callable[[Layout, str], RolloutSet]] = {

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from flows.dag.stages import find_stage
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.config.splits import TEST_SPLITS
@@ -20,7 +21,7 @@ from tasks.core.records.files import write_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS
 from tasks.core.records.tables import write_rows
-from tasks.lineage.recording import Pipeline
+from tasks.lineage.pipeline import Pipeline
 from tasks.lineage.tracking.mlflow_store import open_store
 from tests.finished_run import Row, advantage_summary, evaluation, metrics, played_row, scores, selection
 
@@ -206,6 +207,7 @@ def write_artifacts(layout: Layout, params: Params) -> None:
     digests = {task: hashlib.sha256(task.encode()).hexdigest() for task in tasks}
     versions = {task: {"code": digest[:16], "params": digest[16:32]} for task, digest in digests.items()}
     write_json(layout.stage_versions, versions)
+    write_json(layout.stage_knobs, {"record_lineage": find_stage("record_lineage").knobs(params)})
     layout.world.mkdir(parents=True)
     (layout.world / "world.json").write_text("{}")
     write_base(layout.base_policy)

@@ -5,10 +5,11 @@ from pathlib import Path
 
 from flows.lineage import origin_lines
 from tasks.core.config.params import Params
+from tasks.lineage.pipeline import Pipeline
 from tasks.lineage.provenance.dvc_lock import DvcLock
 from tasks.lineage.provenance.git_state import GitState, git_state
 from tasks.lineage.provenance.trace import Provenance
-from tasks.lineage.recording import Pipeline, record_pipeline
+from tasks.lineage.recording import record_pipeline
 from tasks.lineage.tracking.origin import find_origin
 
 

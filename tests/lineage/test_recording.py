@@ -15,12 +15,13 @@ from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.processes.free_port import free_port
 from tasks.core.records.documents import Metrics, write_document
-from tasks.core.records.files import ArtifactError
+from tasks.core.records.files import ArtifactError, read_json, write_json
 from tasks.core.records.layout import Layout
-from tasks.lineage.recording import Pipeline, Recorded, record_iteration, record_pipeline
+from tasks.lineage.pipeline import Pipeline
+from tasks.lineage.recording import Recorded, main, record_iteration, record_pipeline
 from tasks.lineage.stage import record_lineage, record_stage
 from tasks.lineage.tracking.mlflow_store import LineageError, open_store, tracking_uri
-from tests.lineage.conftest import copied, write_training
+from tests.lineage.conftest import copied, git, write_training
 
 
 def runs(pipeline: Pipeline) -> list[Any]:
@@ -135,6 +136,19 @@ def test_a_run_watched_live_is_completed_and_not_doubled(pipeline: Pipeline) -> 
     assert len(runs(pipeline)) == 1
 
 
+def test_a_run_keeps_the_commit_that_it_began_with(pipeline: Pipeline) -> None:
+    root = pipeline.layout.root
+    record_iteration(pipeline, "i001")
+    began = head(root)
+    git(root, "-c", "user.name=t", "-c", "user.email=t@t", "commit", "--allow-empty", "-qm", "meanwhile")
+    recorded = record_pipeline(again(pipeline))
+    (run,) = runs(pipeline)
+    client = open_store(pipeline.params.lineage, root).client
+    version = client.get_model_version(recorded.model_name, recorded.model_version)
+    sources = {json.loads(item.dataset.source)["rev"] for item in run.inputs.dataset_inputs}
+    assert {run.data.tags["git_commit"], version.tags["git_commit"], *sources} == {began} != {head(root)}
+
+
 def test_a_recording_cut_off_in_the_middle_is_completed(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("tasks.lineage.recording._log_datasets", _crash)
@@ -227,6 +241,20 @@ def test_one_command_records_a_finished_pipeline(layout: Layout) -> None:
     assert done.returncode == 0, done.stderr
     assert "model version loopline-pocketworld-pocket/1" in done.stdout
     assert done.stderr == ""
+
+
+def test_a_result_is_not_recorded_with_knobs_or_code_that_it_was_not_made_with(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(layout.root)
+    path = layout.root / "params.yaml"
+    path.write_text(path.read_text().replace("learning_rate: 0.001", "learning_rate: 0.5"))
+    versions = read_json(layout.stage_versions)
+    write_json(layout.stage_versions, versions | {"score": {"code": "b" * 16, "params": "b" * 16}})
+    assert main() == 1
+    said = capsys.readouterr().err
+    assert "(update.learning_rate 0.001 -> 0.5, score has not run since); put it back" in said
+    assert not open_store(LineageConfig(), layout.root).client.search_registered_models()
 
 
 def test_a_temporary_experiment_records_in_the_project_around_it(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from tasks.core.records.comparison import Comparison
 from tasks.core.records.documents import Candidate, Selection, read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.lineage.recording import Pipeline, record_pipeline
+from tasks.lineage.pipeline import Pipeline
+from tasks.lineage.recording import record_pipeline
 from tests.lineage.conftest import copied, run_again
 
 DIGEST = "a" * 64

@@ -15,7 +15,8 @@ from tasks.core.config.stage_inputs import WorldInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy, trained_tensors
 from tasks.core.records.files import ArtifactError
-from tasks.lineage.recording import Pipeline, record_pipeline
+from tasks.lineage.pipeline import Pipeline
+from tasks.lineage.recording import record_pipeline
 from tasks.preparation.world import prepare_world
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,8 @@ import pytest
 
 from flows.registry import compare_versions, open_registry, promote_version
 from tasks.core.processes.free_port import free_port
-from tasks.lineage.recording import Pipeline, record_iteration, record_pipeline
+from tasks.lineage.pipeline import Pipeline
+from tasks.lineage.recording import record_iteration, record_pipeline
 from tasks.lineage.registry.model_registry import Registry
 from tasks.lineage.tracking.mlflow_store import open_store
 from tests.lineage.test_traces import addresses, check_a_trained_rollout, traces

@@ -13,7 +13,8 @@ from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import Timings, read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import dev_set, training_set, viewer_places
-from tasks.lineage.recording import Pipeline, record_pipeline
+from tasks.lineage.pipeline import Pipeline
+from tasks.lineage.recording import record_pipeline
 from tasks.lineage.stage import record_lineage, record_stage
 from tasks.lineage.tracing.traced_rollout import drawn_rows, traced_rollout
 from tasks.lineage.tracking.mlflow_store import open_store
