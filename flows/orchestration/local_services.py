@@ -25,7 +25,15 @@ from prefect.client.schemas.objects import StateType
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Crashed
 
-from flows.orchestration.prefect_server import QUIET, ServerError, api_url, start_server, stop, wait_until_healthy
+from flows.orchestration.prefect_server import (
+    QUIET,
+    ServerError,
+    api_url,
+    require_free,
+    start_server,
+    stop,
+    wait_until_healthy,
+)
 from tasks.core.processes.parent_death import parent_death_signal
 
 POOL = "local-process"
@@ -87,6 +95,7 @@ def _command(process: Process) -> str:
 
 
 def _started_server(port: int) -> Process:
+    require_free(port)
     process = start_server(port, server_settings(port))
     try:
         wait_until_healthy(api_url(port), process)

@@ -8,6 +8,7 @@ in .prefect/prefect.db.
 """
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -66,6 +67,18 @@ def local_server() -> Iterator[str]:
 def api_url(port: int) -> str:
     """Where a server on this port of this machine is spoken to."""
     return f"http://{HERE}:{port}/api"
+
+
+def require_free(port: int) -> None:
+    """Raises ServerError when somebody listens on this port: were it a Prefect server, we would take it for ours."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server: a closed connection is no holder
+        try:
+            probe.bind((HERE, port))
+        except OSError as error:
+            raise ServerError(
+                f"port {port} is not free ({error.strerror}); end what holds it, or give --port"
+            ) from None
 
 
 def start_server(port: int, settings: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -1,0 +1,31 @@
+"""What the deployments' services do before a server runs."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from flows.orchestration.local_services import serve
+from flows.orchestration.prefect_server import ServerError, require_free
+from tasks.core.processes.free_port import free_port
+
+
+def test_a_port_that_another_server_holds_is_not_taken_for_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ServerError, match=rf"port {port} is not free \(Address already in use\); .*--port"):
+            serve(tmp_path, port)
+    assert not list(tmp_path.iterdir()), "nothing was started"
+
+
+def test_the_port_of_a_server_that_has_just_ended_is_free() -> None:
+    """Its closed connections stay for a minute: a server that died is started again at once."""
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)) as server, socket.create_connection(("127.0.0.1", port)) as client:
+        accepted, _ = server.accept()
+        accepted.close()  # the server's end first, which leaves its port waiting
+        client.recv(1)
+    require_free(port)
