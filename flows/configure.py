@@ -47,9 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("give a profile's name, or --refresh")
     try:
         content = read_mapping(path) if parsed.refresh else stacked(parsed.names)
-        for assignment in parsed.set:
-            content = merged(content, parse_assignment(assignment))
-        changes = write_params(path, content)
+        changes = write_params(path, assigned(content, parsed.set))
         if show_change(path):
             changes.append("git sees params.yaml again, in which a scheduled run had raised `iterations`")
     except (UnknownProfile, ParamsError) as error:
@@ -64,10 +62,19 @@ def params_of(profiles: str, assignments: Iterable[str] = ()) -> Params:
 
     Raises UnknownProfile or ParamsError.
     """
-    content = stacked(profiles.split())
+    return parse_params(_with_maps(assigned(stacked(profiles.split()), assignments)), profiles)
+
+
+def params_in(path: Path, assignments: Iterable[str] = ()) -> Params:
+    """Parameters of the file at `path`, with `--set` assignments on top. Raises ParamsError."""
+    return parse_params(_with_maps(assigned(read_mapping(path), assignments)), str(path))
+
+
+def assigned(content: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
+    """`content` with `--set` assignments on top. Raises ParamsError."""
     for assignment in assignments:
         content = merged(content, parse_assignment(assignment))
-    return parse_params(_with_maps(content), profiles)
+    return content
 
 
 def parse_assignment(text: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from flows.configure import params_of
+from flows.configure import params_in, params_of
 from flows.profile_stack import profile_names
 from tasks.core.capacity.api_cost import api_cost
 from tasks.core.capacity.duration import Playing
@@ -24,9 +24,10 @@ from tasks.core.capacity.known_models import model_config
 from tasks.core.capacity.pilot import pilot_coverage, pilot_facts
 from tasks.core.capacity.plan import Plan, make_plan
 from tasks.core.config.chat_api import Traffic
-from tasks.core.config.params import load_params
+from tasks.core.config.params import Params
 
 HOUR = 3600.0
+_DEVICES = "default: cpu or h100, by policy.device; where that is auto, cpu for a policy.dtype of float32"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -35,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--profile", nargs="+", help=f"the later on top: {', '.join(profile_names())}; default: params.yaml"
     )
-    parser.add_argument("--hardware", choices=sorted(HARDWARE), help="default: cpu or h100, by policy.device and size")
+    parser.add_argument("--hardware", choices=sorted(HARDWARE), help=_DEVICES)
     parser.add_argument("--gpus", type=int, help="devices; default: update.distributed.ranks x nodes")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=VALUE", help="change one knob")
     parser.add_argument("--pilot", type=Path, help="a rollouts table: propose the number of rollouts per task")
@@ -44,11 +45,11 @@ def main(arguments: list[str] | None = None) -> int:
     root = Path.cwd()
     try:
         name = " ".join(parsed.profile or ["params.yaml"])
-        params = params_of(name, parsed.set) if parsed.profile else load_params(root / "params.yaml")
+        params = params_of(name, parsed.set) if parsed.profile else params_in(root / name, parsed.set)
         config = model_config(params.policy.source, root)
         if params.policy.context_length is not None:
             config = {**config, "max_position_embeddings": params.policy.context_length}
-        kind = parsed.hardware or ("cpu" if params.policy.dtype == "float32" else "h100")
+        kind = parsed.hardware or default_hardware(params)
         pilot = pilot_coverage(parsed.pilot) if parsed.pilot else None
         plan = make_plan(params, config, HARDWARE[kind], parsed.gpus or params.update.distributed.size)
     except ValueError as error:
@@ -67,6 +68,13 @@ def main(arguments: list[str] | None = None) -> int:
     for warning in warnings:
         print(f"does not fit: {warning}")
     return 1 if warnings else 0
+
+
+def default_hardware(params: Params) -> str:
+    """The key in HARDWARE of what is planned for where the command line names nothing."""
+    device = params.policy.device.partition(":")[0]
+    on_cpu = device == "cpu" or (device == "auto" and params.policy.dtype == "float32")
+    return "cpu" if on_cpu else "h100"
 
 
 def _share(text: str) -> float:

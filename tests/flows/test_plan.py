@@ -58,6 +58,32 @@ def test_without_a_profile_params_yaml_is_planned(
     assert "params.yaml: Qwen/Qwen2.5-1.5B-Instruct in appworld, on 1 x A100" in capsys.readouterr().out
 
 
+def test_a_knob_is_set_on_params_yaml_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_profile(["default"])
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    assert main(["--set", "iterations=4", "--set", "evaluation.every=2"]) == 0
+    assert "144 x 4 collections, 60 x 3 on dev" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "hardware"),
+    [
+        ("cpu", "bfloat16", "CPU"),
+        ("cuda:1", "float32", "H100"),
+        ("auto", "float32", "CPU"),
+        ("auto", "bfloat16", "H100"),
+    ],
+)
+def test_the_policys_device_is_planned_for(
+    device: str, dtype: str, hardware: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["--profile", "default", "--set", f"policy.device={device}", "--set", f"policy.dtype={dtype}"])
+    assert f", on 1 x {hardware}" in capsys.readouterr().out
+
+
 def test_a_pilot_proposes_the_number_of_rollouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Forty tasks at 3 of 6: about half each, so 4 rollouts give 80% a signal and 6 take up 240 in 40 groups."""
     path = tmp_path / "rollouts.parquet"
