@@ -164,3 +164,21 @@ def test_the_judge_evaluates_no_text(pool: BfclPool, world: BfclWorld) -> None:
         turns = [[[lie.replace("{n}", str(number))] for number in range(1, 40)]] * 5
         assert pool.judge(TASK, turns) != ""
     assert play(world, TASK, world.demonstration(TASK)).verdict.success
+
+
+def test_no_call_reaches_the_ground_truth(pool: BfclPool) -> None:
+    """Not even one that gives it the folder too many which the agent has: their states would be equal again.
+
+    In parentheses, because the package puts the agent's own instance before every `name(`.
+    """
+    truth = "judged_{n}_ground_truth_eval_multi_turn_base_1_GorillaFileSystem_instance"
+    tampering = [f"({truth}.mkdir)(dir_name='intruder')".replace("{n}", str(number)) for number in range(1, 99)]
+    turns = [
+        [["ls(a=True)"]],
+        [["cd(folder='workspace')", "mv(source='log.txt',destination='archive')"]],
+        [["cd(folder='archive')", "grep(file_name='log.txt',pattern='Error')"]],
+        [["tail(file_name='log.txt',lines=20)"]],
+    ]
+    assert pool.judge("multi_turn_base_1", turns) == ""
+    turns[1].insert(0, ["mkdir(dir_name='intruder')", *tampering])
+    assert "instance_state_mismatch" in pool.judge("multi_turn_base_1", turns)

@@ -2,7 +2,7 @@
 
 The checker executes an agent's calls once more, beside the ground truth, and the package would evaluate them as Python.
 Here they are read: calls of the task's functions, with literals and such calls as arguments. All else is an error, so
-that text which is more than calls gains nothing and sees nothing.
+that text which is more than calls gains nothing and sees nothing; least of all the instances of the ground truth.
 """
 
 import ast
@@ -17,10 +17,12 @@ class Judge:
     """Answers {"list": true}, {"describe": id}, {"solve": id} and {"judge": id, "turns": calls by turn and step}."""
 
     def __init__(self, tasks: dict[str, Any]) -> None:
-        from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
+        from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_checker, multi_turn_utils
 
         self._tasks, self._names, self._judged = tasks, vars(multi_turn_utils), 0
+        self._reachable = ""
         multi_turn_utils.eval = self._evaluate  # in the place of the built-in one
+        multi_turn_checker.execute_multi_turn_func_call = self._execute
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """What was asked for, or {"fault": text}."""
@@ -54,6 +56,14 @@ class Judge:
                 del self._names[left]
         return PASSED if checked["valid"] else f"{checked['error_type']}: {checked['error_message']}"
 
+    def _execute(self, model_name: str, **call: Any) -> Any:
+        """The package's executor. The agent's and the ground truth's instances are globals beside each other, called by
+        `model_name`: calls of the one side reach none of the other's."""
+        from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils import execute_multi_turn_func_call
+
+        self._reachable = f"{model_name}_eval_"
+        return execute_multi_turn_func_call(model_name=model_name, **call)
+
     def _evaluate(self, expression: str) -> Any:
         """What the built-in `eval` gives for calls of the instances' public methods with literal arguments.
 
@@ -84,7 +94,7 @@ class Judge:
         raise NameError("only calls of the task's functions count")
 
     def _instance(self, name: str) -> Any:
-        if not name.startswith(f"judged_{self._judged}_"):
+        if not name.startswith(self._reachable):
             raise NameError(f"name {name!r} is not defined")
         return self._names[name]
 
