@@ -92,7 +92,10 @@ class Session:
         """Play an action. Raises ActionRefused, WorldFault and OpenEnvMismatch."""
         if self._loop.is_closed:
             raise WorldFault("the world is closed")
-        return self._run(_stepped(self._client, action))
+        try:
+            return self._run(_stepped(self._client, action))
+        except _NotNow as cut:
+            raise cut.at_last from None
 
     def close(self) -> None:
         """Idempotent, never raises."""
@@ -156,7 +159,7 @@ def _connection_error(url: str, error: Exception) -> Exception:
     if isinstance(cause, InvalidStatus) and cause.response.status_code < 500:
         return OpenEnvMismatch(f"{url}: no websocket of OpenEnv's there: {cause}")
     fault = WorldFault(f"{url}: {error}")
-    return _NotNow(fault) if isinstance(cause, OSError) else fault
+    return _NotNow(fault) if isinstance(cause, OSError | InvalidStatus) else fault
 
 
 def _server_error(url: str, message: str) -> Exception:

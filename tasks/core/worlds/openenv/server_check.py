@@ -43,10 +43,12 @@ def _answer(url: str, config: OpenEnvConfig) -> httpx2.Response:
     until = time.monotonic() + config.connect_s
     while True:
         try:
-            return httpx2.get(url, timeout=config.answer_s, trust_env=False)
+            answer = httpx2.get(url, timeout=config.answer_s, trust_env=False)
+            if not answer.is_server_error:
+                return answer
+            said = f"HTTP {answer.status_code}"
         except httpx2.TransportError as error:
-            if time.monotonic() > until:
-                raise OpenEnvUnavailable(
-                    f"{url}: no OpenEnv server answers ({error!r}); start it, or set world.openenv.url"
-                ) from None
-            time.sleep(_POLL_S)
+            said = repr(error)
+        if time.monotonic() > until:
+            raise OpenEnvUnavailable(f"{url}: no OpenEnv server answers ({said}); start it, or set world.openenv.url")
+        time.sleep(_POLL_S)

@@ -88,6 +88,21 @@ def test_a_cut_connection_is_no_new_episode(world: Open) -> None:
             episode.step("hi")
 
 
+def test_a_connection_that_is_reset_is_a_fault(world: Open) -> None:
+    with running(SCRIPT, str(free_port()), "reset") as (url, _):
+        episode = world(url).open("dev_001_1", 0)
+        with pytest.raises(WorldFault):
+            episode.step("hi")
+        episode.close()
+
+
+def test_a_proxy_without_its_server_is_asked_again(world: Open) -> None:
+    with running(SCRIPT, str(free_port()), "proxy") as (url, _):
+        episode = world(url).open("dev_001_1", 0)
+        assert episode.step("hi").text == "hello"
+        episode.close()
+
+
 def test_a_full_server_says_what_to_change(url: str, world: Open) -> None:
     from tasks.core.worlds.openenv.client import OpenEnvUnavailable
 
