@@ -20,6 +20,14 @@ _DEAD_ENGINE = ("EngineCore", "EngineDead")
 _CONNECT_S = 10.0
 _HEALTH = aiohttp.ClientTimeout(total=_CONNECT_S)
 _ATTEMPTS = 3
+_PAUSE_S = 0.5
+_PASSING = (
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.BAD_GATEWAY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+)
+"""What proxies before a server say of its state, and not of the request."""
 
 
 class Served(NamedTuple):
@@ -107,11 +115,13 @@ class ServerClient:
         body = {"model": model, "token_ids": list(prompt), "sampling_params": parameters}
         async with self._slots:
             answer = await self._call("POST", "/inference/v1/generate", body)
-        return _sampled(answer, prompt)
+        return _sampled(answer, prompt, self.url)
 
     async def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """The answer's JSON. A connection that breaks says nothing of its server, which closes idle ones: ask again."""
         for attempt in range(_ATTEMPTS):
+            if self._http.closed:
+                raise ServerGone(f"{self.url}: the turns of another connection found it gone")
             try:
                 return await self._once(method, path, body)
             except aiohttp.SocketTimeoutError:
@@ -120,6 +130,7 @@ class ServerClient:
             except aiohttp.ClientError as error:
                 if attempt + 1 == _ATTEMPTS or not await self._is_healthy():
                     raise ServerGone(f"{self.url}: {error!r}") from None
+                await asyncio.sleep(_PAUSE_S)
         raise AssertionError("unreachable")
 
     async def _once(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
@@ -130,9 +141,13 @@ class ServerClient:
         message = _message(content)
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR and any(word in message for word in _DEAD_ENGINE):
             raise ServerGone(f"{self.url}: {message}")
+        if status in _PASSING:
+            raise aiohttp.ClientError(f"{status}: {message}")
         raise ValueError(f"vLLM server {self.url} refused {path} ({status}): {message}")
 
     async def _is_healthy(self) -> bool:
+        if self._http.closed:
+            return False
         try:
             async with self._http.get(f"{self.url}/health", timeout=_HEALTH) as response:
                 return response.status == HTTPStatus.OK
@@ -140,12 +155,16 @@ class ServerClient:
             return False
 
 
-def _sampled(answer: dict[str, Any], prompt: Sequence[int]) -> Sampled:
-    (choice,) = answer["choices"]
-    content = choice["logprobs"]["content"]
+def _sampled(answer: dict[str, Any], prompt: Sequence[int], url: str) -> Sampled:
+    """Raises ServerGone for a turn that was broken off, as an engine that ends does with those in flight."""
+    choice = (answer.get("choices") or [{}])[0]
+    ids, content = choice.get("token_ids") or [], (choice.get("logprobs") or {}).get("content") or []
+    reason = choice.get("finish_reason")
+    if not ids or len(content) != len(ids) or reason == "abort":
+        raise ServerGone(f"{url}: broke a turn off: {len(ids)} ids, {len(content)} log-probs, finish_reason {reason}")
     before = answer.get("prompt_logprobs") or []
     return Sampled(
-        choice["token_ids"],
+        ids,
         [token["logprob"] for token in content],
         [position[str(token)]["logprob"] for token, position in zip(prompt, before, strict=False) if position],
     )

@@ -5,17 +5,20 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from pydantic import ValidationError
 
 from tasks.core.config.engine import VllmConfig
-from tasks.core.engines.vllm_server.client import ServerClient
-from tasks.core.engines.vllm_server.errors import EngineUnavailable
+from tasks.core.engines.vllm_server.client import Sampled, ServerClient
+from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerGone
 from tasks.core.engines.vllm_server.launching import Address, LaunchSpec, allowed_rank
 from tasks.core.engines.vllm_server.server_provider import ExternalServers
 from tasks.core.processes.pipeline_process import is_running, pipeline_process, start_time
@@ -114,3 +117,80 @@ def test_a_url_of_something_else_is_one_error(tmp_path: Path) -> None:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+WHOLE = {"choices": [{"token_ids": [5], "logprobs": {"content": [{"logprob": -1.0}]}, "finish_reason": "length"}]}
+
+
+def asked(
+    work: Callable[[ServerClient], Awaitable[list[Sampled | BaseException]]], *answers: web.Response | None
+) -> list[Sampled | BaseException]:
+    """What `work` comes to with a server that is healthy and gives these answers to turns, the last one for ever.
+
+    None: it never answers.
+    """
+    left = list(answers)
+
+    async def generate(_: web.Request) -> web.Response:
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if answer is None:
+            await asyncio.sleep(60)
+            raise AssertionError
+        return web.Response(status=answer.status, body=answer.body, content_type=answer.content_type)
+
+    async def healthy(_: web.Request) -> web.Response:
+        return web.Response()
+
+    async def served() -> list[Sampled | BaseException]:
+        app = web.Application()
+        app.add_routes([web.post("/inference/v1/generate", generate), web.get("/health", healthy)])
+        async with TestServer(app) as server:
+            client = ServerClient(Address(str(server.make_url("")).rstrip("/"), ""), 1, 5)
+            try:
+                return await work(client)
+            finally:
+                await client.close()
+
+    return asyncio.run(served())
+
+
+async def turns(client: ServerClient, count: int = 1) -> list[Sampled | BaseException]:
+    samples = (client.sample("m", [1], temperature=1.0, max_tokens=2, stop_ids=(), seed=0) for _ in range(count))
+    return await asyncio.gather(*samples, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"token_ids": [], "logprobs": {"content": []}, "finish_reason": "abort"},
+        {"token_ids": [5, 6], "logprobs": {"content": [{"logprob": -1.0}]}, "finish_reason": "length"},
+        {"token_ids": [5], "logprobs": {"content": [{"logprob": -1.0}]}, "finish_reason": "abort"},
+        {"token_ids": [5], "logprobs": None, "finish_reason": "length"},
+    ],
+)
+def test_a_turn_that_was_broken_off_is_to_be_asked_for_again(choice: dict[str, object]) -> None:
+    (gone,) = asked(turns, web.json_response({"choices": [choice]}))
+    assert isinstance(gone, ServerGone)
+    assert "broke a turn off" in str(gone)
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_what_a_proxy_says_of_its_server_may_pass(status: int) -> None:
+    said = web.Response(status=status, text="upstream connect error")
+    assert asked(turns, said, web.json_response(WHOLE)) == [Sampled([5], [-1.0], [])]
+    (gone,) = asked(turns, said)
+    assert isinstance(gone, ServerGone)
+    assert f"{status}: upstream connect error" in str(gone)
+
+
+def test_turns_whose_client_is_replaced_are_to_be_asked_for_again() -> None:
+    """One of them found the server gone; the others are in flight, or wait for their slot."""
+
+    async def cut(client: ServerClient) -> list[Sampled | BaseException]:
+        async with asyncio.TaskGroup() as group:
+            lost = group.create_task(turns(client, 3))
+            await asyncio.sleep(0.2)
+            await client.close()
+        return lost.result()
+
+    assert [type(gone) for gone in asked(cut, None)] == [ServerGone] * 3
