@@ -147,7 +147,8 @@ class VllmEngine:
         request, server = turn.request, turn.server
         sampling, prompt = request.sampling, request.prompt_ids
         while True:
-            epoch = server.epoch
+            async with server.lock:  # while it is given its policy, it would sample from another one, or refuse
+                epoch = server.epoch
             try:
                 sampled = await server.client.sample(
                     server.model,

@@ -46,6 +46,8 @@ class ServerPool:
         self._served: Served | None = None
         self._servers: list[ServerHandle] = []
         self._deliveries: list[Delivery] = []
+        self._loaded: set[str] = set()
+        """Names of adapters; on found servers others have theirs."""
 
     @property
     def served(self) -> Served:
@@ -127,7 +129,10 @@ class ServerPool:
         return ServerClient(address, self._config.sequences, self._config.turn_timeout_s)
 
     async def _sync(self, server: ServerHandle, probe: DeliveryProbe) -> Served:
-        """Give one server the policy and prove that it has it; older adapters of ours are unloaded."""
+        """Give one server the policy and prove that it has it; older adapters of ours are unloaded.
+
+        On own servers that is all of them, whichever stage loaded them; on found ones what this pool has loaded.
+        """
         client, policy = server.client, self._policy
         served = await client.served()
         server.model = served.base
@@ -145,7 +150,8 @@ class ServerPool:
                 await client.unload_adapter(server.model)
                 raise
         for name in served.adapters:
-            if name.startswith(_PREFIX) and name != server.model:
+            ours = name in self._loaded if self._provider.found else name.startswith(_PREFIX)
+            if ours and name != server.model:
                 await client.unload_adapter(name)
         return served
 
@@ -170,6 +176,7 @@ class ServerPool:
             # The base model's shapes say more precisely what is wrong with a checkpoint that does not fit.
             await asyncio.to_thread(self._records.require_fit, policy)
             raise ValueError(f"{policy}: {refusal}") from None
+        self._loaded.add(name)
 
     async def _prove(self, server: ServerHandle, served: Served, probe: DeliveryProbe) -> None:
         held = self._held(served)

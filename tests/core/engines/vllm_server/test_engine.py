@@ -1,5 +1,6 @@
 """The vLLM engine over two real servers on the embedded policy."""
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -230,4 +231,35 @@ def test_no_server_at_the_url_is_one_error(chat: ChatFormat) -> None:
     found = open_vllm(VllmConfig(urls=("http://127.0.0.1:9",)), POLICY, SHIPPED, chat)
     with pytest.raises(ServerLost, match=r"no healthy vLLM server at http://127\.0\.0\.1:9"):
         found.load_adapter(None)
+    found.close()
+
+
+def test_runs_on_the_same_found_server_leave_each_other_their_adapters(
+    urls: tuple[str, ...], chat: ChatFormat, adapters: Callable[..., Path]
+) -> None:
+    one, other = (open_vllm(VllmConfig(urls=urls, restarts=0), POLICY, SHIPPED, chat) for _ in range(2))
+    one.load_adapter(adapters(21))
+    other.load_adapter(adapters(22))
+    before = other._pool._servers[0].model
+    assert len(answers(one, [request("a", prompts(chat, 1)[0])])) == 1
+    other.load_adapter(adapters(23))
+    assert before not in other._loop.run(other._pool._servers[0].client.served()).adapters
+    assert len(answers(one, [request("b", prompts(chat, 1)[0])])) == 1
+    one.close()
+    other.close()
+
+
+def test_a_turn_waits_while_its_server_is_given_its_policy(urls: tuple[str, ...], chat: ChatFormat) -> None:
+    found = open_vllm(VllmConfig(urls=urls, restarts=0), POLICY, SHIPPED, chat)
+    found.load_adapter(None)
+    (server,) = found._pool._servers
+
+    async def given() -> None:
+        async with server.lock:
+            model, server.model = server.model, "policy-not-there-yet"
+            await asyncio.sleep(0.5)
+            server.model = model
+
+    found._loop.submit(given())
+    assert len(answers(found, [request("a", prompts(chat, 1)[0])])) == 1
     found.close()
