@@ -44,6 +44,7 @@ FAULTS = {
     "endless loop": "while True: pass",
     "endless loop, all caught": "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
     "endless C loop": "sum(range(10**12))",
+    "much work between API calls": "for _ in range(100): apis.supervisor.show_profile(), sum(range(10**6))",
     "os._exit": "import os\nos.__dict__['abort']()",
     "real _exit": "[c for c in object.__subclasses__() if c.__name__ == 'Popen'][0].__init__.__globals__['os'].abort()",
     "crash by recursion": "builtins.__import__('sys').setrecursionlimit(10**7)\ndef f(): f()\nf()",
@@ -64,6 +65,7 @@ SURVIVED = {
     "lone surrogate in the code": "x = '\ud800'",
     "a file": "print(open('/etc/passwd').read())",
     "a socket": "import socket",
+    "no URL": "requester.client.exchange('GET', 'http://[', [], '')",
     "a thread": "import time\nthreading = builtins.__import__('threading')\nthreading.Thread(target=print).start()",
 }
 """Code that may fail, but whose episode goes on or ends with a reason."""

@@ -4,7 +4,11 @@ import re
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-_REFUSED = '{"message":"This API is not available."}'
+_REFUSED = {
+    "status": 403,
+    "headers": [["content-type", "application/json"]],
+    "body": '{"message":"This API is not available."}',
+}
 
 
 class ApiServer:
@@ -46,10 +50,14 @@ class ApiServer:
 
         Returns status, headers, body; or "raised": [[module, class, text], ...] of an error inside the engine.
         """
-        method, url = str(request["method"]), urlsplit(str(request["url"]))
+        method = str(request["method"])
+        try:
+            url = urlsplit(str(request["url"]))
+        except ValueError:  # brackets around what is no address
+            return _REFUSED
         name = self._api_name(method, url.path)
         if name is None:
-            return {"status": 403, "headers": [["content-type", "application/json"]], "body": _REFUSED}
+            return _REFUSED
         entry = {"api": name, "method": method.lower(), "url": url.path, "query": url.query,
                  "body": str(request["body"]), "status": 500}  # fmt: skip
         try:

@@ -72,6 +72,7 @@ class WorldServer:
                 message = self._next_message()
                 if "done" in message:
                     return _result(message, self._turn)
+                self._check_watch()  # a shell that asks all the time never keeps its reader waiting
                 frames.send(self._shell, self._answered(message), self._check_watch)
         except frames.PeerGone:
             raise ShellEnded("died") from None
