@@ -3,7 +3,8 @@
 Token in, token out: a sampled turn is never rendered or tokenised again. So the template is applied only to messages
 that are new: to the opening ones by `prompt_ids`, and to each observation by `continuation_ids`, which is the text that
 the template puts between the content of one assistant turn and that of the next. This holds for every template that is
-additive (a new message only adds text); the others are refused.
+additive (a new message only adds text); the others are refused. Where a template has no place for a system message
+(Gemma's raises, others drop it), its text begins the first message of the user, as Gemma's model card has it.
 
 A turn is over at the template's end of turn, and also where a model ends it by other means: at an end-of-text id of its
 generation config, or at a token with which the template opens the next turn. Facts: Qwen2.5's generation_config.json
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _Role = Literal["system", "user", "assistant"]
-_USER, _TURN, _NEXT_USER, _NEXT_TURN, _LAST_USER = (f"sentinel-{letter}" for letter in "ABCDE")
+_USER, _TURN, _NEXT_USER, _NEXT_TURN, _LAST_USER, _SYSTEM = (f"sentinel-{letter}" for letter in "ABCDEF")
 
 
 class ChatTemplateError(ValueError):
@@ -46,7 +47,9 @@ class ChatFormat:
         special = {id: str(token) for id, token in tokenizer.added_tokens_decoder.items() if token.special}
         self._special_ids = frozenset(special)
         self._special = re.compile("|".join(map(re.escape, special.values())) or r"(?!)")
+        self._takes_system = True
         _require_additive(self)
+        self._takes_system = self._shows_system()
         self._end_of_turn = self._find_end_of_turn()
         eos = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
         self._stop_ids = tuple(dict.fromkeys([self._end_of_turn, *eos, *end_ids, *self._find_openers()]))
@@ -100,6 +103,7 @@ class ChatFormat:
 
         Special tokens spelt out in a message are made inert by a space, so that no observation can forge a turn.
         """
+        messages = messages if self._takes_system else _without_system(messages)
         safe = [{"role": message["role"], "content": self._inert(message["content"])} for message in messages]
         return str(self._tokenizer.apply_chat_template(safe, tokenize=False, add_generation_prompt=True))
 
@@ -118,6 +122,12 @@ class ChatFormat:
     def _encode(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
         return ids
+
+    def _shows_system(self) -> bool:
+        try:
+            return _SYSTEM in self.render([{"role": "system", "content": _SYSTEM}, *_conversation(_USER)])
+        except Exception:  # a template raises what it likes
+            return False
 
     def _find_end_of_turn(self) -> int:
         marks, _ = self._marks()
@@ -145,6 +155,14 @@ def _conversation(*contents: str) -> list[Message]:
         {"role": "assistant", "content": content} if index % 2 else {"role": "user", "content": content}
         for index, content in enumerate(contents)
     ]
+
+
+def _without_system(messages: Sequence[Message]) -> Sequence[Message]:
+    """A system message's text before that of the user's message after it."""
+    if messages[0]["role"] != "system":
+        return messages
+    system, user, *rest = messages
+    return [{"role": "user", "content": f"{system['content']}\n\n{user['content']}"}, *rest]
 
 
 def _require_additive(chat: ChatFormat) -> None:

@@ -34,6 +34,13 @@ TWO_OPENERS = """{%- for message in messages %}{%- if message.role == 'user' %}
 {{- '<|im_start|>' + message.content + '<|im_end|>' }}{%- else %}{{- message.content + '<|endoftext|>' }}{%- endif %}
 {%- endfor %}"""
 """As Mistral's, with [INST] and [/INST] around what the user says."""
+GEMMA = """{{- '<|endoftext|>' }}{%- if messages[0]['role'] == 'system' %}
+{{- raise_exception('System role not supported') }}{%- endif %}{%- for message in messages %}
+{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] | trim + '<|im_end|>\\n' }}{% endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}"""
+DROPPING = """{%- for message in messages if message['role'] != 'system' %}
+{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' }}{% endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}"""
 UNMARKED = "{%- for message in messages %}{{- message.role + ': ' + message.content }}{%- endfor %}{{- 'assistant: ' }}"
 
 ASKED: list[Message] = [{"role": "user", "content": "Pay Anna."}]
@@ -70,6 +77,15 @@ def test_ids_turn_by_turn_are_those_of_the_whole_conversation(template: str, sys
     played = chat.prompt_ids(opening) + turn + chat.continuation_ids("  1\n", closed=True)
     whole: list[Message] = [*opening, {"role": "assistant", "content": ANSWER}, {"role": "user", "content": "  1\n"}]
     assert played == tokenizer.apply_chat_template(whole, add_generation_prompt=True, return_dict=False)
+
+
+@pytest.mark.parametrize("template", [GEMMA, DROPPING], ids=["gemma", "dropping"])
+def test_a_template_without_system_messages_shows_theirs_in_the_users_first(template: str) -> None:
+    chat = ChatFormat(byte_tokenizer(template))
+    opening: list[Message] = [{"role": "system", "content": "Act."}, *ASKED]
+    whole: list[Message] = [{"role": "user", "content": "Act.\n\nPay Anna."}]
+    assert chat.render(opening) == chat.render(whole)
+    assert chat.prompt_ids(opening) == chat.prompt_ids(whole)
 
 
 def test_the_default_system_message_comes_once(qwen: ChatFormat) -> None:
