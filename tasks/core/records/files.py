@@ -68,6 +68,20 @@ def load_json(path: Path, kind: type[_Json], *, missing: str, damaged: str) -> _
     return content
 
 
+def read_lines(path: Path) -> list[str]:
+    """The lines of a UTF-8 file, without the line feeds that end them. Raises OSError and UnicodeDecodeError.
+
+    str.splitlines would end them at U+2028 and the like too, which JSON may hold as they are.
+    """
+    with path.open(encoding="utf-8") as stream:
+        return [line.removesuffix("\n") for line in stream]
+
+
+def read_json_lines(path: Path) -> list[Any]:
+    """The values of a file of one JSON text a line. Raises OSError and ValueError."""
+    return [json.loads(line) for line in read_lines(path) if line.strip()]
+
+
 def digest(path: Path) -> str:
     """SHA-256 of a file, or of a folder (relative names and contents of its files, sorted), in hexadecimal."""
     if path.is_file():

@@ -43,7 +43,8 @@ def _read_split(path: Path, split: Split) -> list[TaskSpec]:
         raise ArtifactError(f"{path}: missing; run `dvc repro prepare_world`") from None
     if text and not text.endswith("\n"):
         raise ArtifactError(f"{path}: line {text.count(chr(10)) + 1}: truncated; delete the folder and run `dvc repro`")
-    return [_read_spec(line, f"{path}: line {number}", split) for number, line in enumerate(text.splitlines(), start=1)]
+    lines = text.split("\n")[:-1]
+    return [_read_spec(line, f"{path}: line {number}", split) for number, line in enumerate(lines, start=1)]
 
 
 def _read_spec(line: str, place: str, split: Split) -> TaskSpec:

@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tasks.core.config.splits import SPLITS, Split
-from tasks.core.records.files import ArtifactError, replacing
+from tasks.core.records.files import ArtifactError, read_lines, replacing
 
 _REMEDY = "delete the folder and run `dvc repro prepare_world`"
 
@@ -61,12 +61,12 @@ def read_tasks(folder: Path, kind: type[T]) -> dict[Split, list[T]]:
 
 def _read_split(path: Path, kind: type[T], split: Split) -> Iterator[T]:
     try:
-        text = path.read_text(encoding="utf-8")
+        lines = read_lines(path)
     except FileNotFoundError:
         raise ArtifactError(f"{path}: missing; run `dvc repro prepare_world`") from None
     except UnicodeDecodeError as error:
         raise ArtifactError(f"{path}: not UTF-8 ({error}); {_REMEDY}") from None
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         try:
             task = kind.model_validate_json(line)
         except ValidationError as error:

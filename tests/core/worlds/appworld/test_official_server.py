@@ -17,10 +17,10 @@ from tasks.core.worlds.appworld.pool import EpisodePool
 
 pytestmark = pytest.mark.appworld
 
-LARGE_NOTE = """
+NOTE = """
 words = {one['account_name']: one['password'] for one in apis.supervisor.show_account_passwords()}
 token = apis.simple_note.login(username=apis.supervisor.show_profile()['email'], password=words['simple_note'])
-apis.simple_note.create_note(access_token=token['access_token'], title='large', content='x' * 2**20)
+apis.simple_note.create_note(access_token=token['access_token'], title='note', content=CONTENT)
 """
 
 
@@ -58,7 +58,7 @@ def ends(servers: OfficialServers, episode: OfficialEpisode, task_id: str) -> No
 def test_a_full_disk_is_a_world_fault(servers: OfficialServers, task_id: str) -> None:
     episode = servers.open(task_id)
     with pytest.raises(WorldFault, match="/execute with 500"):
-        episode.run(LARGE_NOTE)
+        episode.run(NOTE.replace("CONTENT", "'x' * 2**20"))
     ends(servers, episode, task_id)
 
 
@@ -103,4 +103,12 @@ def test_memory_is_limited_and_failed_calls_are_logged(servers: OfficialServers,
         ("spotify.login", True),
         ("supervisor.show_profile", False),
     )
+    episode.close()
+
+
+def test_no_note_makes_its_state_unreadable(servers: OfficialServers, task_id: str) -> None:
+    """U+2028 ends a line for Python, and not in JSON."""
+    episode = servers.open(task_id)
+    assert not episode.run(NOTE.replace("CONTENT", "'one\\u2028two'")).failed
+    assert episode.evaluate().failed
     episode.close()

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from tasks.core.config.splits import SPLITS
 from tasks.core.config.world import WorldConfig
 from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.registry import open_world, prepare_world_folder
+from tasks.core.worlds.text_games.task_files import read_tasks, task_names, write_tasks
+from tasks.core.worlds.webshop.catalogue import GoalTask
 
 BROKEN = [
     ("sokoban", {"room": "####\n#PX#\n####"}, "as many boxes as targets"),
@@ -55,3 +58,12 @@ def test_a_missing_or_truncated_file_is_named(folder: Path) -> None:
     path.unlink()
     with pytest.raises(ArtifactError, match=r"dev\.jsonl: missing"):
         open_world(WorldConfig(name="sokoban"), folder)
+
+
+def test_a_line_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
+    """People who wrote WebShop's instructions pasted other ends of lines into them."""
+    names = {**task_names("dev", 0), "difficulty": 1, "split": "dev"}
+    said = "one\u2028two\u2029three\x85four\r\nfive"
+    task = GoalTask(**names, instruction=said, asin="B01", attributes=("soft",), highest_price=20.0)
+    write_tasks(tmp_path / "world", {split: [task] if split == "dev" else [] for split in SPLITS})
+    assert read_tasks(tmp_path / "world", GoalTask)["dev"] == [task]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
+from tasks.core.records.files import read_json_lines
 from tasks.core.worlds.appworld.official_server.agent_root import make_agent_root
 from tasks.core.worlds.appworld.official_server.server import OfficialServer, ServerLimits
 from tasks.core.worlds.appworld.pool import EpisodePool, ShellRun, Verdict
@@ -117,7 +118,7 @@ class OfficialEpisode:
             raise WorldFault(f"the server of task {self._task_id} failed; what it saved is not to be trusted")
         databases = self._outputs / "tasks" / self._task_id / "dbs"
         try:
-            changes = {file.stem: _lines(file) for file in sorted(databases.glob("*.jsonl"))}
+            changes = {file.stem: read_json_lines(file) for file in sorted(databases.glob("*.jsonl"))}
             hashes = json.loads((databases / "model_hashes.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise WorldFault(f"the server saved no state of task {self._task_id}: {error}") from error
@@ -140,7 +141,7 @@ class OfficialEpisode:
 
     def _new_calls(self) -> tuple[tuple[str, bool], ...]:
         log = self._outputs / "tasks" / self._task_id / "logs" / "api_calls.jsonl"
-        entries = _lines(log) if log.exists() else []
+        entries = read_json_lines(log) if log.exists() else []
         fresh, self._seen = entries[self._seen :], len(entries)
         calls = ((self._name(entry), entry["status"] != 200) for entry in fresh)
         return tuple((name, failed) for name, failed in calls if name)
@@ -161,7 +162,3 @@ def _api_names(root: Path) -> list[tuple[str, "re.Pattern[str]", str]]:
             )
             names.append((doc["method"].lower(), re.compile(pattern), f"{file.stem}.{doc['api_name']}"))
     return names
-
-
-def _lines(file: Path) -> list[Any]:
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.core.interfaces.world import WorldFault
+from tasks.core.records.files import read_json_lines
 from tasks.core.worlds.appworld.root import layout
 from tasks.core.worlds.confinement.inside.frames import encode
 
@@ -56,11 +57,7 @@ def read_task_data(root: Path, task_id: str) -> TaskData:
             specs["instruction"],
             {name: supervisor[name] for name in names},
             specs["datetime"],
-            {app: _statements(folder / "dbs" / f"{app}.jsonl") for app in layout.DATABASES},
+            {app: read_json_lines(folder / "dbs" / f"{app}.jsonl") for app in layout.DATABASES},
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WorldFault(f"{folder}: the task is broken: {type(error).__name__}: {error}") from error
-
-
-def _statements(file: Path) -> list[Any]:
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
