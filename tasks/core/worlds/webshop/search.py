@@ -1,4 +1,8 @@
-"""The shop's search engine: BM25 over the catalogue by bm25s."""
+"""The shop's search engine: BM25 over the catalogue by bm25s.
+
+A difference from the original's Pyserini, whose analyser stems words (Porter) and leaves out stop words: here a word is
+found as it is written.
+"""
 
 import re
 from collections.abc import Iterable
