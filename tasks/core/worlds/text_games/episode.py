@@ -11,13 +11,15 @@ class GameEpisode:
     """See `tasks.core.interfaces.world.Episode`.
 
     A turn without a readable answer, or with an action that is none of the game's, costs the penalty once; its other
-    actions are played. The score is the sum of all rewards and penalties, mapped linearly from the lowest and highest
+    actions are played. As in RAGEN's es_manager.py that holds behind the game's end too, where its actions are always
+    the same ones. The score is the sum of all rewards and penalties, mapped linearly from the lowest and highest
     possible sum to [0, 1]: a constant factor on what group estimators see.
     """
 
     def __init__(self, game: Game, briefing: Briefing, common: GameRules, rules: TurnRules) -> None:
         self._game, self._common, self._rules = game, common, rules
         self._turns = self._actions = 0
+        self._fixed = bool(briefing.actions)
         self._total = 0.0
         self.prompt = opening(briefing, game.state, rules)
 
@@ -62,11 +64,12 @@ class GameEpisode:
         """The actions that were played, those of them that changed nothing, whether any was unknown, the reward."""
         game, played, idle, earned, unknown = self._game, [], [], 0.0, False
         for text in actions:
-            if self._over:
+            over = self._over
+            if over and not self._fixed:
                 break
             action = game.understood(text)
-            if action is None:
-                unknown = True
+            unknown = unknown or action is None
+            if over or action is None:
                 continue
             before = game.state
             earned += game.play(action)

@@ -57,6 +57,16 @@ def test_what_cannot_be_read_costs_the_penalty_once_and_the_rest_is_played(
     assert (len(seen.api_calls), seen.failed) == (played, failed)
 
 
+@pytest.mark.parametrize(
+    ("actions", "reward", "limits"), [("Right || Fly", 10.8, {}), ("Down || Fly", -0.2, {"max_actions": 1})]
+)
+def test_what_is_no_action_costs_the_penalty_behind_the_end_too(
+    actions: str, reward: float, limits: dict[str, int]
+) -> None:
+    _, (seen,) = play(say(actions), **limits)
+    assert (seen.reward, seen.failed, seen.done, len(seen.api_calls)) == (pytest.approx(reward), True, True, 1)
+
+
 def test_an_action_without_effect_is_told_apart() -> None:
     _, (seen,) = play(say("Left || Down"))
     assert (seen.api_calls, seen.failed_api_calls) == (("sokoban.Left", "sokoban.Down"), ("sokoban.Left",))
