@@ -24,6 +24,8 @@ from tasks.policy_update.learner import Learner
 OPTIMIZER = "optimizer.safetensors"
 PROGRESS = "learner.json"
 _MOMENTS = ("exp_avg", "exp_avg_sq")
+_MASTER = "master"
+"""Beside the moments of a weight that is below float32."""
 
 
 def save_learner(learner: Learner, folder: Path, probe: DeliveryProbe | None = None) -> None:
@@ -33,12 +35,12 @@ def save_learner(learner: Learner, folder: Path, probe: DeliveryProbe | None = N
     they hold the parts; one of them writes.
     """
     weights = _gathered(trained_tensors(learner.policy).items(), learner.group)
-    moments = _gathered(_moments(learner), learner.group)
+    optimized = _gathered(_optimized(learner), learner.group)
     if not learner.group.is_main:
         return
     with replacing(folder) as temporary:
         save_policy(learner.policy, temporary, weights)
-        save_file(moments, temporary / OPTIMIZER, metadata={"format": "pt"})
+        save_file(optimized, temporary / OPTIMIZER, metadata={"format": "pt"})
         write_json(temporary / PROGRESS, {"optimizer_steps": learner.optimizer_steps})
         if learner.critic is not None:
             save_critic(learner.critic, temporary)
@@ -61,22 +63,30 @@ def restore_optimizer(learner: Learner, folder: Path) -> None:
     with opened(path) as file:
         found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
         for name, weight in _trained(learner).items():
+            master = learner.masters.get(weight)
+            stepped, kinds = (weight, _MOMENTS) if master is None else (master, (*_MOMENTS, _MASTER))
             state = {"step": torch.tensor(float(optimizer_steps), device=weight.device)}
-            for moment in _MOMENTS:
-                place = f"{name}.{moment}"
+            for kind in kinds:
+                place = f"{name}.{kind}"
                 if found.get(place) != list(weight.shape):
                     raise ValueError(f"{path}: does not fit the policy: tensor {place}")
-                state[moment] = read_tensor(file, place, weight)
-            learner.optimizer.state[weight] = state
+                state[kind] = read_tensor(file, place, stepped)
+            if master is not None:
+                with torch.no_grad():
+                    master.copy_(state.pop(_MASTER))
+            learner.optimizer.state[stepped] = state
     learner.optimizer_steps = optimizer_steps
 
 
-def _moments(learner: Learner) -> Iterator[tuple[str, Tensor]]:
-    """Zeros for a weight that was never stepped: what AdamW itself would start from."""
+def _optimized(learner: Learner) -> Iterator[tuple[str, Tensor]]:
+    """Moments and masters. Zeros for a weight that was never stepped: what AdamW itself would start from."""
     for name, weight in _trained(learner).items():
-        state = learner.optimizer.state[weight]
+        stepped = learner.masters.get(weight, weight)
+        state = learner.optimizer.state[stepped]
         for moment in _MOMENTS:
-            yield f"{name}.{moment}", state.get(moment, torch.zeros_like(weight))
+            yield f"{name}.{moment}", state.get(moment, torch.zeros_like(stepped))
+        if stepped is not weight:
+            yield f"{name}.{_MASTER}", stepped
 
 
 def _gathered(tensors: Iterable[tuple[str, Tensor]], group: ProcessGroup) -> dict[str, Tensor]:

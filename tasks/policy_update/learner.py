@@ -5,7 +5,7 @@ The learner sees token ids, masks, turns and advantages, and a frozen config; no
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch.optim import AdamW
 from tqdm import tqdm
 
 from tasks.core.config.monitor import InformationConfig
-from tasks.core.config.update import UpdateConfig
+from tasks.core.config.update import PAIRED, UpdateConfig
 from tasks.core.policies.float32_logits import use_float32_logits
 from tasks.core.records.documents import PromptInformation
 from tasks.core.seeding import derive_seed
@@ -23,6 +23,7 @@ from tasks.policy_update.critic.critic import Critic
 from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup
 from tasks.policy_update.distributed.sharding import full_tensor, is_sharded, shard
 from tasks.policy_update.divergence import rollouts_not_finite
+from tasks.policy_update.master_weights import Masters, make_masters, move_gradients, round_masters
 from tasks.policy_update.model.activation_checkpointing import checkpoint_activations
 from tasks.policy_update.model.attention import use_packed_attention
 from tasks.policy_update.model.lora_forward import fold_adapter
@@ -31,7 +32,6 @@ from tasks.policy_update.objective.fixed_logprobs import ReferenceView, compute_
 from tasks.policy_update.objective.logprobs import SHARDED_FORWARD, forward_pass
 from tasks.policy_update.objective.objective import Objective
 from tasks.policy_update.objective.stats import StepStats, read_stats
-from tasks.policy_update.objective.terms import PAIRED
 from tasks.policy_update.packing import TrainingPack, pack_rollouts
 from tasks.policy_update.prompt_information import UNMEASURED, measure_information, sample_pairs
 from tasks.policy_update.rollouts import Rollout, bundles
@@ -50,10 +50,11 @@ class Learner:
     optimizer_steps: int = 0
     group: ProcessGroup = SINGLE
     critic: Critic | None = None
+    masters: Masters = field(default_factory=dict)
 
     @property
-    def trained(self) -> list[nn.Parameter]:
-        """The weights that the optimizer steps."""
+    def stepped(self) -> list[nn.Parameter]:
+        """The weights that the optimizer steps: the policy's trained ones, or their masters."""
         return [weight for settings in self.optimizer.param_groups for weight in settings["params"]]
 
 
@@ -84,10 +85,12 @@ def make_learner(policy: nn.Module, config: UpdateConfig, group: ProcessGroup = 
     """A learner with a new optimizer over those weights of `policy` that require gradients."""
     prepare_forward(policy, config, group)
     trained = [weight for weight in policy.parameters() if weight.requires_grad]
+    masters = make_masters(trained)
+    stepped = [masters.get(weight, weight) for weight in trained]
     optimizer = AdamW(
-        trained, lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay, fused=True
+        stepped, lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay, fused=True
     )
-    return Learner(policy, optimizer, group=group)
+    return Learner(policy, optimizer, group=group, masters=masters)
 
 
 def prepare_forward(policy: nn.Module, config: UpdateConfig, group: ProcessGroup) -> None:
@@ -179,7 +182,8 @@ def optimizer_step(
     if critic is not None:
         critic.optimizer.zero_grad(set_to_none=True)
     pack_stats = backward(learner.policy, packs, objective, learner.group, critic.weights if critic else ())
-    grad_norm = full_tensor(nn.utils.clip_grad_norm_(learner.trained, config.max_grad_norm))
+    move_gradients(learner.masters)
+    grad_norm = full_tensor(nn.utils.clip_grad_norm_(learner.stepped, config.max_grad_norm))
     stats = read_stats(pack_stats, grad_norm, learner.group)
     if not stats.allows_step(config.kl_stop.limit):
         return stats
@@ -189,6 +193,7 @@ def optimizer_step(
         for settings in learner.optimizer.param_groups:
             settings["lr"] = learning_rate(config, learner.optimizer_steps)
         learner.optimizer.step()
+        round_masters(learner.masters)
         learner.optimizer_steps += 1
     return stats
 

@@ -14,7 +14,7 @@ from torch import nn
 from tasks.advantage_filtering.estimators import ESTIMATORS, Flags, Floats
 from tasks.advantage_filtering.groups import compute_advantages
 from tasks.core.config.advantages import AdvantageConfig
-from tasks.core.config.update import CriticConfig, UpdateConfig
+from tasks.core.config.update import PAIRED, CriticConfig, UpdateConfig
 from tasks.policy_update.critic.credit import CREDIT_RULES, Credit, Integers
 from tasks.policy_update.critic.critic import make_critic
 from tasks.policy_update.learner import Learner, make_learner, update
@@ -77,7 +77,7 @@ def test_a_preference_objective(
         return PackTerms(torch.zeros_like(sums).index_add(0, better, margins.clamp(max=0)), None, len(pack.pairs))
 
     monkeypatch.setitem(terms.OBJECTIVES, "hinge", hinge)
-    monkeypatch.setattr("tasks.policy_update.learner.PAIRED", terms.PAIRED | {"hinge"})
+    monkeypatch.setattr("tasks.policy_update.learner.PAIRED", PAIRED | {"hinge"})
     config = CONFIG.model_copy(update={"objective": "hinge"})
     drawn = [replace(made, token_ids=made.token_ids[: made.length + 1]) for made in make_rollouts(8)]
     drawn.sort(key=lambda made: -made.length)  # the longer, so the rarer, is the better one: each pair breaks the rule

@@ -74,6 +74,9 @@ def together(base: Path, make_rollouts: MakeRollouts, tmp_path_factory: pytest.T
     learner = make_learner(two_ranks.make_policy(base, SINGLE, config), config)
     two_ranks.train(learner, make_rollouts(10, 1))
     save_learner(learner, out / "half_on_one")
+    low = make_learner(two_ranks.make_policy(base, SINGLE, config, **two_ranks.LOW), config)
+    two_ranks.train(low, make_rollouts(10, 1))
+    save_learner(low, out / "low_on_one")
     params = job_params()
     layout = prepare(out / "project", base, params, {"i001": make_rollouts(11)})
     (out / "job.json").write_text(make_job(layout, params).model_dump_json())
@@ -133,6 +136,19 @@ def test_a_checkpoint_of_two_ranks_resumes_on_one_and_the_other_way_round(
     for folder in results.values():
         assert difference(load_file(folder / "adapter_model.safetensors"), expected) < 1e-4
         assert (folder / "learner.json").read_bytes() == (results["one, one"] / "learner.json").read_bytes()
+
+
+def test_two_ranks_go_on_from_the_masters_of_one(
+    base: Path, make_rollouts: MakeRollouts, together: Path, tmp_path: Path
+) -> None:
+    learner = two_ranks.resumed(base, together / "low_on_one", **two_ranks.LOW)
+    two_ranks.train(learner, make_rollouts(9, 2))
+    save_learner(learner, tmp_path)
+    start, found, expected = (
+        {name: tensor for name, tensor in load_file(folder / "optimizer.safetensors").items() if "master" in name}
+        for folder in (together / "low_on_one", together / "low_on_two", tmp_path)
+    )
+    assert difference(found, expected) < 0.2 * difference(start, expected)
 
 
 def test_the_first_of_two_ranks_writes_the_record_that_one_would(

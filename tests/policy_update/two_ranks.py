@@ -48,6 +48,7 @@ CASES: dict[str, dict[str, Any]] = {
     "replicated": {"distributed": {"ranks": 2, "sharding": "replicated"}},
     "replicated, one rollout": {"count": 1, "distributed": {"ranks": 2, "sharding": "replicated"}},
 }
+LOW = {"trained": "full", "dtype": "bfloat16"}
 RESUMED = {"minibatch": 4, "tokens_per_pack": 40, "learning_rate": 1e-2}
 
 
@@ -89,10 +90,10 @@ def case_gradients(base: Path, case: dict[str, Any], group: ProcessGroup) -> dic
     return {"stats": vars(stats), "old": fixed.old, "entropy": fixed.entropy, "gradients": found}
 
 
-def resumed(base: Path, folder: Path, group: ProcessGroup = SINGLE) -> Learner:
-    """The learner of `folder`, on these ranks."""
+def resumed(base: Path, folder: Path, group: ProcessGroup = SINGLE, **kind: str) -> Learner:
+    """The learner of `folder`, on these ranks; `kind`: what is trained, and its dtype."""
     config = UpdateConfig.model_validate(RESUMED)
-    policy = make_policy(base, group, config)
+    policy = make_policy(base, group, config, **kind)
     load_weights(policy, folder)
     learner = make_learner(policy, config, group)
     restore_optimizer(learner, folder)
@@ -143,6 +144,9 @@ def main(base: Path, out: Path) -> None:
         learner = resumed(base, out / "half_on_one", group)
         train(learner, make_rollouts(9, 2))
         save_learner(learner, out / "whole_on_two")
+        learner = resumed(base, out / "low_on_one", group, **LOW)
+        train(learner, make_rollouts(9, 2))
+        save_learner(learner, out / "low_on_two")
         # In this process group: gloo ranks that meet twice in a process may find each other's old addresses.
         run_rank(UpdateJob.model_validate_json((out / "job.json").read_text()), group, out)
         if group.is_main:

@@ -7,6 +7,8 @@ from pydantic import Field, model_validator
 from tasks.core.config.section import UNVERSIONED, Section
 
 ObjectiveName = Literal["clipped", "supervised", "preference"]
+PAIRED = frozenset[ObjectiveName]({"preference"})
+"""Objectives that are made of pairs of rollouts; a pair lies in one pack."""
 
 
 class LossConfig(Section):

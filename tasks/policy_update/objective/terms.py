@@ -64,8 +64,6 @@ OBJECTIVES: dict[str, Terms] = {
     "supervised": supervised_terms,
     "preference": preference_terms,
 }
-PAIRED = frozenset({"preference"})
-"""Those that are made of pairs of rollouts."""
 
 
 def _regularised(values: Tensor, settings: ObjectiveSettings, new: TokenLogprobs, pack: TrainingPack) -> Tensor:
