@@ -21,7 +21,7 @@ from tasks.core.capacity.plan import advice
 from tasks.core.capacity.workload import longest_rollout
 from tasks.core.config.params import Predecessors, iteration_key
 from tasks.core.config.stage_inputs import PreflightInputs
-from tasks.core.config.update import CriticConfig, LossConfig, UpdateConfig
+from tasks.core.config.update import PAIRED, CriticConfig, LossConfig, UpdateConfig
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.policies.loading import device
 from tasks.core.processes.oom_kills import oom_kills
@@ -30,7 +30,6 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import TRAINING_BATCH
 from tasks.core.records.tables import write_rows
 from tasks.policy_update.launch.launcher import RankFailed, train_on_ranks
-from tasks.policy_update.objective.terms import PAIRED
 from tasks.policy_update.training import UpdateJob, read_batch, train
 from tasks.preflight.longest_batch import longest_batch
 
@@ -50,8 +49,8 @@ class DoesNotFit(RuntimeError):  # noqa: N818
 def preflight(context: StageContext[PreflightInputs]) -> None:
     """Update a copy of the untrained policy on the longest batch that the params allow, and throw it away.
 
-    As many full packs are passed as an update passes at once, which on a CPU depends on its cores: so preflight.json
-    counts the rollouts of one pack of each rank.
+    As many full packs are passed as an update passes at once, and at least two, because the second one finds gradients
+    in memory; on a CPU that depends on its cores, so preflight.json counts the rollouts of one pack of each rank.
     Writes preflight.json; a run that trains nothing tries nothing. Raises DoesNotFit, ArtifactError and what an update
     raises.
     """
@@ -63,7 +62,7 @@ def preflight(context: StageContext[PreflightInputs]) -> None:
     length = longest_rollout(inputs, int(config["max_position_embeddings"]))
     each = max(2 if inputs.objective in PAIRED else 1, inputs.tokens_per_pack // length)
     rollouts = each * ranks
-    played = rollouts * packs_at_once(inputs, device(inputs.policy).type)
+    played = rollouts * max(2, packs_at_once(inputs, device(inputs.policy).type))
     rows = longest_batch(length, played, int(config["vocab_size"]), inputs.limits.max_turns, SEED)
     started = time.perf_counter()
     with _project(layout, rows) as root, memory_explained(inputs, config, each * length):

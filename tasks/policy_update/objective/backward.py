@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from tasks.core.policies.loading import is_lora
 from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup
 from tasks.policy_update.distributed.sharding import is_sharded, set_gradient_sync
-from tasks.policy_update.objective.pack_threads import map_packs
+from tasks.policy_update.objective.pack_threads import map_packs, packs_side_by_side
 from tasks.policy_update.objective.stats import PackStats
 from tasks.policy_update.packing import TrainingPack
 
@@ -28,18 +29,28 @@ def backward(
     the objective that are trained too, whole on every rank.
     """
     if is_sharded(policy):
-        stats = _backward_sharded(policy, packs, objective)
+        stats = _backward_in_turn(policy, packs, objective)
         _add_over_ranks(beside, group)
     else:
-        stats = _backward_in_threads(policy, packs, objective, group, beside)
+        trained = [*(weight for weight in policy.parameters() if weight.requires_grad), *beside]
+        if packs_side_by_side(packs, group.local_size) < 2:
+            stats = _backward_in_turn(policy, packs, objective)
+        else:
+            stats = _backward_in_threads(policy, packs, objective, group, trained)
+        _add_over_ranks(trained, group)
     return [found for found, pack in zip(stats, packs, strict=True) if not pack.is_padding]
 
 
-def _backward_sharded(policy: nn.Module, packs: Sequence[TrainingPack], objective: Loss) -> list[PackStats]:
-    """All ranks side by side, one pack after the other; gradients are added over the ranks at the last one."""
+def _backward_in_turn(policy: nn.Module, packs: Sequence[TrainingPack], objective: Loss) -> list[PackStats]:
+    """One pack after the other, each gradient added to what is there: no second copy of them exists.
+
+    Of a sharded policy all ranks do so side by side. An adapter's gradients are added over the ranks at the last pack;
+    those of a fully trained policy at every one, because what was not added up yet lies whole on every rank.
+    """
     found = []
     for number, pack in enumerate(packs):
-        set_gradient_sync(policy, number == len(packs) - 1)
+        if is_sharded(policy):
+            set_gradient_sync(policy, number == len(packs) - 1 or not is_lora(policy))
         loss, stats = objective(policy, pack)
         loss.backward()  # type: ignore[no-untyped-call]
         found.append(stats)
@@ -51,10 +62,9 @@ def _backward_in_threads(
     packs: Sequence[TrainingPack],
     objective: Loss,
     group: ProcessGroup,
-    beside: Sequence[nn.Parameter],
+    trained: Sequence[nn.Parameter],
 ) -> list[PackStats]:
-    """Every pack's gradients by themselves, added in the order of the packs and then, in one tensor, over the ranks."""
-    trained = [*(weight for weight in policy.parameters() if weight.requires_grad), *beside]
+    """Some packs at a time, every one's gradients by themselves, added in the order of the packs."""
 
     def differentiate(pack: TrainingPack) -> tuple[PackStats, tuple[Tensor | None, ...]]:
         loss, stats = objective(policy, pack)
@@ -64,7 +74,6 @@ def _backward_in_threads(
     for stats, gradients in map_packs(differentiate, packs, group.local_size):
         _add_gradients(trained, gradients)
         found.append(stats)
-    _add_over_ranks(trained, group)
     return found
 
 
@@ -75,9 +84,7 @@ def _add_gradients(trained: Sequence[nn.Parameter], gradients: Sequence[Tensor |
 
 
 def _add_over_ranks(trained: Sequence[nn.Parameter], group: ProcessGroup) -> None:
-    if group.size == 1 or not trained:
-        return
-    found = [weight.grad for weight in trained if weight.grad is not None]
-    total = group.sum(torch.cat([gradient.flatten() for gradient in found]))
-    for gradient, part in zip(found, torch.split(total, [gradient.numel() for gradient in found]), strict=True):
-        gradient.copy_(part.view_as(gradient))
+    """One tensor after the other: of all of them together there would be two copies more."""
+    for weight in trained:
+        if weight.grad is not None and group.size > 1:
+            weight.grad.copy_(group.sum(weight.grad))

@@ -13,13 +13,17 @@ P = TypeVar("P", bound=Pack)
 T = TypeVar("T")
 
 
-def map_packs(run: Callable[[P], T], packs: Sequence[P], processes: int) -> Iterator[T]:
-    """The results of `run`, in the order of the packs.
-
-    On a CPU as many at a time as there are cores for each of this machine's `processes` and each pass's threads.
-    """
+def packs_side_by_side(packs: Sequence[Pack], processes: int) -> int:
+    """How many are passed at a time: on a CPU as many as there are cores for each of this machine's `processes` and
+    each pass's threads."""
     workers = 1 if packs[0].input_ids.is_cuda else side_by_side(torch.get_num_threads(), processes)
-    if min(workers, len(packs)) < 2:
+    return min(workers, len(packs))
+
+
+def map_packs(run: Callable[[P], T], packs: Sequence[P], processes: int) -> Iterator[T]:
+    """The results of `run`, in the order of the packs; `packs_side_by_side` at a time."""
+    workers = packs_side_by_side(packs, processes)
+    if workers < 2:
         yield from map(run, packs)
         return
     with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(torch.get_num_threads(),)) as pool:
