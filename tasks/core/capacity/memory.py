@@ -24,8 +24,12 @@ ADAPTER_BYTES = 4
 """LoRA's matrices, their gradients and AdamW's two moments are float32."""
 CRITIC_BYTES = 4
 """A critic's weights, gradients and moments are float32."""
-LOGITS_BYTES = 12
-"""Per logit of a chunk while its gradient is made: float32 logits, log-softmax and gradient."""
+LOGITS_BYTES, ENTROPY_BYTES = 12, 12
+"""Per logit of a chunk while its gradient is made: float32 logits, log-softmax and gradient; with an entropy bonus also
+its softmax, and what flows back through that."""
+MASTER_BYTES = 4
+"""What the optimizer steps is float32: weights of lower precision have masters, and gradients that are made float32 for
+the step."""
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
 
 
@@ -37,13 +41,17 @@ class LearnerMemory:
     """The base model, or this rank's part of it with what is gathered at one time."""
     adapter: float
     gradients: float
+    """Added up, and those of packs that are passed side by side; of a sharded policy that is trained whole also those
+    that are whole before they are added over the ranks."""
     optimizer: float
+    """AdamW's moments, and masters of weights below float32."""
     activations: float
     """Kept from the forward pass for the backward pass."""
     critic: float
     """Its weights, gradients and optimizer, whole on every rank. What it keeps of a pass is let go before `work`."""
     work: float
-    """At the larger moment: the logits of a chunk, or one layer's gradients (checkpointing: and activations)."""
+    """At the largest moment: the logits of a chunk, one layer's gradients (checkpointing: and activations), or what the
+    step makes of gradients below float32, when activations are gone."""
 
     @property
     def total(self) -> float:
@@ -107,22 +115,25 @@ def learner_memory(
     packs: int = 1,
 ) -> LearnerMemory:
     """Memory of a rank that passes `positions` in each of `packs` at once, `policy_tokens` of them the policy's."""
-    element = DTYPE_BYTES[policy.dtype]
-    trained = adapter_parameters(shape, policy.lora) if policy.trained == "lora" else parameters(shape)
-    bytes_each = ADAPTER_BYTES if policy.trained == "lora" else element
+    element, lora = DTYPE_BYTES[policy.dtype], policy.trained == "lora"
+    trained, each = (adapter_parameters(shape, policy.lora), ADAPTER_BYTES) if lora else (parameters(shape), element)
     shards = ranks if update.distributed.sharding == "fsdp" else 1
+    masters = 0 if each == MASTER_BYTES else trained * MASTER_BYTES / shards
+    step = trained * (MASTER_BYTES - each) / shards
+    gathered = _gathered(shape) * element if shards > 1 else 0
+    activations = packs * (positions * _kept_per_token(shape, policy, update, element) + _folded(shape, policy, update))
+    passing = max(
+        _head_work(shape, policy, update, positions, policy_tokens),
+        positions * _layer_work(shape, policy, update, element),
+    )
     return LearnerMemory(
-        weights=_weights(shape, element, shards),
-        adapter=trained * ADAPTER_BYTES / shards if policy.trained == "lora" else 0.0,
-        gradients=packs * trained * bytes_each / shards,
-        optimizer=2 * trained * bytes_each / shards,
-        activations=packs * (positions * _kept_per_token(shape, policy, update, element) + _folded(shape, update)),
+        weights=parameters(shape) * element / shards + gathered,
+        adapter=trained * ADAPTER_BYTES / shards if lora else 0.0,
+        gradients=(packs + (packs > 1)) * trained * each / shards + (0 if lora else gathered),
+        optimizer=2 * trained * MASTER_BYTES / shards + masters,
+        activations=activations,
         critic=(3 + packs) * CRITIC_BYTES * value_head_parameters(shape.width) if update.critic else 0.0,
-        work=packs
-        * max(
-            _head_work(shape, update, element, positions, policy_tokens),
-            positions * _layer_work(shape, policy, update, element),
-        ),
+        work=max(packs * passing, step - activations),
     )
 
 
@@ -158,10 +169,16 @@ def _kept_per_token(shape: ModelShape, policy: PolicyConfig, update: LearnerKnob
     return shape.layers * each
 
 
-def _head_work(shape: ModelShape, update: LearnerKnobs, element: int, positions: int, policy_tokens: int) -> float:
-    """A chunk's logits, and the last hidden states: before and after the norm, and those of the policy's tokens."""
-    logits = LOGITS_BYTES * min(update.logprob_chunk, policy_tokens) * shape.vocabulary
-    return logits + shape.width * (positions * 2 * element + policy_tokens * element)
+def _head_work(
+    shape: ModelShape, policy: PolicyConfig, update: LearnerKnobs, positions: int, policy_tokens: int
+) -> float:
+    """A chunk's logits, and the last hidden states: before and after the norm, and those of the policy's tokens. Where
+    the head is trained, also its gradient, of all chunks so far and of this one."""
+    loss = update.loss if isinstance(update, UpdateConfig) else update
+    each, element = LOGITS_BYTES + (ENTROPY_BYTES if loss.entropy_coefficient else 0), DTYPE_BYTES[policy.dtype]
+    logits = each * min(update.logprob_chunk, policy_tokens) * shape.vocabulary
+    head = 0 if policy.trained == "lora" else 2 * element * shape.vocabulary * shape.width
+    return logits + head + shape.width * (positions * 2 * element + policy_tokens * element)
 
 
 def _layer_work(shape: ModelShape, policy: PolicyConfig, update: LearnerKnobs, element: int) -> float:
@@ -171,17 +188,15 @@ def _layer_work(shape: ModelShape, policy: PolicyConfig, update: LearnerKnobs, e
     return again + 12 * shape.width + ffn + 7 * policy.lora.rank * ADAPTER_BYTES
 
 
-def _folded(shape: ModelShape, update: LearnerKnobs) -> float:
-    """Matrices W + s BA that a pass keeps, and the gradient of one."""
+def _folded(shape: ModelShape, policy: PolicyConfig, update: LearnerKnobs) -> float:
+    """Matrices W + s BA that a pass keeps, and the gradient of one. Only a float32 base is folded into."""
+    if not update.fold_adapter or policy.trained != "lora" or policy.dtype != "float32":
+        return 0.0
     sizes = [inputs * outputs for inputs, outputs in shape.projections.values()]
-    return ADAPTER_BYTES * (shape.layers * sum(sizes) + max(sizes)) if update.fold_adapter else 0.0
+    return float(ADAPTER_BYTES * (shape.layers * sum(sizes) + max(sizes)))
 
 
-def _weights(shape: ModelShape, element: int, shards: int) -> float:
-    """A rank's part; sharded, also embedding and head whole, and two layers that are gathered at one time."""
-    whole = parameters(shape) * element
-    if shards == 1:
-        return float(whole)
-    layer = sum(inputs * outputs for inputs, outputs in shape.projections.values()) * element
-    embeddings = shape.vocabulary * shape.width * (1 if shape.tied else 2) * element
-    return whole / shards + embeddings + 2 * layer
+def _gathered(shape: ModelShape) -> int:
+    """Parameters that a rank holds whole at one time beside its part: embedding and head, and two layers."""
+    layer = sum(inputs * outputs for inputs, outputs in shape.projections.values())
+    return shape.vocabulary * shape.width * (1 if shape.tied else 2) + 2 * layer

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from tasks.core.config.params import Params
 from tasks.core.config.splits import TEST_SPLITS, Split
 from tasks.core.config.stage_inputs import MemoryInputs
+from tasks.core.config.update import PAIRED
 
 SPLIT_TASKS: dict[Split, int] = {"dev": 60, "test_normal": 168, "test_challenge": 417}
 """Pocketworld's and, but for 3 unusable ones of dev, AppWorld's official splits."""
@@ -120,8 +121,9 @@ def longest_rollout(inputs: MemoryInputs, context_length: int) -> int:
 
 
 def longest_pack(inputs: MemoryInputs, context_length: int) -> int:
-    """Positions of the largest forward pass of the learner: a full pack, or one rollout that is longer."""
-    return max(inputs.tokens_per_pack, longest_rollout(inputs, context_length))
+    """Positions of the largest forward pass of the learner: a full pack, or one rollout or pair that is longer."""
+    whole = 2 if inputs.objective in PAIRED else 1
+    return max(inputs.tokens_per_pack, whole * longest_rollout(inputs, context_length))
 
 
 def _tasks(params: Params, split: Split, scenarios: int | None) -> int:

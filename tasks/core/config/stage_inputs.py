@@ -104,6 +104,8 @@ class MemoryInputs(StageInputs):
     policy: PolicyConfig
     engine: EngineName = knob("collection.engine")
     limits: AgentLimits = knob("collection.limits")
+    objective: ObjectiveName = knob("update.objective")
+    entropy_coefficient: float = knob("update.loss.entropy_coefficient")
     served_context: int | None = knob("engine.vllm.context_length")
     tokens_per_pack: int = knob("update.tokens_per_pack")
     logprob_chunk: int = knob("update.logprob_chunk")
@@ -117,9 +119,7 @@ class PreflightInputs(MemoryInputs):
     """preflight: no other knob of the update but those that memory depends on."""
 
     trains: IsPositive = knob("iterations")
-    objective: ObjectiveName = knob("update.objective")
     kl_coefficient: float = knob("update.loss.kl_coefficient")
-    entropy_coefficient: float = knob("update.loss.entropy_coefficient")
 
 
 class TaskFilterInputs(StageInputs):

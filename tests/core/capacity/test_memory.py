@@ -28,17 +28,18 @@ SMALL = {"hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 3, "
 LARGE = {"hidden_size": 192, "intermediate_size": 384, "num_hidden_layers": 5, "vocab_size": 8000}
 
 
-def most_allocated(config: Qwen2Config, policy: PolicyConfig, settings: UpdateConfig) -> int:
-    """Bytes that torch allocates at most during two optimizer steps, beyond what it held before."""
+def most_allocated(config: Qwen2Config, policy: PolicyConfig, settings: UpdateConfig, packs: int = 1) -> int:
+    """Bytes that torch allocates at most during two optimizer steps of so many packs, beyond what it held before."""
     torch.manual_seed(0)
     model = Qwen2ForCausalLM(config).to(getattr(torch, policy.dtype)).eval().requires_grad_(False)
     learner = make_learner(trainable_policy(model, policy, None, 0), settings)
-    ids = np.random.default_rng(0).integers(0, config.vocab_size, POSITIONS + 1)
-    sampled = np.arange(POSITIONS + 1 - POLICY_TOKENS, POSITIONS + 1)
-    nothing = np.zeros(POLICY_TOKENS)
+    positions, tokens = settings.tokens_per_pack, settings.tokens_per_pack // 2
+    ids = np.random.default_rng(0).integers(0, config.vocab_size, positions + 1)
+    sampled = np.arange(positions + 1 - tokens, positions + 1)
+    nothing = np.zeros(tokens)
     rollout = Rollout(ids, sampled, nothing.astype(np.int64), nothing.astype(np.float32), 1.0)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
-        update(learner, [rollout, rollout], settings, temperature=1.0, seed=0)
+        update(learner, 2 * packs * [rollout], settings, temperature=1.0, seed=0)
     held = most = 0
     for event in record.profiler.kineto_results.events():
         if event.name() == "[memory]":
@@ -67,6 +68,33 @@ def test_the_peak_of_an_update_is_as_predicted(sizes: dict[str, int], checkpoint
     held_before = predicted.weights + predicted.adapter
     measured = most_allocated(config, policy, settings)
     assert predicted.total - held_before == pytest.approx(measured, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_all_weights_need_one_gradient_however_many_packs_follow_each_other(
+    monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    """bfloat16: with masters, which are there before the update begins, as the weights are."""
+    monkeypatch.setenv(CORES_VARIABLE, "1")
+    config = Qwen2Config(**SMALL, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
+    policy = PolicyConfig.model_validate({"dtype": dtype, "trained": "full", "device": "cpu"})
+    settings = UpdateConfig(epochs=1, minibatch=3, tokens_per_pack=48, logprob_chunk=16)
+    shape = ModelShape.of_config(config.to_dict())
+    predicted = learner_memory(shape, policy, settings, 48, 24, ranks=1)
+    held_before = predicted.weights + (4 * parameters(shape) if dtype == "bfloat16" else 0)
+    measured = most_allocated(config, policy, settings, packs=3)
+    assert predicted.total - held_before == pytest.approx(measured, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("entropy", [0.0, 0.01])
+def test_an_entropy_bonus_needs_the_logits_twice(entropy: float) -> None:
+    config = Qwen2Config(**SMALL, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
+    policy = PolicyConfig.model_validate({"lora": LoraSettings(rank=8), "device": "cpu"})
+    knobs = {"minibatch": 1, "epochs": 1, "tokens_per_pack": POSITIONS, "logprob_chunk": 2 * CHUNK}
+    settings = UpdateConfig.model_validate(knobs | {"loss": {"entropy_coefficient": entropy}})
+    predicted = learner_memory(ModelShape.of_config(config.to_dict()), policy, settings, POSITIONS, POLICY_TOKENS, 1)
+    measured = most_allocated(config, policy, settings)
+    assert predicted.total - predicted.weights - predicted.adapter == pytest.approx(measured, rel=TOLERANCE)
 
 
 def test_a_rank_on_a_cpu_needs_room_for_the_packs_that_it_really_passes_at_once(
@@ -99,3 +127,34 @@ def test_sharding_and_tensor_parallelism_divide_what_they_divide() -> None:
     assert alone.weights / 8 < sharded.weights < alone.weights / 4
     assert engine_memory(shape, policy, 1).cache_per_token == 2 * 64 * 8 * 128 * 2
     assert engine_memory(shape, policy, 4).cache_per_token == 2 * 64 * 2 * 128 * 2
+
+
+def test_a_pair_of_rollouts_needs_room_in_one_pack() -> None:
+    config = KNOWN_MODELS["Qwen/Qwen2.5-7B-Instruct"].config
+    alone, pair = (
+        memory_of(MemoryInputs.of(params_of(name)), config, "cuda") for name in ("gpu_80gb", "gpu_80gb dmpo")
+    )
+    assert pair.learner.activations == 2 * alone.learner.activations
+
+
+def test_only_a_float32_adapter_is_folded_and_paid_for() -> None:
+    shape = ModelShape.of_config(KNOWN_MODELS["Qwen/Qwen2.5-0.5B-Instruct"].config)
+
+    def price(**policy: str) -> float:
+        kept = [
+            learner_memory(shape, PolicyConfig.model_validate(policy), UpdateConfig(fold_adapter=fold), 64, 32, ranks=1)
+            for fold in (False, True)
+        ]
+        return kept[1].total - kept[0].total
+
+    assert price() > 0
+    assert price(dtype="bfloat16") == price(trained="full") == 0
+
+
+def test_ranks_that_train_all_weights_hold_whole_gradients_of_what_they_gather_only() -> None:
+    shape = ModelShape.of_config(KNOWN_MODELS["Qwen/Qwen2.5-7B-Instruct"].config)
+    policy = PolicyConfig(dtype="bfloat16", trained="full")
+    alone, sharded = (learner_memory(shape, policy, UpdateConfig(), 4096, 2048, ranks) for ranks in (1, 8))
+    gathered = sharded.weights - alone.weights / 8
+    assert sharded.gradients == alone.gradients / 8 + gathered
+    assert sharded.optimizer == alone.optimizer / 8 == (4 + 4 + 4) * parameters(shape) / 8

@@ -39,6 +39,7 @@ def test_memory_decides_whether_rollouts_and_update_take_turns() -> None:
         ("gpu_80gb", [], False),
         ("gpu_80gb", ["update.tokens_per_pack=65536"], True),  # 82 of 80 GB
         ("gpu_80gb", ["update.activation_checkpointing=false"], True),
+        ("gpu_80gb dmpo", [], True),  # a pair is passed at once
         ("gpu_small", [], False),
         ("paper", [], True),
         ("paper", ["update.distributed.ranks=1"], True),
