@@ -20,7 +20,7 @@ MakeRollouts = Callable[..., list[Rollout]]
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "supervised": ({"objective": "supervised"}, {"estimator": "success"}),
     "preference": ({"objective": "preference"}, {"pair_gap": 0.1}),
-    "critic": ({"critic": {"warmup_iterations": 1}}, {"estimator": "episode_return"}),
+    "critic": ({"critic": {"warmup_iterations": 1}}, {"estimator": "episode_return", "min_absolute_advantage": 0.0}),
     "turns": ({}, {}),
 }
 

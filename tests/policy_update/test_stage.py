@@ -140,6 +140,27 @@ def test_a_large_mismatch_is_warned_of(
     assert "update_policy@i001: the engine's log-probs differ from the learner's by" in caplog.text
 
 
+@pytest.mark.parametrize("sampled", [{"demonstrations": True}, {"temperatures": (0.5, 1.0)}])
+def test_rollouts_that_the_policy_did_not_sample_at_its_temperature_show_no_engine_s_mismatch(
+    base: Path, make_rollouts: MakeRollouts, tmp_path: Path, caplog: pytest.LogCaptureFixture, sampled: dict[str, Any]
+) -> None:
+    params = make_params(objective="supervised")
+    params = params.model_copy(update={"collection": params.collection.model_copy(update=sampled)})
+    metrics = run(prepare(tmp_path, base, params, {"i001": make_rollouts(4)}), params, "i001")
+    assert metrics.engine_mismatch is None and "log-probs differ" not in caplog.text
+
+
+@pytest.mark.parametrize("objective", ["clipped", "supervised"])
+def test_only_the_clipped_objective_weighs_stale_rollouts(
+    base: Path, make_rollouts: MakeRollouts, tmp_path: Path, objective: str
+) -> None:
+    params = make_params(staleness=1, objective=objective)
+    layout = prepare(tmp_path, base, params, {"i001": make_rollouts(4, 1), "i002": make_rollouts(4, 2)})
+    stale = [run(layout, params, key) for key in ("i001", "i002")][1]
+    assert stale.staleness == 1
+    assert [stale.behaviour_kl is not None, stale.behaviour_weight is not None] == [objective == "clipped"] * 2
+
+
 @pytest.mark.parametrize(
     ("dtype", "gap", "warned"), [("float32", 0.005, True), ("bfloat16", 0.05, False), ("bfloat16", 0.2, True)]
 )

@@ -29,7 +29,8 @@ class AdvantageConfig(Section):
     deviation (REINFORCE++)."""
     pair_gap: float | None = Field(None, ge=0, lt=1)
     """Label pairs in place of advantages: of every task, the rollout with the highest and that with the lowest return,
-    if their returns differ by more than this (DMPO; `update.objective: preference` needs it)."""
+    if their returns differ by more than this (DMPO; `update.objective: preference` needs it). `estimator` and
+    `min_absolute_advantage` decide nothing then."""
     min_absolute_advantage: float = Field(0.01, ge=0)
     """Rollouts with a smaller |A| are dropped, exactly those: |A| is taken to be equal to this within 1e-9, which is
     more than its rounding and less than any two different advantages from fractions of unit tests are apart."""
@@ -44,7 +45,15 @@ class AdvantageConfig(Section):
         return estimator
 
     @model_validator(mode="after")
-    def _successes_are_not_centred(self) -> "AdvantageConfig":
+    def _only_advantages_of_rollouts_are_scaled(self) -> "AdvantageConfig":
         if self.estimator == "success" and self.divide_by_std:
             raise ValueError("divide_by_std needs an estimator with a baseline: `success` is 0 or 1; set it to null")
+        if self.estimator == "success" and self.normalise_over_batch:
+            raise ValueError("normalise_over_batch would train against failures, which `success` drops; set false")
+        label = "pair_gap" if self.pair_gap is not None else f"estimator: {self.estimator}"
+        if label in ("pair_gap", "estimator: turn_progress"):
+            if self.divide_by_std:
+                raise ValueError(f"divide_by_std is for one advantage per rollout; with {label} set it to null")
+            if self.normalise_over_batch:
+                raise ValueError(f"normalise_over_batch is for one advantage per rollout; with {label} set it to false")
         return self

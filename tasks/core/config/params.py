@@ -18,7 +18,7 @@ from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.scoring import ScoringConfig
 from tasks.core.config.section import Section
 from tasks.core.config.task_filter import TaskFilterConfig
-from tasks.core.config.update import UpdateConfig
+from tasks.core.config.update import WEIGHTED, UpdateConfig
 from tasks.core.config.world import WorldConfig
 
 
@@ -156,10 +156,39 @@ class Params(Section):
         sampled = self.collection
         if sampled.tree is not None and (sampled.demonstrations or sampled.temperatures or sampled.turn_progress):
             raise ValueError("collection.tree goes with no demonstrations, temperatures or turn_progress; unset them")
-        if self.update.critic is not None and self.advantages.estimator != "episode_return":
-            raise ValueError("update.critic subtracts its own baseline; set advantages.estimator: episode_return")
         if self.advantages.estimator == "turn_progress" and not self.collection.turn_progress:
             raise ValueError("advantages.estimator: turn_progress needs collection.turn_progress: true")
+        return self
+
+    @model_validator(mode="after")
+    def _a_critic_sees_returns(self) -> "Params":
+        if self.update.critic is None:
+            return self
+        if self.advantages.estimator != "episode_return":
+            raise ValueError("update.critic subtracts its own baseline; set advantages.estimator: episode_return")
+        given = self.advantages
+        for knob, changes_returns in (
+            ("divide_by_std: null", given.divide_by_std),
+            ("normalise_over_batch: false", given.normalise_over_batch),
+            ("min_absolute_advantage: 0.0", given.min_absolute_advantage),
+        ):
+            if changes_returns:
+                raise ValueError(f"update.critic learns returns, those of failures too; set advantages.{knob}")
+        return self
+
+    @model_validator(mode="after")
+    def _rollouts_fit_the_objective(self) -> "Params":
+        sampled, weighted = self.collection, self.update.objective in WEIGHTED
+        for name in ("temperatures", "demonstrations"):
+            if weighted and getattr(sampled, name):
+                raise ValueError(
+                    f"collection.{name}: update.objective: {self.update.objective} takes rollouts for the policy's own "
+                    "at collection.temperature; set the objective to supervised, or unset it"
+                )
+        if sampled.tree is not None and self.advantages.top_variance_share < 1:
+            raise ValueError("collection.tree: a tree is no group of rollouts; set advantages.top_variance_share: 1.0")
+        if sampled.tree is not None and self.monitor.action == "tighten_filter":
+            raise ValueError("collection.tree: trees are not filtered; monitor.action: tighten_filter would do nothing")
         return self
 
     @model_validator(mode="after")

@@ -9,6 +9,8 @@ from tasks.core.config.section import UNVERSIONED, Section
 ObjectiveName = Literal["clipped", "supervised", "preference"]
 PAIRED = frozenset[ObjectiveName]({"preference"})
 """Objectives that are made of pairs of rollouts; a pair lies in one pack."""
+WEIGHTED = frozenset[ObjectiveName]({"clipped"})
+"""Objectives with importance weights: they correct for the policy that sampled, and need its log-probs."""
 
 
 class LossConfig(Section):
@@ -161,6 +163,15 @@ class UpdateConfig(Section):
     def _a_preference_has_one_reference(self) -> "UpdateConfig":
         if self.objective == "preference" and (self.loss.kl_coefficient or self.loss.entropy_coefficient):
             raise ValueError("objective: preference knows no kl_coefficient and no entropy_coefficient; set them to 0")
+        return self
+
+    @model_validator(mode="after")
+    def _a_mismatch_is_corrected_by_weights(self) -> "UpdateConfig":
+        if self.loss.correct_engine_mismatch and self.objective not in WEIGHTED:
+            raise ValueError(
+                f"loss.correct_engine_mismatch weighs what objective: clipped maximises; with {self.objective} set it "
+                "to false"
+            )
         return self
 
     @model_validator(mode="after")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from tasks.core.config.update import UpdateConfig
+from tasks.core.config.update import WEIGHTED, UpdateConfig
 from tasks.policy_update.critic.critic import Critic
 from tasks.policy_update.objective.logprobs import TokenLogprobs, token_logprobs
 from tasks.policy_update.objective.losses import KL_ESTIMATORS, k3, loss_divisor, sum_by_rollout
@@ -46,7 +46,7 @@ class Objective(ObjectiveSettings):
             temperature=temperature,
             loss_divisor=config.minibatch or rollouts,
             logprob_chunk=config.logprob_chunk,
-            corrects_behaviour=stale or config.loss.correct_engine_mismatch,
+            corrects_behaviour=config.objective in WEIGHTED and (stale or config.loss.correct_engine_mismatch),
             preference=config.preference,
             kl_stop=config.kl_stop.estimator,
             terms=OBJECTIVES[config.objective],

@@ -11,6 +11,11 @@ from tasks.core.config.advantages import AdvantageConfig
         ({"estimator": "group_normalised"}, "`group_normalised` is now `group_mean` with `divide_by_std: sample`"),
         ({"normalise_by_std": True}, "`normalise_by_std` is now called `divide_by_std`"),
         ({"estimator": "success", "divide_by_std": "sample"}, "divide_by_std needs an estimator with a baseline"),
+        ({"estimator": "success", "normalise_over_batch": True}, "normalise_over_batch would train against failures"),
+        ({"estimator": "turn_progress", "divide_by_std": "sample"}, "divide_by_std .* turn_progress set it to null"),
+        ({"estimator": "turn_progress", "normalise_over_batch": True}, "normalise_over_batch .* set it to false"),
+        ({"pair_gap": 0.1, "divide_by_std": "population"}, "divide_by_std .* with pair_gap set it to null"),
+        ({"pair_gap": 0.1, "normalise_over_batch": True}, "normalise_over_batch .* with pair_gap set it to false"),
     ],
 )
 def test_what_would_divide_twice_or_for_nothing_is_refused(content: dict[str, object], message: str) -> None:
