@@ -43,6 +43,8 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
         metrics = trained_metrics(
             rollouts, trained.stats, trained.learner, summary, job.update.loss, job.previous.staleness
         )
+    if context.inputs.temperatures or context.inputs.demonstrations:
+        metrics = metrics.model_copy(update={"engine_mismatch": None})  # no engine had this policy at this temperature
     found = _too_far(metrics, course)
     if found or not rollouts:
         _leave_as_before(job)

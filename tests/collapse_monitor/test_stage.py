@@ -10,7 +10,13 @@ from tasks.collapse_monitor.stage import monitor_collapse
 from tasks.collapse_monitor.watching import read_warnings
 from tasks.core.config.stage_inputs import CourseInputs, MonitorInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import PromptInformation, ResponseFigures, read_document, write_document
+from tasks.core.records.documents import (
+    EngineMismatch,
+    PromptInformation,
+    ResponseFigures,
+    read_document,
+    write_document,
+)
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.monitoring import Course, watched
@@ -79,5 +85,8 @@ def test_what_is_watched_of_an_update() -> None:
     assert figures.kl_per_token == pytest.approx(0.004)
     assert (figures.length, figures.repetition, figures.distinct) == (50.0, 0.25, 0.75)
     assert (figures.information, figures.mismatch) == (0.5, 0.0)
+    off = EngineMismatch(mean=0.5, max=3.0, noise=1e-2, share_over_noise=0.4)
+    fresh, stale = (watched(metrics(engine_mismatch=off, staleness=updates)).mismatch for updates in (0, 1))
+    assert (fresh, stale) == (0.4, None)
     nothing = watched(metrics(kl=None, engine_mismatch=None))
     assert (nothing.kl_per_token, nothing.length, nothing.information, nothing.mismatch) == (None, None, None, None)

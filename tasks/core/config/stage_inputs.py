@@ -199,6 +199,8 @@ class UpdateInputs(StageInputs):
     update: UpdateConfig
     information: InformationConfig = knob("monitor.information")
     temperature: float = knob("collection.temperature")
+    temperatures: Temperatures = knob("collection.temperatures")
+    demonstrations: bool = knob("collection.demonstrations")
 
 
 class CourseInputs(StageInputs):

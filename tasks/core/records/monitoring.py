@@ -20,7 +20,8 @@ class WatchedFigures(Document):
     information: float | None
     """Share of the most that responses could say of their prompts."""
     mismatch: Share | None
-    """Share of policy tokens on which engine and learner differ by more than rounding explains."""
+    """Share of policy tokens on which engine and learner differ by more than rounding explains; null where an older
+    policy sampled, from which the learner's is to differ."""
 
 
 class CollapseWarning(Document):
@@ -59,5 +60,5 @@ def watched(metrics: Metrics) -> WatchedFigures:
         repetition=None if responses is None else responses.repetition,
         distinct=None if responses is None else responses.distinct,
         information=None if information is None else information.share,
-        mismatch=None if mismatch is None else mismatch.share_over_noise,
+        mismatch=None if mismatch is None or metrics.staleness else mismatch.share_over_noise,
     )

@@ -192,12 +192,13 @@ def test_a_stage_sees_what_it_declares_and_nothing_else(stage: Stage) -> None:
         assert any(knob == place or knob.startswith(f"{place}.") for place in declared)
 
 
-def test_the_update_sees_the_temperature_of_collection_and_no_other_knob_of_it() -> None:
+def test_of_collection_the_update_sees_who_sampled_at_which_temperatures_and_nothing_else() -> None:
     params = load_params(ROOT / "params.yaml")
     inputs = find_stage("update_policy").inputs_of(params)
     assert isinstance(inputs, UpdateInputs) and inputs.temperature == params.collection.temperature
     knobs = find_stage("update_policy").knobs(params)
-    assert [name for name in knobs if name.startswith("collection")] == ["collection.temperature"]
+    seen = {f"collection.{name}" for name in ("temperature", "temperatures", "demonstrations")}
+    assert {name for name in knobs if name.startswith("collection")} == seen
     with pytest.raises(AttributeError):
         _ = inputs.collection  # type: ignore[attr-defined]
 
