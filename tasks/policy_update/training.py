@@ -1,5 +1,6 @@
 """One update from files to a trained learner, in a stage's process alone and on each of several ranks alike."""
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -173,5 +174,7 @@ def _without_adapter(policy: nn.Module) -> Iterator[nn.Module]:
 
 @contextmanager
 def _separate_base(job: UpdateJob, group: ProcessGroup) -> Iterator[nn.Module]:
-    base = load_prepared(job.layout.base_policy, job.policy, job.update, group)
-    yield base.requires_grad_(False)
+    """Whoever opens this lets it go before closing it: its patched methods refer to it, and it is as large as the
+    policy."""
+    yield load_prepared(job.layout.base_policy, job.policy, job.update, group).requires_grad_(False)
+    gc.collect()

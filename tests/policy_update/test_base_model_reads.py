@@ -1,10 +1,14 @@
 """No stage opens the base model's weights more often than it takes to load them once."""
 
+import gc
 import shutil
+import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from torch import nn
 
 from tasks.core.config.params import evaluated_keys, parse_params, previous_map
 from tasks.core.config.stage_inputs import BasePolicyInputs
@@ -12,6 +16,8 @@ from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.policies.loading import load_base_model
 from tasks.core.records.layout import Layout
+from tasks.policy_update import learner, training
+from tasks.policy_update.objective.stats import StepStats
 from tasks.policy_update.rollouts import Rollout
 from tasks.preparation.policy import prepare_policy
 from tests.opened_files import counted_opens
@@ -43,6 +49,33 @@ def test_an_update_loads_the_base_model_once_and_the_next_one_in_the_process_not
             run(layout, params, key, cache)
         counts.append(opens.count)
     assert counts == ([one_load, 0] if trained == "lora" else [one_load, one_load])
+
+
+def test_the_base_beside_a_fully_trained_policy_is_gone_before_the_first_optimizer_step(
+    base: Path, make_rollouts: MakeRollouts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is as large as the policy, and its layers refer to themselves. No collection of garbage happens to come by."""
+    params = make_params("full", loss={"kl_coefficient": 0.01}, activation_checkpointing=True)
+    layout = prepare(tmp_path, base, params, {"i001": make_rollouts(4)})
+    load, step, loaded, alive = training.load_prepared, learner.optimizer_step, list[Any](), list[list[bool]]()
+
+    def load_and_watch(*arguments: Any, **settings: Any) -> nn.Module:
+        model = load(*arguments, **settings)
+        loaded.append([weakref.ref(weight) for weight in model.parameters()])
+        return model
+
+    def look_and_step(*arguments: Any) -> StepStats:
+        alive.append([any(weight() is not None for weight in weights) for weights in loaded])
+        return step(*arguments)
+
+    monkeypatch.setattr(training, "load_prepared", load_and_watch)
+    monkeypatch.setattr(learner, "optimizer_step", look_and_step)
+    gc.disable()
+    try:
+        run(layout, params, "i001")
+    finally:
+        gc.enable()
+    assert alive[0] == [True, False]
 
 
 def test_an_engine_reads_the_base_model_once_whatever_it_is_given_to_sample_from(

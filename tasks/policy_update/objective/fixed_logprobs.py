@@ -18,7 +18,8 @@ from tasks.policy_update.packing import Pack, TrainingPack
 from tasks.policy_update.rollouts import Rollout
 
 ReferenceView = Callable[[], AbstractContextManager[nn.Module]]
-"""Opens a view of the policy as its base model is (LoRA: the adapter switched off)."""
+"""Opens a view of the policy as its base model is (LoRA: the adapter switched off), to be closed without a reference
+to it."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def compute_fixed_logprobs(
             raise ValueError("kl_coefficient > 0 or preference.reference: base needs the base policy")
         with reference_view() as base:
             reference, _, _ = _logprobs(base, packs, rollouts, objective, group, of_old=False)
+            del base
     critic = objective.critic
     credit = None if critic is None else [critic.credit(*pair) for pair in zip(rollouts, values, strict=True)]
     return FixedLogprobs(old, reference, torch.cat(entropies).mean().item(), credit)
