@@ -61,6 +61,8 @@ def main(arguments: list[str] | None = None) -> int:
         _print(api_facts(plan, params.collection.chat_api.traffic))
         return 0
     print(f"{name}: {params.policy.source} in {world}, on {plan.gpus} x {plan.hardware.name}")
+    if plan.gpus != (ranks := params.update.distributed.size):
+        print(f"note: these parameters start {ranks} of {plan.gpus} ranks; set update.distributed (ranks x nodes)")
     _print(facts(plan))
     if pilot:
         _print(pilot_facts(pilot, plan.load.collected, parsed.wanted_share))

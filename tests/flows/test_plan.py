@@ -29,7 +29,13 @@ def test_every_profile_can_be_planned_and_fits_where_it_says(name: str, capsys: 
 @pytest.mark.parametrize("hardware", ["h100", "h200", "a100"])
 def test_the_paper_on_two_nodes(hardware: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--profile", "paper", "--hardware", hardware, "--gpus", "16"]) == 0
-    assert "16 x" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "16 x" in printed and "note:" not in printed
+
+
+def test_other_devices_than_the_run_would_use_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--profile", "gpu_80gb", "--gpus", "8"])
+    assert "these parameters start 1 of 8 ranks; set update.distributed" in capsys.readouterr().out
 
 
 def test_too_little_hardware_is_said_with_its_remedy(capsys: pytest.CaptureFixture[str]) -> None:
