@@ -33,7 +33,7 @@ from flows.signals import stop_cleanly_on_signals
 from tasks.core.config.params import iteration_key, load_params
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.files import ArtifactError
-from tasks.lineage.provenance.dvc_lock import read_lock
+from tasks.lineage.provenance.dvc_lock import lock_of
 
 
 def run_name() -> str:
@@ -103,7 +103,7 @@ def iterations_to_reach(root: Path, more: int) -> int:
     """
     params = load_params(root / "params.yaml")
     try:
-        trained = {stage.name for stage in read_lock(root / "dvc.lock", params.previous, params.evaluated).stages}
+        trained = {stage.name for stage in lock_of(root, params).stages}
     except ArtifactError:
         return params.iterations
     last_is_trained = f"update_policy@{iteration_key(params.iterations)}" in trained

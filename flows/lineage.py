@@ -20,7 +20,7 @@ from flows.dag.versions import stage_version
 from flows.errors import is_expected
 from tasks.core.config.params import Params, load_params
 from tasks.core.records.layout import Layout
-from tasks.lineage.provenance.dvc_lock import LockedStage, read_lock
+from tasks.lineage.provenance.dvc_lock import LockedStage, lock_of
 from tasks.lineage.provenance.git_state import git_state
 from tasks.lineage.provenance.subject import Subject, UnknownSubject, find_subject
 from tasks.lineage.provenance.trace import Provenance, trace_provenance
@@ -36,8 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     layout = Layout(Path.cwd())
     try:
         params = load_params(layout.root / "params.yaml")
-        maps = (params.previous, params.evaluated, params.collected, params.searched, params.monitored)
-        lock = read_lock(layout.root / "dvc.lock", *maps)
+        lock = lock_of(layout.root, params, side_tasks=True)
         subject = find_subject(parser.parse_args(arguments).subject, layout)
         found = trace_provenance(subject, lock, layout, cache_folder(layout.root))
     except Exception as error:

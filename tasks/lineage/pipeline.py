@@ -11,7 +11,7 @@ from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.records.documents import Selection, StageKnobs, StageVersions, read_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.lineage.provenance.dvc_lock import DvcLock, read_lock
+from tasks.lineage.provenance.dvc_lock import DvcLock, lock_of
 from tasks.lineage.provenance.git_state import GitState, git_state
 from tasks.lineage.tracking.params_and_metrics import params_digest, start_digest, step_of
 
@@ -25,9 +25,7 @@ class Pipeline:
 
     @cached_property
     def lock(self) -> DvcLock:
-        params = self.params
-        maps = (params.previous, params.evaluated, params.collected, params.searched, params.monitored)
-        return read_lock(self.layout.root / "dvc.lock", *maps)
+        return lock_of(self.layout.root, self.params)
 
     @cached_property
     def selection(self) -> Selection:

@@ -113,6 +113,9 @@ def test_lineage_holds_until_something_is_broken_which_it_names(finished: Path) 
     assert answer.splitlines()[-1] == "every link holds"
     for expected in ("<- score@test_normal", "<- collect_rollouts@i001", "<- data/base_policies", "i001: seeds "):
         assert expected in answer
+    for side in ("data/report", "data/learning_curves.csv", "data/lineage.json"):
+        answer = succeed(finished, "-m", "flows.lineage", side)
+        assert answer.splitlines()[-1] == "every link holds" and "\ncode: commit " in answer
     lock = yaml.safe_load((finished / "dvc.lock").read_text())["stages"]["collect_rollouts@i001"]
     md5 = next(out["md5"] for out in lock["outs"] if out["path"].endswith("rollouts.parquet"))
     cached = finished / ".dvc" / "cache" / "files" / "md5" / md5[:2] / md5[2:]

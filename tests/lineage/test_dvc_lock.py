@@ -42,6 +42,13 @@ def test_stages_of_a_longer_run_before_are_passed_over(tmp_path: Path) -> None:
     assert [stage.name for stage in found.stages] == ["update_policy@i001", "evaluate_policy@i000", "score@test_normal"]
 
 
+def test_what_only_looks_at_a_run_is_there_for_who_asks(tmp_path: Path) -> None:
+    names = ["version_stages", "score@test_normal", "tabulate_curves", "report", "record_lineage"]
+    path = write(tmp_path, {name: {"outs": [entry(f"data/{name}", "0")]} for name in names})
+    assert [stage.name for stage in read_lock(path, [], [], side_tasks=True).stages] == names
+    assert [stage.name for stage in read_lock(path, [], []).stages] == names[1:2]
+
+
 def test_collections_of_a_run_that_collected_more_often_are_passed_over(tmp_path: Path) -> None:
     names = [f"{stage}@i00{i}" for i in (1, 2) for stage in ("collect_rollouts", "filter_advantages", "update_policy")]
     path = write(tmp_path, {name: {"outs": [entry(f"data/{name}", "0")]} for name in names})

@@ -25,6 +25,7 @@ def test_an_old_artifacts_origin_is_the_recorded_one(pipeline: Pipeline, params:
 
     origin = find_origin(params.lineage, root, lock.task_versions)
     assert origin is not None and (origin.git, origin.params["seed"]) == (then, "0")
+    assert find_origin(params.lineage, root, lock.task_versions | {"report": "0" * 64}) == origin
     today = Params.model_validate({**params.model_dump(mode="json"), "seed": 1})
     lines = list(origin_lines(provenance(lock), origin, today, root))
     assert f"code: commit {then.commit} (here is commit {now.commit} with changes)" in lines

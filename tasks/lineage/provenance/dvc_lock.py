@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from tasks.core.config.params import Params
 from tasks.core.records.documents import StageVersion
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
@@ -83,6 +84,12 @@ class DvcLock:
         return {stage.task: stage.version.digest for stage in self.stages if stage.version is not None}
 
 
+def lock_of(root: Path, params: Params, side_tasks: bool = False) -> DvcLock:
+    """The stages in the dvc.lock of `root` that belong to the pipeline of these params. Raises ArtifactError."""
+    maps = (params.previous, params.evaluated, params.collected, params.searched, params.monitored)
+    return read_lock(root / "dvc.lock", *maps, side_tasks=side_tasks)
+
+
 def read_lock(
     path: Path,
     iterations: Iterable[str],
@@ -90,12 +97,13 @@ def read_lock(
     collected: Iterable[str] | None = None,
     searched: Iterable[str] = (),
     monitored: Iterable[str] = (),
+    side_tasks: bool = False,
 ) -> DvcLock:
     """The stages in dvc.lock that belong to a pipeline of these iteration keys; `collected`: None, all collect.
 
     DVC leaves stages in the lock that dvc.yaml no longer defines (a longer run before this one), so keys that are
-    not asked for are passed over; keys that are no iterations (splits) are kept. `SIDE_TASKS` are left out.
-    Raises ArtifactError when the file is missing or no lock file.
+    not asked for are passed over; keys that are no iterations (splits) are kept. `SIDE_TASKS` are left out
+    unless asked for. Raises ArtifactError when the file is missing or no lock file.
     """
     trained = set(iterations)
     played = trained if collected is None else set(collected)
@@ -108,7 +116,8 @@ def read_lock(
         "pair_turns": searching,
         "monitor_collapse": set(monitored),
     }
-    stages = (_stage(name, entry) for name, entry in _entries(path).items())
+    entries = _entries(path).items()
+    stages = (_stage(name, entry) for name, entry in entries if side_tasks or name not in SIDE_TASKS)
     return DvcLock(tuple(stage for stage in stages if _belongs(stage, keys.get(stage.task, trained))))
 
 
@@ -135,8 +144,6 @@ def _md5s(entries: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _belongs(stage: LockedStage, keys: set[str]) -> bool:
-    if stage.task in SIDE_TASKS:
-        return False
     is_iteration = stage.key[:1] == "i" and stage.key[1:].isdigit()
     return not is_iteration or stage.key in keys
 

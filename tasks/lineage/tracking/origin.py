@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.core.config.lineage import LineageConfig
+from tasks.lineage.provenance.dvc_lock import SIDE_TASKS
 from tasks.lineage.provenance.git_state import GitState
 from tasks.lineage.tracking.mlflow_store import explained, open_store, store_exists, tracking_uri
 
@@ -22,13 +23,15 @@ class Origin:
 def find_origin(config: LineageConfig, root: Path, versions: Mapping[str, str]) -> Origin | None:
     """The oldest finished run, of any experiment, whose tasks had these versions (digests of code and parameters).
 
-    None where no such run was recorded. Raises LineageError when MLflow cannot be reached.
+    Versions of SIDE_TASKS are passed over: no run is recorded by them. None where no such run was recorded. Raises
+    LineageError when MLflow cannot be reached.
     """
-    if not versions or not store_exists(root):
+    made = {task: version for task, version in versions.items() if task not in SIDE_TASKS}
+    if not made or not store_exists(root):
         return None
     store = open_store(config, root)
     with explained(tracking_uri(root)):
-        conditions = [f"tags.`task_version.{task}` = '{version}'" for task, version in sorted(versions.items())]
+        conditions = [f"tags.`task_version.{task}` = '{version}'" for task, version in sorted(made.items())]
         everywhere = [experiment.experiment_id for experiment in store.client.search_experiments()]
         found = store.client.search_runs(
             everywhere, " and ".join(conditions), order_by=["attributes.start_time ASC"], max_results=1
