@@ -94,13 +94,21 @@ def parse_assignment(text: str) -> dict[str, Any]:
 def write_params(path: Path, content: dict[str, Any]) -> list[str]:
     """Check and write params.yaml in full, defaults included. Returns one line per value that changed.
 
-    Raises ParamsError before anything is written.
+    Another line says where the file that was there could not be read. Raises ParamsError before anything is written.
     """
     text = params_text(content, str(path))
-    before = dotted(read_mapping(path)) if path.exists() else {}
+    before, unread = _present(path)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    return _changes(before, dotted(read_mapping(path)))
+    return [*unread, *_changes(before, dotted(read_mapping(path)))]
+
+
+def _present(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """The values in the file, none where there is no file or it is damaged (by a merge, say), which a line tells."""
+    try:
+        return (dotted(read_mapping(path)) if path.exists() else {}), []
+    except ParamsError as error:
+        return {}, [f"what was there could not be read, so every value counts as new: {error}"]
 
 
 def params_text(content: dict[str, Any], name: str = "params.yaml") -> str:

@@ -184,6 +184,18 @@ def test_set_changes_one_knob_and_says_so(project: Path, capsys: pytest.CaptureF
     assert load_params(project / "params.yaml").iterations == 4
 
 
+def test_a_file_with_conflict_markers_is_written_anew(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = project / "params.yaml"
+    assert main(["default"]) == 0
+    whole = path.read_text()
+    path.write_text(f"<<<<<<< HEAD\nseed: 1\n=======\n{whole}>>>>>>> other\n")
+    assert main(["--refresh"]) == 1
+    assert "params.yaml: not valid YAML" in capsys.readouterr().err
+    assert main(["default"]) == 0
+    assert path.read_text() == whole
+    assert capsys.readouterr().out.startswith("what was there could not be read, so every value counts as new: ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
