@@ -13,17 +13,19 @@ params.yaml (lineage.promotion) holds. Exit code 2: no such version; 1: an input
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
+from flows.dag.checkout_lock import checkout_lock
 from flows.errors import is_expected
 from tasks.core.config.params import Params, load_params
 from tasks.core.config.stage_inputs import RescoringInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.comparison import Comparison
 from tasks.core.records.documents import write_document
-from tasks.core.records.files import replacing
+from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.records.layout import Layout
 from tasks.lineage.registry.comparison_page import comparison_page
 from tasks.lineage.registry.model_registry import Registry, UnknownVersion, Version
@@ -121,7 +123,8 @@ def _rescored(
 
 
 def _compare(registry: Registry, names: Sequence[str], root: Path, params: Params, rescore: bool) -> int:
-    comparison, folder = compare_versions(registry, names, root, params, rescore)
+    with checkout_lock(root, "compare --rescore") if rescore else nullcontext():
+        comparison, folder = compare_versions(registry, names, root, params, rescore)
     print(comparison_page(comparison))
     print(f"written to {folder.relative_to(root)}/")
     return 0
@@ -147,9 +150,17 @@ def _list(registry: Registry) -> int:
 
 
 def _seeds(registry: Registry) -> int:
-    evaluations = [(version.number, registry.evaluation(version)) for version in registry.versions]
-    print("\n".join(spread_lines(seed_spreads(evaluations))))
+    print("\n".join(spread_lines(seed_spreads(_readable(registry)))))
     return 0
+
+
+def _readable(registry: Registry) -> Iterator[tuple[int, VersionEvaluation]]:
+    """The versions whose evaluations this code can read; the others are told."""
+    for version in registry.versions:
+        try:
+            yield version.number, registry.evaluation(version)
+        except ArtifactError as error:
+            print(f"left out: {error}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.dag.checkout_lock import checkout_lock
 from flows.registry import compare_versions, main, open_registry
 from tasks.core.config.params import Params
 from tasks.core.records.comparison import Comparison
@@ -128,6 +129,19 @@ def test_a_version_whose_evaluation_is_damaged_is_named_and_nothing_is_written(
     assert "version 1 of loopline-pocketworld-pocket has no evaluation that this code can read" in error
     assert "outcomes.parquet: damaged parquet" in error
     assert not list(versions.comparisons.iterdir())
+    assert main(["seeds"]) == 0
+    seen = capsys.readouterr()
+    assert seen.err.startswith("left out: version 1 of loopline-pocketworld-pocket has no evaluation")
+    assert "no two versions differ in their seed alone" in seen.out
+
+
+def test_no_version_is_played_in_a_checkout_where_something_runs(
+    seen_versions: Layout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with checkout_lock(seen_versions.root, "nightly"):
+        assert main(["compare", "1", "--rescore"]) == 1
+        assert "nightly (process" in capsys.readouterr().err
+        assert main(["compare", "1"]) == 0
 
 
 def test_promotion_follows_the_rule(

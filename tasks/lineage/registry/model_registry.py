@@ -73,8 +73,8 @@ class Registry:
                 return read_evaluation(folder)
             except ArtifactError as error:
                 raise ArtifactError(
-                    f"version {version.number} of {self.name} has no evaluation that this code can read; "
-                    f"score it again with --rescore\n{error}"
+                    f"version {version.number} of {self.name} has no evaluation that this code can read; `python -m "
+                    f"flows.registry compare {version.number} --rescore` plays it anew for its page alone\n{error}"
                 ) from None
 
     @contextmanager
