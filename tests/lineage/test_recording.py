@@ -1,5 +1,6 @@
 """A whole run in a real SQLite store."""
 
+import errno
 import json
 import shutil
 import signal
@@ -179,6 +180,10 @@ def test_wall_clock_figures_make_no_new_run_but_other_results_do(pipeline: Pipel
     assert len(runs(pipeline)) == 2
 
 
+def _no_hard_links(*_: Any) -> None:
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
 def _relock(pipeline: Pipeline) -> None:
     """Update the md5s in dvc.lock to the files that are there."""
     import hashlib
@@ -263,7 +268,19 @@ def test_a_temporary_experiment_records_in_the_project_around_it(tmp_path: Path)
     assert tracking_uri(copy) == f"sqlite:///{tmp_path.resolve()}/mlflow.db"
 
 
-def test_a_database_whose_making_was_killed_is_made_by_the_next_run(tmp_path: Path) -> None:
+def test_a_database_that_another_process_made_meanwhile_is_kept(
+    tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "mlflow.db"
+    monkeypatch.setattr("mlflow.MlflowClient.search_experiments", lambda *_, **__: shutil.copy2(empty_store, path))
+    open_store(LineageConfig(experiment="other"), tmp_path)
+    assert path.read_bytes() == empty_store.read_bytes()
+
+
+def test_a_database_whose_making_was_killed_is_made_by_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a file system without hard links, too."""
     script = (
         "import os, signal, sys; from pathlib import Path; import alembic.op as op\n"
         "from tasks.core.config.lineage import LineageConfig\n"
@@ -273,4 +290,5 @@ def test_a_database_whose_making_was_killed_is_made_by_the_next_run(tmp_path: Pa
     )
     killed = subprocess.run([sys.executable, "-c", script, str(tmp_path)], cwd=Path(__file__).parents[2])
     assert killed.returncode == -signal.SIGKILL
+    monkeypatch.setattr("os.link", _no_hard_links)
     assert open_store(LineageConfig(), tmp_path).client.search_experiments()

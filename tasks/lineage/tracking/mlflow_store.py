@@ -3,12 +3,13 @@
 Imports MLflow inside functions: the import costs 1.6 s, which stages that record nothing must not pay.
 """
 
+import fcntl
 import os
 import re
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,8 +160,10 @@ def _make_database(path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="mlflow-", dir=beside) as folder:
         made = Path(folder) / path.name
         MlflowClient(tracking_uri=f"sqlite:///{made}").search_experiments(max_results=1)
-        with suppress(FileExistsError):  # another process was faster
-            os.link(made, path)
+        with (beside / "mlflow.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():  # else another process was faster, and may have recorded into its own by now
+                made.rename(path)
 
 
 def _artifact_location(uri: str, root: Path) -> str | None:
