@@ -57,8 +57,6 @@ def play_rollouts(
         "engine_version": engine.version,
     }
     stats = stats or CollectionStats()
-    if isinstance(engine, ProvesDelivery):
-        stats.deliveries += engine.take_deliveries()
     workers = min(16, 2 * usable_cores())
     with ThreadPoolExecutor(workers, "world") as pool, tqdm(total=len(planned), desc=description, disable=None) as bar:
 
@@ -77,6 +75,8 @@ def play_rollouts(
         try:
             rows = Scheduler(engine, begin, planned, settings, pool, stats, on_row, following).run()
         finally:
+            if isinstance(engine, ProvesDelivery):  # those of servers that were started again, too
+                stats.deliveries += engine.take_deliveries()
             if samples_in_background(engine):
                 engine.sleep()
     return sorted((row | origin for row in rows), key=lambda row: (row["task_id"], row["rollout_index"]))

@@ -12,6 +12,8 @@ from transformers import Qwen2ForCausalLM
 
 from tasks.core.config.collection import AgentLimits, EarlyStop
 from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.engines.scripted import ScriptedEngine
+from tasks.core.interfaces.engine import Generation
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.schemas import PLAYED_ROLLOUTS
@@ -70,6 +72,31 @@ def test_every_planned_rollout_has_a_row_in_order(game: Game, play: Callable[...
     not_kept = stats.generated_tokens - sum(sum(row["policy_mask"]) for row in rows)
     assert 0 < not_kept < sum(len(row["turns"]) for row in rows), "turns that the policy stopped by opening the next"
     assert stats.timings().tokens_per_s > 0
+
+
+class RestartedEngine(ScriptedEngine):
+    """Proves a delivery when it is given its policy, and once more after a server came back."""
+
+    def load_adapter(self, path: Path | None) -> None:
+        super().load_adapter(path)
+        self.proven = [{"after": "start"}]
+
+    def collect(self) -> list[Generation]:
+        if len(self.proven) < 2:
+            self.proven.append({"after": "restart"})
+        return super().collect()
+
+    def take_deliveries(self) -> list[dict[str, Any]]:
+        taken, self.proven = self.proven, []
+        return taken
+
+
+def test_all_deliveries_are_told_by_the_collection_that_they_were_proven_in(
+    game: Game, play: Callable[..., list[Row]], chat: ChatFormat
+) -> None:
+    stats = CollectionStats()
+    play(game(), engine=RestartedEngine("scripted", chat, lambda task, seed: ["a"]), stats=stats)
+    assert stats.deliveries == [{"after": "start"}, {"after": "restart"}]
 
 
 def test_token_ids_are_the_conversation_as_it_was_played(
