@@ -99,7 +99,7 @@ def played_row(task_id: str, scenario_id: str, split: str, episode_return: float
         "tests_passed": ["the answer is right"] if episode_return else [],
         "tests_failed": [] if episode_return == 1.0 else ["nothing else changed"],
         "end_reason": "completed",
-        "turns": [],
+        "turns": [{"failed": False, "code_blocks": 1, "api_calls": [], "failed_api_calls": []}],
         "world_retries": 0,
         "adapter_digest": DIGEST,
         "engine": "transformers",

@@ -38,10 +38,10 @@ def rollout(task: str, index: int, episode_return: float, end_reason: str) -> di
         "engine_logprobs": [0.0, -0.5, -0.25],
         "return": episode_return,
         "success": episode_return == 1.0,
-        "tests_passed": [],
+        "tests_passed": ["the answer is right"] if episode_return == 1.0 else [],
         "tests_failed": [],
         "end_reason": end_reason,
-        "turns": [],
+        "turns": [{"failed": False, "code_blocks": 1, "api_calls": [], "failed_api_calls": []}],
         "world_retries": 0,
         "adapter_digest": "",
         "engine": "transformers",
@@ -128,12 +128,8 @@ def test_only_void_rollouts_is_an_error_that_names_file_and_reasons(tmp_path: Pa
 
 
 def test_rewards_of_turns_go_with_the_batch(tmp_path: Path) -> None:
-    turn = {"failed": False, "code_blocks": 1, "api_calls": [], "failed_api_calls": []}
     rewards = {0: [0.5], 1: [-0.1]}
-    rows = [
-        rollout("a", index, 1.0 - index, "completed") | {"turns": [turn], "turn_rewards": given}
-        for index, given in rewards.items()
-    ]
+    rows = [rollout("a", index, 1.0 - index, "completed") | {"turn_rewards": given} for index, given in rewards.items()]
     params = Params(iterations=1, previous=previous_map(1), evaluated=evaluated_keys(1, 2))
     context = StageContext(Layout(tmp_path), AdvantageInputs.of(params), "i001")
     write_rows(context.layout.rollouts("i001"), rows, ROLLOUTS)

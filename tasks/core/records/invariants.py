@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.core.records.schemas import TOKEN_COLUMNS, TURN_COLUMNS, UNJUDGED, key_columns
+from tasks.core.records.schemas import TOKEN_COLUMNS, TURN_COLUMNS, UNJUDGED, VOID_REASONS, key_columns
 
 ROUNDING = 1e-5
 """A log-prob may exceed 0 by this much: float32 logits minus their float32 log-sum-exp."""
@@ -37,6 +37,8 @@ def broken_rules(table: pa.Table) -> Iterator[str]:
         yield from _returns(table)
     for name in sorted(TURN_COLUMNS.intersection(table.column_names)) if "turns" in table.column_names else ():
         yield from _one_per_turn(table, name)
+    if "turns" in table.column_names:
+        yield from _unanswered_turns(table)
     if "token_ids" in table.column_names:
         yield from _tokens(table)
     if "pair" in table.column_names:
@@ -88,15 +90,15 @@ def _weights(table: pa.Table) -> Iterator[str]:
 
 
 def _returns(table: pa.Table) -> Iterator[str]:
-    """Only an episode that left a state to judge has a return; a success has no failed test."""
+    """Only an episode that left a state to judge has a return; a success has tests, and none of them failed."""
     unjudged = pc.is_in(table["end_reason"], pa.array(UNJUDGED)).to_numpy()
     returns = (table["return"].to_numpy() != 0) & unjudged
-    tests_failed = pc.list_value_length(table["tests_failed"]).to_numpy() > 0
-    contradiction = table["success"].to_numpy() & (tests_failed | unjudged)
+    passed, failed = (pc.list_value_length(table[name]).to_numpy() for name in ("tests_passed", "tests_failed"))
+    contradiction = table["success"].to_numpy() & ((failed > 0) | (passed == 0) | unjudged)
     for row in np.flatnonzero(returns)[:1]:
         yield f"row {row}, column return: must be 0, the episode ended by {table['end_reason'][row]}"
     for row in np.flatnonzero(contradiction)[:1]:
-        yield f"row {row}, column success: true, but nothing was left to judge or a test failed"
+        yield f"row {row}, column success: true, but nothing was left to judge, a test failed or none passed"
 
 
 def _one_per_turn(table: pa.Table, name: str) -> Iterator[str]:
@@ -106,6 +108,17 @@ def _one_per_turn(table: pa.Table, name: str) -> Iterator[str]:
     for item in np.flatnonzero(~np.isfinite(_flat(table, name)))[:1]:
         row = pc.list_parent_indices(table[name].combine_chunks())[item].as_py()
         yield f"row {row}, column {name}: not a finite number"
+
+
+def _unanswered_turns(table: pa.Table) -> Iterator[str]:
+    """The world answered every turn that was sampled, but for the one that a void rollout may have ended in."""
+    counts = pc.list_value_length(table["turns"]).to_numpy()
+    void = pc.is_in(table["end_reason"], pa.array(VOID_REASONS)).to_numpy()
+    rows = pc.list_parent_indices(table["turn_index"].combine_chunks()).to_numpy()
+    turns = _flat(table, "turn_index")
+    for token in np.flatnonzero(turns >= (counts + void)[rows])[:1]:
+        row = rows[token]
+        yield f"row {row}, column turn_index: turn {turns[token]} of a rollout with {counts[row]} turns"
 
 
 def _tokens(table: pa.Table) -> Iterator[str]:

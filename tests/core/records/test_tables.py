@@ -66,6 +66,14 @@ def test_an_empty_table_is_an_artifact_too(schema: pa.Schema, tmp_path: Path) ->
     assert read_table(tmp_path / "r.parquet", schema).num_rows == 0
 
 
+@pytest.mark.parametrize("end", ["world_fault", "cut_by_early_stop"])
+def test_a_void_rollout_may_end_in_a_turn_without_an_answer(end: str, tmp_path: Path) -> None:
+    void = rollout(end_reason=end, tests_passed=[], tests_failed=[], **{"return": 0.0})
+    write_rows(tmp_path / "r.parquet", [void | {"turns": void["turns"][:1]}], ROLLOUTS)
+    with pytest.raises(ArtifactError, match="turn 1 of a rollout with 0 turns"):
+        write_rows(tmp_path / "r.parquet", [void | {"turns": []}], ROLLOUTS)
+
+
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     rows = [rollout(index=index) for index in range(6)]
     write_rows(tmp_path / "a.parquet", rows, ROLLOUTS)
@@ -103,6 +111,7 @@ BROKEN_ROLLOUTS = [
     ({"turn_index": [-1, 0, 0, 1, 1]}, "row 1, column turn_index, token 3: turn_index is 0 or more exactly where"),
     ({"turn_index": [-2, 0, 0, -1, 1]}, "row 1, column turn_index, token 0: turn_index is 0 or more exactly where"),
     ({"turn_index": [-1, 1, 1, -1, 0]}, "row 1, column turn_index, token 4: turn_index does not fall"),
+    ({"turn_index": [-1, 0, 0, -1, 2]}, "row 1, column turn_index: turn 2 of a rollout with 2 turns"),
     ({"token_ids": [5, -6, 7, 8, 9]}, "row 1, column token_ids, token 1: a token id is not negative"),
     ({"token_ids": [5, None, 7, 8, 9]}, "row 1, column token_ids: null is not allowed"),
     ({"engine_logprobs": [0.0, 0.5, -1, 0, -2]}, "row 1, column engine_logprobs, token 1: a log-prob is finite"),
@@ -115,6 +124,7 @@ BROKEN_ROLLOUTS = [
         "row 1, column success: true, but nothing was left to judge",
     ),
     ({"success": True}, "row 1, column success: true, but"),
+    ({"success": True, "tests_passed": [], "tests_failed": []}, "row 1, column success: true, but"),
     ({"tests_passed": [None]}, "row 1, column tests_passed: null is not allowed"),
     ({"turns": [{"failed": None, "code_blocks": 1, "api_calls": [], "failed_api_calls": []}]}, "row 1, column turns"),
 ]
