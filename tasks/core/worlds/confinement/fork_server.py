@@ -1,5 +1,6 @@
 """The pipeline's view of a process that forks others (see `inside.forking`)."""
 
+import logging
 import socket
 import threading
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from tasks.core.interfaces.world import WorldFault
 from tasks.core.worlds.confinement.link import Link, LinkBroken
 
 _ANSWER_SECONDS = 60.0
+_log = logging.getLogger(__name__)
 
 
 class ForkServer:
@@ -39,6 +41,8 @@ class ForkServer:
             raise WorldFault(f"{self.subject} {error} while it started") from error
         if "fault" in message:
             raise WorldFault(f"{self.subject} could not start: {message['fault']}")
+        if message.get("warning"):
+            _log.warning("%s: %s", self.subject, message["warning"])
         return message
 
     def close(self) -> None:

@@ -1,7 +1,9 @@
 """What agents must not be able to do, and how their processes end when they try."""
 
 import contextlib
+import ctypes
 import os
+import platform
 import sys
 from typing import Any
 
@@ -193,4 +195,19 @@ def test_audit_fallback_denies_files_and_processes() -> None:
     for code in ("open('/etc/passwd')", "import os; os.fork()", "import os; os.listdir('/')", "import subprocess"):
         assert repl.run(code, answer).failed, code
     assert repl.run("print(apis.a.b())", answer).output == "['a', 'b']\n"
+    sandbox.close()
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="where a process can pass for one of another architecture")
+def test_a_linux_without_the_filter_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Under the personality of 32 bits the machine's name is i686, of which no allowlist is known."""
+    sandbox, libc, linux32 = Sandbox(), ctypes.CDLL(None), 0x0008
+    personality = libc.personality(linux32)
+    try:
+        repl, other = sandbox.start(), sandbox.start()
+    finally:
+        libc.personality(personality)
+    assert (repl.process.confinement, other.process.confinement) == ("audit", "audit")
+    assert repl.run("open('/etc/passwd')", answer).failed
+    assert caplog.text.count("confined by a Python audit hook alone") == 1
     sandbox.close()

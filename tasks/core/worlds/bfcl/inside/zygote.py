@@ -21,7 +21,7 @@ def main(control_descriptor: int, limits: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ["TZ"] = "UTC"
     zygote = Zygote(socket.socket(fileno=control_descriptor), limits)
-    zygote.ready()
+    zygote.ready(warning=zygote.jail.warning)
     zygote.serve()
 
 
@@ -31,13 +31,13 @@ class Zygote(Forker):
     def __init__(self, control: socket.socket, limits: dict[str, Any]) -> None:
         super().__init__(control)
         self._limits = limits
-        self._jail = Jail(limits["confinement"], limits["player_memory_bytes"], limits["player_cpu_seconds"])
+        self.jail = Jail(limits["confinement"], limits["player_memory_bytes"], limits["player_cpu_seconds"])
 
     def become(self, request: dict[str, Any], descriptors: list[int], parent: int) -> None:
         """A player on the one descriptor, or the engine that serves it."""
         if request["fork"] == "player":
             channel = Channel(descriptors[0], self._limits["message_bytes"])
-            channel.send({"ready": self._jail.shut(descriptors[0], parent)})
+            channel.send({"ready": self.jail.shut(descriptors[0], parent)})
             serve_player(channel, self._limits["result_chars"])
         else:
             self.die_with(parent)

@@ -11,6 +11,10 @@ from tasks.core.processes.parent_death import killed_with_parent
 from tasks.core.worlds.confinement.inside import seccomp
 
 _NOBODY = 65534
+_NO_SECCOMP = (
+    "this machine takes no seccomp filter (known for x86-64 and aarch64; a container may refuse it): agents' code is "
+    "confined by a Python audit hook alone, which stops mistakes and no attack"
+)
 _DENIED_EVENTS = (
     "open", "os.", "socket.", "subprocess.", "ctypes.", "shutil.", "pty.", "fcntl.", "mmap.", "resource.",
     "signal.", "_thread.start", "_posixsubprocess.", "syslog.", "glob.", "pathlib.", "sqlite3.", "tempfile.",
@@ -22,6 +26,7 @@ class Jail:
 
     `confinement` is "seccomp", "audit" or "auto" (seccomp where the system has it). "audit" is for systems without
     seccomp (macOS): a Python audit hook, which stops what a confused agent does and not what a determined one can.
+    Whether the system has it is tried once, here.
     A process that runs no agent's code itself may be let receive `descriptors` more of them over its channel.
     """
 
@@ -33,14 +38,20 @@ class Jail:
         self._die_with = killed_with_parent()
         self._libc = ctypes.CDLL(None, use_errno=True)
         _ = self._libc.prctl  # looked up once here and not in every child
-        self._filter = _filter_of_this_machine(descriptors > 0) if confinement != "audit" else None
+        self._filter = None if confinement == "audit" else _working_filter(descriptors > 0, self._libc)
         if confinement == "seccomp" and self._filter is None:
             raise OSError("confinement 'seccomp' was asked for, but this system has no seccomp")
+
+    @property
+    def warning(self) -> str:
+        """What the pipeline is told: that "auto" found no seccomp on a system that should have it."""
+        found = self._filter is not None or self._confinement == "audit" or sys.platform != "linux"
+        return "" if found else _NO_SECCOMP
 
     def shut(self, channel: int, zygote: int) -> str:
         """Give everything up but the descriptor `channel`; returns the confinement that is in force.
 
-        Raises OSError when a limit can't be set.
+        Raises OSError when a limit or the filter can't be set.
         """
         keep_only([channel], begin=0)
         self._limit(channel)
@@ -48,12 +59,8 @@ class Jail:
             self._become_nobody()
         self._die_with(zygote)  # after the change of user, which makes the kernel forget it
         if self._filter is not None:
-            try:
-                seccomp.install_filter(self._filter, self._libc)
-                return "seccomp"
-            except OSError:
-                if self._confinement == "seccomp":
-                    raise
+            seccomp.install_filter(self._filter, self._libc)
+            return "seccomp"
         sys.addaudithook(_refuse)
         return "audit"
 
@@ -84,11 +91,24 @@ def keep_only(descriptors: list[int], begin: int = 3) -> None:
     os.closerange(begin, max(begin, 1024))
 
 
-def _filter_of_this_machine(receiving: bool) -> bytes | None:
+def _working_filter(receiving: bool, libc: ctypes.CDLL) -> bytes | None:
+    """The filter for this machine, if a child can put itself under it; a container may refuse."""
     try:
-        return seccomp.build_filter(os.uname().machine, receiving) if sys.platform == "linux" else None
+        program = seccomp.build_filter(os.uname().machine, receiving) if sys.platform == "linux" else None
     except OSError:
         return None
+    return program if program is not None and _installs(program, libc) else None
+
+
+def _installs(program: bytes, libc: ctypes.CDLL) -> bool:
+    child = os.fork()
+    if child == 0:
+        try:
+            seccomp.install_filter(program, libc)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0
 
 
 def _lower(limit: int, soft: int, hard: int) -> None:

@@ -89,7 +89,7 @@ def main(control_descriptor: int, limits: dict[str, Any]) -> None:
     warnings.simplefilter("ignore")
     zygote = Zygote(socket.socket(fileno=control_descriptor), limits)
     _hide()
-    zygote.ready()
+    zygote.ready(warning=zygote.jail.warning)
     zygote.serve()
 
 
@@ -109,7 +109,7 @@ class Zygote(Forker):
     def __init__(self, control: socket.socket, limits: dict[str, Any]) -> None:
         super().__init__(control)
         self._limits = limits
-        self._jail = Jail(limits["confinement"], limits["memory_bytes"], limits["cpu_seconds_per_repl"])
+        self.jail = Jail(limits["confinement"], limits["memory_bytes"], limits["cpu_seconds_per_repl"])
         self._system = FrozenSystem()
         self._system.install()
 
@@ -117,5 +117,5 @@ class Zygote(Forker):
         """A REPL process on the one descriptor."""
         channel = Channel(descriptors[0], self._limits["request_bytes"])
         self._system.start(request["seed"], request["clock"])
-        channel.send({"ready": self._jail.shut(descriptors[0], parent)})
+        channel.send({"ready": self.jail.shut(descriptors[0], parent)})
         Interpreter(channel, self._limits["output_chars"], self._limits["error_chars"]).serve()

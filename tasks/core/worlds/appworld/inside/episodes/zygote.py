@@ -15,7 +15,7 @@ def main(control_descriptor: int, limits: dict[str, Any]) -> None:
     """Serve until the control socket ends. `limits` holds PoolLimits' fields and "confinement"."""
     os.chdir("/")
     zygote = Zygote(socket.socket(fileno=control_descriptor), limits)
-    zygote.ready()
+    zygote.ready(warning=zygote.jail.warning)
     zygote.serve()
 
 
@@ -25,7 +25,7 @@ class Zygote(Forker):
     def __init__(self, control: socket.socket, limits: dict[str, Any]) -> None:
         super().__init__(control)
         self._limits = limits
-        self._shell_jail = Jail(limits["confinement"], limits["shell_memory_bytes"], limits["shell_cpu_seconds"])
+        self.jail = Jail(limits["confinement"], limits["shell_memory_bytes"], limits["shell_cpu_seconds"])
         self._engine = Engine()
         self._shell = Shell(limits)
 
@@ -33,7 +33,7 @@ class Zygote(Forker):
         """A shell on the one descriptor, or the engine's process that serves it."""
         if request["fork"] == "shell":
             self._shell.start(request["clock"])
-            self._shell_jail.shut(descriptors[0], parent)
+            self.jail.shut(descriptors[0], parent)
             self._shell.serve(descriptors[0])
         else:
             self.die_with(parent)
