@@ -26,6 +26,7 @@ from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
 from tasks.policy_update.checkpoint import save_learner
 from tasks.policy_update.distributed.process_group import SINGLE
+from tasks.policy_update.launch import worker_node
 from tasks.policy_update.launch.launcher import _rank_failed
 from tasks.policy_update.learner import make_learner
 from tasks.policy_update.rollouts import Rollout
@@ -303,6 +304,23 @@ def test_ranks_of_two_machines_write_the_bytes_of_ranks_that_accelerate_launched
         joiner.send_signal(signal.SIGINT)
         assert joiner.wait(timeout=DEADLINE_S) == 130
     assert digest(project.policy("i001")) == digest(together / "policy")
+
+
+def test_a_machine_waits_for_the_next_update_when_nobody_else_comes_to_this_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a pipeline leaves that was killed: its job's file."""
+    with socket.create_server(("localhost", 0)) as free:
+        place = f"localhost:{free.getsockname()[1]}"
+    settings = {"ranks": 1, "nodes": 2, "rendezvous": place, "timeout_s": 2}
+    params = job_params()
+    distributed = DistributedConfig.model_validate(settings)
+    params = params.model_copy(update={"update": params.update.model_copy(update={"distributed": distributed})})
+    file = tmp_path / "job.json"
+    file.write_text(make_job(Layout(tmp_path), params).model_dump_json())
+    worker_node._take_part(file, done := set())
+    assert f"update_policy@i001: no other machine came to {place}" in caplog.text
+    assert len(done) == 1
 
 
 def failure(folder: Path, exitcode: int, message: str | None) -> ProcessFailure:

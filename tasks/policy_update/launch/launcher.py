@@ -4,6 +4,7 @@ No restarts: an update that loses a rank fails as a whole, and the next run of t
 """
 
 import logging
+import math
 import shutil
 import signal
 import sys
@@ -68,7 +69,7 @@ def start_ranks(job: UpdateJob, folder: Path) -> None:
         run_id=f"update_policy-{job.key}",
         rdzv_backend="c10d",
         rdzv_endpoint=settings.rendezvous or "localhost:0",
-        rdzv_configs={"timeout": settings.timeout_s},
+        rdzv_configs={"join_timeout": math.ceil(settings.timeout_s)},
         local_addr=None if settings.nodes > 1 else "localhost",
         max_restarts=0,
         shutdown_timeout=_CLOSING_S,

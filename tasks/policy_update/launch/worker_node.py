@@ -44,10 +44,16 @@ def _take_part(file: Path, done: set[tuple[Path, int]]) -> None:
         return
     done.add(mark)
     _log.info("update_policy@%s: joining with %d ranks", job.key, job.update.distributed.ranks)
+    from torch.distributed.elastic.rendezvous import RendezvousError
+
     try:
         start_ranks(job, file.parent)
     except RankFailed as error:
         _log.error("%s", error)
+    except RendezvousError as error:  # a killed pipeline leaves its job's file, and nobody at the place to meet
+        _log.error(
+            "update_policy@%s: no other machine came to %s: %s", job.key, job.update.distributed.rendezvous, error
+        )
 
 
 if __name__ == "__main__":
