@@ -114,6 +114,15 @@ def test_a_weight_beyond_every_float_gives_finite_gradients(advantage: float) ->
     assert torch.isfinite(objective.values).all() and torch.isfinite(log_ratios.grad).all()
 
 
+def test_k3_by_hand_where_its_exponential_would_overflow() -> None:
+    """e^20 (1 + (x - 20)) - 1 - x, and so a slope of e^20 - 1."""
+    log_ratios = torch.tensor([20.0, 25.0, 200.0], dtype=torch.float64, requires_grad=True)
+    found = k3(log_ratios)
+    edge = math.exp(20)
+    assert found.tolist() == pytest.approx([edge - 21, 6 * edge - 26, 181 * edge - 201])
+    assert torch.autograd.grad(found.sum(), log_ratios)[0].tolist() == pytest.approx([edge - 1] * 3)
+
+
 def test_k3_by_hand() -> None:
     log_ratios = torch.tensor([0.0, math.log(2), -math.log(2)])
     assert k3(log_ratios).tolist() == pytest.approx([0, 2 - 1 - math.log(2), 0.5 - 1 + math.log(2)], abs=1e-6)

@@ -12,6 +12,7 @@ single unit outweighs the batch: a bias in exchange for variance. pi_behaviour i
 and in verl alike.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -169,9 +170,11 @@ def k1(log_ratios: Tensor) -> Tensor:
 def k3(log_ratios: Tensor) -> Tensor:
     """[P] e^x - 1 - x: an unbiased, never negative estimate of KL(p || q) for x = log q - log p at samples of p.
 
-    Source: Schulman, "Approximating KL divergence"; with p the policy and q the base it is GRPO's KL term (eq. 4).
+    Beyond x = 20 it goes on as a straight line: nearer to p is always less. Source: Schulman, "Approximating KL
+    divergence"; with p the policy and q the base it is GRPO's KL term (eq. 4).
     """
-    return torch.expm1(log_ratios.clamp(max=_MAX_LOG_WEIGHT)) - log_ratios
+    beyond = math.exp(_MAX_LOG_WEIGHT) * (log_ratios - _MAX_LOG_WEIGHT).relu()
+    return torch.expm1(log_ratios.clamp(max=_MAX_LOG_WEIGHT)) + beyond - log_ratios
 
 
 KL_ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {"k1": k1, "k3": k3}
