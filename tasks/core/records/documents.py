@@ -154,7 +154,8 @@ class Metrics(Document):
     entropy: float | None
     """Mean over the policy tokens, in nats."""
     kl: float | None
-    """k3 estimate of KL(policy before || policy now) at the last minibatch, whatever `update.kl_stop` takes."""
+    """k3 estimate of KL(policy before || policy now) at the last minibatch, whatever `update.kl_stop` takes. Before
+    that one's step: 0 where an update is one step."""
     grad_norm: Positive | None
     """Mean over the optimizer steps, before clipping."""
     largest_grad_norm: Positive | None

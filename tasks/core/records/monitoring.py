@@ -12,7 +12,8 @@ class WatchedFigures(Document):
     group_return_std: Positive
     entropy: float | None
     kl_per_token: float | None
-    """KL of the whole update (as metrics.json has it) by the tokens of a response."""
+    """KL of the update (as metrics.json has it: before its last step, so 0 of an update of one step) by the tokens of a
+    response."""
     grad_norm: Positive | None
     length: Positive | None
     repetition: Share | None

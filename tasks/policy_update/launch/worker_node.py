@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+from torch.distributed.elastic.rendezvous import RendezvousError
+
 from tasks.core.records.layout import Layout
 from tasks.policy_update.launch.launcher import RankFailed, job_files, start_ranks
 from tasks.policy_update.training import UpdateJob
@@ -44,8 +46,6 @@ def _take_part(file: Path, done: set[tuple[Path, int]]) -> None:
         return
     done.add(mark)
     _log.info("update_policy@%s: joining with %d ranks", job.key, job.update.distributed.ranks)
-    from torch.distributed.elastic.rendezvous import RendezvousError
-
     try:
         start_ranks(job, file.parent)
     except RankFailed as error:
