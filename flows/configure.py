@@ -96,11 +96,11 @@ def write_params(path: Path, content: dict[str, Any]) -> list[str]:
 
     Another line says where the file that was there could not be read. Raises ParamsError before anything is written.
     """
-    text = params_text(content, str(path))
+    complete = _complete(content, str(path))
     before, unread = _present(path)
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    return [*unread, *_changes(before, dotted(read_mapping(path)))]
+        temporary.write_text(_text(complete), encoding="utf-8")
+    return [*unread, *_changes(before, dotted(complete))]
 
 
 def _present(path: Path) -> tuple[dict[str, Any], list[str]]:
@@ -111,10 +111,17 @@ def _present(path: Path) -> tuple[dict[str, Any], list[str]]:
         return {}, [f"what was there could not be read, so every value counts as new: {error}"]
 
 
-def params_text(content: dict[str, Any], name: str = "params.yaml") -> str:
-    """What `write_params` writes. Raises ParamsError, which names the file as `name`."""
-    params = parse_params(_with_maps(content), name)
-    return yaml.safe_dump(_maps_last(params.model_dump(mode="json")), sort_keys=False)
+def params_text(content: dict[str, Any]) -> str:
+    """What `write_params` writes. Raises ParamsError."""
+    return _text(_complete(content, "params.yaml"))
+
+
+def _complete(content: dict[str, Any], place: str) -> dict[str, Any]:
+    return _maps_last(parse_params(_with_maps(content), place).model_dump(mode="json"))
+
+
+def _text(complete: dict[str, Any]) -> str:
+    return yaml.safe_dump(complete, sort_keys=False)
 
 
 def _maps_last(content: dict[str, Any]) -> dict[str, Any]:

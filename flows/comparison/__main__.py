@@ -14,7 +14,7 @@ from typing import Any
 
 from flows.comparison.attempts import read_cost, read_stamp
 from flows.comparison.plan import StudyPlan, checked, read_plan, runs
-from flows.comparison.running import Place, digest_of, run_all
+from flows.comparison.running import Place, run_all
 from flows.comparison.workspaces import WorkspaceError, remove_workspaces, take_snapshot
 from flows.profile_stack import UnknownProfile
 from tasks.core.config.lineage import LineageConfig
@@ -124,11 +124,11 @@ def _run(root: Path, plan: StudyPlan, places: list[Place], jobs: int) -> list[st
 def _study(plan: StudyPlan, places: list[Place]) -> Study | None:
     """The study of the runs that have ended with the plan's parameters; None before the first has."""
     stamps = [(place, read_stamp(place.folder)) for place in places]
-    ended = [(place, made) for place, made in stamps if made and made.params == digest_of(place.plan.params)]
+    ended = [(place, made) for place, made in stamps if made and made.params == place.params_digest]
     if not ended:
         return None
     found = [read_finished_run(place.folder, _label(place)) for place, _ in ended]
-    done = {run.record.experiment for run in found}
+    done = {place.plan.experiment for place, _ in ended}
     missing = [place.plan.experiment for place in places if place.plan.experiment not in done]
     notes = [f"Not in the tables, for they have not ended: {', '.join(missing)}."] if missing else []
     if len({made.tree for _, made in ended}) > 1:

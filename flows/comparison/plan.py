@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from flows.configure import parse_assignment
-from flows.profile_stack import merged, stacked
+from flows.configure import assigned
+from flows.profile_stack import stacked
 from tasks.core.config.params import ParamsError, read_yaml
 from tasks.core.config.section import Section
 
@@ -103,9 +103,7 @@ def runs(plan: StudyPlan) -> Iterator[RunPlan]:
             profiles = [*plan.base, *method.profiles]
             experiment = f"{plan.name}-{name}-s{seed}"
             settings = [*plan.settings, *method.settings, f"seed={seed}", f"lineage.experiment={plan.name}"]
-            content = stacked(profiles)
-            for setting in settings:
-                content = merged(content, parse_assignment(setting))
+            content = assigned(stacked(profiles), settings)
             yield RunPlan(name, seed, experiment, content, _command(profiles, settings))
 
 

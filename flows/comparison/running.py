@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from flows.comparison.attempts import MadeFrom, Meter, read_stamp, remove_stamp, write_stamp
 from flows.comparison.plan import RunPlan
@@ -42,6 +41,11 @@ class Place:
     def keys(self) -> tuple[str, ...]:
         """The iterations of its params.yaml, which `_prepare` writes and nobody changes then."""
         return tuple(load_params(self.folder / "params.yaml").previous)
+
+    @cached_property
+    def params_digest(self) -> str:
+        """SHA-256 of the params.yaml that `_prepare` writes. Raises ParamsError."""
+        return sha256(params_text(self.plan.params).encode()).hexdigest()
 
     @property
     def iterations(self) -> tuple[int, int]:
@@ -106,15 +110,10 @@ def _prepare(root: Path, place: Place, snapshot: Snapshot) -> MadeFrom:
     """Make the workspace and its params.yaml. A finished run of other code or parameters is none any more."""
     make_workspace(root, place.folder, snapshot)
     write_params(place.folder / "params.yaml", place.plan.params)
-    made_from = MadeFrom(snapshot.tree, digest_of(place.plan.params), snapshot.commit)
+    made_from = MadeFrom(snapshot.tree, place.params_digest, snapshot.commit)
     if read_stamp(place.folder) != made_from:
         remove_stamp(place.folder)
     return made_from
-
-
-def digest_of(params: dict[str, Any]) -> str:
-    """SHA-256 of the params.yaml that `write_params` writes of them. Raises ParamsError."""
-    return sha256(params_text(params).encode()).hexdigest()
 
 
 def _start(place: Place, tracking: str) -> "subprocess.Popen[bytes]":
