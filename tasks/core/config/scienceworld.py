@@ -23,7 +23,8 @@ class ScienceWorldConfig(Section):
 
     A task is an official variation of a type. train and dev: official train and dev variations of twenty types;
     test_normal: official test variations of the same types; test_challenge: official test variations of ten other
-    types, one for each topic, held out. Scenario: three consecutive variations of a type within a split (ours).
+    types, one for each topic, held out. Scenario: three consecutive variations of a type within a split (ours), none of
+    which the official solution fails.
     Difficulty: actions of the official solution, 1: up to 15, 2: 16 to 50, 3: more. Solved: the official score is 100;
     the graded score is the official one over 100, nothing where it is negative. `reset task` is no action here: an
     agent could earn the same progress twice.

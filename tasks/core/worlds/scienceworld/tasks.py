@@ -1,6 +1,6 @@
 """Which variations are offered, and what a task's line in data/world holds. Splits: `ScienceWorldConfig`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import cycle
 from random import Random
 from typing import Any
@@ -40,15 +40,23 @@ class ScienceTask(GameTask):
     """The official solution."""
 
 
-def draw_variations(
-    variations: Mapping[str, Mapping[str, Sequence[int]]], counts: ScienceCounts, seed: int
-) -> dict[Split, list[tuple[str, int]]]:
-    """(type, variation) of every task, three consecutive ones to a scenario. `variations`: official, by type and split.
+Variation = tuple[str, int]
+"""Type and number of an official variation."""
 
-    Types take turns until none has a whole scenario left; which of its scenarios a type gives is drawn from `seed`.
+
+def draw_variations(
+    variations: Mapping[str, Mapping[str, Sequence[int]]],
+    counts: ScienceCounts,
+    seed: int,
+    unsolved: Collection[Variation] = (),
+) -> dict[Split, list[Variation]]:
+    """The variation of every task, three consecutive ones to a scenario. `variations`: official, by type and split.
+
+    Types take turns until none has a whole scenario left; which of its scenarios a type gives is drawn from `seed`, and
+    the next one stands in for a scenario with a variation of `unsolved`.
     Raises ValueError when a split has fewer tasks than asked for.
     """
-    return {split: _drawn(split, variations, getattr(counts, split), seed) for split in SPLITS}
+    return {split: _drawn(split, variations, getattr(counts, split), seed, unsolved) for split in SPLITS}
 
 
 def difficulty(gold: Sequence[str]) -> int:
@@ -62,26 +70,32 @@ def listed(split: Split, index: int, **fields: Any) -> ScienceTask:
 
 
 def _drawn(
-    split: Split, variations: Mapping[str, Mapping[str, Sequence[int]]], count: int, seed: int
-) -> list[tuple[str, int]]:
+    split: Split,
+    variations: Mapping[str, Mapping[str, Sequence[int]]],
+    count: int,
+    seed: int,
+    unsolved: Collection[Variation],
+) -> list[Variation]:
     random = Random(derive_seed(seed, "scienceworld", split))
     types = sorted(name for name in variations if (name in HELD_OUT) == (split == "test_challenge"))
     random.shuffle(types)
-    scenarios = {name: list(_scenarios(variations[name][_OFFICIAL[split]])) for name in types}
-    for of_type in scenarios.values():
+    scenarios = {name: _scenarios(name, variations[name][_OFFICIAL[split]]) for name in types}
+    for name, of_type in scenarios.items():
         random.shuffle(of_type)
+        scenarios[name] = [scenario for scenario in of_type if not any(pair in unsolved for pair in scenario)]
     room = _SIZE * sum(map(len, scenarios.values()))
     if count > room:
         raise ValueError(f"world.scienceworld.counts.{split}: {count} tasks asked for, there are {room}")
-    drawn: list[tuple[str, int]] = []
+    drawn: list[Variation] = []
     for name in cycle(types):
         if len(drawn) == count:
             break
         if scenarios[name]:
-            drawn += [(name, variation) for variation in scenarios[name].pop()]
+            drawn += scenarios[name].pop()
     return drawn
 
 
-def _scenarios(variations: Sequence[int]) -> Iterator[Sequence[int]]:
+def _scenarios(name: str, numbers: Sequence[int]) -> list[list[Variation]]:
     """Whole ones."""
-    return (variations[start : start + _SIZE] for start in range(0, len(variations) - _SIZE + 1, _SIZE))
+    starts = range(0, len(numbers) - _SIZE + 1, _SIZE)
+    return [[(name, number) for number in numbers[start : start + _SIZE]] for start in starts]

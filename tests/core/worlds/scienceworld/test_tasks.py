@@ -37,6 +37,22 @@ def test_types_take_turns_until_one_has_no_scenario_left() -> None:
     assert {name for name, _ in train[:6]} == set(KEPT)
 
 
+def test_another_scenario_of_the_type_stands_in_for_one_that_is_not_solved() -> None:
+    before = draw_variations(VARIATIONS, COUNTS, 0)
+    unsolved = before["train"][1]
+    after = draw_variations(VARIATIONS, COUNTS, 0, {unsolved})
+    assert not {unsolved, before["train"][0], before["train"][2]} & set(after["train"])
+    assert [name for name, _ in after["train"][:24]] == [name for name, _ in before["train"][:24]]
+    others = {split: part for split, part in before.items() if split != "train"}
+    assert {split: part for split, part in after.items() if split != "train"} == others
+
+
+def test_what_is_not_solved_counts_when_too_many_tasks_are_asked_for() -> None:
+    unsolved = draw_variations(VARIATIONS, COUNTS, 0)["test_challenge"][:1]
+    with pytest.raises(ValueError, match="test_challenge: 3 tasks asked for, there are 0"):
+        draw_variations(VARIATIONS, COUNTS, 0, unsolved)
+
+
 def test_more_tasks_than_there_are_is_said() -> None:
     counts = COUNTS.model_copy(update={"test_challenge": 6})
     with pytest.raises(ValueError, match="test_challenge: 6 tasks asked for, there are 3"):

@@ -86,8 +86,8 @@ class Simulators:
         self._detach(interface)
         return found
 
-    def _solution(self, task: str, variation: int) -> dict[str, Any]:
-        """The official one, up to the action that completes the task. Raises ValueError when none does.
+    def _solution(self, task: str, variation: int) -> dict[str, Any] | None:
+        """The official one, up to the action that completes the task; None when none does, as where it focuses wrongly.
 
         It depends on the paths through the house that those before it have found.
         """
@@ -97,11 +97,10 @@ class Simulators:
             interface.load(task, variation, "", True)
         gold, description = list(interface.getGoldActionSequence()), interface.getTaskDescription()
         self._step(simulator, _FIRST_ACTION)
-        for number, action in enumerate(gold, start=1):
-            if self._step(simulator, action)["completed"]:
-                self._detach(interface)
-                return {"instruction": description, "gold": gold[:number]}
-        raise ValueError(f"{task} {variation}: the official solution does not complete it")
+        needed = (number for number, action in enumerate(gold, 1) if self._step(simulator, action)["completed"])
+        length = next(needed, None)
+        self._detach(interface)
+        return None if length is None else {"instruction": description, "gold": gold[:length]}
 
     def _new(self) -> _Simulator:
         return _Simulator(self._jvm.scienceworld.runtime.pythonapi.PythonInterface(), self._jvm.java.util.Random(0))
