@@ -5,6 +5,7 @@ import shutil
 
 import torch
 
+from tasks.core.config.collection import SAMPLING_ENGINES
 from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.checkpoint_files import policy_digest
@@ -43,8 +44,8 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
         metrics = trained_metrics(
             rollouts, trained.stats, trained.learner, summary, job.update.loss, job.previous.staleness
         )
-    if context.inputs.temperatures or context.inputs.demonstrations:
-        metrics = metrics.model_copy(update={"engine_mismatch": None})  # no engine had this policy at this temperature
+    if not _sampled_by_the_policy(context.inputs):
+        metrics = metrics.model_copy(update={"engine_mismatch": None})
     found = _too_far(metrics, course)
     if found or not rollouts:
         _leave_as_before(job)
@@ -56,6 +57,11 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
         _log.warning("update_policy@%s: %s", key, metrics.note)
     _warn_of_mismatch(metrics, _mismatch_limit(job), key)
     write_document(layout.metrics(key), metrics)
+
+
+def _sampled_by_the_policy(inputs: UpdateInputs) -> bool:
+    """Whether the engine had this policy at this temperature, so that its log-probs should be the learner's."""
+    return inputs.engine in SAMPLING_ENGINES and not inputs.temperatures and not inputs.demonstrations
 
 
 def _job(context: StageContext[UpdateInputs], course: Course) -> UpdateJob:

@@ -140,7 +140,7 @@ def test_a_large_mismatch_is_warned_of(
     assert "update_policy@i001: the engine's log-probs differ from the learner's by" in caplog.text
 
 
-@pytest.mark.parametrize("sampled", [{"demonstrations": True}, {"temperatures": (0.5, 1.0)}])
+@pytest.mark.parametrize("sampled", [{"demonstrations": True}, {"temperatures": (0.5, 1.0)}, {"engine": "scripted"}])
 def test_rollouts_that_the_policy_did_not_sample_at_its_temperature_show_no_engine_s_mismatch(
     base: Path, make_rollouts: MakeRollouts, tmp_path: Path, caplog: pytest.LogCaptureFixture, sampled: dict[str, Any]
 ) -> None:

@@ -10,6 +10,8 @@ from tasks.core.config.section import Section
 
 Temperatures = tuple[Annotated[float, Field(gt=0)], ...]
 EngineName = Literal["transformers", "vllm", "oracle", "scripted", "chat_api"]
+SAMPLING_ENGINES: frozenset[EngineName] = frozenset({"transformers", "vllm"})
+"""Those that sample from the run's own policy: the others recite, or ask a model behind an API."""
 TaskDrawing = Literal["weighted", "coverage", "decks"]
 
 

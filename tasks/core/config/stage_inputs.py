@@ -198,6 +198,7 @@ class UpdateInputs(StageInputs):
     policy: PolicyConfig
     update: UpdateConfig
     information: InformationConfig = knob("monitor.information")
+    engine: EngineName = knob("collection.engine")
     temperature: float = knob("collection.temperature")
     temperatures: Temperatures = knob("collection.temperatures")
     demonstrations: bool = knob("collection.demonstrations")

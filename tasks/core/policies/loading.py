@@ -8,6 +8,7 @@ which belongs to policy_update.
 import json
 import math
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -207,7 +208,9 @@ def _with_lora(model: nn.Module, settings: LoraSettings) -> nn.Module:
         bias="none",
         task_type="CAUSAL_LM",
     )
-    return get_peft_model(model, config, adapter_name=_ADAPTER_NAME, low_cpu_mem_usage=_is_empty(model))  # type: ignore[arg-type]
+    with warnings.catch_warnings():  # PEFT asks transformers by a name that is to go
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+        return get_peft_model(model, config, adapter_name=_ADAPTER_NAME, low_cpu_mem_usage=_is_empty(model))  # type: ignore[arg-type]
 
 
 def _is_empty(model: nn.Module) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tasks.core.config.collection import SAMPLING_ENGINES
 from tasks.core.config.params import Params
 from tasks.lineage.tracking.mlflow_store import Store
 
@@ -19,7 +20,7 @@ CHALLENGER, CHAMPION = "challenger", "champion"
 
 def scores_own_weights(params: Params) -> bool:
     """Whether the scores are those of the run's weights: not where a script recited or a model behind an API played."""
-    return params.collection.engine in ("transformers", "vllm")
+    return params.collection.engine in SAMPLING_ENGINES
 
 
 def log_policy(store: Store, run_id: str, step: int, write: WriteFiles, tags: Mapping[str, str]) -> "LoggedModel":
