@@ -131,7 +131,7 @@ def _study(plan: StudyPlan, places: list[Place]) -> Study | None:
     done = {place.plan.experiment for place, _ in ended}
     missing = [place.plan.experiment for place in places if place.plan.experiment not in done]
     notes = [f"Not in the tables, for they have not ended: {', '.join(missing)}."] if missing else []
-    if len({made.tree for _, made in ended}) > 1:
+    if len({made.code for _, made in ended}) > 1:
         commits = ", ".join(sorted({made.commit[:12] for _, made in ended}))
         notes.append(f"The runs are of different code: of these commits, or of what was changed after them: {commits}.")
     return compare(plan.name, plan.against, found, plan.confidence, ended[0][1].commit, notes)

@@ -38,7 +38,7 @@ def write_cost(folder: Path, cost: Cost) -> None:
 class MadeFrom:
     """What a run is made from."""
 
-    tree: str
+    code: str
     """As in `workspaces.Snapshot`."""
     params: str
     """SHA-256 of its params.yaml."""

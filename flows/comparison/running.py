@@ -110,7 +110,7 @@ def _prepare(root: Path, place: Place, snapshot: Snapshot) -> MadeFrom:
     """Make the workspace and its params.yaml. A finished run of other code or parameters is none any more."""
     make_workspace(root, place.folder, snapshot)
     write_params(place.folder / "params.yaml", place.plan.params)
-    made_from = MadeFrom(snapshot.tree, place.params_digest, snapshot.commit)
+    made_from = MadeFrom(snapshot.code, place.params_digest, snapshot.commit)
     if read_stamp(place.folder) != made_from:
         remove_stamp(place.folder)
     return made_from

@@ -9,10 +9,13 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 OWN_FILES = (":!params.yaml", ":!dvc.lock")
 """What a workspace has instead of the checkout's."""
+_PIPELINE = ("flows", "tasks", "data", "dvc.yaml")
+"""What a run is made from: notes, tests and documents beside it change no run."""
 
 
 class WorkspaceError(RuntimeError):
@@ -27,6 +30,8 @@ class Snapshot:
     """HEAD: the experiments are this commit's."""
     tree: str
     """Git's digest of all files that git does not ignore, without `OWN_FILES`."""
+    code: str
+    """SHA-256 of git's digests of the pipeline's part of them."""
 
 
 def take_snapshot(root: Path) -> Snapshot:
@@ -36,7 +41,9 @@ def take_snapshot(root: Path) -> Snapshot:
         index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
         _git(root, "read-tree", commit, **index)
         _git(root, "add", "--all", "--", ".", *OWN_FILES, **index)
-        return Snapshot(commit, _git(root, "write-tree", **index))
+        tree = _git(root, "write-tree", **index)
+    code = _git(root, "ls-tree", tree, "--", *_PIPELINE)
+    return Snapshot(commit, tree, sha256(code.encode()).hexdigest())
 
 
 def make_workspace(root: Path, folder: Path, snapshot: Snapshot) -> None:

@@ -60,6 +60,19 @@ def test_a_later_commit_reaches_a_workspace_whose_own_files_stay(checkout: Path)
     assert git(folder, "rev-parse", "HEAD").strip() == snapshot.commit
 
 
+def test_notes_beside_the_pipeline_are_no_other_code(checkout: Path) -> None:
+    before = take_snapshot(checkout)
+    (checkout / "study.log").write_text("somebody's notes\n")
+    beside = take_snapshot(checkout)
+    assert (beside.code, beside.tree == before.tree) == (before.code, False)
+    for name in ("flows/new.py", "tasks/new.py", "data/new.json", "dvc.yaml"):
+        (checkout / name).parent.mkdir(exist_ok=True)
+        (checkout / name).write_text("untracked\n")
+        changed = take_snapshot(checkout)
+        assert changed.code != beside.code, name
+        beside = changed
+
+
 def test_removed_workspaces_are_gone_from_disk_and_from_git(checkout: Path) -> None:
     study = checkout / ".loopline" / "studies"
     make_workspace(checkout, study / "one", take_snapshot(checkout))
