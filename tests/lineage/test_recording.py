@@ -230,6 +230,23 @@ def test_a_server_that_is_down_stops_no_run_and_is_explained(
     assert not layout.lineage.exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "opened"),
+    [
+        ("", "sqlite:///{root}/mlflow.db"),
+        ("sqlite:///runs/own.db", "sqlite:///{root}/runs/own.db"),
+        ("sqlite:////var/own.db", "sqlite:////var/own.db"),
+        ("sqlite:///:memory:", "sqlite:///:memory:"),
+        ("http://server:5000", "http://server:5000"),
+    ],
+)
+def test_a_relative_database_is_the_project_s_wherever_the_process_works(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, given: str, opened: str
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", given)
+    assert tracking_uri(layout.root) == opened.format(root=layout.root.resolve())
+
+
 def test_stages_without_figures_open_no_store(layout: Layout, params: Params) -> None:
     (layout.root / "mlflow.db").unlink()
     record_stage(StageContext(layout, params, key="i001"), "collect_rollouts")

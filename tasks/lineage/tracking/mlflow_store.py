@@ -111,8 +111,13 @@ def open_store(config: LineageConfig, root: Path) -> Store:
 
 
 def tracking_uri(root: Path) -> str:
-    """MLFLOW_TRACKING_URI, else the SQLite file `mlflow.db` of the project at `root`."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or _default_uri(root)
+    """MLFLOW_TRACKING_URI, else the SQLite file `mlflow.db` of the project at `root`.
+
+    A relative SQLite file is the project's: a study's runs, which work in folders of their own, share it.
+    """
+    given = os.environ.get("MLFLOW_TRACKING_URI") or _default_uri(root)
+    relative = re.fullmatch(r"sqlite:///([^/:].*)", given)
+    return f"sqlite:///{_project_root(root) / relative[1]}" if relative else given
 
 
 def store_exists(root: Path) -> bool:

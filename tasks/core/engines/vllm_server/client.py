@@ -84,10 +84,19 @@ class ServerClient:
 
     async def load_adapter(self, name: str, folder: Path) -> None:
         body = {"lora_name": name, "lora_path": str(folder.resolve())}
-        await self._call("POST", "/v1/load_lora_adapter", body)
+        try:
+            await self._call("POST", "/v1/load_lora_adapter", body)
+        except ValueError:  # also of a server that has it, from a try whose answer was lost on the way
+            if (await self.served()).adapters.get(name) != body["lora_path"]:
+                raise
 
     async def unload_adapter(self, name: str) -> None:
-        await self._call("POST", "/v1/unload_lora_adapter", {"lora_name": name})
+        """No error where it is not loaded."""
+        try:
+            await self._call("POST", "/v1/unload_lora_adapter", {"lora_name": name})
+        except ValueError:
+            if name in (await self.served()).adapters:
+                raise
 
     async def sample(
         self,

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
+from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -194,3 +195,51 @@ def test_turns_whose_client_is_replaced_are_to_be_asked_for_again() -> None:
         return lost.result()
 
     assert [type(gone) for gone in asked(cut, None)] == [ServerGone] * 3
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_an_adapter_whose_loading_was_answered_by_a_proxy_is_loaded(lost: int, tmp_path: Path) -> None:
+    """The server had done it, and refuses to do it again, as vLLM does."""
+    held: dict[str, str] = {}
+    tries: list[str] = []
+
+    def answered(done: bool) -> web.Response:
+        tries.append("try")
+        if len(tries) <= lost:
+            return web.Response(status=HTTPStatus.BAD_GATEWAY, text="upstream connect error")
+        return web.Response(status=HTTPStatus.OK if done else HTTPStatus.BAD_REQUEST, text="already so")
+
+    async def load(request: web.Request) -> web.Response:
+        body = await request.json()
+        new = body["lora_name"] not in held
+        held.setdefault(body["lora_name"], body["lora_path"])
+        return answered(new)
+
+    async def unload(request: web.Request) -> web.Response:
+        return answered(held.pop((await request.json())["lora_name"], None) is not None)
+
+    async def models(_: web.Request) -> web.Response:
+        base = {"id": "base", "root": "folder", "max_model_len": 8}
+        cards = [{"id": name, "root": root, "parent": "base"} for name, root in held.items()]
+        return web.json_response({"data": [base, *cards]})
+
+    async def told(_: web.Request) -> web.Response:
+        return web.json_response({"version": "0"})
+
+    async def run() -> None:
+        app = web.Application()
+        app.add_routes([web.post("/v1/load_lora_adapter", load), web.post("/v1/unload_lora_adapter", unload)])
+        app.add_routes([web.get("/v1/models", models), web.get("/version", told), web.get("/health", told)])
+        async with TestServer(app) as server:
+            client = ServerClient(Address(str(server.make_url("")).rstrip("/"), ""), 1, 5)
+            try:
+                await client.load_adapter("ours", tmp_path)
+                with pytest.raises(ValueError, match="already so"):
+                    await client.load_adapter("ours", tmp_path / "another")
+                tries.clear()
+                await client.unload_adapter("ours")
+            finally:
+                await client.close()
+
+    asyncio.run(run())
+    assert not held
