@@ -12,29 +12,29 @@ import numpy.typing as npt
 from scipy.special import stdtr, stdtrit
 
 from tasks.evaluation.paired_test import Means, PairedTest
+from tasks.evaluation.tgc_sgc import without_rounding
 
 BySeed = Mapping[int, Means]
 """Mean success of each task (or scenario) by training seed."""
-NO_SPREAD = 1e-12
-"""A standard error that is rounding's: all values are one. Then there is no test, unless all are 0: no difference."""
 
 
 def crossed_test(first: BySeed, second: BySeed, confidence: float) -> PairedTest | None:
     """Test the mean of second - first over the seeds and tasks that both have; None when they share nothing.
 
     The variance is the sum of those clustered by seed and by scenario, less the one clustered by both at once, and at
-    least the larger of the two; the t test has min(seeds, scenarios) - 1 degrees of freedom. With one seed only the
+    least the larger of the two; the t test has min(seeds, scenarios) - 1 degrees of freedom. Without spread (a standard
+    error of 0) there is no test, unless all values are 0: no difference. With one seed only the
     scenarios are a sample, as in `paired_test`: what another seed would give is then not in the interval.
     """
     values, seeds, scenarios = _paired(first, second)
     if not values.size:
         return None
-    mean, pairs = float(values.mean()), len({what for means in second.values() for what in means})
+    mean, pairs = without_rounding(float(values.mean())), len({what for means in second.values() for what in means})
     clusters = [len(set(labels)) for labels in (seeds, scenarios) if len(set(labels)) > 1]
     if not clusters:
         return PairedTest(100 * mean, None, None, None, None, pairs, len(set(scenarios)))
-    error, freedom = float(np.sqrt(_variance(values - mean, seeds, scenarios))), min(clusters) - 1
-    error = error if error > NO_SPREAD else 0.0
+    error = without_rounding(float(np.sqrt(_variance(values - mean, seeds, scenarios))))
+    freedom = min(clusters) - 1
     reach = error * float(stdtrit(freedom, 0.5 + confidence / 2))
     p_value = float(2 * stdtr(freedom, -abs(mean) / error)) if error else None if mean else 1.0
     low, high = 100 * (mean - reach), 100 * (mean + reach)

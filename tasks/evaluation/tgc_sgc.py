@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 Key = tuple[str | int, ...]
 """A unit that two policies are compared on: the scenario first, the evaluation run last."""
+ROUNDING = 1e-12
+"""A share below it is rounding's: means over three runs are thirds, whose differences do not cancel to 0."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +50,19 @@ def clustered_estimate(values: npt.ArrayLike, clusters: Sequence[str]) -> Estima
     scores = np.asarray(values, dtype=np.float64)
     if not scores.size:
         raise ValueError("no task was played, so there is nothing to score")
-    mean = float(scores.mean())
+    mean = without_rounding(float(scores.mean()))
     _, cluster = np.unique(np.asarray(clusters), return_inverse=True)
     deviations = np.bincount(cluster, weights=scores - mean)
     count = deviations.size
     if count < 2:
         return Estimate(100 * mean, None)
-    spread = float(np.sqrt(count / (count - 1) * np.sum(deviations**2)))
+    spread = without_rounding(float(np.sqrt(count / (count - 1) * np.sum(deviations**2))))
     return Estimate(100 * mean, 100 * spread / scores.size)
+
+
+def without_rounding(share: float) -> float:
+    """0 for what is less than `ROUNDING` from it."""
+    return share if abs(share) > ROUNDING else 0.0
 
 
 def tgc(outcomes: Sequence[Outcome]) -> Estimate:

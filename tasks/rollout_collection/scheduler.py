@@ -118,8 +118,8 @@ class Scheduler:
         if samples_in_background(self._engine):
             calls, generations = self._wait_completed(self._engine)
         else:
-            calls, self._calls = self._calls, []
             generations = self._counted(self._engine.collect)
+            calls, self._calls = self._calls, []
         try:
             while calls:
                 self._handle_result(calls.pop(0))

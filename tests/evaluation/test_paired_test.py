@@ -67,3 +67,18 @@ def test_one_scenario_says_nothing_about_others() -> None:
     found = paired_test({("a", "1"): 0.0}, {("a", "1"): 1.0}, 0.95)
     assert found is not None
     assert (found.difference, found.standard_error, found.low, found.p_value) == (100, None, None, None)
+
+
+def test_thirds_that_cancel_are_no_difference() -> None:
+    """2/3 and 2/3 against 1 and 1/3: in floating point the differences add up to 2.8e-17, which is no gain."""
+    first = {("a", "1"): 2 / 3, ("b", "1"): 2 / 3}
+    second = {("a", "1"): 1.0, ("b", "1"): 1 / 3}
+    test = paired_test(first, second, 0.95)
+    assert test is not None and test.difference == 0.0
+
+
+def test_equal_gains_in_thirds_have_no_spread() -> None:
+    first = {("a", "1"): 0.0, ("b", "1"): 1 / 3, ("c", "1"): 2 / 3}
+    second = {("a", "1"): 1 / 3, ("b", "1"): 2 / 3, ("c", "1"): 1.0}
+    test = paired_test(first, second, 0.95)
+    assert test is not None and (test.standard_error, test.p_value) == (0.0, None)

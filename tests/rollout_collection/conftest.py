@@ -1,4 +1,5 @@
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +43,7 @@ class Count:
 
     def step(self, text: str) -> Observation:
         assert not self.closed
+        time.sleep(self._world.pause_s)
         if self._task_id in self._world.broken:
             raise ZeroDivisionError("a bug of the world")
         if self._task_id in self._world.endless:
@@ -71,6 +73,8 @@ class CountingGame:
     """A small real world. Faults come by the episode's seed, so that a retry may succeed."""
 
     task_count: int = 6
+    pause_s: float = 0.0
+    """A turn takes it."""
     chatter: int = 1
     """Lines of an observation."""
     ending: str = ""

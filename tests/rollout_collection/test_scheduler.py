@@ -125,15 +125,15 @@ def test_nothing_is_lost_in_the_background_when_the_world_breaks_and_collection_
     assert "cut_by_early_stop" in {row["end_reason"] for row in rows}
 
 
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-def test_an_interruption_in_the_engine_closes_everything(
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, RuntimeError])
+def test_an_interruption_in_the_engine_closes_everything_while_worlds_are_at_work(
     game: Callable[..., Any],
     play: Play,
     engine: TransformersEngine,
     monkeypatch: pytest.MonkeyPatch,
     interrupt: type[BaseException],
 ) -> None:
-    world, collect, calls = game(), engine.collect, iter(range(3))
+    world, collect, calls = game(pause_s=0.1), engine.collect, iter(range(2))
 
     def interrupted() -> list[Generation]:
         if next(calls, None) is None:
