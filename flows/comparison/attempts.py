@@ -15,26 +15,6 @@ from tasks.core.records.files import replacing
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Seconds of all attempts together."""
-
-    wall_s: float = 0.0
-    cpu_s: float = 0.0
-
-
-def read_cost(folder: Path) -> Cost:
-    """Zero where nothing was tried yet."""
-    path = _cost_file(folder)
-    return Cost(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else Cost()
-
-
-def write_cost(folder: Path, cost: Cost) -> None:
-    """Atomic."""
-    with replacing(_cost_file(folder)) as temporary:
-        temporary.write_text(json.dumps(asdict(cost)), encoding="utf-8")
-
-
-@dataclass(frozen=True)
 class MadeFrom:
     """What a run is made from."""
 
@@ -43,6 +23,32 @@ class MadeFrom:
     params: str
     """SHA-256 of its params.yaml."""
     commit: str = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of all attempts of the same code and parameters together."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    made_from: MadeFrom | None = None
+    """None where nothing was tried yet, or in a file of an older format."""
+
+
+def read_cost(folder: Path) -> Cost:
+    """Zero where nothing was tried yet."""
+    path = _cost_file(folder)
+    if not path.exists():
+        return Cost()
+    content = json.loads(path.read_text(encoding="utf-8"))
+    made_from = content.pop("made_from", None)
+    return Cost(**content, made_from=None if made_from is None else MadeFrom(**made_from))
+
+
+def write_cost(folder: Path, cost: Cost) -> None:
+    """Atomic."""
+    with replacing(_cost_file(folder)) as temporary:
+        temporary.write_text(json.dumps(asdict(cost)), encoding="utf-8")
 
 
 def read_stamp(folder: Path) -> MadeFrom | None:
@@ -65,15 +71,16 @@ def remove_stamp(folder: Path) -> None:
 
 
 class Meter:
-    """Adds up an attempt's seconds onto those of the attempts before it.
+    """Adds up an attempt's seconds onto those of the attempts before it that were made from the same.
 
     CPU seconds are what each process that works in the folder had used when it was last seen: what one uses between the
     last reading and its end is missed, little where stages share a process.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._before, self._began = read_cost(folder), time.monotonic()
+    def __init__(self, folder: Path, made_from: MadeFrom) -> None:
+        self._folder, self._began = folder, time.monotonic()
+        before = read_cost(folder)
+        self._before = before if before.made_from == made_from else Cost(made_from=made_from)
         self._seen: dict[tuple[int, float], float] = {}
 
     def read(self) -> Cost:
@@ -84,7 +91,7 @@ class Meter:
                     times = process.cpu_times()
                     self._seen[process.pid, process.create_time()] = times.user + times.system
         wall, cpu = time.monotonic() - self._began, sum(self._seen.values())
-        cost = Cost(self._before.wall_s + wall, self._before.cpu_s + cpu)
+        cost = Cost(self._before.wall_s + wall, self._before.cpu_s + cpu, self._before.made_from)
         write_cost(self._folder, cost)
         return cost
 

@@ -70,7 +70,7 @@ def run_all(root: Path, places: Sequence[Place], snapshot: Snapshot, jobs: int, 
             while waiting and len(live) < jobs:
                 place = waiting.pop(0)
                 process = _start(place, tracking)
-                live[place.plan.experiment] = (place, process, Meter(place.folder))
+                live[place.plan.experiment] = (place, process, Meter(place.folder, made_from[place.plan.experiment]))
                 states[place.plan.experiment] = RUNNING
             progress.show(states, counts)
             time.sleep(POLL_S)

@@ -48,7 +48,7 @@ class StudyRun(Document):
     """Tokens that the policy sampled for them."""
     optimizer_steps: Count
     wall_s: Positive
-    """Of all attempts, if it was interrupted."""
+    """Of all attempts with its code and parameters, if it was interrupted."""
     cpu_s: Positive
     curve: tuple[CurvePoint, ...]
 
