@@ -160,9 +160,18 @@ class UpdateConfig(Section):
         return self.loss.kl_coefficient > 0 or from_base
 
     @model_validator(mode="after")
-    def _a_preference_has_one_reference(self) -> "UpdateConfig":
-        if self.objective == "preference" and (self.loss.kl_coefficient or self.loss.entropy_coefficient):
+    def _a_preference_is_between_whole_rollouts(self) -> "UpdateConfig":
+        if self.objective != "preference":
+            return self
+        if self.loss.kl_coefficient or self.loss.entropy_coefficient:
             raise ValueError("objective: preference knows no kl_coefficient and no entropy_coefficient; set them to 0")
+        if self.critic is not None:
+            raise ValueError("objective: preference has pairs in place of critic's advantages; set critic: null")
+        if self.loss.average == "token":
+            raise ValueError(
+                "objective: preference is a mean over pairs, which loss.average: token would divide by their tokens; "
+                "set loss.average: rollout"
+            )
         return self
 
     @model_validator(mode="after")

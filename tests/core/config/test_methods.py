@@ -14,6 +14,12 @@ def test_a_critic_sees_returns_whatever_method_it_goes_on_top_of(below: str, cri
     assert advantages.min_absolute_advantage == 0
 
 
+@pytest.mark.parametrize("method", ["grpo", "canopy", "reinforce_pp"])
+def test_a_methods_kl_penalty_is_over_all_rollouts(method: str) -> None:
+    params = params_of(f"smoke {method}")
+    assert params.update.loss.kl_coefficient > 0 and params.advantages.min_absolute_advantage == 0
+
+
 @pytest.mark.parametrize(
     ("profiles", "settings", "message"),
     [
@@ -28,6 +34,12 @@ def test_a_critic_sees_returns_whatever_method_it_goes_on_top_of(below: str, cri
         ),
         ("smoke ei", ["update.loss.correct_engine_mismatch=true"], r"correct_engine_mismatch .* with supervised set"),
         ("smoke dmpo", ["update.loss.correct_engine_mismatch=true"], r"correct_engine_mismatch .* with preference set"),
+        (
+            "smoke dmpo",
+            ["update.critic={}", "advantages.estimator=episode_return", "advantages.min_absolute_advantage=0.0"],
+            r"objective: preference .* set critic: null",
+        ),
+        ("smoke dmpo", ["update.loss.average=token"], r"objective: preference .* set loss\.average: rollout"),
         ("smoke dpo_mcts", ["advantages.top_variance_share=0.5"], r"set advantages\.top_variance_share: 1\.0"),
         ("smoke dpo_mcts", ["monitor.action=tighten_filter"], r"monitor\.action: tighten_filter would do nothing"),
         ("smoke loop_turn_credit loop_std", [], r"divide_by_std .* with estimator: turn_progress set it to null"),
