@@ -22,6 +22,8 @@ class Method(Section):
     profiles: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     """As `--set` of flows.configure: "update.epochs=1"."""
+    seeds: int | None = Field(None, ge=1)
+    """Only so many of the study's seeds, its first ones; None: all."""
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*$")]
@@ -98,8 +100,10 @@ def runs(plan: StudyPlan) -> Iterator[RunPlan]:
 
     Raises UnknownProfile or ParamsError.
     """
-    for seed in plan.seeds:
+    for place, seed in enumerate(plan.seeds):
         for name, method in plan.methods.items():
+            if method.seeds is not None and place >= method.seeds:
+                continue
             profiles = [*plan.base, *method.profiles]
             experiment = f"{plan.name}-{name}-s{seed}"
             settings = [*plan.settings, *method.settings, f"seed={seed}", f"lineage.experiment={plan.name}"]
