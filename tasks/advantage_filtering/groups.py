@@ -26,20 +26,22 @@ def compute_advantages(outcomes: Outcomes, config: AdvantageConfig) -> Advantage
     """Label every finished rollout within its task's, then filter. Raises ValueError if all are void."""
     rewarded = outcomes.all_or_nothing() if config.all_or_nothing else outcomes
     every = groups_of(outcomes)
-    groups = [group for group in every if len(group) >= 2]
+    groups = [group for group in every if len(group) >= config.smallest_group]
     stds = np.array([return_std(rewarded.returns[group]) for group in groups], dtype=np.float64)
     varied = most_varied(stds, config.top_variance_share)
     labels, candidate = label(rewarded, groups, config), np.zeros(len(outcomes.returns), dtype=np.bool_)
     for group, chosen in zip(groups, varied, strict=True):
         candidate[group] = chosen
-    kept = candidate & labels.carry_signal
+    kept = candidate & labels.carry_signal & outcomes.sampled
     dropped = {
         "dropped_low_variance_group": sum(map(len, groups)) - int(candidate.sum()),
-        "dropped_small_advantage": int((candidate & ~kept).sum()),
-        "dropped_lone_rollouts": sum(len(group) for group in every if len(group) < 2),
+        "dropped_small_advantage": int((candidate & ~labels.carry_signal).sum()),
+        "dropped_without_tokens": int((candidate & labels.carry_signal & ~outcomes.sampled).sum()),
+        "dropped_lone_rollouts": sum(map(len, every)) - sum(map(len, groups)),
     }
     note = None if kept.any() else "no rollout has an advantage over the threshold: the policy will stay as it is"
-    return AdvantageResult(labels, kept, summary_of(outcomes, stds, kept, note, **dropped))
+    compared = stds[[len(group) >= 2 for group in groups]]
+    return AdvantageResult(labels, kept, summary_of(outcomes, compared, kept, note, **dropped))
 
 
 def groups_of(outcomes: Outcomes) -> list[Group]:

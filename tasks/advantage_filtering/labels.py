@@ -84,6 +84,7 @@ def _pairs(outcomes: Outcomes, groups: Sequence[Group], gap: float) -> Labels:
     for number, group in enumerate(groups):
         returns = outcomes.returns[group]
         better, worse = group[returns.argmax()], group[returns.argmin()]
-        if outcomes.returns[better] - outcomes.returns[worse] > gap + ROUNDING:
+        apart = outcomes.returns[better] - outcomes.returns[worse] > gap + ROUNDING
+        if apart and outcomes.sampled[[better, worse]].all():
             advantages[[better, worse]], pairs[[better, worse]] = (1.0, -1.0), number
     return Labels(advantages, pairs >= 0, pairs=pairs)

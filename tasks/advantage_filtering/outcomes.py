@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tasks.advantage_filtering.estimators import Flags, Floats
 from tasks.core.records.schemas import VOID_REASONS
@@ -18,6 +19,8 @@ class Outcomes:
     returns: Floats
     successes: Flags
     end_reasons: Sequence[str]
+    sampled: Flags
+    """[N] False where the policy sampled no token: an opening that is too long for its context."""
     turn_progress: Sequence[Floats] | None = None
     """[turns] of each, the share of unit tests passed after every turn; None where it was not measured."""
 
@@ -38,8 +41,15 @@ def read_outcomes(rollouts: pa.Table) -> Outcomes:
         returns=rollouts["return"].to_numpy(),
         successes=rollouts["success"].to_numpy(),
         end_reasons=rollouts["end_reason"].to_pylist(),
+        sampled=_sampled(rollouts["policy_mask"].combine_chunks()),
         turn_progress=_turn_progress(rollouts),
     )
+
+
+def _sampled(masks: pa.LargeListArray) -> Flags:
+    found = np.zeros(len(masks), dtype=np.bool_)
+    found[pc.list_parent_indices(masks).filter(pc.list_flatten(masks)).to_numpy()] = True
+    return found
 
 
 def _turn_progress(rollouts: pa.Table) -> list[Floats] | None:

@@ -62,7 +62,7 @@ def test_equal_returns_give_exactly_zero(value: float, count: int) -> None:
             assert divided_by_std(advantages, returns, kind).tolist() == [0.0] * count
 
 
-@pytest.mark.parametrize("name", sorted(ESTIMATORS))
+@pytest.mark.parametrize("name", ["leave_one_out", "group_mean"])
 @pytest.mark.parametrize("count", [0, 1])
 def test_fewer_than_two_rollouts_are_refused(name: str, count: int) -> None:
     with pytest.raises(ValueError, match=f"at least 2 rollouts of the same task, found {count}"):

@@ -23,6 +23,7 @@ def outcomes(*rows: tuple[str, float, bool], progress: list[list[float]] | None 
         returns=np.array([found for _, found, _ in rows]),
         successes=np.array([success for _, _, success in rows]),
         end_reasons=["completed"] * len(rows),
+        sampled=np.ones(len(rows), dtype=bool),
         turn_progress=None if progress is None else [np.array(row) for row in progress],
     )
 
@@ -114,6 +115,20 @@ def test_a_batch_is_normalised_over_its_tasks_by_hand() -> None:
     std = (3 / 16) ** 0.5
     assert result.labels.advantages.tolist() == pytest.approx([0.25 / std, -0.75 / std, 0.25 / std, 0.25 / std])
     assert normalised(np.full(3, 0.7)).tolist() == [0, 0, 0]
+
+
+def test_a_lone_rollout_is_kept_where_its_label_needs_no_other() -> None:
+    rows = [("a", 1.0, True), ("a", 0.5, False), ("lone", 1.0, True)]
+    result = run(rows, estimator="success")
+    assert result.labels.advantages.tolist() == [1, 0, 1] and result.kept.tolist() == [True, False, True]
+    assert result.summary.model_dump()["dropped_lone_rollouts"] == 0
+    assert (result.summary.groups, result.summary.group_return_std) == (1, pytest.approx(0.125**0.5))  # type: ignore[attr-defined]
+    assert run(rows, estimator="episode_return", min_absolute_advantage=0.0).kept.all()
+    over_batch = run(rows, estimator="episode_return", normalise_over_batch=True)
+    assert over_batch.labels.advantages.tolist() == pytest.approx([0.5**0.5, -(2**0.5), 0.5**0.5])
+    for compared in ({"divide_by_std": "sample"}, {"top_variance_share": 0.5}):
+        assert not run(rows, estimator="episode_return", **compared).kept[2]
+    assert not run(rows, pair_gap=0.0, estimator="success").kept[2]
 
 
 @given(st.lists(shares, min_size=2, max_size=8))

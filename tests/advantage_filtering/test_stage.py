@@ -90,6 +90,7 @@ def test_only_rollouts_with_a_signal_train(tmp_path: Path) -> None:
         "left_out_groups": 1,
         "dropped_low_variance_group": 0,
         "dropped_small_advantage": 4,
+        "dropped_without_tokens": 0,
         "dropped_lone_rollouts": 1,
     }
 
@@ -125,6 +126,29 @@ def test_only_void_rollouts_is_an_error_that_names_file_and_reasons(tmp_path: Pa
     with pytest.raises(ArtifactError, match=r"rollouts\.parquet: .*all 2 rollouts are void \(world_fault: 2\)"):
         run(tmp_path, {"a": [(0.0, "world_fault"), (0.0, "world_fault")]})
     assert not Layout(tmp_path).training_batch("i001").exists()
+
+
+@pytest.mark.parametrize(
+    "config", [{"min_absolute_advantage": 0.0}, {"estimator": "episode_return", "normalise_over_batch": True}]
+)
+def test_a_rollout_whose_opening_was_too_long_trains_nothing_and_is_counted(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    nothing = {"policy_mask": [False] * 3, "turn_index": [-1] * 3, "engine_logprobs": [0.0] * 3, "turns": []}
+    rows = [rollout("a", index, 1.0 - index, "completed") for index in range(2)]
+    rows += [rollout("long", index, 0.0, "context_limit") | nothing for index in range(2)]
+    params = Params(
+        iterations=1, previous=previous_map(1), evaluated=evaluated_keys(1, 2), advantages=AdvantageConfig(**config)
+    )
+    context = StageContext(Layout(tmp_path), AdvantageInputs.of(params), "i001")
+    write_rows(context.layout.rollouts("i001"), rows, ROLLOUTS)
+    write_neutral(context.layout)
+    filter_advantages(context)
+    batch = read_table(context.layout.training_batch("i001"), TRAINING_BATCH)
+    assert batch["task_id"].to_pylist() == ["a", "a"]
+    summary = read_document(context.layout.advantage_summary("i001"), AdvantageSummary)
+    assert (summary.kept_rollouts, summary.finished_rollouts) == (2, 4)
+    assert summary.model_dump()["dropped_without_tokens"] == 2
 
 
 def test_rewards_of_turns_go_with_the_batch(tmp_path: Path) -> None:

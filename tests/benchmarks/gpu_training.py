@@ -62,12 +62,11 @@ class Training:
             np.array([row["return"] for row in rows]),
             np.array([row["success"] for row in rows]),
             [row["end_reason"] for row in rows],
+            np.array([any(row["policy_mask"]) for row in rows]),
         )
         result = compute_advantages(outcomes, self.params.advantages)
         pairs = zip(rows, result.labels.advantages, result.kept, strict=True)
-        batch = [
-            as_rollout(row, float(advantage)) for row, advantage, kept in pairs if kept and any(row["policy_mask"])
-        ]
+        batch = [as_rollout(row, float(advantage)) for row, advantage, kept in pairs if kept]
         if batch:
             seed = derive_seed(self.seed, "update", str(number))
             update(self.learner, batch, self.params.update, temperature=1.0, seed=seed)

@@ -37,6 +37,12 @@ class AdvantageConfig(Section):
     top_variance_share: float = Field(1.0, gt=0, le=1)
     """Keep only this share of the groups, those with the highest standard deviation of returns (StarPO-S: 0.25)."""
 
+    @property
+    def smallest_group(self) -> int:
+        """Finished rollouts of a task without which none of them trains: 2 where they are compared with each other."""
+        alone = self.estimator in ("success", "episode_return") and self.pair_gap is None
+        return 1 if alone and self.divide_by_std is None and self.top_variance_share == 1 else 2
+
     @field_validator("estimator", mode="before")
     @classmethod
     def _is_divided_once(cls, estimator: Any) -> Any:
