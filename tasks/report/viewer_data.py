@@ -22,14 +22,22 @@ class Decoder(Protocol):
     def decode_batch(self, sequences: list[list[int]], skip_special_tokens: bool) -> list[str]: ...
 
 
-def read_advantages(batch: Path) -> dict[RolloutKey, float]:
-    """The advantages of the rollouts that trained. Raises ArtifactError."""
+BY_TURN = "differs by turn"
+"""In place of the advantage of a searched rollout, of which turns stand in pairs as the better and as the worse one."""
+Advantage = float | str
+
+
+def read_advantages(batch: Path) -> dict[RolloutKey, Advantage]:
+    """The advantages of the rollouts that trained, or BY_TURN. Raises ArtifactError."""
     table = read_table(batch, TRAINING_BATCH)
     columns = (table[name].to_pylist() for name in ("task_id", "rollout_index", "advantage"))
-    return {(task, index): advantage for task, index, advantage in zip(*columns, strict=True)}
+    found: dict[RolloutKey, Advantage] = {}
+    for task, index, advantage in zip(*columns, strict=True):
+        found[task, index] = advantage if found.get((task, index), advantage) == advantage else BY_TURN
+    return found
 
 
-def index_rows(table: pa.Table, advantages: Mapping[RolloutKey, float], has_batch: bool) -> dict[str, list[Any]]:
+def index_rows(table: pa.Table, advantages: Mapping[RolloutKey, Advantage], has_batch: bool) -> dict[str, list[Any]]:
     """Columns of the list of rollouts. `advantage` is null for a rollout that did not train; `policy` names players."""
     names = ("task_id", "difficulty", "rollout_index", "return", "success", "end_reason")
     columns = {name: table[name].to_pylist() for name in names}
@@ -38,7 +46,7 @@ def index_rows(table: pa.Table, advantages: Mapping[RolloutKey, float], has_batc
     if has_batch:
         keys = zip(columns["task_id"], columns["rollout_index"], strict=True)
         found = [advantages.get(key) for key in keys]
-        columns["advantage"] = [None if value is None else round(value, 4) for value in found]
+        columns["advantage"] = [round(value, 4) if isinstance(value, float) else value for value in found]
     if "policy" in table.column_names:
         columns["policy"] = table["policy"].to_pylist()
     return columns

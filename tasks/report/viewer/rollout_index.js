@@ -18,7 +18,7 @@ const loopline = (() => {
       row.success = columns.success[place];
       row.end = columns.end_reason[place];
       row.turns = columns.turns[place];
-      row.advantage = columns.advantage && columns.advantage[place]; // undefined: none is computed; null: dropped
+      row.advantage = columns.advantage && columns.advantage[place]; // undefined: none is computed; null: dropped; or text
       row.set.rows.push(row);
       rows.push(row);
     });
@@ -58,7 +58,7 @@ const loopline = (() => {
   }
   const signed = (x) => (x > 0 ? "+" : "") + x.toFixed(3);
   const advantage = (row) =>
-    row.advantage === undefined ? "" : row.advantage === null ? "dropped" : signed(row.advantage);
+    row.advantage === undefined ? "" : typeof row.advantage === "number" ? signed(row.advantage) : (row.advantage ?? "dropped");
   const find = (set, task, number) =>
     sets.has(set) ? sets.get(set).rows.find((row) => row.task === task && row.number === Number(number)) : undefined;
   const place = (...parts) => parts.map(encodeURIComponent).join("/");
