@@ -4,7 +4,7 @@
     python -m flows.comparison --methods loop,grpo,rloo --seeds 0,1,2 [--base default] [--set a.b=c] [--name NAME]
 
 STUDY is a YAML file, or the name of one in flows/comparison/studies. Stopped or killed, the same command goes on. The
-result is data/comparisons/NAME: table.md, table.csv, index.html, study.json.
+result is data/comparisons/NAME: table.md, table.csv (runs), methods.csv, index.html, study.json.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from tasks.lineage.tracking.mlflow_store import LineageError, open_store, tracki
 from tasks.report.study.comparing import compare
 from tasks.report.study.finished_run import RunLabel, read_finished_run
 from tasks.report.study.page import study_page
-from tasks.report.study.tables import comma_separated, markdown
+from tasks.report.study.tables import markdown, methods_csv, runs_csv
 
 WORKSPACES = Path(".loopline/studies")
 
@@ -67,7 +67,8 @@ def write_study(root: Path, study: Study) -> Path:
     write_document(folder / "study.json", study)
     for name, content in (
         ("table.md", markdown(study)),
-        ("table.csv", comma_separated(study)),
+        ("table.csv", runs_csv(study)),
+        ("methods.csv", methods_csv(study)),
         ("index.html", study_page(study)),
     ):
         with replacing(folder / name) as temporary:

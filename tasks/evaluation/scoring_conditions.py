@@ -1,4 +1,4 @@
-"""The conditions under which a version was scored: scores that were taken under others do not compare. Pure."""
+"""The conditions under which a policy was scored: scores that were taken under others do not compare. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -13,17 +13,17 @@ _WHERE = {*_WORLD.knobs("world.", unversioned=True)} - {*_WORLD.knobs("world.")}
 """Knobs of worlds that say where a server or data is, not what."""
 
 
-def scored_differently(versions: Mapping[str, Mapping[str, str]], splits: Iterable[str]) -> dict[str, dict[str, str]]:
-    """{knob: {version: value}} of the conditions on `splits` that are not the same for all versions.
+def scored_differently(runs: Mapping[str, Mapping[str, str]], splits: Iterable[str]) -> dict[str, dict[str, str]]:
+    """{knob: {run: value}} of the conditions on `splits` that are not the same for all runs (or registered versions).
 
-    `versions` holds the knobs of each by dotted name, as text. No condition are the numbers of scenarios and of
-    rollouts (scores are paired by task), engine, device and number format. A knob that one version lacks was unknown to
-    its code and says nothing. A limit has the value that held, wherever it was set.
+    `runs` holds the knobs of each by dotted name, as text. No condition are the numbers of scenarios and of rollouts
+    (scores are paired by task), engine, device and number format. A knob that one run lacks was unknown to its code and
+    says nothing. A limit has the value that held, wherever it was set.
     """
     sections = dict.fromkeys("evaluation" if split == "dev" else "scoring" for split in splits)
-    found = {version: dict(_conditions(knobs, sections)) for version, knobs in versions.items()}
+    found = {run: dict(_conditions(knobs, sections)) for run, knobs in runs.items()}
     common = set.intersection(*(set(conditions) for conditions in found.values()))
-    values = {name: {version: conditions[name] for version, conditions in found.items()} for name in sorted(common)}
+    values = {name: {run: conditions[name] for run, conditions in found.items()} for name in sorted(common)}
     return {name: held for name, held in values.items() if len(set(held.values())) > 1}
 
 

@@ -5,11 +5,11 @@ import pytest
 from tasks.core.config.lineage import PromotionRule
 from tasks.core.config.params import Params
 from tasks.core.records.schemas import BASE_POLICY, SELECTED_POLICY
+from tasks.evaluation.scoring_conditions import scored_differently
 from tasks.evaluation.tgc_sgc import Outcome
 from tasks.lineage.registry.comparison_page import comparison_page
 from tasks.lineage.registry.model_registry import Version
 from tasks.lineage.registry.promotion import decide
-from tasks.lineage.registry.scoring_conditions import scored_differently
 from tasks.lineage.registry.version_comparison import compare
 from tasks.lineage.registry.version_evaluation import VersionEvaluation
 from tasks.lineage.tracking.params_and_metrics import flat_params

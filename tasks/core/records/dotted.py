@@ -1,5 +1,6 @@
 """Nested documents by dotted names: {"a": {"b": 1}} as {"a.b": 1}."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,11 @@ def dotted(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             found[f"{prefix}{name}"] = value
     return found
+
+
+def dotted_text(content: Mapping[str, Any]) -> dict[str, str]:
+    """Everything in `content` by its dotted name, as text: what is no text already, as JSON."""
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in dotted(content).items()}
 
 
 def dotted_numbers(content: Mapping[str, Any]) -> dict[str, float]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tasks.core.config.lineage import PromotionRule
 from tasks.core.records.schemas import BASE_POLICY, SELECTED_POLICY
 from tasks.evaluation.paired_test import METRICS, PairedTest, paired_test
-from tasks.lineage.registry.scoring_conditions import scored_differently
+from tasks.evaluation.scoring_conditions import scored_differently
 from tasks.lineage.registry.version_evaluation import VersionEvaluation
 
 

@@ -17,9 +17,9 @@ from tasks.core.records.comparison import (
 from tasks.core.records.documents import MetricScore
 from tasks.core.records.schemas import SELECTED_POLICY
 from tasks.evaluation.paired_test import METRICS, paired_test
+from tasks.evaluation.scoring_conditions import scored_differently
 from tasks.evaluation.tgc_sgc import Outcome, by_difficulty, sgc, tgc
 from tasks.lineage.registry.model_registry import Version
-from tasks.lineage.registry.scoring_conditions import scored_differently
 from tasks.lineage.registry.version_evaluation import VersionEvaluation
 
 Scored = Sequence[tuple[Version, VersionEvaluation]]

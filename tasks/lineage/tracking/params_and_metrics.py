@@ -17,7 +17,7 @@ from tasks.core.records.documents import (
     StageVersions,
     read_document,
 )
-from tasks.core.records.dotted import dotted, dotted_numbers
+from tasks.core.records.dotted import dotted_numbers, dotted_text
 from tasks.core.records.layout import Layout
 from tasks.core.records.monitoring import CollapseWarning
 from tasks.lineage.provenance.dvc_lock import SIDE_TASKS
@@ -25,8 +25,7 @@ from tasks.lineage.provenance.dvc_lock import SIDE_TASKS
 
 def flat_params(params: Params) -> dict[str, str]:
     """Every parameter by its dotted name; lists as JSON."""
-    content = params.model_dump(mode="json", exclude=set(DERIVED_MAPS))
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in dotted(content).items()}
+    return dotted_text(params.model_dump(mode="json", exclude=set(DERIVED_MAPS)))
 
 
 def params_digest(params: Params) -> str:

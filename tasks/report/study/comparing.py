@@ -1,6 +1,6 @@
 """Finished runs of several methods and seeds -> the document of a study. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
@@ -11,6 +11,7 @@ from tasks.core.records.schemas import BASE_POLICY, SELECTED_POLICY
 from tasks.core.records.study import NO_FINE_TUNING, MethodDifference, MethodScore, Study
 from tasks.evaluation.crossed_test import BySeed, crossed_test, holm
 from tasks.evaluation.paired_test import METRICS
+from tasks.evaluation.scoring_conditions import scored_differently
 from tasks.report.study.finished_run import FinishedRun
 
 Method = Mapping[int, FinishedRun]
@@ -32,7 +33,7 @@ def compare(
         runs=tuple(run.record for run in runs),
         scores=tuple(_scores(policies, confidence)),
         differences=tuple(_differences(policies, against, confidence)),
-        notes=(*notes, *_budget_notes(runs), *_seed_notes(runs, against), *_world_notes(runs)),
+        notes=(*notes, *_budget_notes(runs), *_seed_notes(runs, against), *_score_notes(runs)),
     )
 
 
@@ -104,11 +105,19 @@ def _means(method: Method, policy: str, split: str, metric: str) -> BySeed:
 
 
 def _budget_notes(runs: Sequence[FinishedRun]) -> Iterator[str]:
-    """One note where the methods played different numbers of training rollouts."""
-    budgets = {run.record.method: run.record.rollouts for run in runs}
-    if len(set(budgets.values())) > 1:
-        told = ", ".join(f"{method} {rollouts:,}" for method, rollouts in budgets.items())
+    """One note where the runs played different numbers of training rollouts."""
+    budgets: dict[str, dict[int, None]] = {}
+    for run in runs:
+        budgets.setdefault(run.record.method, {})[run.record.rollouts] = None
+    if len({rollouts for found in budgets.values() for rollouts in found}) > 1:
+        told = ", ".join(f"{method} {_range(found)}" for method, found in budgets.items())
         yield f"The methods did not play equal numbers of training rollouts: {told}."
+
+
+def _range(counts: Collection[int]) -> str:
+    """Of one method's seeds."""
+    least, most = min(counts), max(counts)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def _seed_notes(runs: Sequence[FinishedRun], against: str) -> Iterator[str]:
@@ -124,10 +133,10 @@ def _seed_notes(runs: Sequence[FinishedRun], against: str) -> Iterator[str]:
         )
 
 
-def _world_notes(runs: Sequence[FinishedRun]) -> Iterator[str]:
-    names = dict.fromkeys(name for run in runs for name in run.world)
-    if differing := [name for name in names if len({str(run.world.get(name)) for run in runs}) > 1]:
-        yield f"The runs differ in their worlds, and their scores may not compare: {', '.join(differing)}."
-    tasks = {run.record.method: {split: score.tasks for split, score in run.record.scores.items()} for run in runs}
+def _score_notes(runs: Sequence[FinishedRun]) -> Iterator[str]:
+    """Notes where scores were not taken alike: of other worlds, under other conditions, on other tasks."""
+    if names := scored_differently({run.record.experiment: run.knobs for run in runs}, TEST_SPLITS):
+        yield f"The runs were scored differently, and their scores may not compare: {', '.join(names)}."
+    tasks = {run.record.experiment: {split: score.tasks for split, score in run.record.scores.items()} for run in runs}
     if len({str(counts) for counts in tasks.values()}) > 1:
-        yield f"The methods were scored on different numbers of tasks: {tasks}."
+        yield f"The runs were scored on different numbers of tasks: {tasks}."

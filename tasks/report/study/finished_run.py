@@ -15,7 +15,7 @@ from tasks.core.records.documents import (
     Timings,
     read_document,
 )
-from tasks.core.records.dotted import dotted
+from tasks.core.records.dotted import dotted_text
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import OUTCOMES, SCORED_ROLLOUTS
 from tasks.core.records.study import CurvePoint, SplitScore, StudyRun
@@ -43,8 +43,8 @@ class FinishedRun:
     record: StudyRun
     outcomes: Mapping[tuple[str, str], Sequence[Outcome]]
     """By test split and policy (`schemas.BASE_POLICY` or `SELECTED_POLICY`)."""
-    world: Mapping[str, object]
-    """The knobs of its world, by dotted name."""
+    knobs: Mapping[str, str]
+    """Those that may change what a score means, by dotted name."""
 
 
 def read_finished_run(root: Path, label: RunLabel) -> FinishedRun:
@@ -65,7 +65,8 @@ def read_finished_run(root: Path, label: RunLabel) -> FinishedRun:
         optimizer_steps=sum(update.optimizer_steps for update in updates),
         curve=tuple(_curve(layout, params, updates)),
     )
-    return FinishedRun(record, _outcomes(layout), dotted({"world": params.world.model_dump(mode="json")}))
+    knobs = params.model_dump(mode="json", include={"world", "collection", "evaluation", "scoring"})
+    return FinishedRun(record, _outcomes(layout), dotted_text(knobs))
 
 
 def _curve(layout: Layout, params: Params, updates: Sequence[Metrics]) -> list[CurvePoint]:

@@ -16,8 +16,10 @@ from tasks.report.study.tables import (
     command_rows,
     cost_rows,
     difference_rows,
+    differences_title,
     paper_rows,
     score_rows,
+    scores_title,
 )
 from tasks.report.tables import table
 
@@ -27,12 +29,9 @@ Values = dict[int, list[float]]
 
 def study_page(study: Study) -> str:
     """The whole page."""
-    percent = f"{100 * study.confidence:g}%"
     sections = {
-        f"Scores: percent, mean over training seeds, {percent} interval": table(["method", *HEADS], score_rows(study)),
-        f"Difference from {study.against}: points, {percent} interval, p-value after Holm's correction": table(
-            ["method", *DIFFERENCE_HEADS], difference_rows(study)
-        ),
+        scores_title(study): table(["method", *HEADS], score_rows(study)),
+        differences_title(study): table(["method", *DIFFERENCE_HEADS], difference_rows(study)),
         "Learning curves: mean and range over training seeds": f'<div class="charts">{"".join(_charts(study))}</div>',
         COST_TITLE: table(["method", *COST_HEADS], cost_rows(study)),
     }

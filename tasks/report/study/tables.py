@@ -19,10 +19,15 @@ Row = Sequence[str]
 
 
 def score_rows(study: Study) -> list[Row]:
-    """Method, then mean and interval over the training seeds of each split and metric."""
+    """Method, then mean, standard deviation and interval over the training seeds of each split and metric."""
     found: dict[tuple[str, ...], MethodScore] = {(one.method, one.split, one.metric): one for one in study.scores}
     methods = dict.fromkeys(one.method for one in study.scores)
     return [(method, *(_mean(found[method, *column]) for column in COLUMNS)) for method in methods]
+
+
+def scores_title(study: Study) -> str:
+    """What `score_rows` holds."""
+    return f"Scores: percent, mean ± standard deviation over training seeds, {_percent(study)} interval of the mean"
 
 
 def difference_rows(study: Study) -> list[Row]:
@@ -33,6 +38,11 @@ def difference_rows(study: Study) -> list[Row]:
         (method, seeds, *(_difference(found.get((method, *column))) for column in COLUMNS))
         for method, seeds in methods.items()
     ]
+
+
+def differences_title(study: Study) -> str:
+    """What `difference_rows` holds."""
+    return f"Difference from {study.against}: points, {_percent(study)} interval, p-value after Holm's correction"
 
 
 DIFFERENCE_HEADS = ["shared seeds", *HEADS]
@@ -67,13 +77,12 @@ def command_rows(study: Study) -> list[Row]:
 
 def markdown(study: Study) -> str:
     """The whole study for a terminal, a README or an issue."""
-    percent = f"{100 * study.confidence:g}%"
     parts = [
         f"# {study.name}",
         *(f"**{note}**" for note in study.notes),
-        f"## Scores: percent, mean over training seeds, {percent} interval of the mean",
+        f"## {scores_title(study)}",
         markdown_table(["method", *HEADS], score_rows(study)),
-        f"## Difference from {study.against}: points, {percent} interval, p-value after Holm's correction",
+        f"## {differences_title(study)}",
         markdown_table(["method", *DIFFERENCE_HEADS], difference_rows(study)),
         f"## {COST_TITLE}",
         markdown_table(["method", *COST_HEADS], cost_rows(study)),
@@ -90,19 +99,42 @@ def _paper(study: Study) -> Iterator[str]:
         yield markdown_table(["method", *HEADS], rows)
 
 
-def comma_separated(study: Study) -> str:
+def runs_csv(study: Study) -> str:
     """A line for each run, split and metric."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(
-        ["method", "seed", "experiment", "split", "metric", "base", "selected", "rollouts", "tokens", "wall_s", "cpu_s"]
-    )
+    costs = ["rollouts", "tokens", "wall_s", "cpu_s"]
+    heads = ["method", "seed", "experiment", "split", "metric", "base", "selected", *costs]
+    rows: list[Sequence[object]] = []
     for run in study.runs:
         for split, metric in COLUMNS:
             base, own = getattr(run.base_scores[split], metric), getattr(run.scores[split], metric)
             cost = (run.rollouts, run.tokens, round(run.wall_s, 1), round(run.cpu_s, 1))
-            writer.writerow([run.method, run.seed, run.experiment, split, metric, base, own, *cost])
+            rows.append([run.method, run.seed, run.experiment, split, metric, base, own, *cost])
+    return _comma_separated(heads, rows)
+
+
+def methods_csv(study: Study) -> str:
+    """A line for each method, split and metric: its score over the seeds, and its difference from `study.against`."""
+    score = ["method", "split", "metric", "seeds", "mean", "spread", "low", "high"]
+    difference = ["seeds", "difference", "low", "high", "p_value", "corrected_p_value"]
+    found = {(d.method, d.split, d.metric): d for d in study.differences}
+    rows = [
+        [*(getattr(one, name) for name in score), study.against]
+        + [getattr(found.get((one.method, one.split, one.metric)), name, None) for name in difference]
+        for one in study.scores
+    ]
+    heads = [*score, "against", "shared_seeds", "difference", "difference_low", "difference_high", *difference[-2:]]
+    return _comma_separated(heads, rows)
+
+
+def _comma_separated(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """None is an empty cell."""
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows([heads, *rows])
     return stream.getvalue()
+
+
+def _percent(study: Study) -> str:
+    return f"{100 * study.confidence:g}%"
 
 
 def _by_method(study: Study) -> dict[str, list[StudyRun]]:
@@ -120,9 +152,9 @@ def _cost(runs: Sequence[StudyRun]) -> Iterator[str]:
 
 
 def _mean(score: MethodScore) -> str:
-    if score.low is None or score.high is None:
+    if score.spread is None or score.low is None or score.high is None:
         return f"{score.mean:.1f}"
-    return f"{score.mean:.1f} ({score.low:.1f} to {score.high:.1f})"
+    return f"{score.mean:.1f} ± {score.spread:.1f} ({score.low:.1f} to {score.high:.1f})"
 
 
 def _difference(one: MethodDifference | None) -> str:

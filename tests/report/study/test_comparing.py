@@ -12,7 +12,15 @@ from tasks.evaluation.tgc_sgc import Outcome, sgc, tgc
 from tasks.report.study.comparing import compare
 from tasks.report.study.finished_run import FinishedRun
 from tasks.report.study.page import study_page
-from tasks.report.study.tables import comma_separated, cost_rows, difference_rows, markdown, paper_rows, score_rows
+from tasks.report.study.tables import (
+    cost_rows,
+    difference_rows,
+    markdown,
+    methods_csv,
+    paper_rows,
+    runs_csv,
+    score_rows,
+)
 
 
 def outcomes(solved: str) -> list[Outcome]:
@@ -21,8 +29,15 @@ def outcomes(solved: str) -> list[Outcome]:
 
 
 def run(
-    method: str, seed: int, solved: str, rollouts: int = 48, world: str = "pocketworld", base: str = "1000"
+    method: str,
+    seed: int,
+    solved: str,
+    rollouts: int = 48,
+    world: str = "pocketworld",
+    base: str = "1000",
+    **knobs: str,
 ) -> FinishedRun:
+    """`knobs` with two underscores for a dot."""
     played = {"selected": outcomes(solved), "base": outcomes(base)}
     scores = {p: SplitScore(tgc=tgc(o).value, sgc=sgc(o).value, tasks=len(o)) for p, o in played.items()}
     record = StudyRun(
@@ -44,7 +59,8 @@ def run(
             CurvePoint(iteration=1, mean_return=0.5, dev_tgc=50.0),
         ),
     )
-    return FinishedRun(record, {(s, p): o for s in TEST_SPLITS for p, o in played.items()}, {"world.name": world})
+    named = {"world.name": world} | {name.replace("__", "."): value for name, value in knobs.items()}
+    return FinishedRun(record, {(s, p): o for s in TEST_SPLITS for p, o in played.items()}, named)
 
 
 def study(*runs: FinishedRun) -> Study:
@@ -55,7 +71,8 @@ def test_means_spreads_and_differences_by_hand() -> None:
     found = study(run("loop", 0, "1100"), run("loop", 1, "1110"), run("grpo", 0, "1000"), run("grpo", 1, "1100"))
     assert score_rows(found)[1][0] == "loop"
     loop = next(s for s in found.scores if (s.method, s.split, s.metric) == ("loop", "test_normal", "tgc"))
-    assert (loop.mean, loop.spread, loop.seeds) == (62.5, pytest.approx(25 / 2**0.5), 2)
+    assert (loop.mean, loop.spread, loop.seeds) == (62.5, pytest.approx(12.5 * 2**0.5), 2)
+    assert score_rows(found)[1][1] == "62.5 ± 17.7 (-96.3 to 221.3)"
     assert loop.high == pytest.approx(62.5 + 12.5 * 12.7062, rel=1e-5)
     sgc_of_loop = next(s for s in found.scores if (s.method, s.metric) == ("loop", "sgc"))
     assert sgc_of_loop.mean == 50
@@ -91,6 +108,27 @@ def test_what_cannot_be_compared_is_noted() -> None:
     assert "their scores may not compare: world.name." in worlds and "different numbers of tasks" in tasks
 
 
+def test_budgets_are_compared_run_by_run() -> None:
+    """The last seeds played alike, the first did not."""
+    runs = [run("loop", 0, "1100"), run("grpo", 0, "1000", rollouts=1440), run("loop", 1, "1100")]
+    found = study(*runs, run("grpo", 1, "1000"))
+    assert found.notes[0] == "The methods did not play equal numbers of training rollouts: loop 48, grpo 48 to 1,440."
+
+
+def test_runs_that_were_scored_differently_are_noted_with_the_knobs() -> None:
+    """grpo's first seed was; seed and learning rate make no other score, and a limit counts where it holds."""
+    same = {"scoring__temperature": "0.1", "evaluation__limits__max_turns": "40"}
+    other = same | {"scoring__temperature": "1.0", "evaluation__limits__max_turns": "20"}
+    runs = [run("loop", seed, "1100", **same) for seed in (0, 1)]
+    alike = study(*runs, run("grpo", 0, "1000", **same, update__learning_rate="1"), run("grpo", 1, "1000", **same))
+    assert alike.notes == ()
+    found = study(*runs, run("grpo", 0, "1000", **other), run("grpo", 1, "1000", **same))
+    assert found.notes == (
+        "The runs were scored differently, and their scores may not compare: scoring.limits.max_turns, "
+        "scoring.temperature.",
+    )
+
+
 def test_without_the_method_to_compare_with_there_are_scores_alone() -> None:
     found = study(run("grpo", 0, "1000"))
     assert [row[0] for row in score_rows(found)] == ["nft", "grpo"] and found.differences == ()
@@ -101,10 +139,23 @@ def test_markdown_and_csv_say_the_same_and_the_papers_figures_are_labelled() -> 
     text = markdown(found)
     assert "not measured here" in text and "`python -m flows.configure rloo`" in text
     assert paper_rows(found)[-1] == ("loop", "71.3", "53.6", "45.7", "26.6")
-    rows = list(csv.DictReader(io.StringIO(comma_separated(found))))
+    rows = list(csv.DictReader(io.StringIO(runs_csv(found))))
     assert len(rows) == 2 * 2 * 2
     assert {(r["method"], r["selected"]) for r in rows if r["metric"] == "tgc"} == {("loop", "50.0"), ("rloo", "25.0")}
     assert cost_rows(found)[0] == ("loop", "1", "48", "1,000", "3", "1.0", "1.5")
+
+
+def test_the_methods_table_has_each_score_beside_its_difference() -> None:
+    found = study(run("loop", 0, "1100"), run("loop", 1, "1110"), run("grpo", 0, "1000"), run("grpo", 1, "1100"))
+    rows = list(csv.DictReader(io.StringIO(methods_csv(found))))
+    assert [row["method"] for row in rows[::4]] == ["nft", "loop", "grpo"]
+    loop, grpo = (next(r for r in rows if (r["method"], r["metric"]) == (name, "tgc")) for name in ("loop", "grpo"))
+    assert float(loop["spread"]) == pytest.approx(12.5 * 2**0.5) and loop["difference"] == ""
+    assert (grpo["mean"], grpo["seeds"], grpo["shared_seeds"], grpo["difference"]) == ("37.5", "2", "2", "-25.0")
+    assert float(grpo["low"]) < 37.5 < float(grpo["high"])
+    tested = next(d for d in found.differences if (d.method, d.split, d.metric) == ("grpo", "test_normal", "tgc"))
+    assert grpo["difference_low"] == ("" if tested.low is None else str(tested.low))
+    assert grpo["corrected_p_value"] == ("" if tested.corrected_p_value is None else str(tested.corrected_p_value))
 
 
 def test_a_study_of_other_methods_shows_no_figures_of_the_paper() -> None:
