@@ -26,6 +26,7 @@ from flows.configure import write_params
 from flows.dag.checkout_lock import CheckoutBusy, checkout_lock
 from flows.dag.dvc_seam import PipelineFailed
 from flows.dag.local_change import hide_change
+from flows.dag.versions import changed_code
 from flows.errors import is_expected
 from flows.orchestration.prefect_server import ServerError
 from flows.orchestration.warm_run import bring_up_to_date, final_state
@@ -34,6 +35,9 @@ from tasks.core.config.params import iteration_key, load_params
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.files import ArtifactError
 from tasks.lineage.provenance.dvc_lock import lock_of
+
+_LOOKS_AT_POLICIES = ("evaluate_policy", "select_checkpoint", "score")
+"""Stages that nothing is trained on: a change of theirs leaves no iteration untrained."""
 
 
 def run_name() -> str:
@@ -99,15 +103,16 @@ def _compared(run: str, versions: list[str], rescore: bool) -> State[Any]:
 def iterations_to_reach(root: Path, more: int) -> int:
     """The value of `iterations` that a short iteration is to end with.
 
-    The present one while its last iteration is not trained (dvc.lock does not have it), else `more` on top.
+    The present one while its last iteration is not trained as code and parameters are now, else `more` on top.
     """
     params = load_params(root / "params.yaml")
     try:
-        trained = {stage.name for stage in lock_of(root, params).stages}
+        training = [stage for stage in lock_of(root, params).stages if stage.task not in _LOOKS_AT_POLICIES]
     except ArtifactError:
         return params.iterations
-    last_is_trained = f"update_policy@{iteration_key(params.iterations)}" in trained
-    return params.iterations + more if last_is_trained else params.iterations
+    last = f"update_policy@{iteration_key(params.iterations)}"
+    unfinished = last not in {stage.name for stage in training} or any(changed_code(training, params, root))
+    return params.iterations if unfinished else params.iterations + more
 
 
 def _everything(root: Path) -> State[Any]:

@@ -15,12 +15,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from flows.dag.stages import find_stage
-from flows.dag.versions import stage_version
+from flows.dag.versions import changed_code
 from flows.errors import is_expected
 from tasks.core.config.params import Params, load_params
 from tasks.core.records.layout import Layout
-from tasks.lineage.provenance.dvc_lock import LockedStage, lock_of
+from tasks.lineage.provenance.dvc_lock import lock_of
 from tasks.lineage.provenance.git_state import git_state
 from tasks.lineage.provenance.subject import Subject, UnknownSubject, find_subject
 from tasks.lineage.provenance.trace import Provenance, trace_provenance
@@ -56,17 +55,6 @@ def cache_folder(root: Path) -> Path:
 
     with Repo(str(root)) as repo:
         return Path(repo.cache.local.path)
-
-
-def changed_code(stages: tuple[LockedStage, ...], params: Params, root: Path) -> Iterator[str]:
-    """The stages whose code or parameters, as they lie here, are not those that made the artifacts."""
-    for task, version in {stage.task: stage.version for stage in stages}.items():
-        if version is None:
-            continue
-        now = stage_version(find_stage(task), params, root)
-        for part, then, here in (("code", version.code, now.code), ("parameters", version.params, now.params)):
-            if then != here:
-                yield f"{task}: {part} changed since it ran ({then[:12]}, now {here[:12]}); run `dvc repro`"
 
 
 def page(subject: Subject, found: Provenance, params: Params, root: Path) -> Iterator[str]:

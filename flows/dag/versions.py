@@ -18,12 +18,13 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from flows.dag.stages import STAGES, Stage
+from flows.dag.stages import STAGES, Stage, find_stage
 from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import StageKnobs, StageVersion, StageVersions, read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
+from tasks.lineage.provenance.dvc_lock import LockedStage
 
 SHELL = frozenset(
     {
@@ -57,6 +58,17 @@ def stage_version(stage: Stage, params: Params, root: Path) -> StageVersion:
     """The version of `stage` as code and params.yaml are now."""
     values = hashlib.sha256(json.dumps(stage.knobs(params), sort_keys=True).encode()).hexdigest()
     return StageVersion(code=code_version(stage, root)[:16], params=values[:16])
+
+
+def changed_code(stages: Iterable[LockedStage], params: Params, root: Path) -> Iterator[str]:
+    """The stages whose code or parameters, as they lie here, are not those that made the artifacts."""
+    for task, version in {stage.task: stage.version for stage in stages}.items():
+        if version is None:
+            continue
+        now = stage_version(find_stage(task), params, root)
+        for part, then, here in (("code", version.code, now.code), ("parameters", version.params, now.params)):
+            if then != here:
+                yield f"{task}: {part} changed since it ran ({then[:12]}, now {here[:12]}); run `dvc repro`"
 
 
 def _changes(layout: Layout, versions: StageVersions, knobs: StageKnobs) -> Iterator[str]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from flows.dag.execution import run_body
 from flows.dag.stages import find_stage, stage_label
@@ -28,6 +29,7 @@ from tasks.core.config.params import Params, iteration_key, load_params
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.records.files import Fingerprint, fingerprint, replacing
 from tasks.core.records.layout import Layout
+from tasks.rollout_collection.signal_shares import rollouts_seen
 
 IsDue = Callable[[str], bool]
 """Whether DVC would run a stage (by its name in DVC) as things stand."""
@@ -68,8 +70,9 @@ class AsyncCollector:
         self._prefetched: _Prefetched | None = None
         shutil.rmtree(self._side, ignore_errors=True)
         spawn = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=_begin, initargs=(dict(environment),))
+        self._pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=_prepare, initargs=(dict(environment),))
         self._pid: Future[int] = self._pool.submit(os.getpid)
+        self._last: Future[Any] = self._pid
 
     def claim_or_run(self, name: str, key: str) -> None:
         """Claim what was prefetched for this stage, or else `run` it."""
@@ -78,7 +81,7 @@ class AsyncCollector:
 
     def run(self, name: str, key: str) -> None:
         """Run a stage's body there. Raises StageFailed, or what the body raised where the program is at fault."""
-        self._pool.submit(_body, name, key, str(self._root)).result()
+        self._begin(name, key, self._root).result()
 
     def prefetch(self, updated: str, is_due: IsDue) -> None:
         """While iteration `updated` updates the policy, collect rollouts for the next one, if DVC is going to ask."""
@@ -88,7 +91,11 @@ class AsyncCollector:
             return
         _link_inputs(Layout(self._root), Layout(self._side), params, key)
         inputs = _fingerprint(Layout(self._root), params, key)
-        self._prefetched = _Prefetched(key, inputs, self._pool.submit(_body, "collect_rollouts", key, str(self._side)))
+        self._prefetched = _Prefetched(key, inputs, self._begin("collect_rollouts", key, self._side))
+
+    def _begin(self, name: str, key: str, root: Path) -> "Future[None]":
+        self._last = begun = self._pool.submit(_body, name, key, str(root))
+        return begun
 
     def claim(self, key: str) -> bool:
         """Put the rollouts prefetched for `key` in their place; False when there are none that hold."""
@@ -113,9 +120,9 @@ class AsyncCollector:
         return True
 
     def close(self) -> None:
-        """End the process; what it is collecting is dropped."""
+        """End the process; what it is at is dropped."""
         try:
-            if self._prefetched is not None and not self._prefetched.done.done():
+            if not self._last.done():
                 os.kill(self._pid.result(), signal.SIGTERM)
             else:
                 self._pool.submit(_close).result()
@@ -146,10 +153,14 @@ def _link_inputs(here: Layout, side: Layout, params: Params, key: str) -> None:
     course = _course(side, params, key)
     course.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(_course(here, params, key), course)
-    for source, link in zip(_inputs(here, params, key), _inputs(side, params, key), strict=True):
+    links = [*zip(_inputs(here, params, key), _inputs(side, params, key), strict=True)]
+    if params.collection.task_drawing == "coverage":
+        seen = rollouts_seen(params.previous, params.collected[key])
+        links += [(here.rollouts(earlier), side.rollouts(earlier)) for earlier in seen]
+    for source, link in links:
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.is_symlink():
-            link.symlink_to(source.resolve(), target_is_directory=True)
+            link.symlink_to(source.resolve())
 
 
 def _fingerprint(layout: Layout, params: Params, key: str) -> _Inputs:
@@ -158,7 +169,7 @@ def _fingerprint(layout: Layout, params: Params, key: str) -> _Inputs:
     return (layout.root / "params.yaml").read_bytes(), _course(layout, params, key).read_bytes(), folders
 
 
-def _begin(environment: dict[str, str]) -> None:
+def _prepare(environment: dict[str, str]) -> None:
     stop_cleanly_on_signals()
     os.environ.update(environment)
 

@@ -1,6 +1,7 @@
 """Line charts as inline SVG: no library, no script, the same bytes for the same numbers."""
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from html import escape
 
@@ -10,6 +11,8 @@ Points = Sequence[tuple[int, float]]
 """(iteration, value), by iteration."""
 Band = Sequence[tuple[int, float, float]]
 """(iteration, low, high), by iteration."""
+_ROUNDING = 1e-9
+"""Values that differ by a smaller share of their size are one."""
 
 
 def line_chart(
@@ -46,13 +49,16 @@ def line_chart(
 
 def nice_ticks(low: float, high: float) -> list[float]:
     """3 to 7 round numbers (1, 2 or 5 times a power of ten apart) that enclose [low, high]."""
-    span = high - low or abs(high) or 1.0
+    size = max(abs(low), abs(high))
+    span = high - low if high - low > _ROUNDING * size else size
+    span = span if span > sys.float_info.min else 1.0
     power = 10.0 ** math.floor(math.log10(span / 4))
     step = next(power * factor for factor in (1, 2, 5, 10) if span / (power * factor) <= 5)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     if first == last:
         first, last = first - 1, last + 1
-    return [round(index * step, 12) for index in range(first, last + 1)]
+    digits = 1 - math.floor(math.log10(step))
+    return [round(index * step, digits) for index in range(first, last + 1)]
 
 
 def _axes(ticks: list[float], last: int) -> str:

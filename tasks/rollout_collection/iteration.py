@@ -26,9 +26,14 @@ def tasks_of_iteration(world: World, layout: Layout, inputs: SamplingInputs, key
         shares = signal_shares(layout, inputs.previous, key, [task.task_id for task in tasks], group)
         weights = [weight * shares[task.task_id] for task, weight in zip(tasks, weights, strict=True)]
     if inputs.task_drawing == "decks":
-        dealt = count * (iteration_number(key) - 1)
+        dealt = count * _collections_before(inputs, key)
         return deal_tasks(tasks, weights, count, derive_seed(inputs.seed, "decks"), dealt=dealt)
     return draw_tasks(tasks, weights, count, derive_seed(collection_seed(inputs, key), "tasks"))
+
+
+def _collections_before(inputs: SamplingInputs, key: str) -> int:
+    batches = {iteration_number(before.batch) for before in inputs.previous.values()}
+    return sum(batch < iteration_number(key) for batch in batches)
 
 
 def collection_seed(inputs: SamplingInputs, key: str) -> int:

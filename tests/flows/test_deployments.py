@@ -12,6 +12,8 @@ from dvc.repo import Repo
 
 from flows import configure, deployments
 from flows.configure import write_params
+from flows.dag.stages import find_stage
+from flows.dag.versions import stage_version
 from flows.orchestration.local_services import POOL
 from flows.profile_stack import stacked
 from tasks.core.config.params import load_params
@@ -80,3 +82,24 @@ def test_a_short_iteration_finishes_what_is_unfinished_before_it_adds(tmp_path: 
     assert deployments.iterations_to_reach(tmp_path, 3) == 2
     lock.write_text("schema: '2.0'\nstages:\n  update_policy@i002: {cmd: x}\n")
     assert deployments.iterations_to_reach(tmp_path, 3) == 5
+
+
+@pytest.mark.parametrize(("task", "goal"), [("filter_tasks", 2), ("update_policy@i002", 2), ("score@test_normal", 5)])
+def test_iterations_that_other_code_or_parameters_trained_are_not_trained(tmp_path: Path, task: str, goal: int) -> None:
+    write_params(tmp_path / "params.yaml", {**stacked(["drill"]), "iterations": 2})
+    params = load_params(tmp_path / "params.yaml")
+    for room in ("flows", "tasks"):
+        (tmp_path / room).symlink_to(Path(deployments.__file__).parents[1] / room)
+
+    def locked(name: str, **changes: str) -> str:
+        stage = name.partition("@")[0]
+        version = stage_version(find_stage(stage), params, tmp_path).model_dump() | changes
+        knobs = ", ".join(f"{stage}.{part}: {digest}" for part, digest in version.items())
+        return f"  {name}:\n    cmd: x\n    params:\n      data/stage_versions.json: {{{knobs}}}\n"
+
+    names = ("filter_tasks", "update_policy@i002", "score@test_normal")
+    (tmp_path / "dvc.lock").write_text("schema: '2.0'\nstages:\n" + "".join(map(locked, names)))
+    assert deployments.iterations_to_reach(tmp_path, 3) == 5
+    stages = (locked(name, **({"params": 16 * "0"} if name == task else {})) for name in names)
+    (tmp_path / "dvc.lock").write_text("schema: '2.0'\nstages:\n" + "".join(stages))
+    assert deployments.iterations_to_reach(tmp_path, 3) == goal

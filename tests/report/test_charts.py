@@ -37,8 +37,17 @@ def test_ticks_always_enclose_and_are_few(a: float, b: float) -> None:
     assert ticks[0] <= low + slack
     assert high - slack <= ticks[-1]
     assert 2 <= len(ticks) <= 8
-    assert ticks == sorted(ticks)
+    assert ticks == sorted(set(ticks))
     assert all(math.isfinite(tick) for tick in ticks)
+
+
+@pytest.mark.parametrize(
+    "values", [(0.30000000000000004, 0.3), (3e-14,), (0.0, 2e-13), (5e-324,), (-1e-200, 1e-200), (1e300, -1e300)]
+)
+def test_values_that_rounding_or_their_size_brings_together_are_drawn(values: tuple[float, ...]) -> None:
+    figure = ElementTree.fromstring(line_chart("return", "", {"mean": list(enumerate(values))}, 2))
+    points = figure.find(".//polyline").attrib["points"].split()  # type: ignore[union-attr]
+    assert len(points) == len(values) and all(10 <= float(point.split(",")[1]) <= 174 for point in points)
 
 
 def test_a_line_goes_through_its_points() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tasks.core.config.collection import EarlyStop
+from tasks.core.config.params import iteration_key, previous_map
 from tasks.core.config.stage_inputs import CollectionInputs
 from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.stage import ProcessCache, StageContext
@@ -17,8 +18,9 @@ from tasks.core.records.files import ArtifactError
 from tasks.core.records.monitoring import Course
 from tasks.core.records.schemas import ROLLOUTS, TASKS
 from tasks.core.records.tables import read_table, write_rows
+from tasks.core.worlds.registry import open_world
 from tasks.rollout_collection.rollout_resources import open_rollout_resources
-from tasks.rollout_collection.stage import collect_rollouts
+from tasks.rollout_collection.stage import collect_rollouts, plan_iteration
 
 
 def test_the_stage_plays_the_drawn_tasks_and_gives_the_same_bytes_again(
@@ -108,6 +110,18 @@ def test_early_stop_counts_within_a_shard(context: StageContext[CollectionInputs
     finished = Counter(row["task_id"] for row in rows if row["end_reason"] != "cut_by_early_stop")
     assert len(rows) == 12 and len(finished) == 3
     assert all(2 <= count < 4 for count in finished.values())
+
+
+def test_decks_go_on_where_the_collection_before_ended(context: StageContext[CollectionInputs]) -> None:
+    world = open_world(context.inputs.world, context.layout.world)
+
+    def drawn(every: int) -> list[list[str]]:
+        knobs = {"previous": previous_map(9, every=every), "task_drawing": "decks"}
+        inputs = context.inputs.model_copy(update=knobs)
+        plans = (plan_iteration(world, context.layout, inputs, iteration_key(1 + every * n)) for n in range(3))
+        return [[rollout.task.task_id for rollout in plan] for plan in plans]
+
+    assert drawn(every=1) == drawn(every=3)
 
 
 def test_a_task_that_the_world_does_not_have_is_named(context: StageContext[CollectionInputs]) -> None:

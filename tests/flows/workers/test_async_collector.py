@@ -5,6 +5,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,28 @@ def test_closing_while_it_plays_leaves_neither_files_nor_a_process(played: Path)
     collector.close()
     wait_until(lambda: not Path(f"/proc/{pid}").exists() or not Path("/proc").exists())
     assert not (played / ".loopline" / "prefetched").exists()
+
+
+def test_closing_while_it_runs_a_stage_does_not_wait_for_it(played: Path) -> None:
+    """As SIGTERM to the flow alone does, which stops waiting for the stage."""
+    content = forget(played, "i002")
+    collector = AsyncCollector(played)
+    pid = collector._pid.result()
+    running = collector._begin("collect_rollouts", "i002", played)
+    collector.close()
+    assert running.cancelled() or isinstance(running.exception(), BrokenProcessPool)
+    assert not Path(f"/proc/{pid}").exists() and not Layout(played).rollouts("i002").exists()
+    Layout(played).rollouts("i002").write_bytes(content)
+
+
+def test_drawing_by_coverage_finds_what_earlier_iterations_played(played: Path, collector: AsyncCollector) -> None:
+    content = (played / "params.yaml").read_bytes()
+    configure(played, "--refresh", *SETTINGS, "iterations=3", "collection.task_drawing=coverage")
+    try:
+        collector.prefetch("i002", always)
+        assert collector.claim("i003")
+    finally:
+        (played / "params.yaml").write_bytes(content)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

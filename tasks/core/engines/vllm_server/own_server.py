@@ -7,6 +7,7 @@ supervisor; machines may share the folder.
 import glob
 import json
 import os
+import re
 import secrets
 import socket
 import subprocess
@@ -151,6 +152,6 @@ class OwnServer:
 def _sweep(folder: Path) -> None:
     """Remove what supervisors of this machine that were killed left lying, and the logs of pipelines that are gone."""
     for file in folder.glob(f"{glob.escape(_HOST)}-*-*.*"):
-        pid = file.name.removeprefix(f"{_HOST}-").partition("-")[0]
-        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+        ours = re.fullmatch(rf"{re.escape(_HOST)}-(\d+)-\d+\..*", file.name)  # another's name may begin with this one's
+        if ours and not psutil.pid_exists(int(ours[1])):
             file.unlink(missing_ok=True)

@@ -18,6 +18,7 @@ from aiohttp.test_utils import TestServer
 from pydantic import ValidationError
 
 from tasks.core.config.engine import VllmConfig
+from tasks.core.engines.vllm_server import own_server
 from tasks.core.engines.vllm_server.client import Sampled, ServerClient
 from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerGone
 from tasks.core.engines.vllm_server.launching import Address, LaunchSpec, allowed_rank
@@ -195,6 +196,17 @@ def test_turns_whose_client_is_replaced_are_to_be_asked_for_again() -> None:
         return lost.result()
 
     assert [type(gone) for gone in asked(cut, None)] == [ServerGone] * 3
+
+
+def test_what_another_machine_keeps_in_a_shared_folder_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_server, "_HOST", "node")
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    names = (f"node-{gone.pid}-0.json", f"node-{os.getpid()}-0.json", f"node-0-{gone.pid}-0.json", "node-0-1-0.log")
+    for name in names:
+        (tmp_path / name).write_text("{}")
+    own_server._sweep(tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == set(names[1:])
 
 
 @pytest.mark.parametrize("lost", [1, 2])
