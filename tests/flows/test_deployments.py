@@ -94,7 +94,7 @@ def test_iterations_that_other_code_or_parameters_trained_are_not_trained(tmp_pa
     def locked(name: str, **changes: str) -> str:
         stage = name.partition("@")[0]
         version = stage_version(find_stage(stage), params, tmp_path).model_dump() | changes
-        knobs = ", ".join(f"{stage}.{part}: {digest}" for part, digest in version.items())
+        knobs = ", ".join(f"{stage}.{part}: '{digest}'" for part, digest in version.items())
         return f"  {name}:\n    cmd: x\n    params:\n      data/stage_versions.json: {{{knobs}}}\n"
 
     names = ("filter_tasks", "update_policy@i002", "score@test_normal")
