@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.advantage_filtering.estimators import Flags, Floats
+from tasks.core.records.documents import Timings, read_document
 from tasks.core.records.schemas import VOID_REASONS
 
 
@@ -44,6 +46,11 @@ def read_outcomes(rollouts: pa.Table) -> Outcomes:
         sampled=_sampled(rollouts["policy_mask"].combine_chunks()),
         turn_progress=_turn_progress(rollouts),
     )
+
+
+def most_frequent_fault(timings: Path) -> str:
+    """See `Timings`; "" where there is no such file: nothing depends on it but an error's message."""
+    return read_document(timings, Timings).most_frequent_fault if timings.exists() else ""
 
 
 def _sampled(masks: pa.LargeListArray) -> Flags:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from tasks.advantage_filtering.groups import AdvantageResult, compute_advantages
-from tasks.advantage_filtering.outcomes import Outcomes, read_outcomes
+from tasks.advantage_filtering.outcomes import Outcomes, most_frequent_fault, read_outcomes
 from tasks.advantage_filtering.responses import response_figures
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.stage_inputs import AdvantageInputs
@@ -31,7 +31,8 @@ def filter_advantages(context: StageContext[AdvantageInputs]) -> None:
     try:
         result = compute_advantages(outcomes, _config(context))
     except ValueError as error:
-        raise ArtifactError(f"{path}: {error}") from None
+        fault = most_frequent_fault(context.layout.timings(context.key))
+        raise ArtifactError(f"{path}: {error}{fault}") from None
     if result.summary.note:
         _log.warning("%s: %s", context.key, result.summary.note)
     write_table(context.layout.training_batch(context.key), _batch(rollouts, result), TRAINING_BATCH)

@@ -3,6 +3,7 @@
 Each split has one choice of tasks, seeds and limits, whoever plays it.
 """
 
+import logging
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,12 +16,21 @@ from tasks.core.config.stage_inputs import EvaluationInputs, PlayInputs, Scoring
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import Task
 from tasks.core.seeding import derive_seed
-from tasks.evaluation.scored_rows import outcomes
+from tasks.core.transient import Transient
+from tasks.evaluation.scored_rows import outcomes, void_rollouts
 from tasks.evaluation.tgc_sgc import require_complete
 from tasks.rollout_collection.planning import PlannedRollout
 from tasks.rollout_collection.play_settings import PlaySettings
 from tasks.rollout_collection.rollout_resources import warm_world
 from tasks.rollout_collection.shards import PlayedRollouts, play_in_shards
+
+_log = logging.getLogger(__name__)
+MOST_VOID = 0.05
+"""Share of void rollouts up to which the others are a measure of a policy: each counts as a failure."""
+
+
+class WorldBroke(RuntimeError, Transient):  # noqa: N818 - as WorldFault
+    """The world broke too many rollouts for a score."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +81,8 @@ def play_policy(
     """Play every task once for every seed with the policy in the folder `checkpoint`.
 
     The rows are those of SCORED_ROLLOUTS, their policy is `policy`; `name` is what the progress line says. Raises
-    ValueError unless each task was played once in each run, or when the checkpoint does not fit the base model, and
-    ArtifactError when world or base policy are missing.
+    ValueError unless each task was played once in each run, or when the checkpoint does not fit the base model,
+    ArtifactError when world or base policy are missing, and WorldBroke.
     """
     planned = [
         PlannedRollout(task, run, derive_seed(seed, task.task_id))
@@ -83,7 +93,18 @@ def play_policy(
     played = play_in_shards(context, planned, plan.settings, policy=checkpoint, description=described)
     rows = [row | {"policy": policy, "evaluation_run": row["rollout_index"]} for row in played.rows]
     require_complete(outcomes(rows), len(plan.seeds))
+    require_unbroken(void_rollouts(rows), len(rows), described, played.stats.timings().most_frequent_fault)
     return replace(played, rows=rows)
+
+
+def require_unbroken(void: int, rollouts: int, described: str, fault: str) -> None:
+    """Warn where some rollouts are void. Raises WorldBroke where more than MOST_VOID of them are."""
+    if not void:
+        return
+    told = f"{described}: the world broke {void} of {rollouts} rollouts, which count as failures{fault}"
+    if void > MOST_VOID * rollouts:
+        raise WorldBroke(f"{told}; over {MOST_VOID:.0%} of them are no measure of a policy, so no score was written")
+    _log.warning("%s", told)
 
 
 def spread_scenarios(tasks: Sequence[Task], count: int | None) -> list[Task]:

@@ -16,7 +16,10 @@ Row = dict[str, Any]
 
 
 def outcomes(rows: Sequence[Row]) -> list[Outcome]:
-    """Outcomes that count for TGC and SGC. A rollout that the world broke is a failure: no verdict speaks for it."""
+    """Outcomes that count for TGC and SGC. A rollout that the world broke is a failure: no verdict speaks for it.
+
+    `playing.require_unbroken` lets few of them pass.
+    """
     return [
         Outcome(row["task_id"], row["scenario_id"], row["difficulty"], row["evaluation_run"], row["success"])
         for row in rows

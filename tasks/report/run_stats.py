@@ -8,6 +8,7 @@ from tasks.core.config.params import Params, iteration_key
 from tasks.core.records.documents import Evaluation, Metrics, read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.monitoring import CollapseWarning
+from tasks.report.tables import void_note
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class RunStats:
 
     curves: Mapping[str, list[float | None]]
     notes: list[tuple[int, str]]
-    """(iteration, what its update said)."""
+    """(iteration, what its update said, or that its dev evaluation has void rollouts)."""
     warnings: list[CollapseWarning]
     """Of the collapse monitor, by iteration."""
     evaluations: Mapping[int, Evaluation]
@@ -32,7 +33,10 @@ def read_run_stats(layout: Layout, params: Params) -> RunStats:
     evaluations = {int(key[1:]): read_document(layout.evaluation(key), Evaluation) for key in params.evaluated}
     return RunStats(
         curves=_curves(metrics),
-        notes=[(i, item.note) for i, item in enumerate(metrics, 1) if item.note],
+        notes=[
+            *((i, item.note) for i, item in enumerate(metrics, 1) if item.note),
+            *((i, f"dev TGC: {void_note(e.void_rollouts)}") for i, e in evaluations.items() if e.void_rollouts),
+        ],
         warnings=read_warnings(layout, iteration_key(params.iterations)),
         evaluations=evaluations,
     )

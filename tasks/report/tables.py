@@ -24,9 +24,10 @@ def score_table(scores: Sequence[Scores]) -> str:
     rows: list[Sequence[str]] = []
     for s in scores:
         name = SPLIT_NAMES.get(s.split, s.split)
+        void = f" ({void_note(s.void_rollouts)})" if s.void_rollouts else ""
         tgc = percent(s.base_tgc, s.base_tgc_se), percent(s.tgc, s.tgc_se), gain(s.tgc_gain, s.tgc_gain_se)
         sgc = percent(s.base_sgc, s.base_sgc_se), percent(s.sgc, s.sgc_se), gain(s.sgc_gain, s.sgc_gain_se)
-        rows += [(f"{name} TGC, {s.tasks} tasks", *tgc), (f"{name} SGC, {s.scenarios} scenarios", *sgc)]
+        rows += [(f"{name} TGC, {s.tasks} tasks{void}", *tgc), (f"{name} SGC, {s.scenarios} scenarios", *sgc)]
         if s.own is not None:
             own = s.own
             figures = percent(own.base, own.base_se), percent(own.value, own.value_se), gain(own.gain, own.gain_se)
@@ -83,6 +84,10 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     top = "".join(f"<th>{escape(head)}</th>" for head in heads)
     body = "".join(f"<tr><th>{escape(r[0])}</th>{''.join(f'<td>{escape(c)}</td>' for c in r[1:])}</tr>" for r in rows)
     return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def void_note(rollouts: int) -> str:
+    return f"{rollouts} rollouts that the world broke count as failures"
 
 
 def percent(value: float, error: float | None) -> str:

@@ -1,5 +1,6 @@
 """Figures of a collection: tokens, seconds, how rollouts ended."""
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -7,6 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tasks.core.records.documents import Timings
+
+_log = logging.getLogger(__name__)
+_FAULTS_TOLD = 20
+"""So many different texts of a world are logged and kept: some name a task or a process, and no two are the same."""
 
 
 @dataclass
@@ -26,6 +31,8 @@ class CollectionStats:
     """All sampled ones: those of void rollouts too, and the stops that a conversation does not keep."""
     world_retries: int = 0
     """Rollouts that were played again because of a world fault."""
+    world_faults: Counter[str] = field(default_factory=Counter)
+    """What the world said when it broke, of attempts that were played again too."""
     end_reasons: Counter[str] = field(default_factory=Counter)
     clocks: dict[str, list[float]] = field(default_factory=dict)
     """Of each rollout, by its name: when it was opened and when its turns were answered, in seconds since the epoch."""
@@ -37,9 +44,16 @@ class CollectionStats:
         seconds = self.wall_s or self.engine_s + self.waiting_s
         return self.generated_tokens / seconds if seconds else 0.0
 
+    def count_fault(self, rollout: str, said: str) -> None:
+        """Count a world fault, and log what was `said` if that is new."""
+        if said not in self.world_faults and len(self.world_faults) < _FAULTS_TOLD:
+            _log.warning("%s: a world fault: %s", rollout, said)
+        self.world_faults[said] += 1
+
     def timings(self) -> Timings:
         """The figures as timings.json holds them."""
         figures: dict[str, Any] = {**vars(self), "end_reasons": dict(sorted(self.end_reasons.items()))}
+        figures["world_faults"] = dict(self.world_faults.most_common(_FAULTS_TOLD))
         del figures["began"]
         figures["clocks"] = {name: [round(at, 3) for at in clock] for name, clock in sorted(self.clocks.items())}
         if not self.deliveries:
@@ -59,6 +73,7 @@ def total(parts: Sequence[CollectionStats]) -> CollectionStats:
         generated_tokens=sum(stats.generated_tokens for stats in parts),
         world_retries=sum(stats.world_retries for stats in parts),
         clocks={name: clock for stats in parts for name, clock in stats.clocks.items()},
+        world_faults=sum((stats.world_faults for stats in parts), Counter()),
         end_reasons=sum((stats.end_reasons for stats in parts), Counter()),
         deliveries=[delivery for stats in parts for delivery in stats.deliveries],
     )

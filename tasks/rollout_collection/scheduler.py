@@ -151,6 +151,8 @@ class Scheduler:
 
     def _handle_result(self, call: PendingCall) -> None:
         rollout, reached = call.rollout, self._result(call)
+        if isinstance(reached, EpisodeEnd) and reached.end_reason == "world_fault":
+            self._stats.count_fault(rollout.name, reached.fault)
         if isinstance(reached, GenerationRequest):
             self._submit(rollout, reached)
         elif reached.end_reason == "world_fault" and rollout.retries < self._settings.world_retries:
@@ -223,8 +225,8 @@ def go_on(rollout: LiveRollout, turn: Generation | None) -> StepResult:
         reached = next(episode) if turn is None else episode.send(turn)
     except StopIteration as over:
         reached = over.value
-    except WorldFault:
-        reached = EpisodeEnd("world_fault")
+    except WorldFault as broke:
+        reached = EpisodeEnd("world_fault", fault=str(broke))
     rollout.clock.append(time.time())
     return StepResult(reached, time.perf_counter() - started)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tasks.advantage_filtering.estimators import return_std
 from tasks.advantage_filtering.groups import groups_of, summary_of
-from tasks.advantage_filtering.outcomes import Outcomes, read_outcomes
+from tasks.advantage_filtering.outcomes import Outcomes, most_frequent_fault, read_outcomes
 from tasks.core.config.stage_inputs import PairInputs, SearchInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import AdvantageSummary, write_document
@@ -67,7 +67,8 @@ def pair_turns(context: StageContext[PairInputs]) -> None:
     try:
         trees = groups_of(outcomes)
     except ValueError as error:
-        raise ArtifactError(f"{path}: {error}") from None
+        fault = most_frequent_fault(context.layout.timings(context.key))
+        raise ArtifactError(f"{path}: {error}{fault}") from None
     found = [pair for rows in trees for pair in turn_pairs(rows.tolist(), paths, rewarded.returns)]
     chosen = over_gap(found, config.pair_gap)
     stds = np.array([return_std(rewarded.returns[rows]) for rows in trees if len(rows) > 1])

@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from flows.errors import is_expected, may_pass
 from tasks.core.config.collection import AgentLimits, CollectionConfig
 from tasks.core.config.evaluation import EvaluationConfig
 from tasks.core.config.params import Params, evaluated_keys, previous_map
@@ -21,6 +22,7 @@ from tasks.core.config.stage_inputs import EvaluationInputs, ScoringInputs, Sele
 from tasks.core.config.task_filter import TaskFilterConfig
 from tasks.core.engines.scripted import ScriptedEngine
 from tasks.core.interfaces.stage import ProcessCache, StageContext
+from tasks.core.interfaces.world import WorldFault
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.checkpoint_files import policy_digest
@@ -32,11 +34,14 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table
 from tasks.core.worlds.pocketworld.authoring.scenarios import build_problem
+from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode
 from tasks.core.worlds.pocketworld.files import read_specs
 from tasks.core.worlds.pocketworld.solutions import oracle, turn
+from tasks.core.worlds.pocketworld.world import PocketWorld
 from tasks.core.worlds.registry import prepare_world_folder
 from tasks.evaluation.checkpoint_selection import select_checkpoint
 from tasks.evaluation.dev_evaluation import evaluate_policy
+from tasks.evaluation.playing import WorldBroke
 from tasks.evaluation.scoring import score
 
 SCENARIOS = 3
@@ -183,6 +188,33 @@ def test_an_altered_selected_policy_is_not_scored(prepared: Layout, cache: Proce
             score(StageContext(prepared, ScoringInputs.of(parameters()), "test_normal", cache))
     finally:
         weights.write_bytes(whole)
+
+
+@pytest.mark.usefixtures("reciting")
+def test_a_broken_world_gives_no_score(
+    prepared: Layout, cache: ProcessCache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, whole = {spec.task_id for spec in read_specs(prepared.world)["dev"]}, PocketWorld.open
+
+    def refusing(world: PocketWorld, task_id: str, seed: int) -> PocketEpisode:
+        if task_id in broken:
+            raise WorldFault("no disk is left")
+        return whole(world, task_id, seed)
+
+    monkeypatch.setattr(PocketWorld, "open", refusing)
+    prepared.evaluation("i002").unlink(missing_ok=True)
+    with pytest.raises(
+        WorldBroke, match=r"^dev, i002: the world broke 9 of 9 .*\): no disk is left; over 5%"
+    ) as raised:
+        evaluate(prepared, "i002", cache)
+    assert may_pass(raised.value) and is_expected(raised.value)
+    assert not prepared.evaluation("i002").exists()
+    broken = {min(broken)}
+    params = parameters()
+    every = params.model_copy(update={"evaluation": EvaluationConfig(every=1, scenarios=None)})
+    found = evaluate(prepared, "i002", cache, every)
+    assert (found.tasks, found.void_rollouts, found.tgc) == (60, 1, pytest.approx(100 * 59 / 60))
+    assert "dev, i002: the world broke 1 of 60 rollouts, which count as failures; most often" in caplog.text
 
 
 @pytest.mark.parametrize("key", ["test_hard", ""])

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import Metrics, write_document
+from tasks.core.records.documents import Evaluation, Metrics, read_document, write_document
 from tasks.core.records.files import ArtifactError, digest
+from tasks.report.run_stats import read_run_stats
 from tasks.report.stage import report
-from tasks.report.tables import gain
+from tasks.report.tables import gain, score_table
+from tests.finished_run import scores
 
 
 def data(context: StageContext, name: str, variable: str = "loopline_rollouts") -> dict[str, Any]:
@@ -137,3 +139,17 @@ def test_a_missing_artifact_is_named(finished_run: StageContext, name: str) -> N
 )
 def test_a_difference_carries_its_sign(value: float, error: float | None, text: str) -> None:
     assert gain(value, error) == text
+
+
+def test_rollouts_that_the_world_broke_stand_beside_tgc() -> None:
+    whole, broken = score_table([scores("test_normal")]), score_table([scores("test_normal", void_rollouts=1)])
+    assert "Test-N TGC, 6 tasks</th>" in whole
+    assert "Test-N TGC, 6 tasks (1 rollouts that the world broke count as failures)</th>" in broken
+
+
+def test_a_dev_evaluation_with_void_rollouts_is_a_note(finished_run: StageContext) -> None:
+    layout = finished_run.layout
+    played = read_document(layout.evaluation("i004"), Evaluation)
+    write_document(layout.evaluation("i004"), played.model_copy(update={"void_rollouts": 2}))
+    notes = read_run_stats(layout, finished_run.inputs).notes
+    assert (4, "dev TGC: 2 rollouts that the world broke count as failures") in notes

@@ -240,11 +240,17 @@ def test_a_world_fault_is_played_again_with_another_seed(game: Game, play: Calla
     assert stats.world_retries == sum(row["world_retries"] for row in rows) > 0
 
 
-def test_a_world_that_keeps_failing_loses_the_rollout_openly(game: Game, play: Callable[..., list[Row]]) -> None:
-    rows = play(game(unopenable=["t1"]), world_retries=2)
+def test_a_world_that_keeps_failing_loses_the_rollout_openly(
+    game: Game, play: Callable[..., list[Row]], caplog: pytest.LogCaptureFixture
+) -> None:
+    stats = CollectionStats()
+    rows = play(game(unopenable=["t1"]), world_retries=2, stats=stats)
     lost = [row for row in rows if row["end_reason"] == "world_fault"]
     assert {(row["task_id"], row["world_retries"], row["return"]) for row in lost} == {("t1", 2, 0.0)}
     assert len(lost) == 4 and len(rows) == 24
+    assert stats.timings().world_faults == {"no table is free": 4 * 3}
+    (said,) = caplog.messages
+    assert said.endswith(": a world fault: no table is free")
 
 
 def test_a_fault_of_one_task_leaves_the_others_alone(game: Game, play: Callable[..., list[Row]]) -> None:

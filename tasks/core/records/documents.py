@@ -100,6 +100,14 @@ class Timings(OpenDocument):
     tokens_per_s: Positive
     clocks: dict[str, list[Positive]] = Field(default_factory=dict)
     """Of each rollout ("task#index"): when it was opened and when its turns were answered, seconds since the epoch."""
+    world_faults: dict[str, Count] = Field(default_factory=dict)
+    """How often the world broke, by what it said: the most frequent texts."""
+
+    @property
+    def most_frequent_fault(self) -> str:
+        """For the end of an error's message: "; most often (n times): ...", or "" where the world never broke."""
+        said = max(self.world_faults, key=lambda text: self.world_faults[text], default=None)
+        return "" if said is None else f"; most often ({self.world_faults[said]} times): {said}"
 
 
 class ResponseFigures(Document):

@@ -82,7 +82,13 @@ BEHAVIOUR = Behaviour(
 EXAMPLES: dict[str, Document | StageVersions | StageKnobs] = {
     "stage_versions": StageVersions({"filter_tasks": StageVersion(code="0123456789abcdef", params="f" * 16)}),
     "stage_knobs": StageKnobs({"filter_tasks": {"tasks.max_difficulty": 2}}),
-    "timings": Timings(clocks={"t#0": [1000.0, 1001.5]}, wall_s=2.5, generated_tokens=10000, tokens_per_s=4000.0),
+    "timings": Timings(
+        clocks={"t#0": [1000.0, 1001.5]},
+        wall_s=2.5,
+        generated_tokens=10000,
+        tokens_per_s=4000.0,
+        world_faults={"the referee has left": 2},
+    ),
     "warm_start": WarmStartRecord(losses=(2.5, 1.25)),
     "preflight": Preflight(positions=32768, rollouts=8, ranks=8),
     "advantages": AdvantageSummary(
