@@ -13,6 +13,8 @@ from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import Timings, read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import dev_set, training_set, viewer_places
+from tasks.core.records.schemas import ROLLOUTS
+from tasks.core.records.tables import read_table, write_rows
 from tasks.lineage.pipeline import Pipeline
 from tasks.lineage.recording import record_pipeline
 from tasks.lineage.stage import record_lineage, record_stage
@@ -100,6 +102,23 @@ def test_recording_again_adds_no_trace_and_completes_what_was_cut_off(
     assert len(found) == 10
     assert {len(trace.info.assessments) for trace in found.values()} == {2}
     assert {len(trace.data.spans) for trace in found.values() if trace.info.tags["rollout"].startswith("i0")} == {3}
+
+
+def test_a_rollout_that_was_sampled_anew_has_a_trace_of_its_own(pipeline: Pipeline) -> None:
+    traced, layout = with_traces(pipeline, 9), pipeline.layout
+    record_pipeline(traced)
+    before, path = addresses(layout), layout.rollouts("i001")
+    rows = read_table(path, ROLLOUTS).to_pylist()
+    rows[0]["token_ids"] = [*rows[0]["token_ids"][:-1], rows[0]["token_ids"][-1] - 1]
+    write_rows(path, rows, ROLLOUTS)
+    record_pipeline(traced)
+    after = addresses(layout)
+    place = viewer_places("i001", read_table(path, ROLLOUTS))[0]
+    assert {changed for changed in after if after[changed] != before[changed]} == {place}
+    store = open_store(pipeline.params.lineage, layout.root)
+    shown = store.client.get_trace(after[place].rpartition("=")[2], display=False)
+    decode = Tokenizer.from_file(str(layout.base_policy / "tokenizer.json")).decode
+    assert shown.data.spans[-1].outputs == decode(rows[0]["token_ids"][-1:], skip_special_tokens=False)
 
 
 def _crash(*arguments: object) -> None:

@@ -25,14 +25,17 @@ from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 from tasks.lineage.tracing.traced_rollout import TracedRollout, TracedTurn
 
 
-def trace_id(run_id: str, place: str) -> str:
-    """The id of the trace of one rollout of a run: the same whenever it is written."""
-    return f"tr-{_digest(run_id, place)[:32]}"
+def trace_id(run_id: str, traced: TracedRollout) -> str:
+    """The id of the trace of one rollout of a run: the same whenever it is written.
+
+    A rollout that was sampled anew has another: the same parameters sample other tokens on another machine.
+    """
+    return f"tr-{_digest(run_id, traced.place, traced.digest)[:32]}"
 
 
 def spans_of(traced: TracedRollout, run_id: str) -> list[Span]:
     """One span for the episode, and below it one for each turn."""
-    owner = trace_id(run_id, traced.place)
+    owner = trace_id(run_id, traced)
     ids = [int(_digest(owner, str(number))[:16], 16) for number in range(len(traced.turns) + 1)]
     contexts = [SpanContext(int(owner[3:], 16), one, is_remote=False, trace_flags=TraceFlags(1)) for one in ids]
     first, last = traced.turns[0], traced.turns[-1]
@@ -53,7 +56,7 @@ def trace_info(
     traced: TracedRollout, run_id: str, experiment_id: str, world: str, tags: Mapping[str, str]
 ) -> TraceInfo:
     """What MLflow lists of the trace, with the verdict as feedback on it."""
-    owner, row = trace_id(run_id, traced.place), traced.row
+    owner, row = trace_id(run_id, traced), traced.row
     source = AssessmentSource(source_type="CODE", source_id=world)
     verdict = {"success": row["success"], "return": row["return"]}
     first, last = traced.turns[0], traced.turns[-1]

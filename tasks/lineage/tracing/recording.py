@@ -57,8 +57,8 @@ class TraceRecorder:
         tokenizer = Tokenizer.from_file(str(self.layout.base_policy / "tokenizer.json"))
         for rollouts in sets:
             drawn = [traced for traced in self._drawn(rollouts, tokenizer) if traced.turns]
-            self._write([traced for traced in drawn if trace_id(self.run_id, traced.place) not in held], rollouts)
-            found |= {traced.place: trace_id(self.run_id, traced.place) for traced in drawn}
+            self._write([traced for traced in drawn if trace_id(self.run_id, traced) not in held], rollouts)
+            found |= {traced.place: trace_id(self.run_id, traced) for traced in drawn}
         return {place: self.store.page(trace) for place, trace in found.items()}
 
     def _drawn(self, rollouts: RolloutSet, tokenizer: Tokenizer) -> Iterator[TracedRollout]:

@@ -1,5 +1,7 @@
 """Which rollouts become traces, and what a trace says of them. Pure: knows nothing of MLflow."""
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -45,6 +47,8 @@ class TracedRollout:
     row: dict[str, Any]
     """Its columns, but for those with a value per token."""
     turns: tuple[TracedTurn, ...]
+    digest: str
+    """SHA-256 of its tokens and the verdict on it."""
 
     @property
     def is_void(self) -> bool:
@@ -93,7 +97,12 @@ def traced_rollout(
         seconds = {"seconds": round(ended - began, 3)} if measured else {}
         failed = bool(figures.pop("failed", False))
         turns.append(TracedTurn(tail, text, began, ended, failed, {"turn": turn + 1, **figures, **seconds}))
-    return TracedRollout(place, facts, tuple(turns))
+    return TracedRollout(place, facts, tuple(turns), _digest(ids, facts))
+
+
+def _digest(ids: np.ndarray, facts: dict[str, Any]) -> str:
+    verdict = [facts[name] for name in ("return", "success", "end_reason", "tests_passed", "tests_failed")]
+    return hashlib.sha256(ids.astype("<i8").tobytes() + json.dumps(verdict).encode()).hexdigest()
 
 
 def _figures(facts: dict[str, Any], turn: int) -> dict[str, Any]:
