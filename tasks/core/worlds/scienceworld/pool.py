@@ -1,5 +1,8 @@
 """The pool: JVMs in which episodes run, each in a process of its own; one that dies is replaced."""
 
+import contextlib
+import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -8,7 +11,7 @@ from tasks.core.interfaces.world import WorldFault
 from tasks.core.processes.usable_cores import usable_cores
 from tasks.core.worlds.confinement.forked_process import ForkedProcess
 from tasks.core.worlds.confinement.inside.frames import encode
-from tasks.core.worlds.confinement.link import LinkBroken
+from tasks.core.worlds.confinement.link import LinkBroken, LinkTimeout
 from tasks.core.worlds.confinement.live_zygote import LiveZygote
 from tasks.core.worlds.confinement.verdict import LAST_SECONDS, verdict_on_death
 from tasks.core.worlds.confinement.zygote_process import ZygoteProcess
@@ -30,6 +33,7 @@ class SimulatorProcess(ForkedProcess):
         self.broken = False
         self.episodes = 0
         """Live ones; the pool counts them."""
+        self.jvm_pid = 0  # until it is known, and when it has been ended
         started = self._receive(_START_SECONDS)
         self.jvm_pid = int(started["jvm_pid"])
         self.alone = bool(started["alone"])
@@ -43,26 +47,33 @@ class SimulatorProcess(ForkedProcess):
             try:
                 self.link.send_frame(encode(request))
             except LinkBroken as error:
-                raise self._ended() from error
+                raise self._ended(error) from error
             return self._receive(seconds)
 
     def end(self, patience: float = _END_SECONDS) -> int | None:
         """Exit status, or KILLED; None when nobody knows the process any more. Idempotent, never raises."""
         self.broken = True
+        jvm, self.jvm_pid = self.jvm_pid, 0
+        if jvm:  # one that hangs would not see that its process has ended
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(jvm, signal.SIGKILL)
         return super().end(patience)
 
     def _receive(self, seconds: float) -> dict[str, Any]:
         try:
             message = self.link.receive(seconds)
         except LinkBroken as error:
-            raise self._ended() from error
+            raise self._ended(error) from error
         if "fault" in message:
             self.end()
             raise WorldFault(f"ScienceWorld's JVM broke: {message['fault']}")
         return message
 
-    def _ended(self) -> Exception:
-        return verdict_on_death(self.end(LAST_SECONDS), "process of ScienceWorld's JVM", trusted=True)
+    def _ended(self, error: LinkBroken) -> Exception:
+        status = self.end(LAST_SECONDS)
+        if isinstance(error, LinkTimeout):
+            return WorldFault(f"ScienceWorld's JVM {error}")
+        return verdict_on_death(status, "process of ScienceWorld's JVM", trusted=True)
 
 
 class SimulatorPool:

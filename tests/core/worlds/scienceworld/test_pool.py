@@ -1,5 +1,6 @@
 """JVMs that die in mid-episode: a fault of the world, for their episodes alone, and the pool goes on."""
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -33,6 +34,22 @@ def test_a_kill_is_a_fault_of_the_world_for_its_episodes_alone(
     jvm.wait(10)
     assert open_session(*PLANT).step("wait1")["moves"] == 2
     assert victim not in pool.processes
+
+
+def test_a_jvm_that_hangs_is_ended_and_said_to_have_given_no_answer(open_session: Open) -> None:
+    session = open_session(*PLANT)
+    process, jvm = session.process, psutil.Process(session.process.jvm_pid)
+    jvm.suspend()
+    try:
+        with pytest.raises(WorldFault, match=r"^ScienceWorld's JVM did not answer in 0.5 s$"):
+            process.ask({"types": True}, seconds=0.5)
+        jvm.wait(10)
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            jvm.kill()
+    with pytest.raises(WorldFault, match="has ended"):
+        session.step("wait1")
+    assert open_session(*PLANT).step("wait1")["moves"] == 2
 
 
 def test_a_jvm_has_no_network(open_session: Open) -> None:
