@@ -192,6 +192,16 @@ class Params(Section):
         return self
 
     @model_validator(mode="after")
+    def _a_tightened_filter_is_tighter(self) -> "Params":
+        tightened, share = self.monitor.variance_share, self.advantages.top_variance_share
+        if self.monitor.action == "tighten_filter" and tightened >= share:
+            raise ValueError(
+                f"monitor.action: tighten_filter would do nothing: set monitor.variance_share ({tightened}) below "
+                f"advantages.top_variance_share ({share})"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _maps_are_in_step(self) -> "Params":
         collection = self.collection
         if self.previous != previous_map(self.iterations, collection.staleness, collection.every):

@@ -42,6 +42,12 @@ def test_a_methods_kl_penalty_is_over_all_rollouts(method: str) -> None:
         ("smoke dmpo", ["update.loss.average=token"], r"objective: preference .* set loss\.average: rollout"),
         ("smoke dpo_mcts", ["advantages.top_variance_share=0.5"], r"set advantages\.top_variance_share: 1\.0"),
         ("smoke dpo_mcts", ["monitor.action=tighten_filter"], r"monitor\.action: tighten_filter would do nothing"),
+        (
+            "smoke starpo_s",
+            ["monitor.action=tighten_filter"],
+            r"would do nothing: set monitor\.variance_share \(0\.5\) below advantages\.top_variance_share \(0\.25\)",
+        ),
+        ("smoke", ["monitor.action=tighten_filter", "monitor.variance_share=1.0"], "tighten_filter would do nothing"),
         ("smoke loop_turn_credit loop_std", [], r"divide_by_std .* with estimator: turn_progress set it to null"),
     ],
 )

@@ -16,7 +16,7 @@ PATH_SEPARATOR = " \u203a "
 """Between the parts of a product category."""
 NO_PRICE = 100.0
 """Of a product whose row has none, as in the original."""
-_PRICE = re.compile(r"\$\s*([\d,]+(?:\.\d+)?)")
+_NO_DIGIT = re.compile(r"[^\d.]")
 
 
 class Product(BaseModel):
@@ -68,18 +68,20 @@ def read_original(items: Path, attributes: Path, seed: int) -> list[Product]:
 
     As there, a row whose asin is "nan", longer than ten characters or not the first of its kind is left out; one
     without a price costs $100, one without options has none. Raises ArtifactError naming file, row and rule.
+
+    Memory: while `items` is read, its text and its JSON at once; a row's JSON is let go when its product is made.
     """
     known, rows = _load(attributes, dict), _load(items, list)
     products: dict[str, Product] = {}
-    for number, row in enumerate(rows):
+    for number in range(len(rows)):
+        row, rows[number] = rows[number], None
         try:
             asin = row["asin"]
             if asin != "nan" and len(asin) <= 10 and asin not in products:
                 products[asin] = _product(row, known.get(asin, {}), seed)
         except ValidationError as error:
-            first = error.errors()[0]
-            raise ArtifactError(f"{items}: row {number}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-        except (KeyError, TypeError, AttributeError) as error:
+            raise ArtifactError(f"{items}: row {number}: {_broken_rule(error)}") from None
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ArtifactError(f"{items}: row {number}: not a product as WebShop writes it ({error!r})") from None
     return list(products.values())
 
@@ -90,22 +92,40 @@ def read_human_goals(path: Path, products: Mapping[str, Product]) -> Iterator[di
     Raises ArtifactError naming file, product and rule.
     """
     for asin, instructions in _load(path, dict).items():
-        for number, given in enumerate(instructions if asin in products else ()):
+        if asin not in products:
+            continue
+        if not isinstance(instructions, list):
+            raise ArtifactError(f"{path}: {asin}: expected a list of instructions, found {instructions!r:.80}")
+        for number, given in enumerate(instructions):
+            if isinstance(given, dict) and given.get("instruction_attributes") == []:
+                continue
             try:
-                if given["instruction_attributes"]:
-                    yield {
-                        "asin": asin,
-                        "instruction": given["instruction"].strip("."),
-                        "attributes": tuple(given["instruction_attributes"]),
-                        "options": _goal_options(given["instruction_options"]),
-                    }
-            except (KeyError, TypeError, AttributeError) as error:
-                raise ArtifactError(f"{path}: {asin}, instruction {number}: {error!r}") from None
+                yield {"asin": asin, **_HumanGoal.model_validate(given).fields()}
+            except ValidationError as error:
+                raise ArtifactError(f"{path}: {asin}, instruction {number}: {_broken_rule(error)}") from None
 
 
-def _goal_options(given: Any) -> dict[str, str]:
+class _HumanGoal(BaseModel):
+    """What is read of one instruction in items_human_ins.json."""
+
+    instruction: str
+    instruction_attributes: tuple[str, ...] = Field(min_length=1)
+    instruction_options: dict[str, str] | list[str]
     """Some rows name their options, others only list the values."""
-    return dict(given) if isinstance(given, dict) else {str(number): value for number, value in enumerate(given)}
+
+    def fields(self) -> dict[str, Any]:
+        given = self.instruction_options
+        options = given if isinstance(given, dict) else {str(number): value for number, value in enumerate(given)}
+        return {
+            "instruction": self.instruction.strip("."),
+            "attributes": self.instruction_attributes,
+            "options": options,
+        }
+
+
+def _broken_rule(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
 
 
 def _load(path: Path, kind: type[Any]) -> Any:
@@ -114,7 +134,7 @@ def _load(path: Path, kind: type[Any]) -> Any:
 
 def _product(row: dict[str, Any], known: dict[str, Any], seed: int) -> Product:
     features = row["small_description"] or ()
-    prices = [float(price.replace(",", "")) for price in _PRICE.findall(row.get("pricing") or "")][:2] or [NO_PRICE]
+    prices = _prices(row.get("pricing") or "")
     price = Random(derive_seed(seed, "price", row["asin"])).uniform(prices[0], prices[-1])
     return Product(
         asin=row["asin"],
@@ -133,3 +153,11 @@ def _product(row: dict[str, Any], known: dict[str, Any], seed: int) -> Product:
 
 def _values(given: list[dict[str, Any]]) -> tuple[str, ...]:
     return tuple(value["value"].strip().replace("/", " | ").lower() for value in given)
+
+
+def _prices(given: str) -> list[float]:
+    """As the original reads them: behind each dollar sign what is a digit or a point; two at most."""
+    try:
+        return [float(_NO_DIGIT.sub("", price)) for price in given.split("$")[1:]][:2] or [NO_PRICE]
+    except ValueError:
+        raise ValueError(f"pricing: {given!r} has a dollar sign without a number") from None

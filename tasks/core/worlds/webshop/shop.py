@@ -28,6 +28,12 @@ class Shop:
     strict: bool = False
 
 
+def chosen_option(product: Product, value: str) -> str | None:
+    """The option that a click on `value` chooses: where several have it the last one, as the original's
+    `get_available_actions` keeps one button for each value. None where no option has it."""
+    return next((option for option, values in reversed(product.options.items()) if value in values), None)
+
+
 class Shopping:
     """One visit. Where it is: the results of a search, a product, a page of its details, or the start."""
 
@@ -44,13 +50,16 @@ class Shopping:
         self._show()
 
     def understood(self, action: str) -> str | None:
-        """`search[words]` where there is a search bar, `click[name]` of what the page offers, in any case."""
+        """`search[words]`, `click[name]` of what the page offers, in any case.
+
+        As in the original's `step`, a search is understood on every page, not only where there is a search bar.
+        """
         text = action.strip().lower()
         name, _, rest = text.partition("[")
         if len(action) > LONGEST_ACTION or not rest.endswith("]"):
             return None
         argument = rest[:-1].strip()
-        if name == "search" and self._place == "start" and argument:
+        if name == "search" and argument and not self.over:
             return f"search[{argument}]"
         return f"click[{argument}]" if name == "click" and argument in self._clickable else None
 
@@ -82,7 +91,8 @@ class Shopping:
         elif name in DETAILS:
             self._place, self._detail = "detail", name
         elif product is not None:
-            option = next(option for option, values in product.options.items() if name in values)
+            option = chosen_option(product, name)
+            assert option is not None, "only values of options are left"
             self._chosen = {**self._chosen, option: name}
 
     def _buy(self) -> float:
@@ -130,7 +140,7 @@ class Shopping:
         for option, offered in product.options.items():
             parts += [option, *(f"[{value}]" if self._chosen.get(option) == value else value for value in offered)]
         parts += [product.title, f"Price: {product.price_text}", "Rating: N.A."]
-        values = [value for given in product.options.values() for value in given]
+        values = dict.fromkeys(value for given in product.options.values() for value in given)
         return [*parts, "Description", "Features", "Reviews", "Buy Now"], [BACK, PREVIOUS, *DETAILS, BUY, *values]
 
     def _detail_page(self) -> tuple[list[str], list[str]]:

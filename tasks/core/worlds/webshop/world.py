@@ -15,7 +15,7 @@ from tasks.core.worlds.webshop.authoring import draw_catalogue, draw_goals, high
 from tasks.core.worlds.webshop.catalogue import GoalTask, Product, read_human_goals, read_original
 from tasks.core.worlds.webshop.product_file import ProductFile
 from tasks.core.worlds.webshop.search import SearchEngine
-from tasks.core.worlds.webshop.shop import BUY, NEXT, PER_PAGE, Shop, Shopping
+from tasks.core.worlds.webshop.shop import BUY, NEXT, PER_PAGE, Shop, Shopping, chosen_option
 
 CATALOGUE = "catalogue.jsonl"
 
@@ -44,11 +44,17 @@ class WebShopKind:
         return Shopping(self._shop, task)
 
     def solution(self, task: GoalTask) -> Sequence[str]:
-        """Search for the title, click the product, its options, buy. Raises ValueError where that takes too long."""
-        title = self._shop.products[task.asin].title
+        """Search for the title, click the product, its options, buy.
+
+        Raises ValueError where that takes too long, or where one value asked for would replace another.
+        """
+        product, values = self._shop.products[task.asin], dict.fromkeys(task.options.values())
+        if len({chosen_option(product, value) or value for value in values}) < len(values):
+            raise ValueError(f"webshop: {task.task_id}: two of {', '.join(values)} are values of one option")
+        title = product.title
         found = [self._shop.order[number] for number in self._shop.engine.search(title)]
         pages = found.index(task.asin) // PER_PAGE if task.asin in found else self._config.max_actions
-        clicks = [*[NEXT] * pages, task.asin.lower(), *task.options.values(), BUY]
+        clicks = [*[NEXT] * pages, task.asin.lower(), *values, BUY]
         if len(clicks) + 1 > self._config.max_actions:
             raise ValueError(f"webshop: {task.task_id}: the product is not among the first results for its own title")
         return [f"search[{title}]", *(f"click[{name}]" for name in clicks)]

@@ -13,7 +13,7 @@ from tasks.core.worlds.webshop.catalogue import GoalTask, Product, read_original
 from tasks.core.worlds.webshop.reward import reward, token_set_ratio, type_factor
 from tasks.core.worlds.webshop.search import SearchEngine
 from tasks.core.worlds.webshop.shop import Shop, Shopping
-from tasks.core.worlds.webshop.world import open_webshop, write_webshop
+from tasks.core.worlds.webshop.world import WebShopKind, open_webshop, write_webshop
 
 PATH = "Clothing \u203a Men \u203a Shirts"
 
@@ -70,6 +70,17 @@ def test_the_originals_rows_are_read_as_it_reads_them(original: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("pricing", "prices"),
+    [("$.99", (0.99,)), ("$ 1,020.50", (1020.5,)), ("$1 to $2 or $3", (1.0, 2.0)), ("", (100.0,))],
+)
+def test_prices_are_read_as_the_original_reads_them(pricing: str, prices: tuple[float, ...], original: Path) -> None:
+    items = original / "items_shuffle_1000.json"
+    rewrite(items, item("B1", "A", pricing=pricing))
+    (product,) = read_original(items, original / "items_ins_v2_1000.json", seed=1)
+    assert product.prices == prices
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ("[{", r"items_shuffle_1000\.json: not valid JSON"),
@@ -80,6 +91,7 @@ def test_the_originals_rows_are_read_as_it_reads_them(original: Path) -> None:
             "row 1: not a product .*small_description",
         ),
         (json.dumps([3]), "row 0: not a product"),
+        (json.dumps([item("B1", "x", pricing="$, ")]), r"row 0: .*pricing: '\$, ' has a dollar sign without a number"),
     ],
 )
 def test_a_broken_original_file_is_named(content: str, message: str, original: Path) -> None:
@@ -88,6 +100,26 @@ def test_a_broken_original_file_is_named(content: str, message: str, original: P
     with pytest.raises(ArtifactError, match=message):
         write_webshop(config, 1, original / "world")
     assert not (original / "world").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (None, "B000000000: expected a list of instructions, found None"),
+        ([3], "B000000000, instruction 0: Input should be "),
+        ([{"instruction_attributes": ["soft"]}], "B000000000, instruction 0: instruction: Field required"),
+        (["options", "red"], "B000000000, instruction 0: instruction_options"),
+        (["options", {"color": ["red"]}], "B000000000, instruction 0: instruction_options"),
+        (["attributes", None], "B000000000, instruction 0: instruction_attributes"),
+    ],
+)
+def test_a_broken_human_goal_is_named(given: Any, message: str, original: Path) -> None:
+    if given and given[0] in ("options", "attributes"):
+        whole = {"instruction": "a shirt", "instruction_attributes": ["soft"], "instruction_options": []}
+        given = [whole | {f"instruction_{given[0]}": given[1]}]
+    (original / "items_human_ins.json").write_text(json.dumps({"B000000000": given}))
+    with pytest.raises(ArtifactError, match=rf"items_human_ins\.json: {message}"):
+        write_webshop(WebShopConfig(source="original", root=original), 1, original / "world")
 
 
 def test_the_originals_goals_are_divided_into_whole_scenarios(original: Path) -> None:
@@ -165,16 +197,18 @@ def test_the_fuzzy_ratio_is_that_of_thefuzz(one: str, other: str, ratio: int) ->
     assert token_set_ratio(one, other) == ratio
 
 
+def shop(*products: Product) -> Shop:
+    by_asin = {product.asin: product for product in products}
+    return Shop(by_asin, tuple(by_asin), SearchEngine([product.searched_text for product in products]))
+
+
 def test_a_visit_goes_from_page_to_page() -> None:
     others = [SHIRT.model_copy(update={"asin": f"C{number}", "title": f"Shirt {number}"}) for number in range(14)]
-    products = {product.asin: product for product in (SHIRT, *others)}
-    engine = SearchEngine([product.searched_text for product in products.values()])
-    visit = Shopping(Shop(products, tuple(products), engine), GOAL)
+    visit = Shopping(shop(SHIRT, *others), GOAL)
     assert visit.state.startswith("WebShop [SEP] Instruction: [SEP] a shirt [SEP] Search\n")
     assert visit.understood("click[buy now]") is None
     visit.play(visit.understood("Search[Cotton Shirt]") or "")
     assert "Page 1 (Total results: 15) [SEP] Next >" in visit.state
-    assert visit.understood("search[tea]") is None
     visit.play("click[next >]")
     assert "Page 2 (Total results: 15) [SEP] < Prev [SEP] Next >" in visit.state
     visit.play("click[< prev]")
@@ -186,6 +220,33 @@ def test_a_visit_goes_from_page_to_page() -> None:
     assert "color [SEP] [navy] [SEP] teal" in visit.state
     assert visit.play("click[buy now]") == pytest.approx(4 / 5)
     assert (visit.over, visit.solved) == (True, False)
+    assert visit.understood("search[tea]") is None
+
+
+@pytest.mark.parametrize("clicks", [[], ["b1"], ["b1", "navy"], ["b1", "features"]])
+def test_a_search_starts_anew_from_every_page(clicks: list[str]) -> None:
+    visit = Shopping(shop(SHIRT), GOAL)
+    for action in ("search[shirt]", *(f"click[{name}]" for name in clicks)):
+        visit.play(action)
+    visit.play(visit.understood("Search[Cotton Shirt]") or "")
+    assert "Page 1 (Total results: 1)" in visit.state
+    visit.play("click[b1]")
+    assert "color [SEP] navy [SEP] teal" in visit.state
+
+
+def test_a_value_of_two_options_is_chosen_of_the_last() -> None:
+    both = SHIRT.model_copy(update={"options": {"color": ("navy", "one"), "style": ("navy", "two")}})
+    visit = Shopping(shop(both), GOAL)
+    for action in ("search[shirt]", "click[b1]", "click[navy]"):
+        visit.play(action)
+    assert "color [SEP] navy [SEP] one [SEP] style [SEP] [navy] [SEP] two" in visit.state
+    assert visit.state.count("click[navy]") == 1
+    kind = WebShopKind(WebShopConfig(), shop(both))
+    once = GOAL.model_copy(update={"options": {"color": "navy", "style": "navy"}})
+    assert list(kind.solution(once))[2:] == ["click[navy]", "click[buy now]"]
+    never = GOAL.model_copy(update={"options": {"color": "navy", "style": "two"}})
+    with pytest.raises(ValueError, match="two of navy, two are values of one option"):
+        kind.solution(never)
 
 
 def test_strict_rewards_pay_for_the_whole_alone(tmp_path: Path) -> None:
