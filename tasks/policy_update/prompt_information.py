@@ -7,7 +7,7 @@ and M responses z_i, each to the prompt x(i):
     I = 1/M sum_i [ log p(z_i | x(i)) - log 1/N sum_j p(z_i | x_j) ]  <=  log N
 
 Here x is the whole prompt and z the whole first turn; RAGEN's z is what stands between the <think> tags, which not all
-of our worlds have.
+of our worlds have. And x is drawn from the prompts of the batch that trains, where RAGEN's are those of all rollouts.
 """
 
 import math

@@ -73,7 +73,11 @@ def charts(
         ("std of returns within groups", "", {"std": curve["group_return_std"]}),
         ("different responses per task, repeated 4-grams", "share", responses),
         ("length of a response", "tokens", {"length": curve["length"]}),
-        ("information of responses on prompts", "share of the most", {"information": curve["information"]}),
+        (
+            "information of responses on prompts",
+            "share of the most, in the batch that trains",
+            {"information": curve["information"]},
+        ),
         ("entropy", "nats per token", {"entropy": curve["entropy"]}),
         ("KL, before to after an update", "nats", {"KL": curve["kl"]}),
         ("gradient norm before clipping", "", {"norm": curve["grad_norm"]}),

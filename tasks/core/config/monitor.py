@@ -10,10 +10,14 @@ MonitorAction = Literal["none", "stop", "lower_learning_rate", "tighten_filter",
 
 
 class InformationConfig(Section):
-    """The sample on which an update measures how much responses say of their prompts (RAGEN-2)."""
+    """The sample on which an update measures how much responses say of their prompts (RAGEN-2).
+
+    It is drawn from the batch that trains, which is what an update reads: rollouts that the filter dropped are not in
+    it, and with few groups left (StarPO-S keeps a quarter) fewer prompts than asked for.
+    """
 
     prompts: int = Field(8, ge=0)
-    """Different prompts, all under which each response is read; 0: nothing is measured."""
+    """Different prompts, at most, all under which each response is read; 0: nothing is measured."""
     responses: int = Field(16, ge=1)
     """First turns, from these prompts in turn. The cost: `prompts` x `responses` forward passes, of a prompt and a turn
     each; in the default profile 4% of an update's CPU time."""

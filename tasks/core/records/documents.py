@@ -122,7 +122,8 @@ class ResponseFigures(Document):
 
 
 class PromptInformation(Document):
-    """How much first turns say of the prompts that they answer (tasks/policy_update/prompt_information.py)."""
+    """How much first turns say of the prompts that they answer (tasks/policy_update/prompt_information.py), over the
+    batch that trains: what the filter dropped is not in it."""
 
     nats: float
     """Estimate of their mutual information; from a sample, so it can be below 0."""
