@@ -2,16 +2,19 @@
 
 A state is come back to by opening the episode anew, with the same seed of the world, and playing its turns again: ids
 and log-probs as they were sampled, nothing is asked of the engine and nothing tokenised again but what the world says.
+In a world of chance every simulation has luck of its own, and leaves the tree where luck leads to a new state: with the
+same luck in all of them, Q would say how a turn did once.
 What one tree does follows from its own returns alone, so who is searched beside whom decides the last digits of
 log-probs (a batch's make-up) and nothing else.
 """
 
+from collections.abc import Iterable
 from contextlib import closing
 
 from tasks.core.config.collection import TreeConfig
 from tasks.core.config.stage_inputs import SearchInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.interfaces.world import Task, World
+from tasks.core.interfaces.world import OfChance, Task, World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.schemas import VOID_REASONS
 from tasks.core.seeding import derive_seed
@@ -30,9 +33,16 @@ def search_shard(context: StageContext[SearchInputs], shard: Shard) -> PlayedRol
     return play_shard(context, shard, forest.play, forest.follow_up)
 
 
-def simulation(task: Task, tree_seed: int, number: int) -> PlannedRollout:
-    """Simulation `number` of a task's tree. What is random in the world is the same in all of them."""
-    return PlannedRollout(task, number, derive_seed(tree_seed, number), world_seed=tree_seed)
+def first_simulations(world: World, tasks: Iterable[Task], seed: int) -> list[PlannedRollout]:
+    """With which the trees of the tasks begin."""
+    of_chance = isinstance(world, OfChance) and world.is_of_chance
+    return [simulation(task, derive_seed(seed, task.task_id), 0, of_chance=of_chance) for task in tasks]
+
+
+def simulation(task: Task, tree_seed: int, number: int, *, of_chance: bool) -> PlannedRollout:
+    """Simulation `number` of a task's tree. The world's seed is the same in all of them, but for worlds of chance."""
+    world_seed = None if of_chance else tree_seed
+    return PlannedRollout(task, number, derive_seed(tree_seed, number), world_seed=world_seed, tree_seed=tree_seed)
 
 
 class Forest:
@@ -44,15 +54,19 @@ class Forest:
 
     def play(self, rollout: LiveRollout, world: World, chat: ChatFormat, settings: PlaySettings) -> EpisodeSteps:
         """An episode of the next simulation in the tree of the rollout's task."""
-        tree = self._trees.setdefault(rollout.planned.task.task_id, SearchTree(self._config))
+        planned = rollout.planned
+        tree = self._trees.setdefault(
+            planned.task.task_id, SearchTree(self._config, of_chance=planned.world_seed is None)
+        )
         return simulate(rollout, tree, play_episode(rollout, world, chat, settings), chat)
 
     def follow_up(self, planned: PlannedRollout, end: EpisodeEnd) -> PlannedRollout | None:
         """The next simulation of the same tree; None when it is over: all played or tried, or the world broke."""
-        task, number, seed = planned.task, planned.rollout_index + 1, planned.world_seed
+        task, number, seed = planned.task, planned.rollout_index + 1, planned.tree_seed
         if seed is None or number == self._config.simulations or end.end_reason in VOID_REASONS:
             return None
-        return None if self._trees[task.task_id].is_exhausted else simulation(task, seed, number)
+        tree = self._trees[task.task_id]
+        return None if tree.is_exhausted else simulation(task, seed, number, of_chance=tree.of_chance)
 
 
 def simulate(rollout: LiveRollout, tree: SearchTree, episode: EpisodeSteps, chat: ChatFormat) -> EpisodeSteps:

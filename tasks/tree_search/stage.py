@@ -22,7 +22,7 @@ from tasks.rollout_collection.iteration import collection_seed, tasks_of_iterati
 from tasks.rollout_collection.play_settings import PlaySettings
 from tasks.rollout_collection.rollout_resources import warm_world
 from tasks.rollout_collection.shards import play_in_shards
-from tasks.tree_search.searching import search_shard, simulation
+from tasks.tree_search.searching import first_simulations, search_shard
 from tasks.tree_search.turn_pairs import Candidate, TurnPair, over_gap, turn_pairs
 
 _log = logging.getLogger(__name__)
@@ -38,11 +38,12 @@ def search_trees(context: StageContext[SearchInputs]) -> None:
     behaviour = inputs.previous[key].behaviour
     require_going_on(layout, behaviour)
     assert inputs.tree is not None, "the stage is there where trees are searched"
-    drawn = dict.fromkeys(tasks_of_iteration(warm_world(context), layout, inputs, key, inputs.tree.simulations))
+    world = warm_world(context)
+    drawn = dict.fromkeys(tasks_of_iteration(world, layout, inputs, key, inputs.tree.simulations))
     seed = derive_seed(collection_seed(inputs, key), "trees")
     played = play_in_shards(
         context,
-        [simulation(task, derive_seed(seed, task.task_id), 0) for task in drawn],
+        first_simulations(world, drawn, seed),
         _settings(inputs),
         policy=layout.policy(behaviour),
         description=f"search_trees@{key}",
@@ -63,13 +64,13 @@ def pair_turns(context: StageContext[PairInputs]) -> None:
         raise ArtifactError(f"{path}: column tree_nodes: missing, so no turn of a searched tree is in it")
     outcomes = read_outcomes(rollouts)
     rewarded = outcomes.all_or_nothing() if config.all_or_nothing else outcomes
-    paths = rollouts["tree_nodes"].to_pylist()
+    paths, turns = rollouts["tree_nodes"].to_pylist(), _sampled_turns(rollouts)
     try:
         trees = groups_of(outcomes)
     except ValueError as error:
         fault = most_frequent_fault(context.layout.timings(context.key))
         raise ArtifactError(f"{path}: {error}{fault}") from None
-    found = [pair for rows in trees for pair in turn_pairs(rows.tolist(), paths, rewarded.returns)]
+    found = [pair for rows in trees for pair in turn_pairs(rows.tolist(), paths, turns, rewarded.returns)]
     chosen = over_gap(found, config.pair_gap)
     stds = np.array([return_std(rewarded.returns[rows]) for rows in trees if len(rows) > 1])
     summary = _summary(outcomes, stds, found, chosen, config.pair_gap)
@@ -114,6 +115,13 @@ def _summary(
     )
     figures = {"compared_turns": len(found), "pairs": len(chosen), "widest_gap": widest}
     return summary_of(outcomes, stds, kept, None if chosen else note, **figures)
+
+
+def _sampled_turns(rollouts: pa.Table) -> list[list[bytes]]:
+    """[N][turns] their ids, as bytes."""
+    tokens = zip(rollouts["token_ids"], rollouts["turn_index"], strict=True)
+    arrays = ((ids.values.to_numpy(False), index.values.to_numpy(False)) for ids, index in tokens)
+    return [[ids[index == turn].tobytes() for turn in range(index.max(initial=-1) + 1)] for ids, index in arrays]
 
 
 def _batch(rollouts: pa.Table, pairs: Sequence[TurnPair]) -> Iterator[dict[str, Any]]:

@@ -1,5 +1,7 @@
 """The search tree of one task: its nodes are turns, and what an episode does at each is decided by an upper bound.
 
+In a world of chance a turn leads to several states, each a node of its own; Q is the turn's, the mean over all of them.
+
 The LOOP paper's DPO-MCTS (C.4) is Agent Q (arXiv 2408.07199) without its critic: a node is chosen by UCB alone, two
 turns are sampled there, an episode is played to its end, and its return is backed up. Here all turns of an episode
 enter the tree, and a node's second turn is sampled when the search comes back to it: a turn without an episode behind
@@ -17,7 +19,7 @@ from tasks.core.interfaces.world import WorldFault
 
 @dataclass
 class Node:
-    """A turn and the state to which it leads; the root is the opening."""
+    """A turn and a state to which it leads; the root is the opening."""
 
     number: int
     """In the order in which the tree's nodes were first reached; the root is 0."""
@@ -41,9 +43,17 @@ class Node:
         """Mean return of the episodes that came through."""
         return self.total / self.visits
 
-    def child(self, ids: Sequence[int]) -> "Node | None":
-        """The turn with these ids that was sampled here before."""
-        return next((child for child in self.children if child.ids == tuple(ids)), None)
+    @property
+    def turns(self) -> list[list["Node"]]:
+        """What each turn that was sampled here has led to: several nodes in a world of chance only."""
+        found: dict[tuple[int, ...], list[Node]] = {}
+        for child in self.children:
+            found.setdefault(child.ids, []).append(child)
+        return list(found.values())
+
+    def outcomes(self, ids: Sequence[int]) -> list["Node"]:
+        """What the turn with these ids has led to here."""
+        return [child for child in self.children if child.ids == tuple(ids)]
 
 
 def upper_bound(q: float, visits: int, parent_visits: int, exploration: float) -> float:
@@ -58,42 +68,47 @@ def is_exhausted(node: Node, candidates: int) -> bool:
     return node.samples >= candidates and all(is_exhausted(child, candidates) for child in node.children)
 
 
-def choice(node: Node, config: TreeConfig) -> Node | None:
-    """The child with which an episode goes on; None: a turn is to be sampled.
+def choice(node: Node, config: TreeConfig, *, of_chance: bool = False) -> Node | None:
+    """The child with whose turn an episode goes on; None: a turn is to be sampled.
 
-    Of the children that still lead to something untried (of all, where a repeated sample led to where none does) it is
-    the one with the highest bound, the earlier of equals.
+    Of the turns that still lead to something untried (of all, where a repeated sample led to where none does, and in a
+    world of chance, where another try says more of any turn's Q) it is the one with the highest bound, the earlier of
+    equals.
     """
     if node.ended or node.samples < config.candidates:
         return None
-    untried = [child for child in node.children if not is_exhausted(child, config.candidates)]
-    return max(
-        untried or node.children,
-        key=lambda child: upper_bound(child.q, child.visits, node.visits, config.exploration),
-    )
+    untried = [turn for turn in node.turns if of_chance or not is_exhausted(turn[0], config.candidates)]
+    return max(untried or node.turns, key=lambda turn: _bound(turn, node.visits, config.exploration))[0]
+
+
+def _bound(turn: Sequence[Node], parent_visits: int, exploration: float) -> float:
+    visits = sum(outcome.visits for outcome in turn)
+    return upper_bound(sum(outcome.total for outcome in turn) / visits, visits, parent_visits, exploration)
 
 
 class SearchTree:
     """A tree that grows by one `Walk` at a time."""
 
-    def __init__(self, config: TreeConfig) -> None:
-        self.config, self.root, self._size = config, Node(0), 1
+    def __init__(self, config: TreeConfig, *, of_chance: bool = False) -> None:
+        self.config, self.of_chance, self.root, self._size = config, of_chance, Node(0), 1
 
     @property
     def is_exhausted(self) -> bool:
         """Whether another simulation could find nothing new."""
-        return is_exhausted(self.root, self.config.candidates)
+        return not self.of_chance and is_exhausted(self.root, self.config.candidates)
 
-    def added(self, parent: Node, ids: tuple[int, ...], turn: Generation) -> Node:
+    def added(self, parent: Node, move: "Move", reply: tuple[int, ...] | None) -> Node:
         """A new child of `parent`."""
-        child = Node(self._size, ids, turn)
+        child = Node(self._size, move.ids, move.turn, reply)
         self._size += 1
         parent.children.append(child)
         return child
 
 
 @dataclass(frozen=True)
-class _Move:
+class Move:
+    """A turn of a simulation, and whether it was sampled there or played again."""
+
     ids: tuple[int, ...]
     turn: Generation
     sampled: bool
@@ -104,40 +119,47 @@ class Walk:
 
     def __init__(self, tree: SearchTree) -> None:
         self._tree = tree
-        self._node: Node | None = tree.root
+        self._node: Node | None = None
         """Where it is; None beyond the tree."""
-        self._moves: list[_Move] = []
+        self._known = [tree.root]
+        """Where its last turn may have led, as far as the tree knows."""
+        self._moves: list[Move] = []
         self._replies: list[tuple[int, ...] | None] = []
 
     def arrive(self, reply: tuple[int, ...] | None) -> None:
         """Take note of the ids with which the conversation goes on here; None: the episode is over.
 
-        Raises WorldFault when the world said something else after the same turns: then no state can be come back to.
+        Raises WorldFault when a world without chance said something else after the same turns, or any world at the
+        opening: then no state can be come back to.
         """
-        if self._node is not None and self._node.visits and self._node.reply != reply:
+        known = [node for node in self._known if node.visits]
+        self._node = next((node for node in known if node.reply == reply), None)
+        if known and self._node is None and not (self._tree.of_chance and self._moves):
             raise WorldFault(f"the same {len(self._moves)} turns have led to another state than before")
         self._replies.append(reply)
 
     def choice(self) -> Generation | None:
         """The turn to play again; None: one is to be sampled."""
-        chosen = None if self._node is None else choice(self._node, self._tree.config)
+        tree, node = self._tree, self._node
+        chosen = None if node is None else choice(node, tree.config, of_chance=tree.of_chance)
         return None if chosen is None else chosen.turn
 
     def go(self, turn: Generation, ids: tuple[int, ...], *, sampled: bool) -> None:
         """Go on with a turn, of which `ids` stay in the conversation."""
-        self._moves.append(_Move(ids, turn, sampled))
-        self._node = None if self._node is None else self._node.child(ids)
+        self._moves.append(Move(ids, turn, sampled))
+        self._known = [] if self._node is None else self._node.outcomes(ids)
 
     def back_up(self, episode_return: float) -> list[int]:
         """Enter the whole walk and its return into the tree. Returns [turns] the node to which each turn led."""
         node, path = self._tree.root, [self._tree.root]
-        for move in self._moves:
+        node.reply, *replies = self._replies
+        for move, reply in zip(self._moves, replies, strict=True):
             node.samples += move.sampled
-            node = node.child(move.ids) or self._tree.added(node, move.ids, move.turn)
+            reached = (child for child in node.outcomes(move.ids) if child.reply == reply)
+            node = next(reached, None) or self._tree.added(node, move, reply)
             path.append(node)
-        for node, reply in zip(path, self._replies, strict=True):
+        for node in path:
             node.visits += 1
             node.total += episode_return
-            node.reply = reply
         path[-1].ended = True
         return [node.number for node in path[1:]]

@@ -1,10 +1,10 @@
 """Pairs of turns from searched trees: two that were sampled at one node, after the same ids, and what came of each.
 
 A tree is read from its rollouts alone: `rows` are those of one tree in a table, whose `paths` [N][turns] are the nodes
-to which their turns led; `returns` [N].
+to which their turns led; `turns` [N][turns] what these turns say; `returns` [N].
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -40,10 +40,12 @@ class TurnPair:
         return self.better.q - self.worse.q
 
 
-def turn_pairs(rows: Sequence[int], paths: Sequence[Sequence[int]], returns: Floats) -> list[TurnPair]:
+def turn_pairs(
+    rows: Sequence[int], paths: Sequence[Sequence[int]], turns: Sequence[Sequence[Hashable]], returns: Floats
+) -> list[TurnPair]:
     """One pair for every node with two different turns, in the order of the nodes."""
     siblings: dict[int, list[Candidate]] = {}
-    for (parent, _), found in sorted(_candidates(rows, paths, returns).items(), key=lambda item: item[0]):
+    for (parent, _), found in sorted(_candidates(rows, paths, turns, returns).items(), key=lambda item: item[0]):
         siblings.setdefault(parent, []).append(found)
     return [
         TurnPair(max(found, key=lambda candidate: candidate.q), min(reversed(found), key=lambda candidate: candidate.q))
@@ -58,13 +60,18 @@ def over_gap(pairs: Sequence[TurnPair], gap: float) -> list[TurnPair]:
 
 
 def _candidates(
-    rows: Sequence[int], paths: Sequence[Sequence[int]], returns: Floats
+    rows: Sequence[int], paths: Sequence[Sequence[int]], turns: Sequence[Sequence[Hashable]], returns: Floats
 ) -> dict[tuple[int, int], Candidate]:
-    """By (node where it was sampled, node to which it led)."""
+    """By (node where it was sampled, first node to which it led: in a world of chance there are others)."""
+    said: dict[int, Hashable] = {}
+    led_to: dict[tuple[int, Hashable], int] = {}
     first: dict[tuple[int, int], tuple[int, int]] = {}
     earned: dict[tuple[int, int], list[float]] = {}
     for row in rows:
-        for turn, edge in enumerate(pairwise((ROOT, *paths[row]))):
+        for turn, (parent, node) in enumerate(pairwise((ROOT, *paths[row]))):
+            # By the node first: what stays of two samples may be equal where the samples themselves are not.
+            own = said.setdefault(node, turns[row][turn])
+            edge = parent, led_to.setdefault((parent, own), node)
             first.setdefault(edge, (row, turn))
             earned.setdefault(edge, []).append(float(returns[row]))
     return {edge: Candidate(*place, sum(earned[edge]) / len(earned[edge])) for edge, place in first.items()}

@@ -1,21 +1,28 @@
 """Trees searched side by side with a small policy in the counting game."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import count, groupby, product
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from tasks.core.config.collection import AgentLimits, TreeConfig
+from tasks.core.config.world import WorldConfig
 from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.engines.scripted import ScriptedEngine
 from tasks.core.interfaces.world import Observation
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.seeding import derive_seed
+from tasks.core.worlds.registry import open_world, prepare_world_folder
+from tasks.core.worlds.text_games.answers import answer_text
 from tasks.rollout_collection.collection_stats import CollectionStats
 from tasks.rollout_collection.play_settings import PlaySettings
 from tasks.rollout_collection.playing import play_rollouts
-from tasks.tree_search.searching import Forest, simulation
+from tasks.tree_search.searching import Forest, first_simulations
+from tasks.tree_search.turn_pairs import turn_pairs
 from tests.rollout_collection.conftest import Count, CountingGame
 
 Row = dict[str, Any]
@@ -34,12 +41,11 @@ def search(chat: ChatFormat, engine: TransformersEngine, settings: PlaySettings)
         **changes: Any,
     ) -> list[Row]:
         forest = Forest(TreeConfig(simulations=SIMULATIONS))
-        planned = [simulation(task, derive_seed(seed, task.task_id), 0) for task in world.tasks("train")]
         rows = play_rollouts(
             world,
             engine,
             chat,
-            planned,
+            first_simulations(world, world.tasks("train"), seed),
             replace(settings, **{"limits": SHORT} | changes),
             policy=None,
             stats=stats,
@@ -127,3 +133,55 @@ def test_a_full_context_ends_a_path(search: Search, short_engine: TransformersEn
     rows = search(CountingGame(3), engine=short_engine, limits=limits)
     assert "context_limit" in {row["end_reason"] for row in rows}
     assert all(len(row["tree_nodes"]) == len(row["turns"]) for row in rows)
+
+
+def played_by_chance(
+    name: str, folder: Path, chat: ChatFormat, settings: PlaySettings, actions: Sequence[str], tasks: int
+) -> list[Row]:
+    """Trees of training tasks of a world of chance, by a policy that names actions at random."""
+    prepare_world_folder(WorldConfig(name=name), folder)
+    world = open_world(WorldConfig(name=name), folder)
+
+    def script(task_id: str, seed: int) -> list[str]:
+        return [answer_text([action], "x") for action in Random(seed).choices(actions, k=9)]
+
+    forest = Forest(TreeConfig(simulations=20))
+    return play_rollouts(
+        world,
+        ScriptedEngine("scripted", chat, script),
+        chat,
+        first_simulations(world, world.tasks("train")[:tasks], 1),
+        replace(settings, limits=AgentLimits(max_turns=9, max_tokens_per_turn=99, max_observation_tokens=999)),
+        policy=None,
+        play=forest.play,
+        follow_up=forest.follow_up,
+    )
+
+
+def trees_of(rows: list[Row]) -> list[list[Row]]:
+    return [list(tree) for _, tree in groupby(rows, key=lambda row: row["task_id"])]
+
+
+def test_q_is_a_mean_over_luck(tmp_path: Path, chat: ChatFormat, settings: PlaySettings) -> None:
+    """The risky arm pays 1 in a quarter of the pulls, the safe one always 0.15: one draw prefers the safe one in three
+    of four trees."""
+    risky, preferred = chat.turn_ids(answer_text(["Dragon"], "x")), []
+    for tree in trees_of(played_by_chance("bandit", tmp_path / "world", chat, settings, ("Phoenix", "Dragon"), 48)):
+        assert len(tree) == 20
+        said = [[tuple(row["token_ids"][place] for place, own in enumerate(row["policy_mask"]) if own)] for row in tree]
+        pairs = turn_pairs(range(20), [row["tree_nodes"] for row in tree], said, [row["return"] for row in tree])
+        preferred += [said[pair.better.row][0] == tuple(risky) for pair in pairs]
+    assert len(preferred) > 16 and sum(preferred) > len(preferred) / 2
+
+
+def test_states_of_a_world_of_chance_are_told_apart(tmp_path: Path, chat: ChatFormat, settings: PlaySettings) -> None:
+    moves = ("Left", "Right", "Up", "Down")
+    rows = played_by_chance("frozen_lake", tmp_path / "world", chat, settings, moves, 3)
+    assert {row["end_reason"] for row in rows} == {"completed"}
+    assert rows == played_by_chance("frozen_lake", tmp_path / "again", chat, settings, moves, 3)
+    for tree in trees_of(rows):
+        first = Counter(row["tree_nodes"][0] for row in tree)
+        assert len(tree) == 20 and len(first) > 2 and max(first.values()) > 2  # by two turns to more than two states
+        for row, other in product(tree, tree):
+            length = shared(row, other)
+            assert row["token_ids"][:length] == other["token_ids"][:length]

@@ -82,6 +82,37 @@ def test_a_repeated_sample_of_what_is_exhausted_counts_once_more() -> None:
     assert tree.root.children[0].visits == 2 and tree.is_exhausted
 
 
+def test_luck_makes_several_nodes_of_one_turn_and_its_q_is_over_all_of_them() -> None:
+    """The root's only candidates are 7, which ends at once or goes on, and 8, which ends."""
+    tree, rows = SearchTree(CONFIG, of_chance=True), []
+    for sampled, replies, earned in (
+        ([7], [None], 0.0),
+        ([8], [None], 0.25),
+        ([], [None], 0.25),  # of the turns 7 (Q 0) and 8 (Q 0.25) the second is tried again, though it has ended
+        ([9], [(1,), None], 1.0),  # 7: Q 0 in one of three, 8: Q 0.25 in two; luck leads 7 to a new state
+    ):
+        walk, left = Walk(tree), list(sampled)
+        walk.arrive((0,))
+        for reply in replies:
+            chosen = walk.choice()
+            turn = chosen or generation(left.pop(0))
+            walk.go(turn, turn.token_ids, sampled=chosen is None)
+            walk.arrive(reply)
+        rows.append((walk.back_up(earned), earned))
+    assert [path for path, _ in rows] == [[1], [2], [2], [3, 4]]
+    assert [len(turn) for turn in tree.root.turns] == [2, 1] and not tree.is_exhausted
+    said = [["7"], ["8"], ["8"], ["7", "9"]]
+    (pair,) = turn_pairs(range(4), [path for path, _ in rows], said, [earned for _, earned in rows])
+    assert (pair.better.row, pair.better.q, pair.worse.row, pair.worse.q) == (0, 0.5, 1, 0.25)
+
+
+def test_the_opening_is_the_same_in_a_world_of_chance_too() -> None:
+    tree = SearchTree(CONFIG, of_chance=True)
+    play(tree, [7], 1.0, 1)
+    with pytest.raises(WorldFault, match="the same 0 turns"):
+        Walk(tree).arrive((9,))
+
+
 def test_a_void_simulation_leaves_no_trace() -> None:
     tree = SearchTree(CONFIG)
     walk = Walk(tree)
@@ -127,7 +158,7 @@ def test_what_a_tree_says_follows_from_its_simulations(
         assert (node.visits, node.q) == (len(through), pytest.approx(sum(through) / len(through)))
         assert len(node.children) <= node.samples <= candidates
         assert sum(child.visits for child in node.children) == (0 if node.ended else node.visits)
-        pairs = turn_pairs(range(len(paths)), paths, returns)
+        pairs = turn_pairs(range(len(paths)), paths, paths, returns)
         values = sorted(child.q for child in node.children)
         if len(values) > 1:
             assert any((p.better.q, p.worse.q) == (pytest.approx(values[-1]), pytest.approx(values[0])) for p in pairs)
@@ -141,7 +172,7 @@ def test_pairs_share_what_came_before_them(episodes: list[tuple[list[int], float
         [numbers.setdefault(tuple(ids[: turn + 1]), len(numbers) + 1) for turn in range(len(ids))]
         for ids, _ in episodes
     ]
-    pairs = turn_pairs(range(len(paths)), paths, [earned for _, earned in episodes])
+    pairs = turn_pairs(range(len(paths)), paths, paths, [earned for _, earned in episodes])
     by_prefix = Counter(prefix[:-1] for prefix in numbers)
     assert len(pairs) == sum(count > 1 for count in by_prefix.values())
     for pair in pairs:
@@ -154,7 +185,8 @@ def test_pairs_share_what_came_before_them(episodes: list[tuple[list[int], float
 
 def test_pairs_by_hand() -> None:
     """Node 1 has Q = (1 + 0.5) / 2, node 4 has 0.25; below node 1, nodes 2 and 3 have 1 and 0.5."""
-    found = turn_pairs([0, 1, 2], [[1, 2], [1, 3], [4]], [1.0, 0.5, 0.25])
+    paths = [[1, 2], [1, 3], [4]]
+    found = turn_pairs([0, 1, 2], paths, paths, [1.0, 0.5, 0.25])
     assert [(p.better.row, p.better.turn, p.better.q, p.worse.row, p.worse.turn, p.worse.q) for p in found] == [
         (0, 0, 0.75, 2, 0, 0.25),
         (0, 1, 1.0, 1, 1, 0.5),

@@ -51,7 +51,8 @@ class TreeConfig(Section):
     """A search over turns in place of rollouts: one tree for each task, its nodes the turns (LOOP paper, C.4)."""
 
     simulations: int = Field(30, ge=2)
-    """Episodes played in one tree, at most: fewer where every candidate of every turn was tried."""
+    """Episodes played in one tree, at most: fewer where every candidate of every turn was tried, which in a world of
+    chance says nothing yet, since Q is a mean over luck there."""
     candidates: int = Field(2, ge=2)
     """Turns sampled at one node. When all are there, the bound decides with which of them an episode goes on."""
     exploration: float = Field(2**0.5, ge=0)

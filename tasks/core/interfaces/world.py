@@ -127,6 +127,17 @@ class World(Protocol):
 
 
 @runtime_checkable
+class OfChance(Protocol):
+    """A world that says whether luck decides in it. In one that does not say so, a search takes it that equal turns
+    lead to equal states."""
+
+    @property
+    def is_of_chance(self) -> bool:
+        """Whether what a turn leads to depends on the episode's seed. The opening never does."""
+        ...
+
+
+@runtime_checkable
 class Demonstrating(Protocol):
     """A world that can also say how its tasks are solved. For engines that recite; no agent ever sees it."""
 

@@ -73,7 +73,7 @@ class BanditKind:
     def __init__(self, config: BanditConfig) -> None:
         self._config = config
         highest = max(config.safe_reward, config.risky_reward)
-        self.rules = GameRules("bandit", "pulled the arm that pays more on average", 0.0, highest)
+        self.rules = GameRules("bandit", "pulled the arm that pays more on average", 0.0, highest, of_chance=True)
 
     def briefing(self, task: BanditTask) -> Briefing:
         one, other = task.arms

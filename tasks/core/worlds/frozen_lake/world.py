@@ -61,10 +61,9 @@ class FrozenLake:
 class FrozenLakeKind:
     """See `tasks.core.worlds.text_games.world.GameKind`."""
 
-    rules = GameRules("frozen_lake", "reached the goal", 0.0, 1.0)
-
     def __init__(self, config: FrozenLakeConfig) -> None:
         self._config = config
+        self.rules = GameRules("frozen_lake", "reached the goal", 0.0, 1.0, of_chance=config.slippery)
         self._transitions = lru_cache(maxsize=4096)(self._build)
 
     def briefing(self, task: FrozenLakeTask) -> Briefing:

@@ -47,3 +47,5 @@ class GameRules:
     lowest_reward: float
     """No sum of rewards of an episode is below; penalties of turns come on top."""
     highest_reward: float
+    of_chance: bool = False
+    """Whether luck decides what an action leads to."""

@@ -37,7 +37,7 @@ class GameKind(Protocol[S]):
 
 
 class TextGameWorld(Generic[T]):
-    """See `tasks.core.interfaces.world.World` and `Demonstrating`."""
+    """See `tasks.core.interfaces.world.World`, `OfChance` and `Demonstrating`."""
 
     def __init__(self, tasks: Mapping[Split, Sequence[T]], kind: GameKind[T], turns: TurnRules) -> None:
         self._kind, self._turns = kind, turns
@@ -54,6 +54,11 @@ class TextGameWorld(Generic[T]):
         """Start an episode. Raises KeyError for an unknown task."""
         task = self._task(task_id)
         return GameEpisode(self._kind.start(task, seed), self._kind.briefing(task), self._kind.rules, self._turns)
+
+    @property
+    def is_of_chance(self) -> bool:
+        """See `OfChance`."""
+        return self._kind.rules.of_chance
 
     def demonstration(self, task_id: str) -> list[str]:
         """See `Demonstrating`. As few turns as hold the actions."""

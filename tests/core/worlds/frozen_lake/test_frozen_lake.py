@@ -61,6 +61,11 @@ def test_a_hole_ends_the_walk() -> None:
     assert (game.over, game.solved, game.state) == (True, False, "...\n.@.\n..*")
 
 
+@pytest.mark.parametrize("slippery", [True, False])
+def test_luck_decides_on_slippery_ice_alone(slippery: bool) -> None:
+    assert FrozenLakeKind(FrozenLakeConfig(slippery=slippery)).rules.of_chance == slippery
+
+
 def test_slippery_ice_has_no_recipe() -> None:
     with pytest.raises(ValueError, match="on slippery ice"):
         FrozenLakeKind(FrozenLakeConfig()).solution(task_of(MAP))
