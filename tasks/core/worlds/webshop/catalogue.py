@@ -69,8 +69,8 @@ def read_original(items: Path, attributes: Path, seed: int) -> list[Product]:
     As there, a row whose asin is "nan", longer than ten characters or not the first of its kind is left out; one
     without a price costs $100, one without options has none. Raises ArtifactError naming file, row and rule.
 
-    Memory: some three times the size of `items`, whose text and JSON are there at once while it is read. A row's JSON is
-    let go when its product is made.
+    Memory: some three times the size of `items`, whose text and JSON are there at once while it is read. A row's JSON
+    is let go when its product is made.
     """
     known, rows = _load(attributes, dict), _load(items, list)
     products: dict[str, Product] = {}
