@@ -16,7 +16,7 @@ from tasks.core.policies.loading import load_chat_format
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.worlds.bfcl.environment import EnvironmentUnavailable, python_executable
-from tasks.core.worlds.bfcl.export import Examined, examine, write_results
+from tasks.core.worlds.bfcl.export import Examined, examine, require_new, write_results
 from tasks.core.worlds.bfcl.pool import BfclPool
 from tasks.evaluation.scored_rows import Row, turn_texts
 
@@ -26,14 +26,15 @@ def main(arguments: list[str] | None = None) -> int:
     parsed = parsed_arguments("python -m flows.bfcl_export", __doc__, arguments)
     layout = Layout(Path.cwd())
     try:
+        require_new(parsed.folder)
         params = load_params(layout.root / "params.yaml")
         rows = read_rows(layout, parsed.split, parsed.policy, parsed.run)
         examined = export(layout, params, rows)
+        print("\n".join(comparison(rows, examined)))
         write_results(parsed.folder, f"loopline_{parsed.split}", examined)
     except (ArtifactError, ParamsError, EnvironmentUnavailable, WorldFault) as error:
         print(f"flows.bfcl_export: {error}", file=sys.stderr)
         return 1
-    print("\n".join(comparison(rows, examined)))
     return 1 if differing(rows, examined) else 0
 
 

@@ -33,6 +33,14 @@ def test_a_task_that_is_judged_otherwise_is_named(task_id: str) -> None:
     assert differing(ROWS, other) == [task_id] and comparison(ROWS, other)[-1].endswith(f": {task_id}")
 
 
+def test_a_folder_that_exists_is_refused_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["test_normal", str(tmp_path)]) == 1
+    assert "exists already; name a new folder" in capsys.readouterr().err
+
+
 def test_bad_input_is_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -297,6 +297,7 @@ def test_ranks_of_two_machines_write_the_bytes_of_ranks_that_accelerate_launched
     machines = {"ranks": 1, "nodes": 2, "rendezvous": place, "timeout_s": 300}
     distributed = DistributedConfig.model_validate(machines)
     params = params.model_copy(update={"update": params.update.model_copy(update={"distributed": distributed})})
+    (project.root / "params.yaml").touch()
     joiner = subprocess.Popen([sys.executable, "-m", "tasks.policy_update.launch.worker_node", str(project.root)])
     try:
         update_policy(StageContext(project, UpdateInputs.of(params), "i001"))

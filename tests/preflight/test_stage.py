@@ -141,6 +141,7 @@ def test_a_rank_that_the_kernel_kills_for_memory_does_not_fit(little_memory: Pat
 def test_ranks_of_two_machines_try_it_together(layout: Layout) -> None:
     with socket.create_server(("localhost", 0)) as free:
         place = f"localhost:{free.getsockname()[1]}"
+    (layout.root / "params.yaml").touch()
     joiner = subprocess.Popen(
         [sys.executable, "-m", "tasks.policy_update.launch.worker_node", str(layout.root)], cwd=ROOT
     )

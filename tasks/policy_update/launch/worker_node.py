@@ -6,6 +6,7 @@ It waits for updates (preflight's as well) in the project's folder, which all ma
 part in each with this machine's ranks, and goes on until it is stopped.
 """
 
+import argparse
 import logging
 import sys
 import time
@@ -18,12 +19,18 @@ from tasks.policy_update.launch.launcher import RankFailed, job_files, start_ran
 from tasks.policy_update.training import UpdateJob
 
 _log = logging.getLogger("join")
+_MODULE = "tasks.policy_update.launch.worker_node"
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Take part in every update of a project. A failed one is logged: the pipeline's own machine decides what next."""
+    parser = argparse.ArgumentParser(prog=f"python -m {_MODULE}", description="Take part in a project's updates.")
+    parser.add_argument("project", type=Path, nargs="?", default=Path(), help="the folder that all machines share")
+    project = Layout(parser.parse_args(arguments).project.resolve())
+    if not (params := project.root / "params.yaml").exists():
+        print(f"{_MODULE}: {params}: missing; name the project's folder, that of params.yaml", file=sys.stderr)
+        return 1
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    project = Layout(Path(arguments[0] if arguments else ".").resolve())
     done: set[tuple[Path, int]] = set()
     _log.info("waiting for updates in %s", project.root)
     try:
@@ -57,4 +64,4 @@ def _take_part(file: Path, done: set[tuple[Path, int]]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -48,10 +48,15 @@ def examine(pool: BfclPool, turns: Mapping[str, Sequence[str]]) -> dict[str, Exa
     return examined
 
 
-def write_results(folder: Path, name: str, examined: Mapping[str, Examined]) -> None:
-    """The package's result files, below `folder`/result/`name`. Raises ArtifactError when `folder` exists."""
+def require_new(folder: Path) -> None:
+    """Raises ArtifactError when `folder` exists."""
     if folder.exists():
         raise ArtifactError(f"{folder}: exists already; name a new folder")
+
+
+def write_results(folder: Path, name: str, examined: Mapping[str, Examined]) -> None:
+    """The package's result files, below `folder`/result/`name`. Raises ArtifactError when `folder` exists."""
+    require_new(folder)
     lines: dict[str, list[str]] = {}
     for task_id, one in examined.items():
         category = task_id.rpartition("_")[0]

@@ -1,7 +1,9 @@
 """Whether the server at `world.openenv.url` is one that the section's action can be sent to."""
 
 import time
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -39,11 +41,20 @@ def _action_schema(config: OpenEnvConfig) -> dict[str, Any]:
         ) from None
 
 
+def _is_of_this_machine(url: str) -> bool:
+    """Whether the package's client goes past a proxy to it, too."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def _answer(url: str, config: OpenEnvConfig) -> httpx2.Response:
     until = time.monotonic() + config.connect_s
     while True:
         try:
-            answer = httpx2.get(url, timeout=config.answer_s, trust_env=False)
+            answer = httpx2.get(url, timeout=config.answer_s, trust_env=not _is_of_this_machine(url))
             if not answer.is_server_error:
                 return answer
             said = f"HTTP {answer.status_code}"

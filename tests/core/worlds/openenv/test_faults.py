@@ -1,5 +1,6 @@
 """Servers that hang, die, are full, or speak otherwise: a fault of the world, or one clear error."""
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -123,6 +124,31 @@ def test_nobody_there_is_one_error_that_may_pass(world: Open) -> None:
     with pytest.raises(OpenEnvUnavailable, match=r"no OpenEnv server answers .* set world.openenv.url") as raised:
         opened.open("dev_001_1", 0)
     assert isinstance(raised.value, Transient)
+
+
+def test_the_schema_is_asked_for_through_the_proxy_that_the_session_goes_through(
+    world: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tasks.core.worlds.openenv.client import OpenEnvUnavailable
+
+    for name in ("http_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name.upper(), raising=False)
+        monkeypatch.delenv(name, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        opened = world("http://openenv.invalid:8000", connect_s=0.1, answer_s=0.2)
+        with pytest.raises(OpenEnvUnavailable):
+            opened.open("dev_001_1", 0)
+        proxy.settimeout(5)
+        asked, _ = proxy.accept()
+        with asked:
+            assert asked.recv(1000).startswith(b"GET http://openenv.invalid:8000/schema ")
+
+
+def test_no_proxy_is_asked_for_a_server_of_this_machine(url: str, world: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
+    with closing(world(url).open("dev_001_1", 0)) as episode:
+        assert episode.step("hi").text == "hi"
 
 
 @pytest.mark.parametrize(
