@@ -14,7 +14,8 @@ class OpenEnvTask(Section):
 
     reset: Reset = Field({"seed": "$seed"})
     """Arguments of the server's reset. "$seed" stands for a number that `world.seed` draws for the task, "$index" for
-    its place among those that its entry of the split makes (0, 1, ...), "$rollout_seed" for a rollout's own number."""
+    its place among those that its entry of the split makes, from `first` on, "$rollout_seed" for a rollout's own
+    number."""
     solution: tuple[str, ...] = ()
     """The turns of a solution, for what recites; none: the task has none to show."""
 
@@ -26,6 +27,8 @@ class OpenEnvScenario(Section):
     """What is to be done, as reports list it; the first message begins with it, unless `prompt` is set."""
     difficulty: int = Field(1, ge=1, le=3)
     count: int = Field(1, ge=1)
+    first: int = Field(0, ge=0)
+    """The `$index` of the first task."""
     tasks: tuple[OpenEnvTask, ...] = Field((OpenEnvTask(),) * 3, min_length=3, max_length=4)
 
 

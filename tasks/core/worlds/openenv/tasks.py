@@ -53,12 +53,13 @@ def _listed(entries: tuple[OpenEnvScenario, ...], split: Split, seed: int) -> It
             scenario_id = f"{split}_{scenarios:03d}"
             for number, task in enumerate(entry.tasks):
                 drawn = derive_seed(seed, "openenv", split, scenarios, number) % _SEEDS
+                index = entry.first + repeat * len(entry.tasks) + number
                 yield ResetTask(
                     task_id=f"{scenario_id}_{number + 1}",
                     scenario_id=scenario_id,
                     difficulty=entry.difficulty,
                     split=split,
                     instruction=entry.instruction,
-                    reset=filled(task.reset, {"$seed": drawn, "$index": repeat * len(entry.tasks) + number}),
+                    reset=filled(task.reset, {"$seed": drawn, "$index": index}),
                     solution=task.solution,
                 )

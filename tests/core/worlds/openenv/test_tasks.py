@@ -4,9 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from flows.profile_stack import stacked
 from tasks.core.config.openenv import OpenEnvConfig, OpenEnvScenario, OpenEnvSplits, OpenEnvTask
+from tasks.core.config.world import WorldConfig
 from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.openenv.tasks import ResetTask, filled, write_openenv
+from tasks.core.worlds.pocketworld.files import read_specs
+from tasks.core.worlds.registry import prepare_world_folder
 from tasks.core.worlds.text_games.task_files import read_tasks
 
 DRAWN = OpenEnvScenario(instruction="Play.", count=2)
@@ -34,6 +38,26 @@ def test_scenarios_are_counted_and_what_stands_for_numbers_is_filled_in(tmp_path
     assert len(set(seeds)) == len(seeds) == 24
     assert all(isinstance(seed, int) and 0 <= seed < 2**31 for seed in seeds)
     assert filled(train[6].reset, {"$rollout_seed": 7}) == {"level": {"id": 0}, "seed": 7}
+
+
+def test_entries_count_on_from_their_first_index(tmp_path: Path) -> None:
+    entry = OpenEnvScenario(instruction="Win.", count=2, tasks=LISTED.tasks[:3])
+    later = entry.model_copy(update={"first": 6, "difficulty": 2})
+    write_openenv(config(train=(entry, later)), 1, tmp_path / "world")
+    train = read_tasks(tmp_path / "world", ResetTask)["train"]
+    assert [task.reset["level"] for task in train] == [{"id": number} for number in range(12)]
+
+
+def test_the_profile_says_what_pocketworld_serves(tmp_path: Path) -> None:
+    profile = OpenEnvConfig.model_validate(stacked(["openenv"])["world"]["openenv"])
+    write_openenv(profile, 1, tmp_path / "served")
+    prepare_world_folder(WorldConfig(), tmp_path / "world")
+    told = read_tasks(tmp_path / "served", ResetTask)
+    for split, specs in read_specs(tmp_path / "world").items():
+        assert [task.difficulty for task in told[split]] == [spec.difficulty for spec in specs]
+        assert [(task.reset["split"], task.reset["index"]) for task in told[split]] == [
+            (split, number) for number in range(len(specs))
+        ]
 
 
 def test_a_section_that_says_too_little_is_refused(tmp_path: Path) -> None:
