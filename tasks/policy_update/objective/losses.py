@@ -143,9 +143,9 @@ def averaged(values: Tensor, units: ImportanceUnits, rollouts: int, config: Loss
     return sums / config.constant_tokens if config.average == "constant" else sums
 
 
-def loss_divisor(config: LossConfig, nominal: int, policy_tokens: int) -> int:
-    """Divisor of a minibatch's sum: its nominal number of rollouts, also of a short one, or its `policy_tokens`."""
-    return policy_tokens if config.average == "token" else nominal
+def loss_divisor(config: LossConfig, rollouts: int, policy_tokens: int) -> int:
+    """Divisor of a minibatch's sum: the `rollouts` of a whole one, also for a short one, or its `policy_tokens`."""
+    return policy_tokens if config.average == "token" else rollouts
 
 
 def mean_by_rollout(values: Tensor, rollout_ids: Tensor, rollouts: int) -> Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import NamedTuple
 
-from tasks.core.config.splits import Split
+from tasks.core.config.splits import SPLITS, Split
 from tasks.core.config.text_games import WebShopConfig
 from tasks.core.seeding import derive_seed
 from tasks.core.worlds.text_games.task_files import task_names
@@ -105,7 +105,7 @@ def draw_goals(config: WebShopConfig, seed: int, products: Sequence[Product]) ->
     splits: dict[Split, list[GoalTask]] = {}
     challenge = [product for product in products if product.category == config.challenge_category]
     others = [product for product in products if product.category != config.challenge_category]
-    for split in ("train", "dev", "test_normal", "test_challenge"):
+    for split in SPLITS:
         low, high = _ASKED.get(split, (0.0, 1.0))
         asked = challenge if split == "test_challenge" else others[int(low * len(others)) : int(high * len(others))]
         random = Random(derive_seed(seed, "webshop", split))
