@@ -3,9 +3,9 @@
     python -m flows.world_server WORLD [--port 8000] [--host 127.0.0.1] [--sessions 64] [--set world.KNOB=VALUE ...]
 
 WORLD: pocketworld, appworld, bfcl, ... as `world.name` in params.yaml; `--set` changes its knobs. The tasks are
-generated at the start from `world.seed`. Agents' code runs confined as in training. Ends with Ctrl-C or SIGTERM, and
-all that sessions have open with it. Exit code 1: the world cannot be prepared; 2: there is no such
-world; 3: the address is taken.
+generated at the start from `world.seed`; /metadata has their digest as the version. Agents' code runs confined as in
+training. Ends with Ctrl-C or SIGTERM, and all that sessions have open with it. Exit code 1: the world cannot be
+prepared; 2: there is no such world; 3: the address is taken.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from flows.configure import params_of
 from flows.errors import is_expected
 from flows.world_server.server import serve
 from tasks.core.config.params import ParamsError
+from tasks.core.records.files import digest
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 
 _ANY_LENGTH = f"collection.limits.max_turns={10**9}"
@@ -42,9 +43,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     try:
         with TemporaryDirectory() as folder:
-            prepare_world_folder(config, Path(folder) / "world")
-            with closing(open_world(config, Path(folder) / "world")) as world:
-                serve(world, config.name, parsed.host, parsed.port, parsed.sessions)
+            tasks = Path(folder) / "world"
+            prepare_world_folder(config, tasks)
+            with closing(open_world(config, tasks)) as world:
+                serve(world, config.name, digest(tasks), parsed.host, parsed.port, parsed.sessions)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except Exception as error:

@@ -55,9 +55,9 @@ class WorldEnvironment(Environment):
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: World, name: str, version: str) -> None:
         super().__init__()
-        self._world, self._name = world, name
+        self._world, self._name, self._version = world, name, version
         self._episode: Episode | None = None
         self._state = EpisodeState()
 
@@ -116,7 +116,9 @@ class WorldEnvironment(Environment):
 
     def get_metadata(self) -> EnvironmentMetadata:
         """What the server says of itself."""
-        return EnvironmentMetadata(name=self._name, description=f"{self._name}, a world of loopline", version="1")
+        return EnvironmentMetadata(
+            name=self._name, description=f"{self._name}, a world of loopline", version=self._version
+        )
 
     def list_splits(self) -> list[dict[str, str]]:
         """The splits, each with the kit's word for its kind."""

@@ -17,10 +17,10 @@ _STOP_S = 5
 """How long open sessions may take to end when the server does."""
 
 
-def serve(world: World, name: str, host: str, port: int, sessions: int) -> None:
-    """Serve until SIGINT or SIGTERM. Exits with code 3 where the address is taken."""
+def serve(world: World, name: str, version: str, host: str, port: int, sessions: int) -> None:
+    """Serve until SIGINT or SIGTERM; `version` is in /metadata. Exits with code 3 where the address is taken."""
     config = uvicorn.Config(
-        app_of(world, name, sessions),
+        app_of(world, name, version, sessions),
         host=host,
         port=port,
         log_level="warning",
@@ -31,10 +31,10 @@ def serve(world: World, name: str, host: str, port: int, sessions: int) -> None:
     _Announced(config, f"{name}: {tasks} tasks, {sessions} sessions").run()
 
 
-def app_of(world: World, name: str, sessions: int) -> FastAPI:
+def app_of(world: World, name: str, version: str, sessions: int) -> FastAPI:
     """The kit's application: a `WorldEnvironment` for every session, at most so many at once."""
     app: FastAPI = create_fastapi_app(
-        partial(WorldEnvironment, world, name),
+        partial(WorldEnvironment, world, name, version),
         Turn,
         TurnObservation,
         env_name=name,

@@ -19,6 +19,7 @@ from websockets.sync.client import connect
 from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.world import World
 from tasks.core.processes.free_port import free_port
+from tasks.core.records.files import digest
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 from tests.openenv_servers import ROOT, running, served_world
 
@@ -50,6 +51,12 @@ def inner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     prepare_world_folder(WorldConfig(), folder)
     with closing(open_world(WorldConfig(), folder)) as world:
         yield world
+
+
+def test_the_version_tells_which_tasks_are_served(server: tuple[str, psutil.Process], tmp_path: Path) -> None:
+    prepare_world_folder(WorldConfig(), tmp_path / "world")
+    told = httpx2.get(f"{server[0]}/metadata").json()
+    assert (told["name"], told["version"]) == ("pocketworld", digest(tmp_path / "world"))
 
 
 def client(url: str) -> Any:
