@@ -112,7 +112,7 @@ def _present(path: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def params_text(content: dict[str, Any]) -> str:
-    """What `write_params` writes. Raises ParamsError."""
+    """The text that `write_params` writes. Raises ParamsError."""
     return _text(_complete(content, "params.yaml"))
 
 

@@ -19,7 +19,7 @@ PROFILES = Path(__file__).parent / "profiles"
 METHODS = PROFILES / "methods"
 DEFAULT = "default"
 METHOD_SECTIONS = ("advantages", "collection", "tasks", "update")
-"""What a method may change: loss and labels, and which rollouts of which tasks it learns from."""
+"""Sections that a method may change: loss and labels, and which rollouts of which tasks it learns from."""
 _UNSET = object()
 
 

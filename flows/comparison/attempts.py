@@ -1,4 +1,4 @@
-"""What a run of a study has cost so far, and what was made of which code and parameters: two small files beside it.
+"""Cost of a study's run so far, and the code and parameters that it was made from: two small files beside it.
 
 They lie in the workspace's .loopline folder, outlive a kill -9, and are no artifacts: wall clocks differ between runs.
 """
@@ -16,7 +16,7 @@ from tasks.core.records.files import replacing
 
 @dataclass(frozen=True)
 class MadeFrom:
-    """What a run is made from."""
+    """The origin of a run."""
 
     code: str
     """As in `workspaces.Snapshot`."""
@@ -52,7 +52,7 @@ def write_cost(folder: Path, cost: Cost) -> None:
 
 
 def read_stamp(folder: Path) -> MadeFrom | None:
-    """What the workspace's finished run was made from; None while it has none, or only one of an older format."""
+    """The origin of the workspace's finished run; None while it has none, or only one of an older format."""
     path = _stamp_file(folder)
     with suppress(FileNotFoundError, ValueError, TypeError):
         return MadeFrom(**json.loads(path.read_text(encoding="utf-8")))
@@ -66,7 +66,7 @@ def write_stamp(folder: Path, made_from: MadeFrom) -> None:
 
 
 def remove_stamp(folder: Path) -> None:
-    """What the workspace holds is no finished run any more. Idempotent."""
+    """Forget that the workspace holds a finished run. Idempotent."""
     _stamp_file(folder).unlink(missing_ok=True)
 
 

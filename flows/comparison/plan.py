@@ -69,9 +69,9 @@ class RunPlan:
     experiment: str
     """Its name for DVC, MLflow and its folder; no other run of any study has it."""
     params: dict[str, Any]
-    """What params.yaml says where it differs from the defaults."""
+    """Values of params.yaml that differ from the defaults."""
     command: str
-    """What writes that params.yaml by hand."""
+    """The command that writes that params.yaml."""
 
 
 def read_plan(place: str) -> dict[str, Any]:

@@ -146,6 +146,6 @@ def _finish(place: Place, code: int, made_from: MadeFrom) -> str | None:
 
 
 def _cause(log: Path) -> str:
-    """What the failed stage said last."""
+    """The failed stage's last words."""
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     return lines[-1] if lines else "no output"

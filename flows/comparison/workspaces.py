@@ -13,9 +13,9 @@ from hashlib import sha256
 from pathlib import Path
 
 OWN_FILES = (":!params.yaml", ":!dvc.lock")
-"""What a workspace has instead of the checkout's."""
+"""Files that a workspace has of its own."""
 _PIPELINE = ("flows", "tasks", "data", "dvc.yaml")
-"""What a run is made from: notes, tests and documents beside it change no run."""
+"""The part that runs are made from: notes, tests and documents beside it change no run."""
 
 
 class WorkspaceError(RuntimeError):

@@ -45,9 +45,9 @@ class Stage:
     body: str
     """`module:function`, imported when the stage runs, so that no stage pays for another one's imports."""
     inputs: type[StageInputs] | None = None
-    """What it reads of params.yaml. A change of any other value does not run it again. None: it records all of them."""
+    """Its part of params.yaml. A change of any other value does not run it again. None: it records all of them."""
     each: Literal["", "iteration", "collected", "searched", "monitored", "evaluated", "split"] = ""
-    """What it is run for each of; "" for a stage that runs once."""
+    """The list that it runs over; "" for a stage that runs once."""
     retries: int = 0
     """How often Prefect runs it again after a failure: where engines and worlds, which can break, take part."""
 

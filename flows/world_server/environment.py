@@ -19,7 +19,7 @@ from tasks.core.config.splits import SPLITS, Split
 from tasks.core.interfaces.world import Episode, Evaluation, ExecutionTimeout, Message, Observation, Task, World
 
 MOST_CHARS = 1_000_000
-"""Of a turn."""
+"""Limit of a turn."""
 _SEEDS = 2**31
 _KINDS = {"train": "train", "dev": "validation"}
 
@@ -45,7 +45,7 @@ class TurnObservation(WireObservation):
 
 
 class EpisodeState(State):
-    """What is known of a session."""
+    """State of a session."""
 
     task_id: str = ""
 
@@ -105,7 +105,7 @@ class WorldEnvironment(Environment):
 
     @property
     def state(self) -> EpisodeState:
-        """What is known of the session."""
+        """State of the session."""
         return self._state
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class WorldEnvironment(Environment):
             episode.close()
 
     def get_metadata(self) -> EnvironmentMetadata:
-        """What the server says of itself."""
+        """The server's description of itself."""
         return EnvironmentMetadata(
             name=self._name, description=f"{self._name}, a world of loopline", version=self._version
         )
@@ -133,7 +133,7 @@ class WorldEnvironment(Environment):
         return self.get_task_range(split)
 
     def get_task(self, split: Split, index: int) -> dict[str, Any]:
-        """What is known of a task before it is played. Raises IndexError."""
+        """A task's description before it is played. Raises IndexError."""
         if index < 0:
             raise IndexError(f"no task {index} in {split}")
         return asdict(self._tasks(split)[index])

@@ -7,9 +7,9 @@ import numpy as np
 from tasks.advantage_filtering.estimators import Flags, Floats
 
 _TOLERANCE = 1e-9
-"""Of |A| = minimum. An advantage from returns that are fractions of n unit tests is a multiple of 1 / (n (K - 1)) or of
-1 / (n K), rounded by about 1e-16. Next to a minimum of 1/100 all others are at least 1 / (100 n K) away: while n K is
-below 10^7, nothing is decided otherwise than fractions would decide it."""
+"""For |A| = minimum. An advantage from returns that are fractions of n unit tests is a multiple of 1 / (n (K - 1)) or
+of 1 / (n K), rounded by about 1e-16. Next to a minimum of 1/100 all others are at least 1 / (100 n K) away: while n K
+is below 10^7, nothing is decided otherwise than fractions would decide it."""
 
 
 def large_enough(advantages: Floats, minimum: float) -> Flags:

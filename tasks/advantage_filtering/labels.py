@@ -1,4 +1,4 @@
-"""What a batch's rollouts are trained towards: one advantage each, one for each turn, or a place in a pair."""
+"""Labels that a batch's rollouts are trained towards: one advantage each, one for each turn, or a place in a pair."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Labels:
-    """Of N rollouts; 0 and empty for those without a group."""
+    """One for each of N rollouts; 0 and empty for those without a group."""
 
     advantages: Floats
     """[N]"""

@@ -1,4 +1,4 @@
-"""What estimators and filters see of an iteration's rollouts."""
+"""The part of an iteration's rollouts that estimators and filters see."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

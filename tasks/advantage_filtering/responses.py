@@ -1,4 +1,4 @@
-"""What the policy wrote in an iteration's rollouts, in figures that show a collapse: pure functions of token ids."""
+"""Figures of the text in an iteration's rollouts that show a collapse: pure functions of token ids."""
 
 from collections.abc import Sequence
 from statistics import fmean

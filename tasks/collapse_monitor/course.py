@@ -1,4 +1,4 @@
-"""What the next iteration goes by, from the figures of all iterations so far: pure.
+"""The course of the next iteration, from the figures of all iterations so far: pure.
 
 Going back further than to the policy before an update is not among it: an iteration's policy, and with it the policy
 that its rollouts were sampled from, is a dependency that DVC has to know before anything runs.

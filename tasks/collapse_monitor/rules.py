@@ -74,7 +74,7 @@ def new_warnings(history: History, rules: Sequence[Rule]) -> list[CollapseWarnin
 
 
 def broken(rule: Rule, history: History) -> str | None:
-    """What shows that the last iteration of `history` breaks the rule; None where it does not."""
+    """Evidence that the last iteration of `history` breaks the rule; None where it does not."""
     if not history:
         return None
     *before, now = history

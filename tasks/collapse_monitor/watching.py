@@ -21,6 +21,6 @@ def read_new_warnings(layout: Layout, key: str) -> list[CollapseWarning]:
 
 
 def read_history(layout: Layout, key: str) -> list[WatchedFigures]:
-    """What rules see of the iterations up to `key`, the first one first. Raises ArtifactError."""
+    """Figures of the iterations up to `key` that rules look at, the first one first. Raises ArtifactError."""
     keys = map(iteration_key, range(1, iteration_number(key) + 1))
     return [watched(read_document(layout.metrics(each), Metrics)) for each in keys]

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 MOST_ROLLOUTS = 64
 """The largest group that is proposed."""
 _LOG_RANGE = (-5.0, 7.0)
-"""Of the prior's parameters: from nearly certain tasks to tasks that are all alike."""
+"""Range of the prior's parameters: from nearly certain tasks to tasks that are all alike."""
 _MEMORY = 0.5
 """Weight of a task's earlier rollouts each time that it is played: the policy changes, so its rates do."""
 _TIE = 1e-9
@@ -85,7 +85,7 @@ def coverage(successes: Sequence[float], rollouts: Sequence[float]) -> Coverage:
 
 
 class SuccessCounts:
-    """What training has seen of each task's success rate so far, what was long ago counting less."""
+    """Counts of each task's successes in training so far, older ones counting less."""
 
     def __init__(self, tasks: Iterable[str]) -> None:
         self._successes = dict.fromkeys(tasks, 0.0)

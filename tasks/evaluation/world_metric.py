@@ -17,7 +17,7 @@ def metric_score(metric: WorldMetric | None, rows: Sequence[Row]) -> MetricScore
 
 
 def metric_scores(metric: WorldMetric | None, rows: Sequence[Row], base: Sequence[Row]) -> MetricScores | None:
-    """Of `rows` beside `base`, which played the same tasks in the same runs, and the paired gain."""
+    """The metric of `rows` beside `base`, which played the same tasks in the same runs, and the paired gain."""
     if metric is None:
         return None
     ours, theirs = _values(metric, rows), _values(metric, base)

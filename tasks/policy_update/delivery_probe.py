@@ -1,4 +1,4 @@
-"""What the learner writes down of a policy so that an engine can be proven to sample from it, with the checkpoint.
+"""A record that the learner makes of a policy so that an engine can be proven to sample from it, with the checkpoint.
 
 The record is the learner's own reading: its model, dtype, device and kernels. It reads the tokens before the update,
 after it, and with the adapter switched off, at temperature 1.

@@ -1,4 +1,4 @@
-"""What rounding alone does to the log-probs of an engine beside the learner's, by the policy's dtype.
+"""Noise that rounding alone makes in the log-probs of an engine beside the learner's, by the policy's dtype.
 
 Measured by tests/benchmarks/bfloat16_noise.py: an engine and the learner on the same tokens and weights.
 """

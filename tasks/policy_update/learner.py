@@ -77,7 +77,7 @@ class UpdateStats:
     corrects_behaviour: bool
     """Whether the loss was weighted by pi_old / pi_behaviour."""
     information: PromptInformation | None
-    """Of the policy before the update; None where it was not to be measured, or the batch has one prompt."""
+    """Estimate for the policy before the update; None where it was not to be measured, or the batch has one prompt."""
     seconds: float
 
 

@@ -15,7 +15,7 @@ Masters = dict[nn.Parameter, nn.Parameter]
 
 
 def make_masters(trained: Iterable[nn.Parameter]) -> Masters:
-    """Of those weights that are not float32: none of an adapter."""
+    """One for each weight that is not float32: none of an adapter."""
     return {weight: nn.Parameter(weight.detach().float()) for weight in trained if weight.dtype != torch.float32}
 
 

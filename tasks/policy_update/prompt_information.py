@@ -59,7 +59,7 @@ def measure_information(
     tokens_per_pack: int,
     group: ProcessGroup,
 ) -> PromptInformation | None:
-    """Of the policy as it is now, at the sampling temperature (collective); None for an empty sample."""
+    """The estimate for the policy as it is now, at the sampling temperature (collective); None for an empty sample."""
     if not pairs:
         return None
     sequences = [_behind(prompt, answer) for _, answer in pairs for prompt in prompts]

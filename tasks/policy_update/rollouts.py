@@ -21,7 +21,7 @@ class Rollout:
     engine_logprobs: NDArray[np.float32]
     """[P] natural log-probs at the sampling temperature, as the engine reported them: those of the behaviour policy."""
     advantage: float
-    """Of the whole rollout."""
+    """The advantage of the whole rollout."""
     name: str = ""
     """Task and rollout index, for errors."""
     turn_advantages: NDArray[np.float64] | None = None

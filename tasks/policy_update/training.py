@@ -108,7 +108,7 @@ def train(job: UpdateJob, rollouts: list[Rollout], cache: ProcessCache, group: P
 
 
 def _record(job: UpdateJob, learner: Learner, tokens: ProbeTokens, previous: Readings) -> DeliveryProbe:
-    """What the updated policy says of the probe's tokens, beside what it said before and what its base says."""
+    """Log-probs that the updated policy gives the probe's tokens, beside those of before and of its base."""
     now, base = read_tokens(learner.policy, tokens, job.update), None
     if is_lora(learner.policy):  # the base of a fully trained policy would have to be loaded for it
         with _without_adapter(learner.policy) as view:

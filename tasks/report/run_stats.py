@@ -22,7 +22,7 @@ class RunStats:
     notes: list[tuple[int, str]]
     """(iteration, what its update said, or that its dev evaluation has void rollouts)."""
     warnings: list[CollapseWarning]
-    """Of the collapse monitor, by iteration."""
+    """The collapse monitor's, by iteration."""
     evaluations: Mapping[int, Evaluation]
     """Dev scores by iteration, 0 (the base) included."""
 

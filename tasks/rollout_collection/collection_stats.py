@@ -32,12 +32,12 @@ class CollectionStats:
     world_retries: int = 0
     """Rollouts that were played again because of a world fault."""
     world_faults: Counter[str] = field(default_factory=Counter)
-    """What the world said when it broke, of attempts that were played again too."""
+    """The world's words when it broke, of attempts that were played again too."""
     end_reasons: Counter[str] = field(default_factory=Counter)
     clocks: dict[str, list[float]] = field(default_factory=dict)
-    """Of each rollout, by its name: when it was opened and when its turns were answered, in seconds since the epoch."""
+    """When each rollout (by name) was opened and its turns were answered, in seconds since the epoch."""
     deliveries: list[dict[str, Any]] = field(default_factory=list)
-    """What was proven of the policy's delivery to servers, and what could not be told."""
+    """Proofs of the policy's delivery to servers, and what could not be told."""
 
     @property
     def tokens_per_s(self) -> float:

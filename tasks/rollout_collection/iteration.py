@@ -1,4 +1,4 @@
-"""What the stages share that sample for an iteration: its tasks, and the artifacts that come of them."""
+"""Common work of the stages that sample for an iteration: its tasks, and the artifacts that come of them."""
 
 from tasks.core.config.params import iteration_number
 from tasks.core.config.stage_inputs import SamplingInputs

@@ -21,7 +21,7 @@ class EpisodeEnd:
     counts: bool = False
     """Whether the verdict is the rollout's return and success; else they are 0 and False."""
     fault: str = ""
-    """What the world said when it broke. No column of rollouts: it may name processes and times."""
+    """The world's words when it broke. No column of rollouts: it may name processes and times."""
 
     @property
     def episode_return(self) -> float:

@@ -21,9 +21,9 @@ class PlannedRollout:
     temperature: float | None = None
     """None: that of all rollouts."""
     world_seed: int | None = None
-    """Of what is random in the world; None: a stream of `seed`, another one after every retry."""
+    """Seed of what is random in the world; None: a stream of `seed`, another one after every retry."""
     tree_seed: int | None = None
-    """Of the searched tree of which this is a simulation."""
+    """Seed of the searched tree of which this is a simulation."""
 
     @property
     def name(self) -> str:

@@ -31,7 +31,7 @@ from tasks.rollout_collection.play_settings import PlaySettings
 
 Row = dict[str, Any]
 FollowUp = Callable[[PlannedRollout, EpisodeEnd], PlannedRollout | None]
-"""What is to be played because a rollout is over, if anything."""
+"""The rollout to be played because another is over, if any."""
 CUT = EpisodeEnd("cut_by_early_stop")
 
 

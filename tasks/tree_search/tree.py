@@ -24,7 +24,7 @@ class Node:
     number: int
     """In the order in which the tree's nodes were first reached; the root is 0."""
     ids: tuple[int, ...] = ()
-    """What stays of the turn in the conversation: by this, two samples are equal."""
+    """The part of the turn that stays in the conversation: by this, two samples are equal."""
     turn: Generation | None = None
     """The turn as it was sampled, so that it can be played again."""
     reply: tuple[int, ...] | None = None
@@ -45,14 +45,14 @@ class Node:
 
     @property
     def turns(self) -> list[list["Node"]]:
-        """What each turn that was sampled here has led to: several nodes in a world of chance only."""
+        """Nodes that each turn sampled here has led to: several in a world of chance only."""
         found: dict[tuple[int, ...], list[Node]] = {}
         for child in self.children:
             found.setdefault(child.ids, []).append(child)
         return list(found.values())
 
     def outcomes(self, ids: Sequence[int]) -> list["Node"]:
-        """What the turn with these ids has led to here."""
+        """Nodes that the turn with these ids has led to here."""
         return [child for child in self.children if child.ids == tuple(ids)]
 
 

@@ -16,7 +16,7 @@ class MeasuredRun:
     stage_s: float
     """A stage beside its work."""
     start_s: float
-    """What the run took beyond its stages' work and `stage_s` of each."""
+    """Seconds of the run beyond its stages' work and `stage_s` of each."""
 
 
 def calibrated(hardware: Hardware, planned: Plan, seen: MeasuredRun) -> Hardware:

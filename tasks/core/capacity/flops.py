@@ -79,7 +79,7 @@ def adapter_parameters(shape: ModelShape, lora: LoraSettings) -> int:
 
 
 def value_head_widths(width: int) -> tuple[int, int]:
-    """Of a critic's two hidden layers, by the model's hidden size: the paper's 5120-3072-2048-1 for 32B."""
+    """Widths of a critic's two hidden layers, by the model's hidden size: the paper's 5120-3072-2048-1 for 32B."""
     return max(1, round(width * 3072 / 5120)), max(1, round(width * 2048 / 5120))
 
 

@@ -28,7 +28,7 @@ LOGITS_BYTES, ENTROPY_BYTES = 12, 12
 """Per logit of a chunk while its gradient is made: float32 logits, log-softmax and gradient; with an entropy bonus also
 its softmax, and what flows back through that."""
 MASTER_BYTES = 4
-"""What the optimizer steps is float32: weights of lower precision have masters, and gradients that are made float32 for
+"""The optimizer steps float32 values: weights of lower precision have masters, and gradients that are made float32 for
 the step."""
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
 

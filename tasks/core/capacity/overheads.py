@@ -47,7 +47,7 @@ class Overheads:
 def overheads(
     load: Workload, params: Params, shape: ModelShape, hardware: Hardware, written: float, *, releases_device: bool
 ) -> Overheads:
-    """Of a run that writes `written` bytes of artifacts beside the base model.
+    """Overheads of a run that writes `written` bytes of artifacts beside the base model.
 
     `releases_device`: engines are stopped around each update.
     """

@@ -26,7 +26,7 @@ def pilot_coverage(path: Path) -> Coverage:
 
 
 def pilot_facts(found: Coverage, budget: int, wanted: float) -> Iterator[tuple[str, str]]:
-    """What the pilot says of the number of rollouts per task, as (title, text).
+    """The pilot's advice on the number of rollouts per task, as (title, text).
 
     `budget` rollouts of an iteration, a `wanted` share of groups with a signal.
     """

@@ -25,7 +25,7 @@ class AdvantageConfig(Section):
     """Divide by the standard deviation of the group's returns: `population` (K in its denominator), as LOOP's code does
     for its ablation and for GRPO; `sample` (K - 1), as RAGEN, verl and TRL do. None: no division."""
     normalise_over_batch: bool = False
-    """Of the advantages, subtract the mean over all finished rollouts of the iteration and divide by their standard
+    """Subtract from the advantages the mean over all finished rollouts of the iteration and divide by their standard
     deviation (REINFORCE++)."""
     pair_gap: float | None = Field(None, ge=0, lt=1)
     """Label pairs in place of advantages: of every task, the rollout with the highest and that with the lowest return,

@@ -100,7 +100,7 @@ class CollectionConfig(Section):
     `pair_turns` run in place of `collect_rollouts` and `filter_advantages`. Changes the maps `collected` and
     `searched`: set it by `python -m flows.configure`, best by the profile `dpo_mcts`."""
     limits: AgentLimits = AgentLimits()
-    """Of every episode that is played; `evaluation.limits` says where evaluation differs."""
+    """Limits of every episode that is played; `evaluation.limits` says where evaluation differs."""
     early_stop: EarlyStop | None = EarlyStop()
     max_concurrent_episodes: int = Field(144, ge=1)
     """How many episodes are open at once."""

@@ -21,7 +21,7 @@ class PromotionRule(Section):
     not_worse_on: str = "test_normal"
     """The split on which the interval of the difference must not lie wholly below zero."""
     confidence: float = Field(0.95, gt=0, lt=1)
-    """Of all intervals that comparisons print."""
+    """Confidence of all intervals that comparisons print."""
 
 
 class LineageConfig(Section):

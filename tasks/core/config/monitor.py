@@ -34,12 +34,12 @@ class MonitorConfig(Section):
 
     information: InformationConfig = InformationConfig()
     action: MonitorAction = "none"
-    """What is done after a warning, besides telling it. stop: no further iteration is played; those that were can be
+    """The action after a warning, besides telling it. stop: no further iteration is played; those that were can be
     scored with `iterations` set to their number. lower_learning_rate: by `learning_rate_factor`, once more for every
     iteration with a new warning. tighten_filter: only `variance_share` of the groups train from then on.
     discard_update: an update whose own figures (gradient norm, and KL before its last step, which an update of one step
     has none of) break a rule leaves the policy as it was."""
     learning_rate_factor: float = Field(0.3, gt=0, le=1)
     variance_share: float = Field(0.5, gt=0, le=1)
-    """Of the groups, those whose returns vary most, as in advantages.top_variance_share. RAGEN: half of them were
+    """Share of the groups that is kept, as in advantages.top_variance_share. RAGEN: the half that varies most was
     enough that FrozenLake did not collapse."""

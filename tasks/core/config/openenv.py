@@ -24,7 +24,7 @@ class OpenEnvScenario(Section):
     """A scenario of three or four tasks, or `count` of them that differ in what `$seed` and `$index` stand for."""
 
     instruction: str = Field(min_length=1)
-    """What is to be done, as reports list it; the first message begins with it, unless `prompt` is set."""
+    """The task, as reports list it; the first message begins with it, unless `prompt` is set."""
     difficulty: int = Field(1, ge=1, le=3)
     count: int = Field(1, ge=1)
     first: int = Field(0, ge=0)
@@ -63,8 +63,8 @@ class OpenEnvConfig(Section):
     """
 
     url: Annotated[str, UNVERSIONED] = Field("http://127.0.0.1:8000", pattern="^https?://")
-    """What plays there is in no stage's version and in no lineage: after a change on the server, `dvc repro -f`. Ours
-    (`python -m flows.world_server`) tells the digest of its tasks at /metadata."""
+    """The world that plays there is in no stage's version and in no lineage: after a change on the server,
+    `dvc repro -f`. Ours (`python -m flows.world_server`) tells the digest of its tasks at /metadata."""
     connect_s: Annotated[float, UNVERSIONED] = Field(10.0, gt=0)
     """How long a session is asked for, so also how long a server may take to start again."""
     answer_s: Annotated[float, UNVERSIONED] = Field(60.0, gt=0)
@@ -74,7 +74,7 @@ class OpenEnvConfig(Section):
     observation: tuple[str, ...] = ()
     """The fields that the agent is shown, one below the other; none: all but `metadata`, as `name: value`."""
     action: dict[str, JsonValue] = Field({})
-    """What a step sends, such as {message: $text}. "$text" stands for the text that `reads` finds in the turn, "$json"
+    """A step's message, such as {message: $text}. "$text" stands for the text that `reads` finds in the turn, "$json"
     for the JSON that this text is. A turn without it, or whose action the server refuses, is a bad turn."""
     reads: Literal["turn", "answer", "code"] = "turn"
     """The whole turn, its first `<answer>...</answer>`, or its code by the rule of `world.code_blocks`."""

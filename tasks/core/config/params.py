@@ -37,7 +37,7 @@ def iteration_number(key: str) -> int:
 
 
 class Predecessors(Section):
-    """What one iteration starts from, each named by the iteration that made it."""
+    """Origins of one iteration, each named by the iteration that made it."""
 
     policy: str
     """The policy that is updated: of the iteration before."""
@@ -97,7 +97,7 @@ def monitoring_maps(previous: Mapping[str, Predecessors], action: MonitorAction)
 
 NEUTRAL_COURSES = "data/courses"
 DERIVED_MAPS = ("previous", "collected", "searched", "monitored", "neutral_courses", "evaluated")
-"""What of params.yaml is no knob: it follows from `iterations`, `collection.staleness`, `collection.every`,
+"""Parts of params.yaml that are no knobs: they follow from `iterations`, `collection.staleness`, `collection.every`,
 `collection.tree`, `monitor.action` and `evaluation.every`."""
 
 
@@ -121,7 +121,7 @@ class Params(Section):
     """The iterations after which the collapse monitor sets the course, and those before them, where `monitor.action`
     is set; else empty."""
     neutral_courses: str = NEUTRAL_COURSES
-    """What the stage begin_courses writes: every course, or, where `monitor.action` is set, the first one only."""
+    """Courses that begin_courses writes: every course, or, where `monitor.action` is set, the first one only."""
     evaluated: list[str]
     """Derived from `iterations` and `evaluation.every` by `python -m flows.configure`."""
     world: WorldConfig = WorldConfig()

@@ -154,7 +154,7 @@ class PlayInputs(EngineInputs):
 
 
 class SamplingInputs(PlayInputs):
-    """What the stages read that sample for training."""
+    """Inputs of the stages that sample for training."""
 
     previous: Previous
     tasks_per_iteration: int = knob("collection.tasks_per_iteration")

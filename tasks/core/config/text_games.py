@@ -22,13 +22,13 @@ class TurnRules(Section):
     """
 
     own_metric: ClassVar[WorldMetric] = WorldMetric("reward", "turn_rewards")
-    """Of an episode, penalties included."""
+    """Reward of an episode, penalties included."""
 
     thinking: bool = True
     """Turns are `<think>...</think><answer>...</answer>`; false: `<answer>...</answer>` alone."""
     max_turns: int = Field(5, ge=1)
     max_actions: int = Field(10, ge=1)
-    """Of a whole episode."""
+    """Limit of a whole episode."""
     max_actions_per_turn: int = Field(5, ge=1)
     """Actions of an answer, separated by `||`; those beyond are not looked at."""
     format_penalty: float = Field(0.1, ge=0)
@@ -96,7 +96,7 @@ class SokobanConfig(TurnRules):
     """
 
     min_moves: int = Field(2, ge=1)
-    """Of the shortest solution; the median of rooms drawn without it is 2."""
+    """Least length of the shortest solution; the median of rooms drawn without it is 2."""
     counts: GameCounts = GameCounts()
 
 
@@ -117,7 +117,7 @@ class WebShopConfig(TurnRules):
     root: Path | None = None
     """The folder of items_shuffle*.json, items_ins_v2*.json and items_human_ins.json; null when generated."""
     products: int = Field(1000, ge=600)
-    """Of a generated catalogue; fewer would leave dev too few of a kind."""
+    """Size of a generated catalogue; fewer would leave dev too few of a kind."""
     reward: Literal["graded", "strict"] = "graded"
     """strict: 1 for what fits wholly, else 0, as RAGEN's paper has it."""
     challenge_category: str = "grocery"

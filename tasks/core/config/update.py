@@ -21,7 +21,7 @@ class LossConfig(Section):
     unit_weight: Literal["product", "geometric_mean"] = "product"
     """A unit's weight from its tokens' weights. With `trajectory`, the geometric mean is GSPO's sequence weight."""
     average: Literal["rollout", "token", "constant"] = "rollout"
-    """What counts alike in the loss of a minibatch. rollout: rollouts; a mean over each one's units, then over the
+    """Units that count alike in a minibatch's loss. rollout: rollouts; a mean over each one's units, then over the
     rollouts (LOOP). token: policy tokens; a mean over all of the minibatch (DAPO, CANOPY). constant: policy tokens; a
     sum over each rollout's by `constant_tokens`, whatever its length, then a mean over the rollouts (Dr. GRPO)."""
     constant_tokens: int = Field(512, ge=1)
@@ -56,10 +56,10 @@ class CriticConfig(Section):
     """A learned critic: PPO's baseline in place of the group's (the LOOP paper's PPO row; StarPO)."""
 
     credit: Literal["token", "turn", "bilevel"] = "token"
-    """What is a step of generalised advantage estimation: a token; a turn, whose tokens share its advantage; or turns
+    """The step of generalised advantage estimation: a token; a turn, whose tokens share its advantage; or turns
     first and then the tokens inside each (RAGEN's bi-level GAE)."""
     rewards: Literal["return", "turns"] = "return"
-    """What is earned. return: the episode's return, after its last turn. turns: what the world gives for each turn, in
+    """The reward. return: the episode's return, after its last turn. turns: what the world gives for each turn, in
     its own unit (RAGEN's worlds do); `value_range` then has to hold that unit, or be null."""
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount from one token to the next."""
@@ -109,9 +109,9 @@ class KlStop(Section):
     """When an update ends before its last minibatch: the policy is too far from the one before the update."""
 
     estimator: Literal["k1", "k3"] = "k1"
-    """Of KL(policy before || policy now), with x = log pi - log pi_before of a sampled token. k1: -x, and the absolute
-    value of its mean counts, as in LOOP's code. k3: e^x - 1 - x, to which one token of x = 6.5 in 32 rollouts adds 20.
-    Sums over a rollout's tokens, mean over the minibatch's rollouts."""
+    """Estimate of KL(policy before || policy now); x = log pi - log pi_before of a sampled token. k1: -x, and the
+    absolute value of its mean counts, as in LOOP's code. k3: e^x - 1 - x, to which one token of x = 6.5 in 32
+    rollouts adds 20. Sums over a rollout's tokens, mean over the minibatch's rollouts."""
     limit: float = Field(20.0, gt=0)
     """In nats. LOOP's code: 20."""
 
@@ -122,7 +122,7 @@ class UpdateConfig(Section):
     renamed: ClassVar = {"warmup_updates": "warmup_steps", "max_kl": "kl_stop.limit"}
 
     objective: ObjectiveName = "clipped"
-    """What is maximised. clipped: the clipped policy gradient. supervised: the rollouts' log-likelihood, weighted by
+    """The objective. clipped: the clipped policy gradient. supervised: the rollouts' log-likelihood, weighted by
     their advantages. preference: that the better rollout of a pair is the likelier one, more than for the reference."""
     loss: LossConfig = LossConfig()
     preference: PreferenceConfig = PreferenceConfig()

@@ -33,7 +33,7 @@ class AppWorldConfig(Section):
     root: Path | None = None
     """The folder that holds the official `data` folder; null when authored."""
     counts: AuthoredCounts = AuthoredCounts()
-    """Of an authored root; an official one has the tasks that it has."""
+    """Task counts of an authored root; an official one has the tasks that it has."""
     denylist: tuple[str, ...] = ()
     """Ids of tasks that no split offers (broken ones). Those that the data does not list are said, and no error: so the
     ids that are known to be broken can be named whatever the data. apple/ml-loop names 3ab5b8b_3 and 37a8675_1, both of
@@ -43,7 +43,7 @@ class AppWorldConfig(Section):
     official_rule: bool = False
     """Count a task without a question as solved although the agent ended it with status "fail", as the package does."""
     reminder: Literal["rules", "task"] = "rules"
-    """What every observation ends with: the rules in short, or the whole task once more, as in apple/ml-loop (the
+    """The end of every observation: the rules in short, or the whole task once more, as in apple/ml-loop (the
     supervisor's name, address and number, and the instruction)."""
 
     @model_validator(mode="after")
@@ -77,7 +77,7 @@ class WorldConfig(Section):
     seed: int = 2502
     """Seed of the scenario generator; the tasks are part of the world, so it is apart from the run's seed."""
     code_blocks: CodeBlocks = "first"
-    """What a turn runs: its first code block, or all of them as one text, by the rule of apple/ml-loop to the letter
+    """The code that a turn runs: its first code block, or all of them as one text, by apple/ml-loop's very rule
     (`tasks.core.worlds.code_blocks`). A turn with several is counted as such either way."""
     pocketworld: PocketworldConfig = PocketworldConfig()
     """Read when `name` is pocketworld."""
@@ -93,7 +93,7 @@ class WorldConfig(Section):
 
     @property
     def own_metric(self) -> WorldMetric | None:
-        """What the world judges a policy by itself; None where that is its unit tests."""
+        """The world's own measure of a policy; None where that is its unit tests."""
         return getattr(getattr(self, self.name), "own_metric", None)
 
     @property

@@ -12,4 +12,4 @@ class WorldMetric:
     of: Literal["success", "return", "turn_rewards"]
     """The column of rollouts that holds it; of one with a value per turn, the sum."""
     scale: float = 1.0
-    """What 1 in that column is in the world's own unit."""
+    """The value of 1 in that column in the world's own unit."""

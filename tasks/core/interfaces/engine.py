@@ -142,7 +142,7 @@ class ProvesDelivery(Protocol):
     """An engine in another process, which must show that it samples from the policy it was given."""
 
     def take_deliveries(self) -> list[dict[str, Any]]:
-        """What was compared, found and not found out at each delivery since the last call; JSON."""
+        """Comparisons, findings and open questions of each delivery since the last call; JSON."""
         ...
 
 

@@ -83,7 +83,7 @@ class StageContext(Generic[Inputs]):
 
     layout: Layout
     inputs: Inputs
-    """What the stage reads of params.yaml (tasks/core/config/stage_inputs.py), and nothing else."""
+    """The stage's part of params.yaml (tasks/core/config/stage_inputs.py), and nothing else."""
     key: str = ""
     """The iteration ("i003") or split ("test_normal") of a foreach stage; "" for the others."""
     cache: ProcessCache = field(default_factory=ProcessCache)

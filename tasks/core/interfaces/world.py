@@ -52,7 +52,7 @@ class Observation:
     ending: str = ""
     """Shown right after `text`, whole even where `text` is cut, such as a reminder of the rules."""
     reward: float | None = None
-    """What the turn earned, in the world's own unit; None in worlds that judge whole episodes. A world gives one for
+    """The turn's reward, in the world's own unit; None in worlds that judge whole episodes. A world gives one for
     every turn or for none."""
 
 

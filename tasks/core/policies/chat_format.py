@@ -63,7 +63,7 @@ class ChatFormat:
         return self._stop_ids
 
     def kept_ids(self, sampled: Sequence[int]) -> tuple[int, ...]:
-        """What stays of a sampled turn in the conversation: all, but for a last id that stops it by other means.
+        """The part of a turn that stays in the conversation: all, but for a last id that stops it by other means.
 
         So the conversation goes on as the template has it, with the turn closed by `continuation_ids`; each id that
         stays was sampled after those before it. An id that is the whole turn stays, to be learned from.

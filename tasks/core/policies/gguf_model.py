@@ -30,7 +30,7 @@ _REQUIRED = (
     "llama.vocab_size",
     *_HEADS.values(),
 )
-"""What the converted model and tokenizer are compared with, beside the tensors."""
+"""Texts that the converted model and tokenizer are compared on, beside the tensors."""
 _SPECIAL = 3
 """`tokenizer.ggml.token_type` of tokens that are no text."""
 _END_OF_TEXT = "<|endoftext|>"
@@ -156,7 +156,7 @@ def _end_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerFast") -> 
 
 
 def _value(reader: "GGUFReader", key: str) -> Any:
-    """Of a key that may be missing: then None."""
+    """The value of a key that may be missing: then None."""
     field = reader.get_field(key)
     return None if field is None else field.contents()
 

@@ -10,7 +10,7 @@ import ctypes
 LARGE_BYTES = 4 * 2**20
 """Smaller blocks are kept: taking them anew costs more than it saves."""
 _M_MMAP_THRESHOLD = -3
-"""Of malloc.h."""
+"""A constant of malloc.h."""
 
 
 def return_large_blocks() -> None:

@@ -90,7 +90,7 @@ class Comparison(Document):
     versions: tuple[ComparedVersion, ...] = Field(min_length=1)
     differences: tuple[Difference, ...]
     scored_differently: dict[str, dict[str, str]] = Field({})
-    """Of `params`, those that decide what a score means, where stored scores were taken under different ones: then the
+    """Those of `params` that decide what a score means, where stored scores were taken under different ones: then the
     differences are between unlike things."""
     params: dict[str, dict[str, JsonValue]]
     """Parameters that are not the same in all versions: {dotted name: {version: value}}."""

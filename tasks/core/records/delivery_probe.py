@@ -21,11 +21,11 @@ class ProbeSequence(Document):
 
     token_ids: tuple[TokenId, ...] = Field(min_length=2)
     logprobs: Logprobs
-    """Of the policy beside which the record lies."""
+    """Log-probs of the policy beside which the record lies."""
     base: Logprobs | None = None
-    """Of the base model; None where the writer had none at hand."""
+    """Log-probs of the base model; None where the writer had none at hand."""
     previous: Logprobs | None = None
-    """Of the policy that the update began with; None where there was no update."""
+    """Log-probs of the policy that the update began with; None where there was no update."""
 
     @model_validator(mode="after")
     def _one_logprob_per_predicted_token(self) -> "ProbeSequence":

@@ -71,7 +71,7 @@ class EngineMismatch(Document):
     mean: Positive
     max: Positive
     noise: Positive
-    """What rounding can do to one token in the policy's dtype."""
+    """Limit of what rounding can do to one token in the policy's dtype."""
     share_over_noise: Share
     """Share of policy tokens whose difference is over it."""
 
@@ -80,7 +80,7 @@ class WarmStartRecord(Document):
     """warm_start.json: the supervised training of the base model."""
 
     losses: tuple[float, ...]
-    """Of every optimizer step, in nats per policy token; none where the base model is used as it is."""
+    """Loss of every optimizer step, in nats per policy token; none where the base model is used as it is."""
 
 
 class Preflight(Document):
@@ -99,7 +99,7 @@ class Timings(OpenDocument):
     generated_tokens: Count
     tokens_per_s: Positive
     clocks: dict[str, list[Positive]] = Field(default_factory=dict)
-    """Of each rollout ("task#index"): when it was opened and when its turns were answered, seconds since the epoch."""
+    """When each rollout ("task#index") was opened and its turns were answered, seconds since the epoch."""
     world_faults: dict[str, Count] = Field(default_factory=dict)
     """How often the world broke, by what it said: the most frequent texts."""
 
@@ -111,7 +111,7 @@ class Timings(OpenDocument):
 
 
 class ResponseFigures(Document):
-    """What the policy wrote, over the finished rollouts of one iteration (tasks/advantage_filtering/responses.py)."""
+    """Figures of the text of an iteration's finished rollouts (tasks/advantage_filtering/responses.py)."""
 
     length: Positive
     """Tokens that the policy sampled in one rollout, mean."""
@@ -128,7 +128,7 @@ class PromptInformation(Document):
     nats: float
     """Estimate of their mutual information; from a sample, so it can be below 0."""
     share: float
-    """Of the most that can be: the logarithm of the number of prompts."""
+    """Share of the most that can be: the logarithm of the number of prompts."""
     prompts: Count
     responses: Count
 
@@ -159,7 +159,7 @@ class Metrics(Document):
     responses: ResponseFigures | None = None
     """null in preflight, where no policy plays."""
     prompt_information: PromptInformation | None = None
-    """Of the policy before the update, like the entropy; null where it was not measured."""
+    """Estimate for the policy before the update, like the entropy; null where it was not measured."""
     entropy: float | None
     """Mean over the policy tokens, in nats."""
     kl: float | None

@@ -87,11 +87,11 @@ class Layout:
 
     @property
     def courses(self) -> Path:
-        """What iterations go by: a folder of their own, which one stage writes whole where the monitor does nothing."""
+        """Courses of the iterations: a folder of their own, written whole by one stage if the monitor does nothing."""
         return self.data / "courses"
 
     def course(self, key: str) -> Path:
-        """What the iterations after `key` do about signs of a collapse."""
+        """The course after iteration `key`: what is done about signs of a collapse."""
         return self.courses / f"{key}.json"
 
     @property

@@ -1,4 +1,4 @@
-"""What the collapse monitor sees of an iteration, what it says of it, and what the next iteration goes by."""
+"""The collapse monitor's figures of an iteration, its warnings, and the course of the next iteration."""
 
 from pydantic import Field
 
@@ -48,7 +48,7 @@ class Course(Document):
 
 
 def watched(metrics: Metrics) -> WatchedFigures:
-    """What the rules see of an iteration."""
+    """Figures of an iteration that the rules look at."""
     responses, information, mismatch = metrics.responses, metrics.prompt_information, metrics.engine_mismatch
     length = None if responses is None else responses.length
     return WatchedFigures(

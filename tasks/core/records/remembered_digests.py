@@ -48,7 +48,7 @@ def _file(identity: _Identity) -> Path:
 
 
 def _told(identity: _Identity) -> str | None:
-    """What some process found for the file, if it has not changed since."""
+    """The digest that some process found for the file, if it has not changed since."""
     if identity[2] < KEPT_FROM:
         return None
     try:

@@ -36,7 +36,7 @@ class StudyRun(Document):
     experiment: str
     """Its name for `dvc exp` and MLflow."""
     command: str
-    """What writes its params.yaml again."""
+    """The command that writes its params.yaml again."""
     selected: IterationKey
     dev_tgc: Percent
     scores: dict[str, SplitScore]
@@ -48,7 +48,7 @@ class StudyRun(Document):
     """Tokens that the policy sampled for them."""
     optimizer_steps: Count
     wall_s: Positive
-    """Of all attempts with its code and parameters, if it was interrupted."""
+    """Seconds of all attempts with its code and parameters, if it was interrupted."""
     cpu_s: Positive
     curve: tuple[CurvePoint, ...]
 
@@ -90,4 +90,4 @@ class Study(Document):
     scores: tuple[MethodScore, ...]
     differences: tuple[MethodDifference, ...]
     notes: tuple[str, ...] = ()
-    """What a reader must know: other budgets, other worlds, runs that failed."""
+    """Notes that a reader must know: other budgets, other worlds, runs that failed."""

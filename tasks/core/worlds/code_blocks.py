@@ -23,7 +23,7 @@ _REFERENCE = re.compile(r"```py(?:thon)?\n?(?P<code>.*?)(?P<closing>```|\Z)", re
 
 @dataclass(frozen=True)
 class TurnCode:
-    """What a turn runs."""
+    """The code that a turn runs."""
 
     text: str
     blocks: int

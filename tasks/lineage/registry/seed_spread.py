@@ -35,7 +35,7 @@ class SeedSpread:
     versions: tuple[int, ...]
     seeds: tuple[str, ...]
     scores: Mapping[tuple[Split, str], Spread]
-    """Of the selected policies, by split and metric."""
+    """Scores of the selected policies, by split and metric."""
 
 
 def seed_spreads(versions: Iterable[tuple[int, VersionEvaluation]]) -> list[SeedSpread]:

@@ -55,7 +55,7 @@ def spans_of(traced: TracedRollout, run_id: str) -> list[Span]:
 def trace_info(
     traced: TracedRollout, run_id: str, experiment_id: str, world: str, tags: Mapping[str, str]
 ) -> TraceInfo:
-    """What MLflow lists of the trace, with the verdict as feedback on it."""
+    """The trace's entry in MLflow's list, with the verdict as feedback on it."""
     owner, row = trace_id(run_id, traced), traced.row
     source = AssessmentSource(source_type="CODE", source_id=world)
     verdict = {"success": row["success"], "return": row["return"]}

@@ -35,7 +35,7 @@ class TracedTurn:
     ended: float
     failed: bool
     figures: dict[str, Any]
-    """What else is known of it, by name; what is not is left out."""
+    """Further facts by name; unknown ones are left out."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _digest(ids: np.ndarray, facts: dict[str, Any]) -> str:
 
 
 def _figures(facts: dict[str, Any], turn: int) -> dict[str, Any]:
-    """What the world said of a turn; nothing of one that it broke over."""
+    """The world's answer to a turn; nothing for one that it broke over."""
     if turn >= len(facts["turns"]):
         return {}
     named = {"turn_rewards": "reward", "turn_progress": "progress"}

@@ -21,7 +21,7 @@ Integers = NDArray[np.int64]
 
 
 class Credit(NamedTuple):
-    """What a rollout's policy tokens are trained with."""
+    """Advantages and value targets of a rollout's policy tokens."""
 
     advantages: Floats
     """[P]"""

@@ -1,4 +1,4 @@
-"""What stays fixed during an update: log-probs of the policy before it and of the base policy, a critic's credit."""
+"""Values fixed during an update: log-probs of the policy before it and of the base policy, a critic's credit."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -33,7 +33,7 @@ class FixedLogprobs:
     entropy: float
     """Mean over all policy tokens, in nats, of the policy before the update."""
     credit: list[Credit] | None = None
-    """Of each rollout, by a critic as it was before the update; its advantages take the place of the batch's."""
+    """Each rollout's, by a critic as it was before the update; its advantages take the place of the batch's."""
 
     def attach(self, packs: Iterable[Pack]) -> list[TrainingPack]:
         """The packs with what belongs to their rollouts."""

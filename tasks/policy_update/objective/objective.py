@@ -28,7 +28,7 @@ class Objective(ObjectiveSettings):
     critic: Critic | None = None
     """Trained beside the policy, by a loss of its own."""
     policy_tokens: int = 1
-    """Of the minibatch: divisor of the critic's loss."""
+    """Number in the minibatch: divisor of the critic's loss."""
 
     @classmethod
     def of(

@@ -1,4 +1,4 @@
-"""What the objectives of an update share: their settings, and what each makes of a pack."""
+"""Settings that the objectives of an update share, and the terms that each makes of a pack."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -25,7 +25,7 @@ class ObjectiveSettings:
 
 
 class PackTerms(NamedTuple):
-    """What an objective makes of a pack."""
+    """An objective's terms for a pack."""
 
     values: Tensor
     """[R] each rollout's part, to be maximised: the loss is minus their sum over the divisor."""

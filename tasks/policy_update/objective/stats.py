@@ -22,7 +22,7 @@ class PackStats(NamedTuple):
     clipped: Tensor
     """Importance units without a gradient, because their weight left the clip range."""
     value_loss: Tensor
-    """Of a critic, else 0."""
+    """A critic's, else 0."""
     units: int
     tokens: int
     """Positions passed forward and backward."""

@@ -26,7 +26,7 @@ from tasks.evaluation.tgc_sgc import Outcome
 
 @dataclass(frozen=True)
 class RunLabel:
-    """What a working tree does not say of itself."""
+    """Facts that a working tree does not hold itself."""
 
     method: str
     seed: int

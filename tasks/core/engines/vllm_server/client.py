@@ -27,7 +27,7 @@ _PASSING = (
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 )
-"""What proxies before a server say of its state, and not of the request."""
+"""Answers of proxies that tell of the server's state, and not of the request."""
 
 
 class Served(NamedTuple):

@@ -144,7 +144,7 @@ def check_delivery(
     server: str,
     policy: str,
 ) -> Delivery:
-    """What the server's `answer` proves of the policy whose record is `expected`, held against each of `others`.
+    """The proof in the server's `answer` about the policy whose record is `expected`, held against each of `others`.
 
     Raises WrongPolicy when it is not the expected policy's.
     """

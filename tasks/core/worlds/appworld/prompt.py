@@ -100,7 +100,7 @@ _EXAMPLE: tuple[tuple[str, str, str], ...] = (
 
 
 class Prompt:
-    """What one task's agent is told, before its first turn and after each."""
+    """Text for one task's agent, before its first turn and after each."""
 
     def __init__(self, facts: Mapping[str, Any], reminder: Literal["rules", "task"]) -> None:
         """`facts`: the task's instruction, supervisor and app_descriptions (name -> description), from the engine.

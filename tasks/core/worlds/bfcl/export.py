@@ -16,7 +16,7 @@ from tasks.core.worlds.confinement.warm_processes import WarmProcess
 
 @dataclass(frozen=True)
 class Examined:
-    """What the package makes of one episode."""
+    """The package's verdict on one episode."""
 
     valid: bool
     error: str

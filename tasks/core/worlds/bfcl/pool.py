@@ -51,7 +51,7 @@ class BfclPool:
         return turns
 
     def judge(self, task_id: str, turns: Turns) -> str:
-        """What the package's checker finds wrong with decoded turns; empty: nothing. Raises WorldFault."""
+        """Faults that the package's checker finds in decoded turns; empty: none. Raises WorldFault."""
         return str(self._ask({"judge": task_id, "turns": turns})["error"])
 
     def player(self, task_id: str) -> Player:

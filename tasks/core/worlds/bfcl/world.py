@@ -26,7 +26,7 @@ class BfclTask(GameTask):
     """One task, as data/world/ lists it; its id is the package's."""
 
     instruction: str
-    """What the user says, all turns."""
+    """The user's words, all turns."""
 
 
 class BfclWorld:

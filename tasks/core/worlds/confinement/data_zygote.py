@@ -27,7 +27,7 @@ class DataZygote(ZygoteProcess):
         self.engine_pid: int | None = None
         """Known once the zygote is ready."""
         self.greeting: dict[str, Any] = {}
-        """What the engine said when it was ready."""
+        """The engine's message when it was ready."""
 
     @property
     def pids(self) -> list[int]:

@@ -15,7 +15,7 @@ from tasks.core.worlds.text_games.world import TextGameWorld
 
 MEANINGS = ("player", "empty", "hole", "goal", "player in hole", "player on goal")
 SYMBOLS, NEW_SYMBOLS = "P_OGX√", "A.#*@!"
-"""Of the meanings, in their order."""
+"""Symbols of the meanings, in their order."""
 ACTIONS = {name.casefold(): name for name in MOVES}
 Transitions = dict[int, dict[int, list[tuple[float, int, float, bool]]]]
 """By cell and number of the action: (probability, next cell, reward, over)."""
@@ -88,7 +88,7 @@ class FrozenLakeKind:
         return shortest_way(task.map)
 
     def _build(self, rows: tuple[str, ...]) -> Transitions:
-        """Of gymnasium's environment on a map; episodes share them."""
+        """Transitions of gymnasium's environment on a map; episodes share them."""
         from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
         config = self._config

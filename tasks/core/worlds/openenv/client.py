@@ -41,7 +41,7 @@ class ActionRefused(Exception):  # noqa: N818
 
 
 class Answer(BaseModel):
-    """What a reset or a step comes to."""
+    """The outcome of a reset or a step."""
 
     observation: dict[str, JsonValue]
     reward: FiniteFloat | None = None

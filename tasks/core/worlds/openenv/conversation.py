@@ -22,7 +22,7 @@ class OpenEnvMismatch(RuntimeError):  # noqa: N818
 
 
 class TurnAction(NamedTuple):
-    """What a turn asks for."""
+    """The request in a turn."""
 
     action: dict[str, JsonValue] | None
     """To be sent; None: the turn cannot be read."""
@@ -52,7 +52,7 @@ def shown(observation: Fields, paths: Sequence[str]) -> str:
 
 
 def turn_action(text: str, config: OpenEnvConfig, code_blocks: CodeBlocks) -> TurnAction:
-    """What the turn `text` sends."""
+    """The message that the turn `text` sends."""
     content, blocks = _read(text, config, code_blocks)
     values: dict[str, JsonValue] = {"$text": content}
     if blocks and "$json" in json.dumps(config.action):

@@ -15,7 +15,7 @@ _SEEDS = 2**31
 
 
 class ResetTask(GameTask):
-    """What a session is reset with, and what is said of it."""
+    """The arguments that a session is reset with, and the task's description."""
 
     instruction: str
     reset: Reset

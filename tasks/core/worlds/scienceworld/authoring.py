@@ -18,7 +18,7 @@ from tasks.core.worlds.scienceworld.tasks import Variation, draw_variations, lis
 from tasks.core.worlds.text_games.task_files import write_tasks
 
 _HEAP_MIB = 1536
-"""Of a JVM that looks for solutions, which keeps many paths in memory."""
+"""Heap of a JVM that looks for solutions, which keeps many paths in memory."""
 _SECONDS = 3600.0
 """All solutions of a type may take as long."""
 
@@ -27,7 +27,7 @@ OfType = tuple[str, list[int]]
 
 
 class Solution(TypedDict):
-    """What a task says, and the official actions that solve it."""
+    """A task's instruction, and the official actions that solve it."""
 
     instruction: str
     gold: list[str]
@@ -69,7 +69,7 @@ def _drawn_and_solved(
 
 
 def _solutions(pool: SimulatorPool, pairs: Sequence[Variation]) -> dict[Variation, Solution]:
-    """Of all that have one, from JVMs that serve no agent; a type as a whole, in order.
+    """Solutions of all that have one, from JVMs that serve no agent; a type as a whole, in order.
 
     What the simulator has found of the house changes what it finds next.
     """

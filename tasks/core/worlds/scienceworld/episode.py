@@ -10,7 +10,7 @@ from tasks.core.worlds.text_games.answers import read_answer
 SOLVED = 100
 _REQUIREMENT = "the experiment's score is 100"
 _MOST_CHARS = 300
-"""Of an action: the parser tries a text against all that is in sight."""
+"""Longest action: the parser tries a text against all that is in sight."""
 _UNREADABLE = "There is no action in your answer."
 _NOT_UNDERSTOOD = ("No known action matches", "Unknown action")
 

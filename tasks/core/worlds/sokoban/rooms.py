@@ -20,7 +20,7 @@ Position = tuple[int, frozenset[int]]
 
 @dataclass(frozen=True)
 class Room:
-    """What does not move."""
+    """The part that does not move."""
 
     plan: str
     """Walls, floor and targets; text of the room without player and boxes."""

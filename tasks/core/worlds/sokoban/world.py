@@ -22,7 +22,7 @@ from tasks.core.worlds.text_games.world import TextGameWorld
 MOVE_REWARD, BOX_REWARD, SOLVED_REWARD = -0.1, 1.0, 10.0
 MEANINGS = ("wall", "empty", "target", "box on target", "box", "player", "player on target")
 SYMBOLS = {"usual": "#_O√XPS", "new": "W.GCBA@"}
-"""Of the meanings, in their order; the new ones are RAGEN's."""
+"""Symbols of the meanings, in their order; the new ones are RAGEN's."""
 ACTIONS = {"usual": ("Up", "Down", "Left", "Right"), "new": ("North", "South", "West", "East")}
 """In the order of `LETTERS`."""
 

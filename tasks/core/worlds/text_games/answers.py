@@ -10,7 +10,7 @@ _THOUGHT_ENDS = re.compile(r"</think>\s*<answer>")
 
 @dataclass(frozen=True)
 class Answer:
-    """What a turn asks for."""
+    """The request in a turn."""
 
     actions: tuple[str, ...]
     """As written, without outer blanks; none if the turn cannot be read."""

@@ -20,11 +20,11 @@ class Habits:
     """Probabilities, each drawn on its own. All zero: perfect play."""
 
     wrong_action: float = 0.25
-    """Of an action: another one of the game's in its place."""
+    """Probability that an action is replaced by another of the game's."""
     unknown_action: float = 0.08
-    """Of a turn: one action is none of the game's."""
+    """Probability that one action of a turn is none of the game's."""
     no_answer: float = 0.08
-    """Of a turn: the plan, without its tags."""
+    """Probability that a turn is the plan, without its tags."""
 
 
 PERFECT, IMPERFECT = Habits(0, 0, 0), Habits()
@@ -32,7 +32,7 @@ UNKNOWN_ACTION = "Wait"
 
 
 class Teacher(Protocol):
-    """What demonstrations need of one world."""
+    """Functions of one world that demonstrations need."""
 
     kind: Any
     """Its `GameKind`."""
@@ -93,5 +93,5 @@ def _turn(teacher: Teacher, task: Any, state: str, rules: TurnRules, habits: Hab
 
 
 def thought_of(plan: Sequence[str]) -> str:
-    """What a demonstration thinks."""
+    """The thought in a demonstration."""
     return f"I choose {' and '.join(plan)}."

@@ -6,7 +6,7 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Briefing:
-    """What a player is told of a game once, before the first turn."""
+    """Rules that a player is told once, before the first turn."""
 
     rules: str
     symbols: tuple[tuple[str, str], ...] = ()
@@ -24,7 +24,7 @@ class Game(Protocol):
 
     @property
     def state(self) -> str:
-        """What the player sees."""
+        """The player's view."""
         ...
 
     def understood(self, action: str) -> str | None:
@@ -38,12 +38,12 @@ class Game(Protocol):
 
 @dataclass(frozen=True)
 class GameRules:
-    """What all games of one world have in common."""
+    """Common part of all games of one world."""
 
     name: str
     """The world's; actions are logged as `<name>.<action>`."""
     requirement: str
-    """What solving it means, as the one test of an episode."""
+    """The goal, as the one test of an episode."""
     lowest_reward: float
     """No sum of rewards of an episode is below; penalties of turns come on top."""
     highest_reward: float

@@ -46,5 +46,5 @@ def reminder(rules: TurnRules, actions_left: int) -> str:
 
 
 def reward_text(reward: float) -> str:
-    """What the last turn earned, without its penalty."""
+    """The last turn's reward, without its penalty."""
     return f"Reward:\n{round(reward, 6):g}\n"

@@ -15,7 +15,7 @@ from tasks.core.worlds.webshop.catalogue import GoalTask, Product
 COLOURS = ("black", "white", "navy", "olive", "coral", "silver", "teal", "burgundy", "mustard", "ivory")
 SIZES = ("x-small", "small", "medium", "large", "x-large", "xx-large")
 SYLLABLES = tuple(one + other for one in "BDFGHJKLMNPRSTVWXZ" for other in "AEIOU")
-"""What asins are made of: a tiny policy copies a name in few tokens, not letter by letter."""
+"""The words of asins: a tiny policy copies a name in few tokens, not letter by letter."""
 PACKS = ("single", "pack of 2", "pack of 4", "pack of 12")
 
 

@@ -15,7 +15,7 @@ from tasks.core.worlds.text_games.task_files import GameTask
 PATH_SEPARATOR = " \u203a "
 """Between the parts of a product category."""
 NO_PRICE = 100.0
-"""Of a product whose row has none, as in the original."""
+"""Price of a product whose row has none, as in the original."""
 _NO_DIGIT = re.compile(r"[^\d.]")
 
 
@@ -31,7 +31,7 @@ class Product(BaseModel):
     prices: tuple[float, ...] = (NO_PRICE,)
     """One, or the two ends of a range, as pages show it."""
     price: float = NO_PRICE
-    """What it costs; of a range, a price drawn once."""
+    """Its price; of a range, one drawn once."""
     options: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """By name, such as colour: its values, in lower case."""
     attributes: tuple[str, ...] = ()
@@ -48,13 +48,13 @@ class Product(BaseModel):
 
     @property
     def searched_text(self) -> str:
-        """What the search engine indexes: title, description, first feature and options."""
+        """The text that the search engine indexes: title, description, first feature and options."""
         options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in self.options.items())
         return " ".join([self.title, self.description, *self.features[:1], options]).lower()
 
 
 class GoalTask(GameTask):
-    """What is to be bought. `attributes`, `options` and `highest_price` are what the reward asks for."""
+    """The product to be bought. `attributes`, `options` and `highest_price` are what the reward asks for."""
 
     instruction: str = Field(min_length=1)
     asin: str
@@ -107,7 +107,7 @@ def read_human_goals(path: Path, products: Mapping[str, Product]) -> Iterator[di
 
 
 class _HumanGoal(BaseModel):
-    """What is read of one instruction in items_human_ins.json."""
+    """The part of an instruction in items_human_ins.json that is read."""
 
     instruction: str
     instruction_attributes: tuple[str, ...] = Field(min_length=1)

@@ -26,7 +26,7 @@ class ProductFile(Mapping[str, Product]):
         self._read = lru_cache(KEPT)(self._read_at)
 
     def texts(self) -> Iterator[str]:
-        """What a search engine indexes of each; makes the products known. Raises ArtifactError naming file and line."""
+        """Each one's text for a search engine; makes the products known. Raises ArtifactError naming file and line."""
         place = 0
         with self._path.open("rb") as stream:
             for number, line in enumerate(stream, start=1):

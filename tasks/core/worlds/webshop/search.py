@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 
 K1, B = 0.9, 0.4
-"""Of Pyserini's LuceneSearcher, which the original asks."""
+"""Parameters of Pyserini's LuceneSearcher, which the original asks."""
 RESULTS = 50
 LONGEST_QUERY = 300
 """Characters of a query that are read."""

@@ -19,7 +19,7 @@ LONGEST_ACTION = 400
 
 @dataclass(frozen=True)
 class Shop:
-    """What all episodes share."""
+    """The part that all episodes share."""
 
     products: Mapping[str, Product]
     order: Sequence[str]

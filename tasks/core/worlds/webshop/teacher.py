@@ -62,7 +62,7 @@ class WebShopTeacher:
         return (helps or shown or offered)[:1]
 
     def actions(self, task: GoalTask, state: str) -> Sequence[str]:
-        """What the page offers; on the first page, the search."""
+        """Actions that the page offers; on the first page, the search."""
         wanted = self._by_asin[task.asin]
         search = " ".join([wanted.query, wanted.title.split()[0], *task.attributes])
         offered = state.partition(OFFER)[2].removesuffix(".")

@@ -25,7 +25,7 @@ class Judge:
         multi_turn_checker.execute_multi_turn_func_call = self._execute
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What was asked for, or {"fault": text}."""
+        """The answer, or {"fault": text}."""
         try:
             match request:
                 case {"describe": task_id}:
@@ -40,7 +40,7 @@ class Judge:
             return {"fault": f"{type(error).__name__}: {error}"}
 
     def _error(self, entry: dict[str, Any], truth: list[list[str]], turns: list[list[list[str]]]) -> str:
-        """What is wrong with the turns, or PASSED."""
+        """The fault in the turns, or PASSED."""
         from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn_checker
 
         if len(turns) != len(truth):
@@ -65,7 +65,7 @@ class Judge:
         return execute_multi_turn_func_call(model_name=model_name, **call)
 
     def _evaluate(self, expression: str) -> Any:
-        """What the built-in `eval` gives for calls of the instances' public methods with literal arguments.
+        """The value that the built-in `eval` gives for calls of the instances' public methods with literal arguments.
 
         Raises NameError for anything else, SyntaxError and what the methods raise.
         """
@@ -100,7 +100,7 @@ class Judge:
 
 
 def listed(entry: dict[str, Any], truth: list[list[str]]) -> dict[str, Any]:
-    """What the list of tasks needs of one."""
+    """The entry of one in the list of tasks."""
     said = "\n".join(message["content"] for turn in entry["question"] for message in turn)
     return {"id": entry["id"], "classes": entry["involved_classes"], "instruction": said, "calls": sum(map(len, truth))}
 
@@ -121,7 +121,7 @@ def describe(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def user_messages(entry: dict[str, Any], number: int) -> list[dict[str, str]]:
-    """What the user says at the beginning of a turn; where functions come late, that they are there now."""
+    """The user's words at the beginning of a turn; where functions come late, that they are there now."""
     from bfcl_eval.constants.default_prompts import DEFAULT_USER_PROMPT_FOR_ADDITIONAL_FUNCTION_PROMPTING
 
     late = entry.get("missed_function", {}).get(str(number))

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
-"""Of the multi-turn tasks: the four of a scenario, in this order."""
+"""Categories of the multi-turn tasks: the four of a scenario, in this order."""
 _NEEDED = ("bfcl_eval.model_handler.utils", "bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker")
 _ELSEWHERE = ("Memory", "WebSearch")
 """Classes of other categories, some of which need packages that are not there."""

@@ -11,7 +11,7 @@ from tasks.core.worlds.confinement.inside import frames
 from tasks.core.worlds.confinement.inside.channel import Channel
 
 NAME = "player"
-"""Of the model, as far as the package is told."""
+"""The model's name, as far as the package is told."""
 _ROUNDS = 4
 _WARM_UP = (
     "[pwd(), ls(a=True), cd(folder='document'), mkdir(dir_name='a'), cat(file_name='b'), mean(numbers=[1, 2.5, -3])]",

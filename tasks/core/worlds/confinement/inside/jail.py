@@ -44,7 +44,7 @@ class Jail:
 
     @property
     def warning(self) -> str:
-        """What the pipeline is told: that "auto" found no seccomp on a system that should have it."""
+        """A warning for the pipeline: that "auto" found no seccomp on a system that should have it."""
         found = self._filter is not None or self._confinement == "audit" or sys.platform != "linux"
         return "" if found else _NO_SECCOMP
 

@@ -12,7 +12,7 @@ from typing import Any
 from py4j.java_gateway import JavaGateway
 
 _FIRST_ACTION = "look around"
-"""What the package's own `reset` does before an agent's first action."""
+"""The action of the package's own `reset` before an agent's first."""
 _REFUSED = "reset task"
 _SPLITS = {"train": "getVariationsTrain", "dev": "getVariationsDev", "test": "getVariationsTest"}
 
