@@ -197,7 +197,7 @@ def test_of_collection_the_update_sees_who_sampled_at_which_temperatures_and_not
     inputs = find_stage("update_policy").inputs_of(params)
     assert isinstance(inputs, UpdateInputs) and inputs.temperature == params.collection.temperature
     knobs = find_stage("update_policy").knobs(params)
-    seen = {f"collection.{name}" for name in ("temperature", "temperatures", "demonstrations")}
+    seen = {f"collection.{name}" for name in ("engine", "temperature", "temperatures", "demonstrations")}
     assert {name for name in knobs if name.startswith("collection")} == seen
     with pytest.raises(AttributeError):
         _ = inputs.collection  # type: ignore[attr-defined]
