@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from flows.configure import assigned
 from flows.profile_stack import stacked
+from tasks.core.config.broken_rules import broken_rules
 from tasks.core.config.params import ParamsError, read_yaml
 from tasks.core.config.section import Section
 
@@ -91,8 +92,7 @@ def checked(content: dict[str, Any]) -> StudyPlan:
     try:
         return StudyPlan.model_validate(content)
     except ValidationError as error:
-        lines = (f"{'.'.join(map(str, e['loc'])) or 'study'}: {e['msg']}" for e in error.errors())
-        raise ParamsError("\n".join(lines)) from None
+        raise ParamsError("\n".join(broken_rules(error, "study"))) from None
 
 
 def runs(plan: StudyPlan) -> Iterator[RunPlan]:

@@ -8,6 +8,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from tasks.core.config.advantages import AdvantageConfig
+from tasks.core.config.broken_rules import broken_rules
 from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.engine import EngineConfig
 from tasks.core.config.evaluation import EvaluationConfig
@@ -272,9 +273,4 @@ def parse_params(content: Any, place: str) -> Params:
     try:
         return Params.model_validate(content)
     except ValidationError as error:
-        lines = [f"{place}: {_dotted(item['loc'])}: {item['msg']}" for item in error.errors()]
-        raise ParamsError("\n".join(lines)) from None
-
-
-def _dotted(location: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in location) or "(top level)"
+        raise ParamsError("\n".join(f"{place}: {rule}" for rule in broken_rules(error, "(top level)"))) from None

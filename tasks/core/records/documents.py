@@ -11,6 +11,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel, ValidationError, model_validator
 
+from tasks.core.config.broken_rules import broken_rules
 from tasks.core.records.files import ArtifactError, read_json, write_json
 
 Count = Annotated[int, Field(ge=0)]
@@ -406,5 +407,4 @@ def _validated(path: Path, kind: type[D], content: dict[str, JsonValue]) -> D:
     try:
         return kind.model_validate_json(json.dumps(content))
     except ValidationError as error:
-        lines = [f"{path}: {'.'.join(map(str, item['loc'])) or '(document)'}: {item['msg']}" for item in error.errors()]
-        raise ArtifactError("\n".join(lines)) from None
+        raise ArtifactError("\n".join(f"{path}: {rule}" for rule in broken_rules(error, "(document)"))) from None

@@ -13,6 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from tasks.core.config.broken_rules import broken_rules
+
 PASSING = frozenset({408, 409, 429})
 """Statuses, besides all from 500, after which the vendor's client asks again. A completion changes nothing on the
 server, so that is safe; at worst it is paid for twice."""
@@ -84,9 +86,7 @@ def read_answer(body: bytes) -> ChatTurn:
         found = _Completion.model_validate_json(body)
         choice = found.choices[0]
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise PassingFault(f"the answer is no chat completion ({place or 'body'}: {first['msg']})") from None
+        raise PassingFault(f"the answer is no chat completion ({broken_rules(error, 'body')[0]})") from None
     except IndexError:
         raise PassingFault("the answer is no chat completion (choices: empty)") from None
     cached = found.usage.prompt_tokens_details and found.usage.prompt_tokens_details.cached_tokens

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from tasks.core.config.broken_rules import broken_rules
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.worlds.pocketworld.authoring.chains import read_chain
@@ -54,8 +55,7 @@ def _read_spec(line: str, place: str, split: Split) -> TaskSpec:
     except json.JSONDecodeError as error:
         raise ArtifactError(f"{place}: not valid JSON ({error}); delete the folder and run `dvc repro`") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ArtifactError(f"{place}: {'.'.join(map(str, first['loc'])) or 'line'}: {first['msg']}") from None
+        raise ArtifactError(f"{place}: {broken_rules(error, 'line')[0]}") from None
     _check(spec, place, split)
     return spec
 

@@ -6,6 +6,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tasks.core.config.broken_rules import broken_rules
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.records.files import ArtifactError, read_lines, replacing
 
@@ -70,9 +71,7 @@ def _read_split(path: Path, kind: type[T], split: Split) -> Iterator[T]:
         try:
             task = kind.model_validate_json(line)
         except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(map(str, first["loc"])) or "line"
-            raise ArtifactError(f"{path}: line {number}: {field}: {first['msg']}; {_REMEDY}") from None
+            raise ArtifactError(f"{path}: line {number}: {broken_rules(error, 'line')[0]}; {_REMEDY}") from None
         if task.split != split:
             raise ArtifactError(f"{path}: line {number}: split {task.split!r} in the file of {split!r}; {_REMEDY}")
         yield task

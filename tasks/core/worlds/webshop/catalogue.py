@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tasks.core.config.broken_rules import broken_rules
 from tasks.core.records.files import ArtifactError, load_json
 from tasks.core.seeding import derive_seed
 from tasks.core.worlds.text_games.task_files import GameTask
@@ -81,7 +82,7 @@ def read_original(items: Path, attributes: Path, seed: int) -> list[Product]:
             if asin != "nan" and len(asin) <= 10 and asin not in products:
                 products[asin] = _product(row, known.get(asin, {}), seed)
         except ValidationError as error:
-            raise ArtifactError(f"{items}: row {number}: {_broken_rule(error)}") from None
+            raise ArtifactError(f"{items}: row {number}: {broken_rules(error, '')[0]}") from None
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ArtifactError(f"{items}: row {number}: not a product as WebShop writes it ({error!r})") from None
     return list(products.values())
@@ -103,7 +104,7 @@ def read_human_goals(path: Path, products: Mapping[str, Product]) -> Iterator[di
             try:
                 yield {"asin": asin, **_HumanGoal.model_validate(given).fields()}
             except ValidationError as error:
-                raise ArtifactError(f"{path}: {asin}, instruction {number}: {_broken_rule(error)}") from None
+                raise ArtifactError(f"{path}: {asin}, instruction {number}: {broken_rules(error, '')[0]}") from None
 
 
 class _HumanGoal(BaseModel):
@@ -122,11 +123,6 @@ class _HumanGoal(BaseModel):
             "attributes": self.instruction_attributes,
             "options": options,
         }
-
-
-def _broken_rule(error: ValidationError) -> str:
-    first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
 
 
 def _load(path: Path, kind: type[Any]) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from tasks.core.config.broken_rules import broken_rules
 from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.webshop.catalogue import Product
 
@@ -33,11 +34,8 @@ class ProductFile(Mapping[str, Product]):
                 try:
                     product = Product.model_validate_json(line)
                 except ValidationError as error:
-                    first = error.errors()[0]
-                    field = ".".join(map(str, first["loc"])) or "line"
-                    raise ArtifactError(
-                        f"{self._path}: line {number}: {field}: {first['msg']}; run `dvc repro`"
-                    ) from None
+                    rule = broken_rules(error, "line")[0]
+                    raise ArtifactError(f"{self._path}: line {number}: {rule}; run `dvc repro`") from None
                 self._places[product.asin] = place
                 place += len(line)
                 yield product.searched_text

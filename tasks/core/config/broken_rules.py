@@ -1,0 +1,12 @@
+"""Rules of a model that a document breaks, in words."""
+
+from pydantic import ValidationError
+
+
+def broken_rules(error: ValidationError, whole: str) -> list[str]:
+    """A text for each, such as "update.epochs: Input should be greater than 0"; never empty.
+
+    `whole` names what breaks a rule as a whole, not by one field; "": the rule stands alone then.
+    """
+    found = ((".".join(map(str, item["loc"])) or whole, item["msg"]) for item in error.errors())
+    return [f"{place}: {rule}" if place else rule for place, rule in found]
