@@ -20,7 +20,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Labels:
-    """One for each of N rollouts; 0 and empty for those without a group."""
+    """Labels of N rollouts; 0 and empty for those without a group."""
 
     advantages: Floats
     """[N]"""

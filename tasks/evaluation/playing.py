@@ -19,6 +19,7 @@ from tasks.core.seeding import derive_seed
 from tasks.core.transient import Transient
 from tasks.evaluation.scored_rows import outcomes, void_rollouts
 from tasks.evaluation.tgc_sgc import require_complete
+from tasks.rollout_collection.collection_stats import CollectionStats
 from tasks.rollout_collection.planning import PlannedRollout
 from tasks.rollout_collection.play_settings import PlaySettings
 from tasks.rollout_collection.rollout_resources import warm_world
@@ -93,14 +94,15 @@ def play_policy(
     played = play_in_shards(context, planned, plan.settings, policy=checkpoint, description=described)
     rows = [row | {"policy": policy, "evaluation_run": row["rollout_index"]} for row in played.rows]
     require_complete(outcomes(rows), len(plan.seeds))
-    require_unbroken(void_rollouts(rows), len(rows), described, played.stats.timings().most_frequent_fault)
+    require_unbroken(void_rollouts(rows), len(rows), described, played.stats)
     return replace(played, rows=rows)
 
 
-def require_unbroken(void: int, rollouts: int, described: str, fault: str) -> None:
+def require_unbroken(void: int, rollouts: int, described: str, stats: CollectionStats) -> None:
     """Warn where some rollouts are void. Raises WorldBroke where more than MOST_VOID of them are."""
     if not void:
         return
+    fault = stats.timings().most_frequent_fault
     told = f"{described}: the world broke {void} of {rollouts} rollouts, which count as failures{fault}"
     if void > MOST_VOID * rollouts:
         raise WorldBroke(f"{told}; over {MOST_VOID:.0%} of them are no measure of a policy, so no score was written")

@@ -1,6 +1,5 @@
 """Common work of the stages that sample for an iteration: its tasks, and the artifacts that come of them."""
 
-from tasks.core.config.params import iteration_number
 from tasks.core.config.stage_inputs import SamplingInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import Task, World
@@ -12,7 +11,7 @@ from tasks.core.records.tables import read_table, write_rows
 from tasks.core.seeding import derive_seed
 from tasks.rollout_collection.planning import deal_tasks, draw_tasks
 from tasks.rollout_collection.shards import PlayedRollouts
-from tasks.rollout_collection.signal_shares import signal_shares
+from tasks.rollout_collection.signal_shares import rollouts_seen, signal_shares
 
 
 def tasks_of_iteration(world: World, layout: Layout, inputs: SamplingInputs, key: str, group: int) -> list[Task]:
@@ -26,14 +25,9 @@ def tasks_of_iteration(world: World, layout: Layout, inputs: SamplingInputs, key
         shares = signal_shares(layout, inputs.previous, key, [task.task_id for task in tasks], group)
         weights = [weight * shares[task.task_id] for task, weight in zip(tasks, weights, strict=True)]
     if inputs.task_drawing == "decks":
-        dealt = count * _collections_before(inputs, key)
+        dealt = count * len(rollouts_seen(inputs.previous, inputs.previous[key].policy))
         return deal_tasks(tasks, weights, count, derive_seed(inputs.seed, "decks"), dealt=dealt)
     return draw_tasks(tasks, weights, count, derive_seed(collection_seed(inputs, key), "tasks"))
-
-
-def _collections_before(inputs: SamplingInputs, key: str) -> int:
-    batches = {iteration_number(before.batch) for before in inputs.previous.values()}
-    return sum(batch < iteration_number(key) for batch in batches)
 
 
 def collection_seed(inputs: SamplingInputs, key: str) -> int:

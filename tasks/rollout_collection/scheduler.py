@@ -151,21 +151,25 @@ class Scheduler:
 
     def _handle_result(self, call: PendingCall) -> None:
         rollout, reached = call.rollout, self._result(call)
-        if isinstance(reached, EpisodeEnd) and reached.end_reason == "world_fault":
-            self._stats.count_fault(rollout.name, reached.fault)
         if isinstance(reached, GenerationRequest):
             self._submit(rollout, reached)
-        elif reached.end_reason == "world_fault" and rollout.retries < self._settings.world_retries:
-            self._engine.release(rollout.name)
+            return
+        self._engine.release(rollout.name)
+        broke = reached.end_reason == "world_fault"
+        if broke:
+            self._stats.count_fault(rollout.name, reached.fault)
+        if broke and rollout.retries < self._settings.world_retries:
             rollout.begin_again()
             self._begin(rollout)
         else:
-            self._engine.release(rollout.name)
-            del self._live[rollout.name]
-            self._record(rollout, reached)
-            following = self._follow_up(rollout.planned, reached)
-            if following is not None:
-                self._waiting.append(following)
+            self._end(rollout, reached)
+
+    def _end(self, rollout: LiveRollout, end: EpisodeEnd) -> None:
+        del self._live[rollout.name]
+        self._record(rollout, end)
+        following = self._follow_up(rollout.planned, end)
+        if following is not None:
+            self._waiting.append(following)
 
     def _result(self, call: PendingCall) -> GenerationRequest | EpisodeEnd:
         started = time.perf_counter()

@@ -34,7 +34,7 @@ def search_shard(context: StageContext[SearchInputs], shard: Shard) -> PlayedRol
 
 
 def first_simulations(world: World, tasks: Iterable[Task], seed: int) -> list[PlannedRollout]:
-    """With which the trees of the tasks begin."""
+    """Simulations with which the trees of the tasks begin."""
     of_chance = isinstance(world, OfChance) and world.is_of_chance
     return [simulation(task, derive_seed(seed, task.task_id), 0, of_chance=of_chance) for task in tasks]
 

@@ -30,7 +30,7 @@ _REQUIRED = (
     "llama.vocab_size",
     *_HEADS.values(),
 )
-"""Texts that the converted model and tokenizer are compared on, beside the tensors."""
+"""Keys of the file that the converted model and tokenizer are compared with, beside the tensors."""
 _SPECIAL = 3
 """`tokenizer.ggml.token_type` of tokens that are no text."""
 _END_OF_TEXT = "<|endoftext|>"

@@ -150,7 +150,7 @@ GAME_RECIPES = {
         imperfect_steps=50,
     ),
 }
-"""Settings of the text games."""
+"""Recipes of the text games."""
 
 
 def make_policy(recipe: Recipe) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:

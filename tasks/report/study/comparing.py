@@ -115,7 +115,7 @@ def _budget_notes(runs: Sequence[FinishedRun]) -> Iterator[str]:
 
 
 def _range(counts: Collection[int]) -> str:
-    """Figures of one method's seeds."""
+    """Least to most among one method's seeds."""
     least, most = min(counts), max(counts)
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 

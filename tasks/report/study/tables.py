@@ -26,7 +26,7 @@ def score_rows(study: Study) -> list[Row]:
 
 
 def scores_title(study: Study) -> str:
-    """Columns of `score_rows`."""
+    """The title of `score_rows`."""
     return f"Scores: percent, mean ± standard deviation over training seeds, {_percent(study)} interval of the mean"
 
 
@@ -41,7 +41,7 @@ def difference_rows(study: Study) -> list[Row]:
 
 
 def differences_title(study: Study) -> str:
-    """Columns of `difference_rows`."""
+    """The title of `difference_rows`."""
     return f"Difference from {study.against}: points, {_percent(study)} interval, p-value after Holm's correction"
 
 

@@ -4,7 +4,6 @@ Its address, key and supervisor stand in `.loopline/vllm/<host>-<pipeline's pid>
 supervisor; machines may share the folder.
 """
 
-import glob
 import json
 import os
 import re
@@ -151,7 +150,7 @@ class OwnServer:
 
 def _sweep(folder: Path) -> None:
     """Remove what supervisors of this machine that were killed left lying, and the logs of pipelines that are gone."""
-    for file in folder.glob(f"{glob.escape(_HOST)}-*-*.*"):
+    for file in folder.iterdir():
         ours = re.fullmatch(rf"{re.escape(_HOST)}-(\d+)-\d+\..*", file.name)  # another's name may begin with this one's
         if ours and not psutil.pid_exists(int(ours[1])):
             file.unlink(missing_ok=True)
