@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tasks.advantage_filtering.estimators import Flags, Floats, return_std
-from tasks.advantage_filtering.filters import most_varied
+from tasks.advantage_filtering.filters import VARIANCE_FILTERS
 from tasks.advantage_filtering.labels import Group, Labels, label
 from tasks.advantage_filtering.outcomes import Outcomes
 from tasks.core.config.advantages import AdvantageConfig
@@ -28,7 +28,7 @@ def compute_advantages(outcomes: Outcomes, config: AdvantageConfig) -> Advantage
     every = groups_of(outcomes)
     groups = [group for group in every if len(group) >= config.smallest_group]
     stds = np.array([return_std(rewarded.returns[group]) for group in groups], dtype=np.float64)
-    varied = most_varied(stds, config.top_variance_share)
+    varied = VARIANCE_FILTERS[config.variance_share_of](stds, config.top_variance_share)
     labels, candidate = label(rewarded, groups, config), np.zeros(len(outcomes.returns), dtype=np.bool_)
     for group, chosen in zip(groups, varied, strict=True):
         candidate[group] = chosen
@@ -39,9 +39,8 @@ def compute_advantages(outcomes: Outcomes, config: AdvantageConfig) -> Advantage
         "dropped_without_tokens": int((candidate & labels.carry_signal & ~outcomes.sampled).sum()),
         "dropped_lone_rollouts": sum(map(len, every)) - sum(map(len, groups)),
     }
-    note = None if kept.any() else "no rollout has an advantage over the threshold: the policy will stay as it is"
     compared = stds[[len(group) >= 2 for group in groups]]
-    return AdvantageResult(labels, kept, summary_of(outcomes, compared, kept, note, **dropped))
+    return AdvantageResult(labels, kept, summary_of(outcomes, compared, kept, _note(candidate, kept), **dropped))
 
 
 def groups_of(outcomes: Outcomes) -> list[Group]:
@@ -72,6 +71,13 @@ def summary_of(outcomes: Outcomes, stds: Floats, kept: Flags, note: str | None, 
         left_out_groups=len(set(outcomes.task_ids)) - len(stds),
         **figures,
     )
+
+
+def _note(candidate: Flags, kept: Flags) -> str | None:
+    if kept.any():
+        return None
+    reason = "no rollout has an advantage over the threshold" if candidate.any() else "the returns of no group vary"
+    return f"{reason}: the policy will stay as it is"
 
 
 def _counts(outcomes: Outcomes) -> str:

@@ -1,4 +1,5 @@
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -6,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.advantage_filtering.estimators import leave_one_out
-from tasks.advantage_filtering.filters import large_enough, most_varied
+from tasks.advantage_filtering.filters import VARIANCE_FILTERS, large_enough, most_mass, most_varied
 
 
 def test_the_threshold_itself_is_kept_and_smaller_ones_are_not() -> None:
@@ -51,3 +52,71 @@ def test_no_dropped_group_varies_more_than_a_kept_one(stds: list[float], share: 
     array = np.array(stds)
     kept = most_varied(array, share)
     assert max(array[~kept], default=0) <= min(array[kept], default=1)
+
+
+@pytest.mark.parametrize(
+    ("share", "kept"),
+    [
+        (0.01, [0, 1, 0, 0, 0]),
+        (0.4, [0, 1, 0, 0, 0]),
+        (0.41, [0, 1, 1, 0, 0]),
+        (0.7, [0, 1, 1, 0, 0]),
+        (0.71, [0, 1, 1, 1, 0]),
+        (0.9, [0, 1, 1, 1, 0]),
+        (0.91, [1, 1, 1, 1, 0]),
+        (1.0, [1, 1, 1, 1, 0]),
+    ],
+)
+def test_the_fewest_groups_that_make_up_the_mass_by_hand(share: float, kept: list[int]) -> None:
+    """Of a sum of 1, largest first: 0.4, 0.7, 0.9, 1."""
+    assert most_mass(np.array([0.1, 0.4, 0.3, 0.2, 0.0]), share).tolist() == [bool(flag) for flag in kept]
+
+
+def test_a_share_of_groups_and_one_of_mass_part_where_one_group_has_nearly_all_of_it() -> None:
+    """The reference's own case: stds of 4 groups, three of them small, and a share of 0.75."""
+    stds = np.array([2.9, 0.2, 0.1, 0.1])
+    assert {name: chosen(stds, 0.75).sum() for name, chosen in VARIANCE_FILTERS.items()} == {"groups": 3, "mass": 1}
+
+
+def test_mass_is_reached_however_its_sum_was_rounded() -> None:
+    """The sum of the first nine is 0.8999999999999999."""
+    assert most_mass(np.full(10, 0.1), 0.9).tolist() == [True] * 9 + [False]
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_no_mass_keeps_no_group(share: float) -> None:
+    assert most_mass(np.zeros(3), share).tolist() == [False] * 3
+    assert most_mass(np.zeros(0), share).tolist() == []
+
+
+deviations = st.lists(st.one_of(st.just(0.0), st.floats(1e-6, 1), st.sampled_from([0.25, 0.5])), max_size=12)
+portions = st.floats(0.01, 1)
+
+
+@given(deviations, portions, portions)
+def test_more_mass_keeps_every_group_that_less_does(stds: list[float], one: float, other: float) -> None:
+    array = np.array(stds)
+    less, more = most_mass(array, min(one, other)), most_mass(array, max(one, other))
+    assert not (less & ~more).any()
+    assert most_mass(array, 1.0).tolist() == (array > 0).tolist()
+
+
+@given(deviations, portions)
+def test_the_mass_is_reached_and_by_no_fewer_groups(stds: list[float], share: float) -> None:
+    """In fractions: the smallest number of groups whatever of them is taken, which is that of the largest ones."""
+    kept = most_mass(np.array(stds), share)
+    exact = sorted((Fraction(std) for std in stds), reverse=True)
+    wanted, slack = Fraction(share) * sum(exact), Fraction(2, 10**9) * sum(exact)
+    assert sum(Fraction(std) for std, chosen in zip(stds, kept, strict=True) if chosen) >= wanted - slack
+    assert not kept.any() or sum(exact[: int(kept.sum()) - 1]) < wanted
+
+
+@given(deviations, portions, st.randoms(use_true_random=False))
+def test_the_order_of_the_groups_decides_only_between_equal_ones(stds: list[float], share: float, random: Any) -> None:
+    order = np.array(random.sample(range(len(stds)), len(stds)), dtype=np.int64)
+    array = np.array(stds)
+    kept, shuffled = most_mass(array, share), most_mass(array[order], share)
+    assert sorted(array[kept]) == sorted(array[order][shuffled])
+    for std in set(stds):
+        flags = kept[array == std].tolist()
+        assert flags == sorted(flags, reverse=True)

@@ -126,7 +126,7 @@ def test_a_lone_rollout_is_kept_where_its_label_needs_no_other() -> None:
     assert run(rows, estimator="episode_return", min_absolute_advantage=0.0).kept.all()
     over_batch = run(rows, estimator="episode_return", normalise_over_batch=True)
     assert over_batch.labels.advantages.tolist() == pytest.approx([0.5**0.5, -(2**0.5), 0.5**0.5])
-    for compared in ({"divide_by_std": "sample"}, {"top_variance_share": 0.5}):
+    for compared in ({"divide_by_std": "sample"}, {"top_variance_share": 0.5}, {"variance_share_of": "mass"}):
         assert not run(rows, estimator="episode_return", **compared).kept[2]
     assert not run(rows, pair_gap=0.0, estimator="success").kept[2]
 

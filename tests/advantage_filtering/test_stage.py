@@ -109,6 +109,28 @@ def test_every_rollout_is_counted_once(tmp_path: Path) -> None:
     assert summary.model_dump()["dropped_low_variance_group"] == 4
 
 
+def test_groups_that_are_dropped_by_mass_are_counted_as_those_by_number(tmp_path: Path) -> None:
+    """LOOP's advantages. Stds 1/sqrt 6, 0.05 sqrt 2 and 0: the first is 85% of their sum, the first two are all of it.
+
+    A lone rollout is in no group.
+    """
+    groups = {**GROUPS, "other": [(1.0, "completed"), (0.9, "completed")]}
+    for share, kept, dropped in ((0.8, {"mixed"}, 4), (0.9, {"mixed", "other"}, 2), (1.0, {"mixed", "other"}, 2)):
+        batch, summary = run(tmp_path / str(share), groups, top_variance_share=share, variance_share_of="mass")
+        assert {row["task_id"] for row in batch} == kept
+        counts = summary.model_dump()
+        assert (counts["dropped_low_variance_group"], counts["dropped_lone_rollouts"]) == (dropped, 1)
+        everywhere = sum(count for name, count in counts.items() if name.startswith("dropped_"))
+        assert len(batch) + everywhere == summary.finished_rollouts
+
+
+def test_no_mass_is_an_empty_batch_that_says_so(tmp_path: Path) -> None:
+    critic = {"estimator": "episode_return", "min_absolute_advantage": 0.0, "variance_share_of": "mass"}
+    batch, summary = run(tmp_path, {"equal": GROUPS["equal"]}, **critic)
+    assert batch == [] and summary.model_dump()["dropped_low_variance_group"] == 2
+    assert summary.note == "the returns of no group vary: the policy will stay as it is"
+
+
 def test_division_by_the_groups_std_is_a_setting(tmp_path: Path) -> None:
     for kind, variance in (("population", 1 / 8), ("sample", 1 / 6)):
         batch, _ = run(tmp_path / kind, GROUPS, divide_by_std=kind)
@@ -174,10 +196,18 @@ def test_rewards_of_turns_go_with_the_batch(tmp_path: Path) -> None:
 
 
 def test_the_collapse_monitor_can_tighten_the_filter_and_never_loosen_it(tmp_path: Path) -> None:
-    """Groups with std 0.5 and 0.25: half of them are one. A share of 0.5 in params.yaml stays under a course of 0.9."""
+    """Groups with std 0.5 and 0.25: half of them are one, two thirds of the mass too. A share of 0.5 in params.yaml
+    stays under a course of 0.9."""
     groups = {"wide": [(1.0, "completed"), (0.0, "completed")], "narrow": [(0.5, "completed"), (0.0, "completed")]}
-    for share, course, kept in ((1.0, 1.0, 4), (1.0, 0.5, 2), (0.5, 0.9, 2)):
-        root = tmp_path / f"{share}-{course}"
-        batch, _ = run(root, groups, Course(variance_share=course), top_variance_share=share)
+    for of, share, course, kept in (
+        ("groups", 1.0, 1.0, 4),
+        ("groups", 1.0, 0.5, 2),
+        ("groups", 0.5, 0.9, 2),
+        ("mass", 1.0, 1.0, 4),
+        ("mass", 1.0, 0.7, 4),
+        ("mass", 1.0, 0.6, 2),
+    ):
+        root = tmp_path / f"{of}-{share}-{course}"
+        batch, _ = run(root, groups, Course(variance_share=course), top_variance_share=share, variance_share_of=of)
         assert len(batch) == kept
         assert {row["task_id"] for row in batch} >= {"wide"}

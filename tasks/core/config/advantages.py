@@ -7,6 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from tasks.core.config.section import Section
 
 StdKind = Literal["population", "sample"]
+VarianceMeasure = Literal["groups", "mass"]
 
 
 class AdvantageConfig(Section):
@@ -36,12 +37,21 @@ class AdvantageConfig(Section):
     more than its rounding and less than any two different advantages from fractions of unit tests are apart."""
     top_variance_share: float = Field(1.0, gt=0, le=1)
     """Keep only this share of the groups, those with the highest standard deviation of returns (StarPO-S: 0.25)."""
+    variance_share_of: VarianceMeasure = "groups"
+    """What `top_variance_share` is a share of. groups: their number. mass: the sum of their standard deviations; the
+    fewest groups that make it up are kept, so that how many they are follows the batch, and one of equal returns is
+    never among them, at 1.0 either (RAGEN-2, arXiv 2604.06268, whose top-p is 0.9)."""
+
+    @property
+    def filters_groups(self) -> bool:
+        """Whether groups may be dropped for how little their returns vary."""
+        return self.top_variance_share < 1 or self.variance_share_of == "mass"
 
     @property
     def smallest_group(self) -> int:
         """Finished rollouts of a task without which none of them trains: 2 where they are compared with each other."""
         alone = self.estimator in ("success", "episode_return") and self.pair_gap is None
-        return 1 if alone and self.divide_by_std is None and self.top_variance_share == 1 else 2
+        return 1 if alone and self.divide_by_std is None and not self.filters_groups else 2
 
     @field_validator("estimator", mode="before")
     @classmethod

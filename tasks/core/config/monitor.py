@@ -41,5 +41,5 @@ class MonitorConfig(Section):
     has none of) break a rule leaves the policy as it was."""
     learning_rate_factor: float = Field(0.3, gt=0, le=1)
     variance_share: float = Field(0.5, gt=0, le=1)
-    """Share of the groups that is kept, as in advantages.top_variance_share. RAGEN: the half that varies most was
-    enough that FrozenLake did not collapse."""
+    """Share that is kept, as advantages.top_variance_share (and of what advantages.variance_share_of says). RAGEN: the
+    half of the groups that varies most was enough that FrozenLake did not collapse."""

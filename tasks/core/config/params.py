@@ -186,8 +186,11 @@ class Params(Section):
                     f"collection.{name}: update.objective: {self.update.objective} takes rollouts for the policy's own "
                     "at collection.temperature; set the objective to supervised, or unset it"
                 )
-        if sampled.tree is not None and self.advantages.top_variance_share < 1:
-            raise ValueError("collection.tree: a tree is no group of rollouts; set advantages.top_variance_share: 1.0")
+        if sampled.tree is not None and self.advantages.filters_groups:
+            raise ValueError(
+                "collection.tree: a tree is no group of rollouts; set advantages.top_variance_share: 1.0 and "
+                "variance_share_of: groups"
+            )
         if sampled.tree is not None and self.monitor.action == "tighten_filter":
             raise ValueError("collection.tree: trees are not filtered; monitor.action: tighten_filter would do nothing")
         return self
