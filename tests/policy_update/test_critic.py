@@ -16,7 +16,7 @@ from tasks.core.config.update import CriticConfig, UpdateConfig
 from tasks.core.policies.loading import load_weights
 from tasks.core.records.files import digest
 from tasks.policy_update.checkpoint import restore_optimizer, save_learner
-from tasks.policy_update.critic.credit import CREDIT_RULES, Credit, gae, rewarded_credit, rollout_credit
+from tasks.policy_update.critic.credit import CREDIT_RULES, Credit, gae, rewarded_credit, rollout_credit, whitened
 from tasks.policy_update.critic.critic import Critic, make_critic
 from tasks.policy_update.critic.files import restore_critic
 from tasks.policy_update.critic.value_head import ValueHead
@@ -60,6 +60,38 @@ def test_bilevel_credit_by_hand() -> None:
     earned = [first + 0.0, second + 0.5]
     expected = [0.81 * earned[0] - 0.5, 0.9 * earned[0] - 0.25, earned[0] - 0, 0.9 * earned[1] - 0.75, earned[1] - 0.5]
     assert found.advantages.tolist() == pytest.approx(expected)
+
+
+def test_whitened_advantages_by_hand() -> None:
+    """1, 2 and 6 over two rollouts: mean 3, a sample's variance 7."""
+    first, second = Credit(np.array([1.0, 2.0]), np.array([0.5, 0.25])), Credit(np.array([6.0]), np.array([1.0]))
+    found = whitened([first, second])
+    assert found[0].advantages.tolist() == pytest.approx([-2 / 7**0.5, -1 / 7**0.5])
+    assert found[1].advantages.tolist() == pytest.approx([3 / 7**0.5])
+    assert [part.targets.tolist() for part in found] == [[0.5, 0.25], [1.0]]
+
+
+@pytest.mark.parametrize("lengths", [[1], [2, 3]])
+def test_equal_advantages_whiten_to_0(lengths: list[int]) -> None:
+    found = whitened([Credit(np.full(length, 0.7), np.ones(length)) for length in lengths])
+    assert [part.advantages.tolist() for part in found] == [[0.0] * length for length in lengths]
+
+
+advantage = st.floats(-10, 10)
+
+
+@given(st.lists(st.lists(advantage, min_size=1, max_size=5), min_size=1, max_size=5))
+def test_whitening_is_that_of_a_padded_batch_under_a_mask(batch: list[list[float]]) -> None:
+    """verl's formulation: [rollouts, longest] with zeros behind, sums over a mask, Bessel's correction."""
+    mask = np.array([[place < len(row) for place in range(5)] for row in batch], dtype=np.float64)
+    padded = np.array([row + [0.0] * (5 - len(row)) for row in batch])
+    count = mask.sum()
+    mean = (padded * mask).sum() / count
+    variance = ((padded - mean) ** 2 * mask).sum() / max(count - 1, 1)
+    expected = (padded - mean) / np.sqrt(variance + 1e-8) * mask
+    found = whitened([Credit(np.array(row), np.zeros(len(row))) for row in batch])
+    for row, part in zip(expected, found, strict=True):
+        assert part.advantages.tolist() == pytest.approx(row[: len(part.advantages)].tolist(), abs=1e-6)
 
 
 def test_turns_earn_what_the_world_gave_and_one_without_tokens_gives_it_to_the_one_before() -> None:
@@ -177,24 +209,29 @@ def weights(module: nn.Module) -> Tensor:
     return torch.cat([weight.detach().flatten().clone() for weight in module.parameters()])
 
 
-def test_the_first_step_is_that_of_the_naive_losses(make_policy: MakePolicy, make_rollouts: MakeRollouts) -> None:
+@pytest.mark.parametrize("whiten", [False, True])
+def test_the_first_step_is_that_of_the_naive_losses(
+    make_policy: MakePolicy, make_rollouts: MakeRollouts, whiten: bool
+) -> None:
     """Return minus value as advantages, and half the mean squared error; neither disturbs the other's gradient."""
     rollouts = with_returns(make_rollouts(6))
-    config = settings().model_copy(update={"minibatch": None, "epochs": 1})
+    config = settings(whiten_advantages=whiten).model_copy(update={"minibatch": None, "epochs": 1})
     learner = learner_with(make_policy, config)
     critic = learner.critic
     assert critic is not None
     naive_head, policy = ValueHead(HIDDEN, 4).double(), make_policy().double()
     stats = update(learner, rollouts, config, temperature=1.0, seed=0).steps[0]
 
-    policy_loss, errors = torch.zeros((), dtype=torch.float64), []
+    policy_loss, errors, advantages = torch.zeros((), dtype=torch.float64), [], []
     for rollout in rollouts:
         model = policy.get_base_model().base_model
         states = model(input_ids=torch.from_numpy(rollout.token_ids)[None]).last_hidden_state[0].detach()
         values = naive_head.layers(states[torch.from_numpy(rollout.policy_positions) - 1])[:, 0]
         errors.append(values - rollout.advantage)
-        advantages = rollout.advantage - values.detach().clamp(0, 1)
-        policy_loss -= (advantages * logprobs(policy, rollout)).mean() / len(rollouts)
+        advantages.append(rollout.advantage - values.detach().clamp(0, 1))
+    mean, std = (torch.cat(advantages).mean(), torch.cat(advantages).std()) if whiten else (0.0, 1.0)
+    for rollout, given_to in zip(rollouts, advantages, strict=True):
+        policy_loss -= ((given_to - mean) / std * logprobs(policy, rollout)).mean() / len(rollouts)
     value_loss = 0.5 * torch.cat(errors).square().mean()
     (policy_loss + 0.1 * value_loss).backward()
     assert stats.value_loss == pytest.approx(value_loss.item(), rel=1e-5)

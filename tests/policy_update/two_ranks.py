@@ -44,7 +44,10 @@ CASES: dict[str, dict[str, Any]] = {
     "fsdp, critic": {"critic": {}},
     "fsdp, pooled tokens": {"loss": {"average": "token"}},
     "fsdp, pairs": {"objective": "preference"},
-    "replicated, critic": {"critic": {}, "distributed": {"ranks": 2, "sharding": "replicated"}},
+    "replicated, critic": {
+        "critic": {"whiten_advantages": True},
+        "distributed": {"ranks": 2, "sharding": "replicated"},
+    },
     "replicated": {"distributed": {"ranks": 2, "sharding": "replicated"}},
     "replicated, one rollout": {"count": 1, "distributed": {"ranks": 2, "sharding": "replicated"}},
 }

@@ -67,6 +67,9 @@ class CriticConfig(Section):
     """Discount from one turn to the next, of `turn` and `bilevel` (RAGEN: 0.95)."""
     gae_lambda: float = Field(1.0, ge=0, le=1)
     """1: returns minus values; 0: one-step errors."""
+    whiten_advantages: bool = False
+    """Subtract from the advantages their mean over the policy tokens of all rollouts that train, and divide by their
+    standard deviation, as verl's estimator and RAGEN's bi-level one always do. The critic's targets do not change."""
     value_range: tuple[float, float] | None = (0.0, 1.0)
     """Values are clipped to this where advantages are estimated: the range of a return."""
     learning_rate: float = Field(1e-3, gt=0)

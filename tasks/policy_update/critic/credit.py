@@ -8,7 +8,7 @@ Pure functions on ONE rollout of P policy tokens in K turns. `values` [P] are V 
 With gamma = lambda = 1 that is A_t = (sum of the rewards from t on) - V_t.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from tasks.core.config.update import CriticConfig
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+_VARIANCE_FLOOR = 1e-8
 
 
 class Credit(NamedTuple):
@@ -94,6 +95,19 @@ def rewarded_credit(turn_rewards: Floats, values: Floats, turns: Integers, confi
     rewards = np.zeros(len(played))
     np.add.at(rewards, earner, turn_rewards)
     return CREDIT_RULES[config.credit](rewards, values, turns, config)
+
+
+def whitened(credit: Sequence[Credit]) -> list[Credit]:
+    """Credit of a batch with advantages of mean 0 and variance 1 over all its policy tokens; targets are as they were.
+
+    The variance is a sample's, plus 1e-8 (`masked_whiten`, which ends verl's GAE, verl/utils/torch_functional.py, and
+    RAGEN's bi-level one). Advantages that are all equal, or one alone, become 0.
+    """
+    tokens = np.concatenate([part.advantages for part in credit])
+    if np.ptp(tokens) == 0:
+        return [Credit(np.zeros_like(part.advantages), part.targets) for part in credit]
+    mean, std = tokens.mean(), np.sqrt(tokens.var(ddof=1) + _VARIANCE_FLOOR)
+    return [Credit((part.advantages - mean) / std, part.targets) for part in credit]
 
 
 def _starts(turns: Integers) -> Integers:

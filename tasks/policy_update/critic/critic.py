@@ -4,6 +4,7 @@ It has an optimizer of its own, so that the policy's is what it is without one. 
 norm at which its gradient is clipped: under that norm, AdamW's steps do not depend on it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 
 from tasks.core.config.update import CriticConfig
-from tasks.policy_update.critic.credit import Credit, rewarded_credit, rollout_credit
+from tasks.policy_update.critic.credit import Credit, rewarded_credit, rollout_credit, whitened
 from tasks.policy_update.critic.value_head import ValueHead
 from tasks.policy_update.rollouts import Rollout
 
@@ -65,6 +66,11 @@ class Critic:
         if rollout.turn_rewards is None:
             raise ValueError(f"update.critic.rewards: turns: {rollout.name}: this world gives none; set it to return")
         return rewarded_credit(rollout.turn_rewards, found, rollout.turns, config)
+
+    def batch_credit(self, rollouts: Sequence[Rollout], values: Sequence[Tensor]) -> list[Credit]:
+        """Credit of each rollout of a batch, `values` [P] of each. Raises ValueError as `credit` does."""
+        found = [self.credit(*pair) for pair in zip(rollouts, values, strict=True)]
+        return whitened(found) if self.config.whiten_advantages else found
 
     def step(self) -> None:
         """One optimizer step with the gradients that are there, clipped."""

@@ -77,7 +77,7 @@ def compute_fixed_logprobs(
             reference, _, _ = _logprobs(base, packs, rollouts, objective, group, of_old=False)
             del base
     critic = objective.critic
-    credit = None if critic is None else [critic.credit(*pair) for pair in zip(rollouts, values, strict=True)]
+    credit = None if critic is None else critic.batch_credit(rollouts, values)
     return FixedLogprobs(old, reference, torch.cat(entropies).mean().item(), credit)
 
 
