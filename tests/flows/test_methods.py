@@ -11,7 +11,7 @@ from flows.dag.execution import run_body
 from flows.dag.stages import STAGES
 from tasks.core.config.params import load_params
 from tasks.core.interfaces.stage import ProcessCache, SerialExecutor
-from tasks.core.records.documents import Evaluation, Metrics, read_document
+from tasks.core.records.documents import AdvantageSummary, Evaluation, Metrics, read_document
 from tasks.core.records.layout import Layout
 from tests.flows.tiny_project import ROOT
 
@@ -100,6 +100,15 @@ def test_a_critic_is_trained_before_its_policy(play: Play) -> None:
     assert first.value_loss is not None and second.value_loss is not None
     assert (first.total_optimizer_steps, second.total_optimizer_steps) == (0, 0)
     assert (layout.policy("i002") / "critic.safetensors").exists()
+
+
+def test_starpo_s_trains_policy_and_critic_from_the_first_iteration_on_the_mass_of_the_variance(play: Play) -> None:
+    layout = play("starpo_s_ppo", "advantages.variance_share_of=mass", "advantages.top_variance_share=0.9")
+    first, _ = metrics(layout)
+    assert first.value_loss is not None and first.optimizer_steps > 0
+    summary = read_document(layout.advantage_summary("i001"), AdvantageSummary).model_dump()
+    assert summary["dropped_low_variance_group"] > 0
+    assert summary["kept_rollouts"] == summary["finished_rollouts"] - summary["dropped_low_variance_group"]
 
 
 def test_progress_is_measured_after_every_turn_and_credited_to_it(play: Play) -> None:

@@ -31,6 +31,7 @@ def test_what_would_divide_twice_or_for_nothing_is_refused(content: dict[str, ob
         ("grpo", "population"),
         ("grpo_no_kl", "population"),
         ("starpo_s", "sample"),
+        ("starpo_grpo", "sample"),
     ],
 )
 def test_the_papers_methods_divide_as_their_code_does(profile: str, kind: str | None) -> None:

@@ -4,9 +4,10 @@ import pytest
 
 from flows.configure import params_of
 from tasks.core.config.params import ParamsError
+from tasks.core.records.dotted import dotted
 
 
-@pytest.mark.parametrize("critic", ["ppo", "ppo_bilevel"])
+@pytest.mark.parametrize("critic", ["ppo", "ppo_bilevel", "starpo_ppo", "starpo_s_ppo"])
 @pytest.mark.parametrize("below", ["starpo_s", "loop_std", "reinforce_pp"])
 def test_a_critic_sees_returns_whatever_method_it_goes_on_top_of(below: str, critic: str) -> None:
     advantages = params_of(f"sokoban {below} {critic}").advantages
@@ -14,10 +15,49 @@ def test_a_critic_sees_returns_whatever_method_it_goes_on_top_of(below: str, cri
     assert advantages.min_absolute_advantage == 0
 
 
-@pytest.mark.parametrize("method", ["grpo", "canopy", "reinforce_pp"])
+@pytest.mark.parametrize("method", ["grpo", "canopy", "reinforce_pp", "starpo_grpo", "starpo_ppo"])
 def test_a_methods_kl_penalty_is_over_all_rollouts(method: str) -> None:
     params = params_of(f"smoke {method}")
     assert params.update.loss.kl_coefficient > 0 and params.advantages.min_absolute_advantage == 0
+
+
+@pytest.mark.parametrize(("vanilla", "stabilised"), [("starpo_grpo", "starpo_s"), ("starpo_ppo", "starpo_s_ppo")])
+def test_starpo_s_is_starpo_with_its_three_stabilisers(vanilla: str, stabilised: str) -> None:
+    before, after = (
+        dotted(params_of(f"sokoban {name}").model_dump(mode="json", include={"advantages", "update"}))
+        for name in (vanilla, stabilised)
+    )
+    assert before.keys() == after.keys()
+    assert {knob: (value, after[knob]) for knob, value in before.items() if value != after[knob]} == {
+        "advantages.top_variance_share": (1.0, 0.25),
+        "update.loss.clip_epsilon_high": (None, 0.28),
+        "update.loss.kl_coefficient": (0.001, 0.0),
+    }
+
+
+@pytest.mark.parametrize(("group", "critic"), [("starpo_grpo", "starpo_ppo"), ("starpo_s", "starpo_s_ppo")])
+def test_a_critic_takes_the_groups_place_in_the_same_loss(group: str, critic: str) -> None:
+    without, found = params_of(f"sokoban {group}"), params_of(f"sokoban {critic}")
+    assert without.update.critic is None and without.advantages.divide_by_std == "sample"
+    given = found.update.critic
+    assert given is not None and given.whiten_advantages
+    assert (given.credit, given.gamma, given.gae_lambda, given.warmup_iterations) == ("token", 1.0, 1.0, 0)
+    assert found.update.model_copy(update={"critic": None}) == without.update
+    assert found.advantages.top_variance_share == without.advantages.top_variance_share
+
+
+def test_bi_level_credit_goes_on_top_of_starpo() -> None:
+    critic = params_of("sokoban starpo_s_ppo ppo_bilevel").update.critic
+    assert critic is not None
+    assert (critic.credit, critic.turn_gamma, critic.whiten_advantages) == ("bilevel", 0.95, True)
+
+
+@pytest.mark.parametrize("method", ["", "loop_per_turn", "loop_turn_credit", "dmpo", "starpo_s_ppo"])
+@pytest.mark.parametrize("base", ["default", "paper"])
+def test_the_filter_by_mass_goes_on_top_of_loop_and_others(base: str, method: str) -> None:
+    below, found = (params_of(f"{base} {method} {name}").advantages for name in ("", "snr_filter"))
+    assert found == below.model_copy(update={"top_variance_share": 0.9, "variance_share_of": "mass"})
+    assert found.filters_groups and found.smallest_group == 2
 
 
 @pytest.mark.parametrize(
@@ -41,6 +81,8 @@ def test_a_methods_kl_penalty_is_over_all_rollouts(method: str) -> None:
         ),
         ("smoke dmpo", ["update.loss.average=token"], r"objective: preference .* set loss\.average: rollout"),
         ("smoke dpo_mcts", ["advantages.top_variance_share=0.5"], r"set advantages\.top_variance_share: 1\.0"),
+        ("smoke dpo_mcts snr_filter", [], r"set advantages\.top_variance_share: 1\.0 and variance_share_of: groups"),
+        ("smoke dpo_mcts", ["advantages.variance_share_of=mass"], r"a tree is no group of rollouts"),
         ("smoke dpo_mcts", ["monitor.action=tighten_filter"], r"monitor\.action: tighten_filter would do nothing"),
         (
             "smoke starpo_s",
