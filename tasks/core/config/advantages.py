@@ -38,9 +38,9 @@ class AdvantageConfig(Section):
     top_variance_share: float = Field(1.0, gt=0, le=1)
     """Keep only this share of the groups, those with the highest standard deviation of returns (StarPO-S: 0.25)."""
     variance_share_of: VarianceMeasure = "groups"
-    """What `top_variance_share` is a share of. groups: their number. mass: the sum of their standard deviations; the
-    fewest groups that make it up are kept, so that how many they are follows the batch, and one of equal returns is
-    never among them, at 1.0 either (RAGEN-2, arXiv 2604.06268, whose top-p is 0.9)."""
+    """The whole of which `top_variance_share` is a share. groups: the number of groups. mass: the sum of their standard
+    deviations; the fewest groups that make it up are kept, so that their number follows the batch, and one of equal
+    returns is never among them, not at 1.0 either (RAGEN-2, arXiv 2604.06268, whose top-p is 0.9)."""
 
     @property
     def filters_groups(self) -> bool:
