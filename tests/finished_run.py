@@ -9,10 +9,13 @@ from tasks.core.records.documents import (
     Candidate,
     CorrectedSelection,
     EngineMismatch,
+    EpisodeLimits,
     Evaluation,
     Metrics,
+    PairedScores,
     Scores,
     Selection,
+    TrainingBudget,
 )
 
 DIGEST = "a" * 64
@@ -75,6 +78,16 @@ def scores(split: str, **changes: Any) -> Scores:
     what = {"split": split, "iteration": "i002", "adapter_digest": DIGEST}
     acted = {"behaviour": BehaviourChange(base=behaviour(), selected=behaviour())}
     return Scores.model_validate({**what, **selected, **base, **gains, **played, **acted, **changes})
+
+
+def training_budget(of: Scores, turns: int = 20, **changes: Any) -> TrainingBudget:
+    """The figures of `of` but for `changes`, at a number of turns; those of `of` are at 40."""
+    figures = {name: getattr(of, name) for name in PairedScores.model_fields}
+    limits, test_limits = (
+        EpisodeLimits(max_turns=most, max_tokens_per_turn=1500, max_observation_tokens=3000) for most in (turns, 40)
+    )
+    budgets = {"limits": limits, "test_limits": test_limits, "played_again": turns != 40}
+    return TrainingBudget.model_validate({**figures, **budgets, **changes})
 
 
 def selection(evaluated: list[str], tgc: float, sgc: float) -> Selection:

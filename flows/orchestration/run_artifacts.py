@@ -19,7 +19,7 @@ from flows.dag.dvc_seam import Outcome
 from tasks.collapse_monitor.watching import read_warnings
 from tasks.core.config.params import iteration_number
 from tasks.core.config.splits import TEST_SPLITS
-from tasks.core.records.documents import Scores, read_document
+from tasks.core.records.documents import PairedScores, Scores, read_document
 from tasks.core.records.layout import Layout
 
 SERVER_FAULTS = (HTTPError, PrefectException, OSError)
@@ -71,7 +71,8 @@ class RunPage:
         """A table of TGC and SGC on both test splits, once both are there."""
         layout = Layout(root)
         if self.server_answers and all(layout.score(split).exists() for split in TEST_SPLITS):
-            rows = [_score_row(read_document(layout.score(split), Scores)) for split in TEST_SPLITS]
+            found = [read_document(layout.score(split), Scores) for split in TEST_SPLITS]
+            rows = [row for scores in found for row in score_rows(scores)]
             with self._report():
                 create_table_artifact(rows, key="pipeline-scores", description="TGC and SGC in percent")
 
@@ -93,7 +94,18 @@ def outcome_rows(outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
     return [{"task": task, **{kind: count[kind] for kind in kinds}} for task, count in counts.items()]
 
 
-def _score_row(scores: Scores) -> dict[str, Any]:
+def score_rows(scores: Scores) -> Iterator[dict[str, Any]]:
+    """The row of a split; where it was played at the training budget, too, that one's after it, both named."""
+    found = scores.training_budget
+    if found is None:
+        yield _score_row(scores.split, scores, scores)
+        return
+    yield _score_row(f"{scores.split}, {found.test_limits.in_words}", scores, scores)
+    if found.played_again:
+        yield _score_row(f"{scores.split}, {found.limits.in_words} (training budget)", scores, found)
+
+
+def _score_row(name: str, of: Scores, scores: PairedScores) -> dict[str, Any]:
     figures = {
         "TGC": scores.tgc,
         "SGC": scores.sgc,
@@ -101,4 +113,4 @@ def _score_row(scores: Scores) -> dict[str, Any]:
         "base SGC": scores.base_sgc,
     }
     rounded = {name: round(value, 1) for name, value in figures.items()}
-    return {"split": scores.split, "policy of iteration": scores.iteration, **rounded}
+    return {"split": name, "policy of iteration": of.iteration, **rounded}

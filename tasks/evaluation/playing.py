@@ -55,8 +55,12 @@ def plan_dev(context: StageContext[EvaluationInputs]) -> SplitPlan:
 def plan_test(context: StageContext[ScoringInputs], split: Split) -> SplitPlan:
     """Tasks, seeds and limits of another split, by `scoring`."""
     inputs = context.inputs
-    limits = inputs.scoring.limits.of(inputs.dev_limits.of(inputs.limits))
-    return _plan(context, split, inputs.scoring, limits, ("scoring", split))
+    return _plan(context, split, inputs.scoring, inputs.test_limits, ("scoring", split))
+
+
+def at_training_budget(context: StageContext[ScoringInputs], plan: SplitPlan) -> SplitPlan:
+    """The tasks and seeds of `plan` at the limits of collection."""
+    return replace(plan, settings=replace(plan.settings, limits=context.inputs.limits))
 
 
 def _plan(

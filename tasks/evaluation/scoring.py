@@ -1,6 +1,8 @@
-"""score@split: base and selected policy play a test split -> data/scores/<split>.json, <split>_rollouts.parquet."""
+"""score@split: base and selected policy play a test split -> data/scores/<split>.json, <split>_rollouts.parquet,
+<split>_training_budget_rollouts.parquet."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from tasks.core.config.params import iteration_key
 from tasks.core.config.splits import SPLITS, Split
@@ -9,11 +11,15 @@ from tasks.core.engines.registry import forget_paid_answers
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.documents import (
+    ApiUsage,
     Behaviour,
     BehaviourChange,
     DifficultyScores,
+    EpisodeLimits,
+    PairedScores,
     Scores,
     Selection,
+    TrainingBudget,
     read_document,
     total_usage,
     write_document,
@@ -22,7 +28,7 @@ from tasks.core.records.schemas import BASE_POLICY, SCORED_ROLLOUTS, SELECTED_PO
 from tasks.core.records.tables import write_rows
 from tasks.evaluation.behaviour import behaviour
 from tasks.evaluation.checkpoint_selection import require_evaluated_policy
-from tasks.evaluation.playing import plan_test, play_policy
+from tasks.evaluation.playing import SplitPlan, at_training_budget, plan_test, play_policy
 from tasks.evaluation.scored_rows import (
     Row,
     acted_rollouts,
@@ -38,29 +44,67 @@ from tasks.rollout_collection.rollout_resources import warm_chat_format
 BASE = iteration_key(0)
 
 
+@dataclass(frozen=True)
+class PlayedSplit:
+    """A split played at one budget; without a row where it was not played."""
+
+    base: list[Row] = field(default_factory=list)
+    selected: list[Row] = field(default_factory=list)
+    usage: ApiUsage | None = None
+
+
 def score(context: StageContext[ScoringInputs]) -> None:
     """Play the split `context.key` with both policies and the same seeds, and write scores and rollouts.
 
-    A base that was selected is played once, and stands for both.
+    A base that was selected is played once, and stands for both. `scoring.at_training_budget` plays all of it again at
+    the limits of collection, into a table of its own, where these differ.
 
     Raises ArtifactError when the selected policy's weights are not those that were evaluated on dev.
     """
-    split, layout = _split(context.key), context.layout
+    split, layout, inputs = _split(context.key), context.layout, context.inputs
     selection = read_document(layout.selection, Selection)
     require_evaluated_policy(layout.policy(selection.iteration), selection)
     plan = plan_test(context, split)
+    played, again = _play(context, plan, selection), PlayedSplit()
+    if inputs.plays_again:
+        again = _play(context, at_training_budget(context, plan), selection, ", at the training budget")
+    write_rows(layout.score_rollouts(split), played.base + played.selected, SCORED_ROLLOUTS)
+    write_rows(layout.training_budget_rollouts(split), again.base + again.selected, SCORED_ROLLOUTS)
+    scores = _scores(context, plan, selection, played)
+    if inputs.scoring.at_training_budget:
+        trained_at = _scores(context, plan, selection, again) if inputs.plays_again else scores
+        scores = scores.model_copy(update={"training_budget": _training_budget(inputs, trained_at)})
+    usage = total_usage([played.usage, again.usage])
+    write_document(layout.score(split), scores.model_copy(update={"usage": usage}))
+    forget_paid_answers(inputs.engine, [task.task_id for task in plan.tasks])
+
+
+def _play(
+    context: StageContext[ScoringInputs], plan: SplitPlan, selection: Selection, described: str = ""
+) -> PlayedSplit:
     played = {
-        key: play_policy(context, plan, layout.policy(key), policy=BASE_POLICY, name=key)
+        key: play_policy(context, plan, context.layout.policy(key), policy=BASE_POLICY, name=f"{key}{described}")
         for key in dict.fromkeys((BASE, selection.iteration))
     }
-    base = played[BASE].rows
     selected = [row | {"policy": SELECTED_POLICY} for row in played[selection.iteration].rows]
-    write_rows(layout.score_rollouts(split), base + selected, SCORED_ROLLOUTS)
-    scores = compare(split, selection, plan.seeds, base, selected, warm_chat_format(context))
-    own = metric_scores(context.inputs.world.own_metric, selected, base)
-    usage = total_usage(part.usage for part in played.values())
-    write_document(layout.score(split), scores.model_copy(update={"usage": usage, "own": own}))
-    forget_paid_answers(context.inputs.engine, [task.task_id for task in plan.tasks])
+    return PlayedSplit(played[BASE].rows, selected, total_usage(part.usage for part in played.values()))
+
+
+def _scores(context: StageContext[ScoringInputs], plan: SplitPlan, selection: Selection, played: PlayedSplit) -> Scores:
+    chat = warm_chat_format(context)
+    scores = compare(plan.split, selection, plan.seeds, played.base, played.selected, chat)
+    own = metric_scores(context.inputs.world.own_metric, played.selected, played.base)
+    return scores.model_copy(update={"own": own})
+
+
+def _training_budget(inputs: ScoringInputs, scores: Scores) -> TrainingBudget:
+    """The figures of `scores`, which are those at the training budget, and the names of both budgets."""
+    return TrainingBudget(
+        limits=EpisodeLimits(**inputs.limits.model_dump()),
+        test_limits=EpisodeLimits(**inputs.test_limits.model_dump()),
+        played_again=inputs.plays_again,
+        **{name: getattr(scores, name) for name in PairedScores.model_fields},
+    )
 
 
 def compare(

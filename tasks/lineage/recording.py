@@ -6,7 +6,7 @@ server was down.
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tasks.collapse_monitor.watching import read_warnings
 from tasks.core.config.params import iteration_key, load_params
 from tasks.core.config.splits import TEST_SPLITS
+from tasks.core.records.documents import Scores, read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import RolloutSet, rollout_sets
 from tasks.lineage.pipeline import Pipeline, require_as_it_ran
@@ -29,6 +30,7 @@ from tasks.lineage.tracking.params_and_metrics import (
     score_numbers,
     selection_numbers,
     step_of,
+    training_budget_numbers,
     warning_tags,
 )
 
@@ -150,12 +152,20 @@ def _set_tags(store: Store, run_id: str, tags: Mapping[str, str]) -> None:
 
 def _log_scores(store: Store, pipeline: Pipeline, run_id: str, model: "LoggedModel | None") -> None:
     """Final scores, linked to the model (if they are of one) and to the rollouts that they were counted on."""
-    step = step_of(pipeline.selection.iteration)
+    step, model_id = step_of(pipeline.selection.iteration), model.model_id if model else None
     for split in TEST_SPLITS:
-        path = pipeline.layout.score_rollouts(split).relative_to(pipeline.layout.root).as_posix()
-        md5 = pipeline.lock.artifacts[path]
-        model_id = model.model_id if model else None
-        store.log_model_numbers(run_id, model_id, step, score_numbers(pipeline.layout, split), path, md5)
+        for numbers, table in _counted_on(pipeline.layout, split):
+            path = table.relative_to(pipeline.layout.root).as_posix()
+            store.log_model_numbers(run_id, model_id, step, numbers, path, pipeline.lock.artifacts[path])
+
+
+def _counted_on(layout: Layout, split: str) -> Iterator[tuple[dict[str, float], Path]]:
+    """Scores of a split, and the rollouts behind them: those at the test budget, then those at the training budget."""
+    yield score_numbers(layout, split), layout.score_rollouts(split)
+    found = read_document(layout.score(split), Scores).training_budget
+    if found is not None:
+        table = layout.training_budget_rollouts(split) if found.played_again else layout.score_rollouts(split)
+        yield training_budget_numbers(found, split), table
 
 
 def _log_datasets(store: Store, pipeline: Pipeline, run_id: str, commit: str) -> None:

@@ -11,7 +11,7 @@ from tasks.report.charts import Points, line_chart
 from tasks.report.coverage_curves import coverage_curves
 from tasks.report.heat_map import TaskProgress, heat_map
 from tasks.report.run_stats import RunStats
-from tasks.report.tables import behaviour_table, percent, score_table, usage_table, warning_list
+from tasks.report.tables import behaviour_table, budget_notes, percent, score_table, usage_table, warning_list
 
 SCRIPTS = ("rollout_index", "transcript", "rollout_list", "heat_map", "alignment", "comparison", "opening")
 """The parts of viewer/ in the order in which the page runs them; they share the object that the first one makes."""
@@ -32,7 +32,7 @@ def render_page(
     unit = "share of tests" if metric is None or metric.of == "success" else f"{metric.name}, as a share"
     drawn = charts(stats, params.iterations, marks, chosen, coverage, unit)
     sections = {
-        "Scores": score_table(scores) + usage_table([*stats.evaluations.values(), *scores]),
+        "Scores": score_table(scores) + budget_notes(scores) + usage_table([*stats.evaluations.values(), *scores]),
         "Behaviour": behaviour_table(scores),
         "Warnings": warning_list(warnings, stats.notes),
         "Learning curves": f'<div class="charts">{drawn}</div><p class="hint">{_LINES}</p>',

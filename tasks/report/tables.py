@@ -1,9 +1,9 @@
 """The tables of the report as HTML: scores, behaviour, warnings. Every text is escaped."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from tasks.core.records.documents import Behaviour, Evaluation, Scores
+from tasks.core.records.documents import Behaviour, Evaluation, PairedScores, Scores, TrainingBudget
 from tasks.core.records.monitoring import CollapseWarning
 
 SPLIT_NAMES = {"test_normal": "Test-N", "test_challenge": "Test-C"}
@@ -20,22 +20,44 @@ BEHAVIOUR_NAMES = {
 
 
 def score_table(scores: Sequence[Scores]) -> str:
-    """Base beside selected: TGC and SGC of each split with clustered standard errors, then TGC by difficulty."""
+    """Base beside selected: TGC and SGC of each split with clustered standard errors, then TGC by difficulty, then
+    TGC and SGC at the training budget where they were played again."""
     rows: list[Sequence[str]] = []
     for s in scores:
         name = SPLIT_NAMES.get(s.split, s.split)
-        void = f" ({void_note(s.void_rollouts)})" if s.void_rollouts else ""
-        tgc = percent(s.base_tgc, s.base_tgc_se), percent(s.tgc, s.tgc_se), gain(s.tgc_gain, s.tgc_gain_se)
-        sgc = percent(s.base_sgc, s.base_sgc_se), percent(s.sgc, s.sgc_se), gain(s.sgc_gain, s.sgc_gain_se)
-        rows += [(f"{name} TGC, {s.tasks} tasks{void}", *tgc), (f"{name} SGC, {s.scenarios} scenarios", *sgc)]
-        if s.own is not None:
-            own = s.own
-            figures = percent(own.base, own.base_se), percent(own.value, own.value_se), gain(own.gain, own.gain_se)
-            rows.append((f"{name} {own.name}, mean of the episodes", *figures))
+        rows += _paired_rows(s, s)
         for difficulty, d in sorted(s.per_difficulty.items()):
             figures = percent(d.base_tgc, d.base_tgc_se), percent(d.tgc, d.tgc_se), gain(d.tgc - d.base_tgc, None)
             rows.append((f"{name} TGC, difficulty {difficulty}, {d.tasks} tasks", *figures))
+        if s.training_budget is not None and s.training_budget.played_again:
+            rows += _paired_rows(s.training_budget, s, " at the training budget")
     return table(["percent (own metric: its unit) ± standard error", "base", "selected", "difference"], rows)
+
+
+def budget_notes(scores: Sequence[Scores]) -> str:
+    """The limits of the test budget and of the training budget; "" where the training budget was not asked for."""
+    found = [_budget_note(s.training_budget) for s in scores if s.training_budget is not None]
+    return "".join(f'<p class="fine">{escape(note)}</p>' for note in dict.fromkeys(found))
+
+
+def _budget_note(found: TrainingBudget) -> str:
+    if not found.played_again:
+        return f"The training budget is the test budget ({found.limits.in_words}): nothing was played twice."
+    return f"Training budget: {found.limits.in_words}. Test budget, of all other rows: {found.test_limits.in_words}."
+
+
+def _paired_rows(found: PairedScores, of: Scores, where: str = "") -> Iterator[Sequence[str]]:
+    """Rows of TGC, SGC and the world's own metric on the tasks of the scores `of`."""
+    name = f"{SPLIT_NAMES.get(of.split, of.split)} {{}}{where}, {{}}"
+    void = f" ({void_note(found.void_rollouts)})" if found.void_rollouts else ""
+    tgc = percent(found.base_tgc, found.base_tgc_se), percent(found.tgc, found.tgc_se)
+    yield name.format("TGC", f"{of.tasks} tasks{void}"), *tgc, gain(found.tgc_gain, found.tgc_gain_se)
+    sgc = percent(found.base_sgc, found.base_sgc_se), percent(found.sgc, found.sgc_se)
+    yield name.format("SGC", f"{of.scenarios} scenarios"), *sgc, gain(found.sgc_gain, found.sgc_gain_se)
+    own = found.own
+    if own is not None:
+        figures = percent(own.base, own.base_se), percent(own.value, own.value_se), gain(own.gain, own.gain_se)
+        yield name.format(own.name, "mean of the episodes"), *figures
 
 
 def usage_table(documents: Sequence[Evaluation | Scores]) -> str:

@@ -7,13 +7,14 @@ completes the others at once. So every figure is known beforehand.
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from flows.errors import is_expected, may_pass
-from tasks.core.config.collection import AgentLimits, CollectionConfig
+from tasks.core.config.collection import AgentLimits, ChangedLimits, CollectionConfig
 from tasks.core.config.evaluation import EvaluationConfig
 from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.config.scoring import ScoringConfig
@@ -28,7 +29,14 @@ from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.policies.loading import load_tokenizer, save_policy, trainable_policy
 from tasks.core.policies.tokenizer import build_tokenizer
-from tasks.core.records.documents import CorrectedSelection, Evaluation, Scores, Selection, read_document
+from tasks.core.records.documents import (
+    CorrectedSelection,
+    Evaluation,
+    PairedScores,
+    Scores,
+    Selection,
+    read_document,
+)
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
@@ -41,8 +49,10 @@ from tasks.core.worlds.pocketworld.world import PocketWorld
 from tasks.core.worlds.registry import prepare_world_folder
 from tasks.evaluation.checkpoint_selection import select_checkpoint
 from tasks.evaluation.dev_evaluation import evaluate_policy
-from tasks.evaluation.playing import WorldBroke
+from tasks.evaluation.playing import WorldBroke, play_policy
+from tasks.evaluation.scored_rows import Row
 from tasks.evaluation.scoring import score
+from tasks.rollout_collection.shards import PlayedRollouts
 
 SCENARIOS = 3
 GIVE_UP = [turn("apis.supervisor.complete_task()", "I assume that this dummy does it.")]
@@ -59,9 +69,11 @@ SKILLS: dict[str, Solves] = {
 class Reciter(ScriptedEngine):
     """Recites the oracle's turns on the tasks that the loaded checkpoint is said to solve, and gives up on others."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, dawdles: str = "") -> None:
+        """On the task `dawdles` a turn is lost before the solution, which has three on every task played here."""
         specs = read_specs(layout.world)
         turns = {s.task_id: oracle(build_problem(s)) for split in SPLITS for s in specs[split]}
+        turns |= {task: [turn("print(1)"), *turns[task]] for task in turns if task == dawdles}
         chat = ChatFormat(load_tokenizer(layout.base_policy))
         super().__init__("reciter", chat, lambda task, seed: turns[task] if self._solves(task) else GIVE_UP)
         self._solves: Solves = SKILLS["i000"]
@@ -153,6 +165,87 @@ def test_the_pipeline_from_evaluation_to_scores(prepared: Layout, cache: Process
         ("base", policy_digest(prepared.policy("i000"))),
         ("selected", selection.adapter_digest),
     }
+
+
+@pytest.fixture
+def selected(prepared: Layout, cache: ProcessCache, monkeypatch: pytest.MonkeyPatch) -> Selection:
+    """i002 was selected, which solves all tasks; every policy needs a fourth turn for one of the nine."""
+    engine = Reciter(prepared, dawdles="test_normal_019_2")
+    monkeypatch.setattr("tasks.rollout_collection.rollout_resources.open_engine", lambda *_: engine)
+    for key in SKILLS:
+        evaluate(prepared, key, cache)
+    select_checkpoint(StageContext(prepared, SelectionInputs.of(parameters()), "", cache))
+    return read_document(prepared.selection, Selection)
+
+
+def score_at(layout: Layout, cache: ProcessCache, turns: int, test_turns: int, asked: bool = True) -> Scores:
+    params = parameters(limits=AgentLimits(max_turns=turns))
+    limits = ChangedLimits(max_turns=test_turns)
+    scoring = params.scoring.model_copy(update={"limits": limits, "at_training_budget": asked})
+    inputs = ScoringInputs.of(params.model_copy(update={"scoring": scoring}))
+    score(StageContext(layout, inputs, "test_normal", cache))
+    return read_document(layout.score("test_normal"), Scores)
+
+
+def budget_rows(layout: Layout) -> list[Row]:
+    rows: list[Row] = read_table(layout.training_budget_rollouts("test_normal"), SCORED_ROLLOUTS).to_pylist()
+    return rows
+
+
+@pytest.mark.usefixtures("selected")
+def test_a_smaller_training_budget_is_scored_beside_the_test_budget(prepared: Layout, cache: ProcessCache) -> None:
+    """By hand: three turns end one task of nine, in one scenario of three, in both runs; the base never solved it.
+
+    The scenarios' sums over 6 rollouts differ from the mean of 8/9 by -4/3, 2/3 and 2/3, so the standard error is
+    sqrt(3/2 * 24/9) / 18 = 1/9; those of SGC, over 2 values, by as much from 2/3: sqrt(3/2 * 24/9) / 6 = 1/3.
+    """
+    plain = score_at(prepared, cache, turns=3, test_turns=10, asked=False)
+    rows = prepared.score_rollouts("test_normal").read_bytes()
+    assert plain.training_budget is None and budget_rows(prepared) == []
+
+    scores = score_at(prepared, cache, turns=3, test_turns=10)
+    assert scores.model_copy(update={"training_budget": None}) == plain
+    assert prepared.score_rollouts("test_normal").read_bytes() == rows
+    found = scores.training_budget
+    assert found is not None and found.played_again
+    assert (found.limits.max_turns, found.test_limits.max_turns) == (3, 10)
+    assert (scores.tgc, scores.sgc) == (100, 100)
+    assert (found.tgc, found.sgc) == (pytest.approx(800 / 9), pytest.approx(200 / 3))
+    assert (found.tgc_se, found.sgc_se) == (pytest.approx(100 / 9), pytest.approx(100 / 3))
+    assert (found.base_tgc, found.base_sgc, found.base_tgc_se) == (pytest.approx(100 / 3), 0, 0)
+    assert (found.tgc_gain, found.tgc_gain_se) == (pytest.approx(500 / 9), pytest.approx(100 / 9))
+    assert (found.sgc_gain, found.sgc_gain_se) == (pytest.approx(200 / 3), pytest.approx(100 / 3))
+    assert found.mean_return == pytest.approx(8 / 9)
+
+    main = read_table(prepared.score_rollouts("test_normal"), SCORED_ROLLOUTS).to_pylist()
+    keys = [[(r["policy"], r["task_id"], r["seed"]) for r in played] for played in (main, budget_rows(prepared))]
+    assert keys[0] == keys[1] and len(keys[0]) == 2 * 2 * 3 * SCENARIOS
+    ended = {(r["policy"], r["task_id"]) for r in budget_rows(prepared) if r["end_reason"] == "turn_limit"}
+    assert ended == {("selected", "test_normal_019_2")}
+
+
+@pytest.mark.usefixtures("selected")
+def test_budgets_that_are_the_same_are_played_once(
+    prepared: Layout, cache: ProcessCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played: list[str] = []
+
+    def counted(*arguments: Any, name: str, **more: Any) -> PlayedRollouts:
+        played.append(name)
+        return play_policy(*arguments, name=name, **more)
+
+    monkeypatch.setattr("tasks.evaluation.scoring.play_policy", counted)
+    scores = score_at(prepared, cache, turns=3, test_turns=3)
+    found = scores.training_budget
+    assert played == ["i000", "i002"] and budget_rows(prepared) == []
+    assert found is not None and not found.played_again and found.limits == found.test_limits
+    assert scores.tgc == pytest.approx(800 / 9)
+    assert {name: getattr(found, name) for name in PairedScores.model_fields} == {
+        name: getattr(scores, name) for name in PairedScores.model_fields
+    }
+    played.clear()
+    score_at(prepared, cache, turns=3, test_turns=4)
+    assert played == ["i000", "i002", "i000, at the training budget", "i002, at the training budget"]
 
 
 @pytest.mark.usefixtures("reciting")

@@ -96,6 +96,7 @@ def write_played(layout: Layout, params: Params, solved: set[str]) -> None:
     for split in TEST_SPLITS:
         rows = [*played(split, "base", set(), 2), *played(split, "selected", solved, 2)]
         write_rows(layout.score_rollouts(split), rows, SCORED_ROLLOUTS)
+        write_rows(layout.training_budget_rollouts(split), [], SCORED_ROLLOUTS)
 
 
 def write_policy(folder: Path, key: str) -> None:
@@ -149,7 +150,8 @@ def write_lock(layout: Layout, params: Params) -> None:
     stages["select_checkpoint"] = stage(layout, "select_checkpoint", [], [layout.selection])
     for split in TEST_SPLITS:
         name = f"score@{split}"
-        stages[name] = stage(layout, name, [layout.selection], [layout.score(split), layout.score_rollouts(split)])
+        tables = [layout.score_rollouts(split), layout.training_budget_rollouts(split)]
+        stages[name] = stage(layout, name, [layout.selection], [layout.score(split), *tables])
     lock = {"schema": "2.0", "stages": stages}
     (layout.root / "dvc.lock").write_text(yaml.safe_dump(lock, sort_keys=False))
 

@@ -4,7 +4,7 @@ import pytest
 
 from flows.configure import params_of
 from tasks.lineage.registry.model_card import BaseModel, model_card
-from tests.finished_run import scores
+from tests.finished_run import scores, training_budget
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,14 @@ def test_a_card_names_the_method_or_says_untrained(profiles: str, iteration: str
     base = BaseModel("base", inside=True, revision=None)
     card = model_card(params_of(profiles), "m-1", base, [scores("test_normal")], {"iteration": iteration})
     assert f"\n{said}" in card and "LOOP" not in card
+
+
+def test_a_card_names_both_budgets() -> None:
+    plain = scores("test_normal")
+    found = plain.model_copy(update={"training_budget": training_budget(plain, tgc=60.0, sgc=40.0)})
+    card = model_card(params_of("smoke"), "m-1", None, [found], {"iteration": "i002"})
+    assert (
+        "| test_normal, 6 tasks x 2 | 30.0 / 10.0 | 70.0 / 50.0 |\n| test_normal, 6 tasks x 2, at the training " in card
+    )
+    assert "budget (20 turns, 1,500 tokens per turn, 3,000 per observation; above 40 turns, " in card
+    assert "per observation) | 30.0 / 10.0 | 60.0 / 40.0 |" in card

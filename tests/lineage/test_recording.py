@@ -22,7 +22,8 @@ from tasks.lineage.pipeline import Pipeline
 from tasks.lineage.recording import Recorded, main, record_iteration, record_pipeline
 from tasks.lineage.stage import record_lineage, record_stage
 from tasks.lineage.tracking.mlflow_store import LineageError, open_store, tracking_uri
-from tests.lineage.conftest import copied, git, write_training
+from tests.finished_run import scores, training_budget
+from tests.lineage.conftest import copied, git, write_lock, write_training
 
 
 def runs(pipeline: Pipeline) -> list[Any]:
@@ -100,6 +101,27 @@ def test_the_selected_policy_becomes_a_version_that_leads_back(kept: tuple[Pipel
     assert {"adapter_config.json", "README.md", "MLmodel", "evaluation"} <= {file.name for file in folder.iterdir()}
     assert not list(folder.rglob("optimizer*"))
     assert (folder / "adapter_model.safetensors").read_bytes() == b"i002"
+
+
+@pytest.mark.parametrize(("turns", "table"), [(20, "training_budget_rollouts"), (40, "rollouts")])
+def test_scores_at_the_training_budget_are_linked_to_their_own_rollouts(
+    turns: int, table: str, layout: Layout, params: Params
+) -> None:
+    plain = scores("test_normal")
+    found = plain.model_copy(update={"training_budget": training_budget(plain, turns, tgc=60.0)})
+    write_document(layout.score("test_normal"), found)
+    write_lock(layout, params)
+    pipeline = Pipeline(layout, params)
+    record_pipeline(pipeline)
+    (run,) = runs(pipeline)
+    client = open_store(params.lineage, layout.root).client
+    model = client.get_logged_model(run.outputs.model_outputs[0].model_id)
+    linked = {metric.key: (metric.value, metric.dataset_name) for metric in model.metrics}
+    assert linked["test_normal.tgc"] == (70.0, "data/scores/test_normal_rollouts.parquet")
+    assert linked["test_normal.training_budget.tgc"] == (60.0, f"data/scores/test_normal_{table}.parquet")
+    assert linked["test_normal.training_budget.limits.max_turns"][0] == turns
+    assert linked["test_normal.training_budget.test_limits.max_turns"][0] == 40
+    assert not any(name.startswith("test_challenge.training_budget") for name in linked)
 
 
 def test_scores_that_are_not_of_the_weights_make_no_version(layout: Layout, params: Params) -> None:

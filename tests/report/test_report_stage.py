@@ -2,19 +2,24 @@
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tasks.core.config.collection import ChangedLimits
+from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import Evaluation, Metrics, read_document, write_document
+from tasks.core.records.documents import Evaluation, Metrics, Scores, read_document, write_document
 from tasks.core.records.files import ArtifactError, digest
+from tasks.core.records.schemas import SCORED_ROLLOUTS
+from tasks.core.records.tables import read_table, write_table
 from tasks.report.run_stats import read_run_stats
 from tasks.report.stage import report
-from tasks.report.tables import gain, score_table
-from tests.finished_run import scores
+from tasks.report.tables import budget_notes, gain, score_table
+from tests.finished_run import scores, training_budget
 
 
 def data(context: StageContext, name: str, variable: str = "loopline_rollouts") -> dict[str, Any]:
@@ -145,6 +150,50 @@ def test_rollouts_that_the_world_broke_stand_beside_tgc() -> None:
     whole, broken = score_table([scores("test_normal")]), score_table([scores("test_normal", void_rollouts=1)])
     assert "Test-N TGC, 6 tasks</th>" in whole
     assert "Test-N TGC, 6 tasks (1 rollouts that the world broke count as failures)</th>" in broken
+
+
+def test_both_budgets_stand_in_the_scores_and_are_named() -> None:
+    plain = scores("test_normal")
+    again = training_budget(plain, tgc=60.0, tgc_gain=30.0, tgc_gain_se=2.5, void_rollouts=1)
+    both = plain.model_copy(update={"training_budget": again})
+    table = score_table([both])
+    assert table.startswith(score_table([plain]).removesuffix("</tbody></table></div>"))
+    assert (
+        "<th>Test-N TGC at the training budget, 6 tasks (1 rollouts that the world broke count as failures)</th>"
+        "<td>30.0 ± 2.0</td><td>60.0 ± 2.0</td><td>+30.0 ± 2.5</td>"
+    ) in table
+    assert "<th>Test-N SGC at the training budget, 2 scenarios</th><td>10.0 ± 1.0</td>" in table
+    assert budget_notes([both, both]) == (
+        '<p class="fine">Training budget: 20 turns, 1,500 tokens per turn, 3,000 per observation. '
+        "Test budget, of all other rows: 40 turns, 1,500 tokens per turn, 3,000 per observation.</p>"
+    )
+
+
+def test_a_training_budget_that_is_the_test_budget_is_a_note_alone() -> None:
+    plain = scores("test_normal")
+    same = plain.model_copy(update={"training_budget": training_budget(plain, turns=40)})
+    assert score_table([same]) == score_table([plain]) and budget_notes([plain]) == ""
+    assert "The training budget is the test budget (40 turns, " in budget_notes([same])
+
+
+def test_rollouts_at_the_training_budget_are_shown_apart(finished_run: StageContext) -> None:
+    layout, params = finished_run.layout, finished_run.inputs
+    scoring = params.scoring.model_copy(update={"at_training_budget": True, "limits": ChangedLimits(max_turns=80)})
+    for split in TEST_SPLITS:
+        found = read_document(layout.score(split), Scores)
+        write_document(layout.score(split), found.model_copy(update={"training_budget": training_budget(found)}))
+        table = read_table(layout.score_rollouts(split), SCORED_ROLLOUTS)
+        kept = table.slice(0, 4)
+        write_table(layout.training_budget_rollouts(split), kept, SCORED_ROLLOUTS)
+    run = replace(finished_run, inputs=params.model_copy(update={"scoring": scoring}))
+    report(run)
+    index = data(run, "index", "loopline_index")
+    assert index["test_normal_training_budget"]["label"] == "test_normal at the training budget"
+    assert len(index["test_normal_training_budget"]["columns"]["task_id"]) < len(
+        index["test_normal"]["columns"]["task_id"]
+    )
+    assert len(index["test_normal"]["columns"]["policy"]) == 12
+    assert "Training budget: 20 turns, " in (layout.report / "index.html").read_text()
 
 
 def test_a_dev_evaluation_with_void_rollouts_is_a_note(finished_run: StageContext) -> None:

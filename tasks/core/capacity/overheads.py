@@ -12,6 +12,7 @@ from tasks.core.capacity.memory import ADAPTER_BYTES, DTYPE_BYTES
 from tasks.core.capacity.workload import Workload
 from tasks.core.config.params import Params
 from tasks.core.config.splits import TEST_SPLITS
+from tasks.core.config.stage_inputs import ScoringInputs
 
 ONCE = 13
 """Stages that are there once, both scores among them."""
@@ -54,7 +55,8 @@ def overheads(
     served = params.collection.engine == "vllm"
     base = parameters(shape) * DTYPE_BYTES[params.policy.dtype]
     adapter = adapter_parameters(shape, params.policy.lora) * ADAPTER_BYTES if params.policy.trained == "lora" else base
-    played = load.iterations + load.evaluations + len(TEST_SPLITS) * (2 if load.iterations else 1)
+    scored = len(TEST_SPLITS) * (2 if load.iterations else 1) * (1 + ScoringInputs.of(params).plays_again)
+    played = load.iterations + load.evaluations + scored
     starts = (load.iterations + 1 if releases_device else 1) if served and not params.engine.vllm.urls else 0
     launched = load.iterations if params.update.distributed.size > 1 else 0
     count = ONCE + PER_ITERATION * load.iterations + len(params.monitored) + load.evaluations

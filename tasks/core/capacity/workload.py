@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tasks.core.config.params import Params
 from tasks.core.config.splits import TEST_SPLITS, Split
-from tasks.core.config.stage_inputs import MemoryInputs
+from tasks.core.config.stage_inputs import MemoryInputs, ScoringInputs
 from tasks.core.config.update import PAIRED
 
 SPLIT_TASKS: dict[Split, int] = {"dev": 60, "test_normal": 168, "test_challenge": 417}
@@ -70,7 +70,7 @@ class Workload:
     evaluated: int
     """Rollouts of one evaluation."""
     scored: int
-    """Rollouts of all scoring."""
+    """Rollouts of all scoring, at every budget."""
 
     @property
     def rollouts(self) -> int:
@@ -97,6 +97,7 @@ def workload(params: Params, episodes: Episodes | None = None, kept_share: float
     episodes_per_task = params.collection.rollouts_per_task if tree is None else tree.simulations
     collected = params.collection.tasks_per_iteration * episodes_per_task
     policies = 2 if params.iterations else 1
+    budgets = 1 + ScoringInputs.of(params).plays_again
     splits = sum(_tasks(params, split, params.scoring.scenarios) for split in TEST_SPLITS)
     return Workload(
         episodes=mean,
@@ -106,7 +107,7 @@ def workload(params: Params, episodes: Episodes | None = None, kept_share: float
         collections=len(params.sampled),
         evaluations=len(params.evaluated),
         evaluated=_tasks(params, "dev", params.evaluation.scenarios) * params.evaluation.rollouts_per_task,
-        scored=splits * params.scoring.rollouts_per_task * policies,
+        scored=splits * params.scoring.rollouts_per_task * policies * budgets,
     )
 
 

@@ -231,6 +231,11 @@ class Params(Section):
                 "collection.engine: chat_api asks a model behind an API, which can be scored but not trained; "
                 "set iterations: 0, or start from `python -m flows.configure openai`"
             )
+        if self.collection.engine == "chat_api" and self.scoring.at_training_budget:
+            raise ValueError(
+                "scoring.at_training_budget: a model behind an API has no training budget here, and would be paid for "
+                "twice; set it to false"
+            )
         if self.collection.engine == "chat_api" and self.machines.ray.address is not None:
             raise ValueError(
                 "machines.ray: the rate limits of collection.chat_api hold for one process; set its address to null"

@@ -18,6 +18,11 @@ class ScoringConfig(Section):
     """Evaluation runs: each has a seed of its own and plays every task once."""
     temperature: float = Field(0.1, ge=0)
     limits: ChangedLimits = ChangedLimits()
-    """Where they differ from those of dev evaluation."""
+    """The test budget, where it differs from that of dev evaluation."""
+    at_training_budget: bool = False
+    """Play each split a second time at the training budget, `collection.limits`, with the same tasks and seeds: trained
+    at one budget, tested at another, and both reported (CANOPY). The figures are `training_budget` in
+    `scores/<split>.json`, which names both budgets; the scores proper, and all that reads them, stay those at the test
+    budget. Nothing is played twice where the two are the same. The context length is no part of a budget."""
     scenarios: int | None = Field(None, ge=1)
     """Play only n scenarios, at equal distances over the split, which has them by difficulty; None: all."""

@@ -239,6 +239,16 @@ class ScoringInputs(PlayInputs):
     scoring: ScoringConfig
     dev_limits: ChangedLimits = knob("evaluation.limits")
 
+    @property
+    def test_limits(self) -> AgentLimits:
+        """The test budget; the training budget is `limits`."""
+        return self.scoring.limits.of(self.dev_limits.of(self.limits))
+
+    @property
+    def plays_again(self) -> bool:
+        """Whether the training budget is asked for and is another one than the test budget."""
+        return self.scoring.at_training_budget and self.test_limits != self.limits
+
 
 class RescoringInputs(EvaluationInputs, ScoringInputs):
     """No stage: `python -m flows.registry compare --rescore`, which plays every split as its stage would."""

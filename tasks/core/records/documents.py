@@ -350,16 +350,13 @@ class DifficultyScores(DifficultyScore):
     base_tgc_se: Positive | None
 
 
-class Scores(Document):
-    """scores/<split>.json: the selected policy beside the base, played with the same seeds.
+class PairedScores(Document):
+    """The selected policy beside the base, on the same tasks with the same seeds and limits.
 
     Every standard error is clustered by scenario; a gain is selected minus base, its standard error that of the paired
     difference.
     """
 
-    split: str
-    iteration: IterationKey
-    adapter_digest: Digest
     tgc: Percent
     sgc: Percent
     tgc_se: Positive | None
@@ -374,18 +371,59 @@ class Scores(Document):
     sgc_gain_se: Positive | None
     mean_return: Share
     base_mean_return: Share
+    void_rollouts: Count
+    """Rollouts of either policy that the world broke; they count as failures."""
+    own: MetricScores | None = None
+    """By the world's own metric; None where it has none beside its unit tests."""
+
+
+class EpisodeLimits(Document):
+    """Limits under which episodes were played, all that `config.collection.AgentLimits` has."""
+
+    max_turns: Count
+    max_tokens_per_turn: Count
+    max_observation_tokens: Count
+
+    @property
+    def in_words(self) -> str:
+        """For tables and notes."""
+        tokens = f"{self.max_tokens_per_turn:,} tokens per turn, {self.max_observation_tokens:,} per observation"
+        return f"{self.max_turns:,} turns, {tokens}"
+
+
+class TrainingBudget(PairedScores):
+    """A split scored at the training budget, with the tasks and seeds that it was scored with at the test budget."""
+
+    limits: EpisodeLimits
+    """The training budget: `collection.limits`."""
+    test_limits: EpisodeLimits
+    """The test budget, at which the scores proper are."""
+    played_again: bool
+    """False where the two budgets are the same: nothing was played twice, and the figures are the scores proper."""
+
+    @model_validator(mode="after")
+    def _says_whether_the_budgets_differ(self) -> "TrainingBudget":
+        if self.played_again != (self.limits != self.test_limits):
+            raise ValueError("played_again is true where limits and test_limits differ, and only there")
+        return self
+
+
+class Scores(PairedScores):
+    """scores/<split>.json: the scores at the test budget."""
+
+    split: str
+    iteration: IterationKey
+    adapter_digest: Digest
     tasks: Count
     scenarios: Count
     seeds: tuple[int, ...]
     """One per evaluation run, shared by both policies."""
     per_difficulty: dict[str, DifficultyScores]
     behaviour: BehaviourChange
-    void_rollouts: Count
-    """Rollouts of either policy that the world broke; they count as failures."""
     usage: ApiUsage | None = None
     """Set for an engine that is paid for."""
-    own: MetricScores | None = None
-    """By the world's own metric; None where it has none beside its unit tests."""
+    training_budget: TrainingBudget | None = None
+    """None unless `scoring.at_training_budget` asks for it."""
 
 
 D = TypeVar("D", bound=BaseModel)

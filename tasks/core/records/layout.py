@@ -116,6 +116,10 @@ class Layout:
     def score_rollouts(self, split: str) -> Path:
         return self.data / "scores" / f"{split}_rollouts.parquet"
 
+    def training_budget_rollouts(self, split: str) -> Path:
+        """Those played again at the training budget; without a row where none were."""
+        return self.data / "scores" / f"{split}_training_budget_rollouts.parquet"
+
     @property
     def learning_curves(self) -> Path:
         """One row per iteration, for `dvc plots`."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.core.config.params import Params
+from tasks.core.config.stage_inputs import ScoringInputs
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table
@@ -56,6 +57,9 @@ def rollout_sets(layout: Layout, params: Params, splits: Sequence[str]) -> Itera
     yield from (dev_set(layout, key) for key in params.evaluated)
     for split in splits:
         yield RolloutSet(split, split, layout.score_rollouts(split), SCORED_ROLLOUTS)
+        if ScoringInputs.of(params).plays_again:
+            name, label = f"{split}_training_budget", f"{split} at the training budget"
+            yield RolloutSet(name, label, layout.training_budget_rollouts(split), SCORED_ROLLOUTS)
 
 
 def viewer_places(name: str, table: pa.Table) -> list[str]:

@@ -1,11 +1,11 @@
 """The README.md of a model version: what it is, how good, and the lines that pull and serve it. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tasks.core.config.params import Params, iteration_key
 from tasks.core.engines.vllm_server.launching import LORA_RANKS, allowed_rank
-from tasks.core.records.documents import Scores
+from tasks.core.records.documents import PairedScores, Scores
 from tasks.lineage.tracking.params_and_metrics import registered_model
 
 
@@ -37,7 +37,7 @@ def model_card(
         "",
         "| | base TGC / SGC | this policy TGC / SGC |",
         "|---|---|---|",
-        *(_score_row(score) for score in scores),
+        *(row for score in scores for row in _score_rows(score)),
         "",
         "Pull it (`MLFLOW_TRACKING_URI` names the server):",
         "",
@@ -70,9 +70,17 @@ def _training(params: Params, iteration: str) -> str:
     return f"A policy trained by the profile `{' '.join(params.profiles)}` (every knob: evaluation/params.json)"
 
 
-def _score_row(score: Scores) -> str:
+def _score_rows(score: Scores) -> Iterator[str]:
+    played, budget = f"{score.split}, {score.tasks} tasks x {len(score.seeds)}", score.training_budget
+    yield _score_row(played, score)
+    if budget is not None and budget.played_again:
+        limits = f"{budget.limits.in_words}; above {budget.test_limits.in_words}"
+        yield _score_row(f"{played}, at the training budget ({limits})", budget)
+
+
+def _score_row(played: str, score: PairedScores) -> str:
     before, after = f"{score.base_tgc:.1f} / {score.base_sgc:.1f}", f"{score.tgc:.1f} / {score.sgc:.1f}"
-    return f"| {score.split}, {score.tasks} tasks x {len(score.seeds)} | {before} | {after} |"
+    return f"| {played} | {before} | {after} |"
 
 
 def _transformers_lines(base: BaseModel | None) -> list[str]:

@@ -15,6 +15,7 @@ from tasks.core.records.documents import (
     Scores,
     Selection,
     StageVersions,
+    TrainingBudget,
     read_document,
 )
 from tasks.core.records.dotted import dotted_numbers, dotted_text
@@ -81,11 +82,19 @@ def score_numbers(layout: Layout, split: str) -> dict[str, float]:
     return {f"{split}.{name}": value for name, value in _numbers(layout.score(split), Scores).items()}
 
 
+def training_budget_numbers(found: TrainingBudget, split: str) -> dict[str, float]:
+    """The scores of one split at the training budget, and the limits of both budgets, as `<split>.training_budget.*`"""
+    return {f"{split}.training_budget.{name}": value for name, value in _document_numbers(found).items()}
+
+
 def _numbers(path: Path, kind: type[Document]) -> dict[str, float]:
     """Nothing where the stage has not run (yet): i000 has no update, not every policy is evaluated."""
     if not path.exists():
         return {}
-    document = read_document(path, kind)
+    return _document_numbers(read_document(path, kind))
+
+
+def _document_numbers(document: Document) -> dict[str, float]:
     own = getattr(document, "own", None)
-    found = dotted_numbers(document.model_dump(mode="json", exclude={"own"}))
+    found = dotted_numbers(document.model_dump(mode="json", exclude={"own", "training_budget"}))
     return found if own is None else found | own.named()

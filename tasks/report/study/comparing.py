@@ -33,7 +33,13 @@ def compare(
         runs=tuple(run.record for run in runs),
         scores=tuple(_scores(policies, confidence)),
         differences=tuple(_differences(policies, against, confidence)),
-        notes=(*notes, *_budget_notes(runs), *_seed_notes(runs, against), *_score_notes(runs)),
+        notes=(
+            *notes,
+            *_budget_notes(runs),
+            *_training_budget_notes(runs),
+            *_seed_notes(runs, against),
+            *_score_notes(runs),
+        ),
     )
 
 
@@ -112,6 +118,28 @@ def _budget_notes(runs: Sequence[FinishedRun]) -> Iterator[str]:
     if len({rollouts for found in budgets.values() for rollouts in found}) > 1:
         told = ", ".join(f"{method} {_range(found)}" for method, found in budgets.items())
         yield f"The methods did not play equal numbers of training rollouts: {told}."
+
+
+def _training_budget_notes(runs: Sequence[FinishedRun]) -> Iterator[str]:
+    """For each training budget at which runs were scored, too: its limits, and TGC and SGC as means over the seeds."""
+    found: dict[tuple[str, str], dict[str, list[FinishedRun]]] = {}
+    for run in runs:
+        for budget in dict.fromkeys(
+            (b.limits.in_words, b.test_limits.in_words) for b in run.training_budget.values() if b.played_again
+        ):
+            found.setdefault(budget, {}).setdefault(run.record.method, []).append(run)
+    for (limits, test_limits), methods in found.items():
+        told = "; ".join(f"{method} {_at_training_budget(scored)}" for method, scored in methods.items())
+        yield f"The scores are at the test budget ({test_limits}). TGC / SGC at the training budget ({limits}): {told}."
+
+
+def _at_training_budget(runs: Sequence[FinishedRun]) -> str:
+    figures = {
+        split: [fmean(getattr(run.training_budget[split], metric) for run in runs) for metric in METRICS]
+        for split in TEST_SPLITS
+        if all(split in run.training_budget for run in runs)
+    }
+    return ", ".join(f"{split} {' / '.join(f'{mean:.1f}' for mean in means)}" for split, means in figures.items())
 
 
 def _range(counts: Collection[int]) -> str:

@@ -1,7 +1,7 @@
 """One finished run of a study, read from the working tree in which it ran."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tasks.core.config.params import Params, load_params
@@ -13,6 +13,7 @@ from tasks.core.records.documents import (
     Scores,
     Selection,
     Timings,
+    TrainingBudget,
     read_document,
 )
 from tasks.core.records.dotted import dotted_text
@@ -45,6 +46,8 @@ class FinishedRun:
     """By test split and policy (`schemas.BASE_POLICY` or `SELECTED_POLICY`)."""
     knobs: Mapping[str, str]
     """Those that may change what a score means, by dotted name."""
+    training_budget: Mapping[str, TrainingBudget] = field(default_factory=dict)
+    """Scores at the training budget by test split, where they were asked for."""
 
 
 def read_finished_run(root: Path, label: RunLabel) -> FinishedRun:
@@ -66,7 +69,10 @@ def read_finished_run(root: Path, label: RunLabel) -> FinishedRun:
         curve=tuple(_curve(layout, params, updates)),
     )
     knobs = params.model_dump(mode="json", include={"world", "collection", "evaluation", "scoring"})
-    return FinishedRun(record, _outcomes(layout), dotted_text(knobs))
+    budgets: dict[str, TrainingBudget] = {
+        split: found.training_budget for split, found in scores.items() if found.training_budget is not None
+    }
+    return FinishedRun(record, _outcomes(layout), dotted_text(knobs), budgets)
 
 
 def _curve(layout: Layout, params: Params, updates: Sequence[Metrics]) -> list[CurvePoint]:

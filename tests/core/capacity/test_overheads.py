@@ -31,6 +31,16 @@ def test_the_papers_by_hand() -> None:
     assert (found.copies, found.total) == (10.0, pytest.approx(sum(vars(found).values()) - 10))
 
 
+def test_a_training_budget_of_its_own_doubles_what_scoring_plays() -> None:
+    """The paper's: two policies on two splits, at 50 turns and again at 40."""
+    once, twice = params_of("paper"), params_of("paper", ["scoring.at_training_budget=true"])
+    assert workload(twice).scored == 2 * workload(once).scored == 2 * 2 * 5 * (168 + 417)
+    found = [overheads(workload(p), p, QWEN_32B, HAND, 0, releases_device=True).delivery for p in (once, twice)]
+    assert found[1] == pytest.approx(found[0] * (90 + 19 + 8) / (90 + 19 + 4))
+    same = params_of("paper", ["scoring.at_training_budget=true", "scoring.limits.max_turns=40"])
+    assert workload(same).scored == workload(once).scored
+
+
 def test_what_stays_loaded_starts_once_and_servers_of_others_never() -> None:
     params = params_of("paper")
     load, base = workload(params), 2 * parameters(QWEN_32B)

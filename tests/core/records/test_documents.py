@@ -19,6 +19,7 @@ from tasks.core.records.documents import (
     DifficultyScores,
     Document,
     EngineMismatch,
+    EpisodeLimits,
     Evaluation,
     Metrics,
     MetricScore,
@@ -32,6 +33,7 @@ from tasks.core.records.documents import (
     StageVersion,
     StageVersions,
     Timings,
+    TrainingBudget,
     WarmStartRecord,
     read_document,
     total_usage,
@@ -160,6 +162,26 @@ EXAMPLES: dict[str, Document | StageVersions | StageKnobs] = {
         per_difficulty={"1": DifficultyScores(tasks=84, tgc=80.0, tgc_se=5.0, base_tgc=40.0, base_tgc_se=5.0)},
         behaviour=BehaviourChange(base=BEHAVIOUR, selected=BEHAVIOUR),
         void_rollouts=1,
+        training_budget=TrainingBudget(
+            limits=EpisodeLimits(max_turns=50, max_tokens_per_turn=1500, max_observation_tokens=3000),
+            test_limits=EpisodeLimits(max_turns=100, max_tokens_per_turn=1500, max_observation_tokens=3000),
+            played_again=True,
+            tgc=65.0,
+            sgc=40.0,
+            tgc_se=3.5,
+            sgc_se=5.0,
+            base_tgc=30.0,
+            base_sgc=5.0,
+            base_tgc_se=3.0,
+            base_sgc_se=2.5,
+            tgc_gain=35.0,
+            tgc_gain_se=3.75,
+            sgc_gain=35.0,
+            sgc_gain_se=5.25,
+            mean_return=0.75,
+            base_mean_return=0.375,
+            void_rollouts=0,
+        ),
     ),
 }
 
@@ -184,6 +206,7 @@ def test_every_document_has_an_example() -> None:
         "MetricScore",
         "MetricScores",
     }
+    parts |= {"PairedScores", "TrainingBudget", "EpisodeLimits"}
     parts |= {"ResponseFigures", "PromptInformation", "WatchedFigures", "CollapseWarning"}
     models = {
         n
@@ -218,6 +241,33 @@ def test_an_altered_document_names_file_field_and_rule(changes: dict[str, Any], 
     with pytest.raises(ArtifactError) as refused:
         read_document(path, Selection)
     assert f"{path}: {message}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"played_again": False}, "training_budget: Value error, played_again is true where limits and test_limits"),
+        ({"limits": {"max_turns": 50}}, "training_budget.limits.max_tokens_per_turn: Field required"),
+        ({"tgc_se": -1.0}, "training_budget.tgc_se: Input should be greater than or equal to 0"),
+        ({"tasks": 3}, "training_budget.tasks: Extra inputs are not permitted"),
+    ],
+)
+def test_a_broken_training_budget_is_named(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    content = json.loads((GOLDEN / "scores.json").read_text())
+    content["training_budget"] |= changes
+    path = tmp_path / "test_normal.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(ArtifactError) as refused:
+        read_document(path, Scores)
+    assert f"{path}: {message}" in str(refused.value)
+
+
+def test_scores_of_before_the_training_budget_are_read(tmp_path: Path) -> None:
+    content = json.loads((GOLDEN / "scores.json").read_text())
+    del content["training_budget"]
+    path = tmp_path / "test_normal.json"
+    path.write_text(json.dumps(content))
+    assert read_document(path, Scores).training_budget is None
 
 
 def test_a_missing_field_is_named(tmp_path: Path) -> None:

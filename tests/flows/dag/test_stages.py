@@ -50,7 +50,11 @@ OUTS = {
     "monitor_collapse": [LAYOUT.course("i002")],
     "evaluate_policy": [LAYOUT.evaluation("i002"), LAYOUT.evaluation_rollouts("i002")],
     "select_checkpoint": [LAYOUT.selection],
-    "score": [LAYOUT.score("test_normal"), LAYOUT.score_rollouts("test_normal")],
+    "score": [
+        LAYOUT.score("test_normal"),
+        LAYOUT.score_rollouts("test_normal"),
+        LAYOUT.training_budget_rollouts("test_normal"),
+    ],
     "tabulate_curves": [LAYOUT.learning_curves],
     "report": [LAYOUT.report],
     "record_lineage": [LAYOUT.lineage],

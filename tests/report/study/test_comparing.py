@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -21,6 +22,7 @@ from tasks.report.study.tables import (
     runs_csv,
     score_rows,
 )
+from tests.finished_run import scores, training_budget
 
 
 def outcomes(solved: str) -> list[Outcome]:
@@ -126,6 +128,25 @@ def test_runs_that_were_scored_differently_are_noted_with_the_knobs() -> None:
     assert found.notes == (
         "The runs were scored differently, and their scores may not compare: scoring.limits.max_turns, "
         "scoring.temperature.",
+    )
+
+
+def test_scores_at_the_training_budget_are_a_note() -> None:
+    """Means over the seeds; a run whose budgets are the same, or that was not scored so, has no part in it."""
+    base = scores("test_normal")
+    at_20 = [
+        dict.fromkeys(TEST_SPLITS, training_budget(base, tgc=tgc, sgc=sgc)) for tgc, sgc in ((50.0, 10.0), (60.0, 20.0))
+    ]
+    same = dict.fromkeys(TEST_SPLITS, training_budget(base, turns=40))
+    budgets = {("loop", 0): at_20[0], ("loop", 1): at_20[1], ("grpo", 0): same}
+    runs = [run(method, seed, "1100") for method in ("loop", "grpo") for seed in (0, 1)]
+    found = study(
+        *(replace(one, training_budget=budgets.get((one.record.method, one.record.seed), {})) for one in runs)
+    )
+    assert found.notes == (
+        "The scores are at the test budget (40 turns, 1,500 tokens per turn, 3,000 per observation). TGC / SGC at the "
+        "training budget (20 turns, 1,500 tokens per turn, 3,000 per observation): "
+        "loop test_normal 55.0 / 15.0, test_challenge 55.0 / 15.0.",
     )
 
 

@@ -1,0 +1,22 @@
+"""A finished run as a study reads it."""
+
+import yaml
+
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.records.documents import Scores, Timings, read_document, write_document
+from tasks.report.study.finished_run import RunLabel, read_finished_run
+from tests.finished_run import training_budget
+
+
+def test_a_run_brings_its_scores_at_the_training_budget_where_it_has_them(finished_run: StageContext) -> None:
+    layout, params = finished_run.layout, finished_run.inputs
+    (layout.root / "params.yaml").write_text(yaml.safe_dump(params.model_dump(mode="json")))
+    for key in params.sampled:
+        write_document(layout.timings(key), Timings(wall_s=1.0, generated_tokens=5, tokens_per_s=5.0))
+    scored = read_document(layout.score("test_normal"), Scores)
+    again = training_budget(scored, tgc=60.0)
+    write_document(layout.score("test_normal"), scored.model_copy(update={"training_budget": again}))
+    label = RunLabel(method="loop", seed=0, experiment="e", command="c", wall_s=1.0, cpu_s=1.0)
+    found = read_finished_run(layout.root, label)
+    assert found.training_budget == {"test_normal": again}
+    assert found.record.scores["test_normal"].tgc == scored.tgc
