@@ -7,7 +7,8 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cached_property
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
@@ -58,16 +59,24 @@ class DvcLock:
 
     stages: tuple[LockedStage, ...]
 
-    @property
+    @cached_property
     def artifacts(self) -> dict[str, str]:
         """Every artifact a stage wrote: path to md5."""
         return {path: md5 for stage in self.stages for path, md5 in stage.outs.items()}
 
-    @property
+    @cached_property
     def sources(self) -> dict[str, str]:
-        """Artifacts that no stage wrote: what the pipeline starts from (a base policy kept in git)."""
+        """Artifacts that no stage wrote: what the pipeline starts from (a base policy kept in git).
+
+        A path is written where a stage wrote it, a folder above it, or files inside it.
+        """
         read = {path: md5 for stage in self.stages for path, md5 in stage.deps.items() if path.startswith(DATA)}
-        return {path: md5 for path, md5 in read.items() if not _written(path, self.artifacts)}
+        written = self.artifacts.keys() | {folder for out in self.artifacts for folder in _folders_above(out)}
+        return {
+            path: md5
+            for path, md5 in read.items()
+            if path not in written and self.artifacts.keys().isdisjoint(_folders_above(path))
+        }
 
     @property
     def digest(self) -> str:
@@ -148,9 +157,8 @@ def _belongs(stage: LockedStage, keys: set[str]) -> bool:
     return not is_iteration or stage.key in keys
 
 
-def _written(path: str, artifacts: Mapping[str, str]) -> bool:
-    """Whether a stage wrote `path`, a folder above it, or files inside it."""
-    return any(path == out or path.startswith(f"{out}/") or out.startswith(f"{path}/") for out in artifacts)
+def _folders_above(path: str) -> list[str]:
+    return [folder.as_posix() for folder in PurePosixPath(path).parents]
 
 
 def _stable(files: Mapping[str, str]) -> dict[str, str]:
