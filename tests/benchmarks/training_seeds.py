@@ -5,6 +5,9 @@ Reads finished runs, each in its own clone, made by
     python -m flows.configure default --set seed=1 && python -m flows.pipeline
 
 python tests/benchmarks/training_seeds.py CLONE [CLONE ...] [--picture .docs/learning_curve.svg]
+
+A seed takes hours where the model is large: `--name NAME` writes another result file, `--keep` keeps its other seeds.
+A mean's interval is Student's over the seeds: 95%, none for one seed.
 """
 
 import argparse
@@ -16,13 +19,17 @@ from typing import Any
 import matplotlib
 import numpy as np
 import yaml
-from result_file import write_result
+from result_file import RESULTS, write_result
+from scipy.stats import t as student
 
 matplotlib.use("svg")
 from matplotlib import pyplot
 
 SPLITS = {"test_normal": "Test-N", "test_challenge": "Test-C"}
-MEASURES = ("base_tgc", "tgc", "tgc_se", "base_sgc", "sgc", "sgc_se")
+MEASURES = ("base_tgc", "tgc", "tgc_se", "tgc_gain", "tgc_gain_se", "base_sgc", "sgc", "sgc_se")
+SHARES = ("base_mean_return", "mean_return")
+CONFIDENCE = 0.95
+Row = dict[str, Any]
 
 
 def curves(run: Path) -> Any:
@@ -30,7 +37,7 @@ def curves(run: Path) -> Any:
     return np.genfromtxt(run / "data/learning_curves.csv", delimiter=",", names=True)
 
 
-def figures(run: Path) -> dict[str, Any]:
+def figures(run: Path) -> Row:
     params = yaml.safe_load((run / "params.yaml").read_text(encoding="utf-8"))
     selection = json.loads((run / "data/selection.json").read_text(encoding="utf-8"))
     result = {key: params[key] for key in ("seed", "iterations")}
@@ -38,14 +45,38 @@ def figures(run: Path) -> dict[str, Any]:
     result["last_dev_tgc"] = selection["candidates"][-1]["dev_tgc"]
     for split in SPLITS:
         scores = json.loads((run / f"data/scores/{split}.json").read_text(encoding="utf-8"))
-        result |= {f"{split}_{measure}": round(scores[measure], 1) for measure in MEASURES}
+        result |= {f"{split}_{measure}": rounded(scores[measure], 1) for measure in MEASURES}
+        result |= {f"{split}_{measure}": rounded(scores[measure], 3) for measure in SHARES}
     return result
 
 
-def means(runs: list[dict[str, Any]]) -> dict[str, float]:
+def rounded(figure: float | None, digits: int) -> float | None:
+    return None if figure is None else round(figure, digits)
+
+
+def means(runs: list[Row]) -> dict[str, float]:
     """Mean over the runs of every score (not of the standard errors, which are of one run's score)."""
     keys = [key for key in runs[0] if key.startswith(tuple(SPLITS)) and not key.endswith("_se")]
-    return {key: round(statistics.mean(run[key] for run in runs), 1) for key in keys}
+    return {key: round(statistics.mean(run[key] for run in runs), 3) for key in keys}
+
+
+def gain_intervals(runs: list[Row]) -> dict[str, list[float] | None]:
+    """Student's interval over seeds of each split's gain in TGC, in points; None for one seed."""
+    return {split: interval([run[f"{split}_tgc_gain"] for run in runs]) for split in SPLITS}
+
+
+def interval(values: list[float]) -> list[float] | None:
+    if len(values) < 2:
+        return None
+    mean, error = statistics.mean(values), statistics.stdev(values) / len(values) ** 0.5
+    reach = float(student.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * error
+    return [round(mean - reach, 1), round(mean + reach, 1)]
+
+
+def recorded(name: str) -> list[Row]:
+    """The runs of a result file; none where it is missing."""
+    file = RESULTS / f"{name}.json"
+    return json.loads(file.read_text(encoding="utf-8"))["runs"] if file.exists() else []
 
 
 def draw(runs: list[Path], picture: Path) -> None:
@@ -71,11 +102,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--picture", type=Path)
+    parser.add_argument("--name", default="training_seeds", help="of the result file")
+    parser.add_argument("--keep", action="store_true", help="the file's runs of other seeds")
     arguments = parser.parse_args()
     if arguments.picture:
         draw(arguments.runs, arguments.picture)
     runs = [figures(run) for run in arguments.runs]
-    write_result("training_seeds", {"runs": runs, "mean": means(runs)})
+    if arguments.keep:
+        seeds = {run["seed"] for run in runs}
+        runs = sorted([*runs, *(run for run in recorded(arguments.name) if run["seed"] not in seeds)], key=by_seed)
+    write_result(arguments.name, {"runs": runs, "mean": means(runs), "tgc_gain_interval": gain_intervals(runs)})
+
+
+def by_seed(run: Row) -> int:
+    return int(run["seed"])
 
 
 if __name__ == "__main__":
