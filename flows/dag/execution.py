@@ -8,6 +8,7 @@ from flows.dag.stages import Stage, check_key
 from tasks.collapse_monitor.watching import read_new_warnings
 from tasks.core.config.params import Params, load_params
 from tasks.core.interfaces.stage import Executor, ProcessCache, StageContext
+from tasks.core.processes.freed_memory import return_freed_memory
 from tasks.core.records.layout import Layout
 
 ExecutorFor = Callable[[Stage, Params], Executor]
@@ -25,7 +26,10 @@ def run_body(
     params = load_params(root / "params.yaml")
     check_key(stage, key, params)
     layout = Layout(root)
-    stage.load()(StageContext(layout, stage.inputs_of(params), key, cache, executor_for(stage, params)))
+    try:
+        stage.load()(StageContext(layout, stage.inputs_of(params), key, cache, executor_for(stage, params)))
+    finally:
+        return_freed_memory()  # an update leaves gigabytes of holes, and the next stage has the same process
     if stage.name == "update_policy":
         _tell_warnings(layout, key)
     return StageContext(layout, params, key, cache)

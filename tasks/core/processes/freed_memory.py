@@ -2,7 +2,7 @@
 
 Left alone, glibc keeps blocks of up to 32 MiB once it has seen one of that size freed, and where threads free them in
 another order than they took them, holes stay: an update of 135 million parameters on two packs of 2,048 positions held
-11.1 GB for tensors of 6.4.
+11.1 GB for tensors of 6.4. Smaller blocks leave such holes, too: they go back when a stage has ended.
 """
 
 import ctypes
@@ -18,3 +18,13 @@ def return_large_blocks() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)
+
+
+def return_freed_memory() -> None:
+    """Give back what this process's malloc holds and nobody uses, holes between blocks too: 0.04 s for 0.6 GB.
+
+    Other C libraries than glibc stay as they are.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

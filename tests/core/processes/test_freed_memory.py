@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-PROGRAM = """
+LARGE = """
 import numpy as np
 import psutil
 from tasks.core.processes.freed_memory import return_large_blocks
@@ -20,8 +20,36 @@ large.clear()
 print((psutil.Process().memory_info().rss - before) / 2**20)
 """
 
+SMALLER = """
+import numpy as np
+import psutil
+from tasks.core.processes.freed_memory import return_freed_memory, return_large_blocks
+return_large_blocks()
+before = psutil.Process().memory_info().rss
+blocks, between = [], []
+for _ in range(100):
+    blocks.append(np.ones(2**20, np.uint8))
+    between.append(np.ones(2**12, np.uint8))
+blocks.clear()
+print((psutil.Process().memory_info().rss - before) / 2**20)
+return_freed_memory()
+print((psutil.Process().memory_info().rss - before) / 2**20)
+"""
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
 
-@pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
-def test_freed_blocks_go_back_to_the_system() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    assert float(done.stdout) < 20
+
+def test_freed_large_blocks_go_back_to_the_system() -> None:
+    (held,) = figures(LARGE)
+    assert held < 20
+
+
+def test_freed_smaller_blocks_go_back_when_they_are_asked_for() -> None:
+    held, rest = figures(SMALLER)
+    assert held > 90
+    assert rest < 20
+
+
+def figures(program: str) -> list[float]:
+    """MiB that a program prints, a line each."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return [float(line) for line in done.stdout.splitlines()]
