@@ -16,7 +16,7 @@ fi
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 .venv/bin/python -m pip install --quiet -c .ci/constraints.txt uv </dev/null
 
-# uv takes a third of pip's time, and its cache serves a machine's other clones. pip's configuration decides the index.
+# uv takes half of pip's processor time, and its cache serves a machine's other clones. pip's configuration decides the index.
 # Byte code is compiled here: where PYTHONDONTWRITEBYTECODE is set, every stage would compile its imports anew.
 install() {
     .venv/bin/python - "$@" <<'END'
