@@ -20,7 +20,8 @@ import matplotlib
 import numpy as np
 import yaml
 from result_file import RESULTS, write_result
-from scipy.stats import t as student
+
+from tasks.report.study.comparing import interval_over_seeds
 
 matplotlib.use("svg")
 from matplotlib import pyplot
@@ -61,16 +62,9 @@ def means(runs: list[Row]) -> dict[str, float]:
 
 
 def gain_intervals(runs: list[Row]) -> dict[str, list[float] | None]:
-    """Student's interval over seeds of each split's gain in TGC, in points; None for one seed."""
-    return {split: interval([run[f"{split}_tgc_gain"] for run in runs]) for split in SPLITS}
-
-
-def interval(values: list[float]) -> list[float] | None:
-    if len(values) < 2:
-        return None
-    mean, error = statistics.mean(values), statistics.stdev(values) / len(values) ** 0.5
-    reach = float(student.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * error
-    return [round(mean - reach, 1), round(mean + reach, 1)]
+    """The interval over seeds of each split's gain in TGC, in points; None for one seed."""
+    found = {split: interval_over_seeds([run[f"{split}_tgc_gain"] for run in runs], CONFIDENCE) for split in SPLITS}
+    return {split: ends and [round(end, 1) for end in ends] for split, ends in found.items()}
 
 
 def recorded(name: str) -> list[Row]:

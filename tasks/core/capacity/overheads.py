@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from tasks.core.capacity.flops import ModelShape, adapter_parameters, parameters
 from tasks.core.capacity.hardware import Hardware
 from tasks.core.capacity.memory import ADAPTER_BYTES, DTYPE_BYTES
-from tasks.core.capacity.workload import Workload
+from tasks.core.capacity.workload import Workload, plays_of_a_test_split
 from tasks.core.config.params import Params
 from tasks.core.config.splits import TEST_SPLITS
-from tasks.core.config.stage_inputs import ScoringInputs
 
 ONCE = 13
 """Stages that are there once, both scores among them."""
@@ -55,8 +54,7 @@ def overheads(
     served = params.collection.engine == "vllm"
     base = parameters(shape) * DTYPE_BYTES[params.policy.dtype]
     adapter = adapter_parameters(shape, params.policy.lora) * ADAPTER_BYTES if params.policy.trained == "lora" else base
-    scored = len(TEST_SPLITS) * (2 if load.iterations else 1) * (1 + ScoringInputs.of(params).plays_again)
-    played = load.iterations + load.evaluations + scored
+    played = load.iterations + load.evaluations + len(TEST_SPLITS) * plays_of_a_test_split(params)
     starts = (load.iterations + 1 if releases_device else 1) if served and not params.engine.vllm.urls else 0
     launched = load.iterations if params.update.distributed.size > 1 else 0
     count = ONCE + PER_ITERATION * load.iterations + len(params.monitored) + load.evaluations

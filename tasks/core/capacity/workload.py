@@ -83,6 +83,11 @@ class Workload:
         return self.rollouts * self.episodes.tokens
 
 
+def plays_of_a_test_split(params: Params) -> int:
+    """How often scoring plays a test split: once for each policy and budget. A base that nothing trains is alone."""
+    return (2 if params.iterations else 1) * (1 + ScoringInputs.of(params).plays_again)
+
+
 def workload(params: Params, episodes: Episodes | None = None, kept_share: float = KEPT_SHARE) -> Workload:
     """`episodes` None: the world's own of `EPISODES`; `kept_share` of the tokens played train.
 
@@ -96,8 +101,6 @@ def workload(params: Params, episodes: Episodes | None = None, kept_share: float
     tree = params.collection.tree
     episodes_per_task = params.collection.rollouts_per_task if tree is None else tree.simulations
     collected = params.collection.tasks_per_iteration * episodes_per_task
-    policies = 2 if params.iterations else 1
-    budgets = 1 + ScoringInputs.of(params).plays_again
     splits = sum(_tasks(params, split, params.scoring.scenarios) for split in TEST_SPLITS)
     return Workload(
         episodes=mean,
@@ -107,7 +110,7 @@ def workload(params: Params, episodes: Episodes | None = None, kept_share: float
         collections=len(params.sampled),
         evaluations=len(params.evaluated),
         evaluated=_tasks(params, "dev", params.evaluation.scenarios) * params.evaluation.rollouts_per_task,
-        scored=splits * params.scoring.rollouts_per_task * policies * budgets,
+        scored=splits * params.scoring.rollouts_per_task * plays_of_a_test_split(params),
     )
 
 

@@ -65,11 +65,18 @@ def _score(run: FinishedRun, policy: str, split: str, metric: str) -> float:
     return float(getattr(scores[split], metric))
 
 
+def interval_over_seeds(values: Sequence[float], confidence: float) -> tuple[float, float] | None:
+    """Student's interval of the mean over training seeds; None for one seed."""
+    count = len(values)
+    if count < 2:
+        return None
+    mean, reach = fmean(values), stdev(values) / count**0.5 * float(stdtrit(count - 1, 0.5 + confidence / 2))
+    return mean - reach, mean + reach
+
+
 def _over_seeds(row: str, split: str, metric: str, values: Sequence[float], confidence: float) -> MethodScore:
-    mean, count = fmean(values), len(values)
-    spread = stdev(values) if count > 1 else None
-    reach = None if spread is None else spread / count**0.5 * float(stdtrit(count - 1, 0.5 + confidence / 2))
-    low, high = (None, None) if reach is None else (mean - reach, mean + reach)
+    mean, spread = fmean(values), stdev(values) if len(values) > 1 else None
+    low, high = interval_over_seeds(values, confidence) or (None, None)
     return MethodScore(
         method=row,
         split=split,
@@ -78,7 +85,7 @@ def _over_seeds(row: str, split: str, metric: str, values: Sequence[float], conf
         spread=spread,
         low=low,
         high=high,
-        seeds=count,
+        seeds=len(values),
     )
 
 
