@@ -42,6 +42,9 @@ class AppWorldConfig(Section):
     """pool: warm forked processes, agents' code apart from the data; official: the package's HTTP server."""
     official_rule: bool = False
     """Count a task without a question as solved although the agent ended it with status "fail", as the package does."""
+    demonstrated_turns: int | None = Field(8, ge=1)
+    """Most turns of a recited solution before the one that completes the task, its top-level statements shared evenly
+    among them: the paper's usual episode has 8. null: a turn for each statement, as the LOOP paper's SFT-GT has it."""
     reminder: Literal["rules", "task"] = "rules"
     """The end of every observation: the rules in short, or the whole task once more, as in apple/ml-loop (the
     supervisor's name, address and number, and the instruction)."""

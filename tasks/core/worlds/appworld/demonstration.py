@@ -6,14 +6,11 @@ from pathlib import Path
 from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.appworld.root import layout
 
-MOST_TURNS = 8
-"""Work turns of a demonstration, as in the paper's usual episode; the turn that completes the task comes on top."""
 
+def demonstration(root: Path, most_turns: int | None, task_id: str) -> list[str]:
+    """The oracle's top-level statements as at most `most_turns` code blocks, then its completing statement as one more.
 
-def demonstration(root: Path, task_id: str) -> list[str]:
-    """The oracle's top-level statements as at most MOST_TURNS code blocks, then its completing statement as one more.
-
-    Raises ArtifactError when the task's oracle is missing or is no function `solution`.
+    None: a block for each statement. Raises ArtifactError when the task's oracle is missing or no function `solution`.
     """
     path = layout.oracle(root, task_id)
     try:
@@ -26,6 +23,6 @@ def demonstration(root: Path, task_id: str) -> list[str]:
     except (SyntaxError, ValueError):
         raise ArtifactError(f"{path}: expected one function named solution") from None
     *work, completion = [ast.unparse(statement) for statement in solution.body]
-    size = max(1, -(-len(work) // MOST_TURNS))
+    size = max(1, -(-len(work) // (most_turns or len(work) or 1)))
     blocks = ["\n".join(work[begin : begin + size]) for begin in range(0, len(work), size)]
     return [f"```python\n{block}\n```" for block in [*blocks, completion]]

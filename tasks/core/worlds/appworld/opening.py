@@ -16,7 +16,8 @@ def open_appworld(config: WorldConfig, folder: Path) -> AppWorldTasks:
     """Open the root that `prepare_world` wrote to `folder`. Raises ArtifactError and EnvironmentUnavailable."""
     prepared = read_prepared_root(config, folder)
     settings = config.appworld
-    demonstrate = partial(demonstration, prepared.root) if settings.source == "authored" else None
+    recite = partial(demonstration, prepared.root, settings.demonstrated_turns)
+    demonstrate = recite if settings.source == "authored" else None
     pool = EpisodePool(python_executable(), prepared.root)
     if settings.engine == "pool":
         return AppWorldTasks(prepared.tasks, pool.open, pool.close, config, demonstrate)

@@ -18,7 +18,7 @@ def test_the_package_judges_exported_episodes_as_played(
 ) -> None:
     """One scenario solved; of another, one task solved, one left half way, one whose code ends the server."""
     ids = (appworld_root / "data" / "datasets" / "test_normal.txt").read_text().split()[:6]
-    turns = {task_id: demonstration(appworld_root, task_id) for task_id in ids}
+    turns = {task_id: demonstration(appworld_root, 8, task_id) for task_id in ids}
     turns[ids[4]] = ["no code", *turns[ids[4]][:1], FAIL]
     turns[ids[5]] = ["```python\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n```", "```python\nx\n```"]
     folder = tmp_path / "export"
@@ -43,6 +43,6 @@ def test_the_text_that_was_run_is_replayed(
 ) -> None:
     """A whole solution in one turn of several blocks."""
     (task_id, *_) = (appworld_root / "data" / "datasets" / "test_normal.txt").read_text().split()
-    turns = {task_id: ["\n".join(demonstration(appworld_root, task_id))]}
+    turns = {task_id: ["\n".join(demonstration(appworld_root, 8, task_id))]}
     export_outputs(appworld_python, appworld_root, "test_normal", turns, tmp_path / "out", code_blocks)
     assert package_scores(appworld_python, tmp_path / "out", "test_normal").successes == {task_id: solved}
