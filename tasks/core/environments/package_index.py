@@ -10,6 +10,7 @@ _UV_NAMES = {
     "extra-index-url": "UV_INDEX",
     "find-links": "UV_FIND_LINKS",
     "cert": "SSL_CERT_FILE",
+    "proxy": "ALL_PROXY",  # which HTTPS_PROXY, where it is set, goes before
     "trusted-host": "UV_INSECURE_HOST",
     "default-timeout": "UV_HTTP_TIMEOUT",
     "timeout": "UV_HTTP_TIMEOUT",
@@ -18,7 +19,7 @@ _BARE = {"UV_FIND_LINKS": ","}  # uv parts this one by commas, the others by spa
 
 
 def uv_index_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """UV_* variables for what `pip config` and PIP_* variables say; a UV_* variable that is already set wins."""
+    """Variables of uv for what `pip config` and PIP_* variables say; one that is already set wins."""
     settings = _pip_configuration() | _pip_variables(environment)
     variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # pip's own rule: the best version of any index
     for pip_name, value in settings.items():

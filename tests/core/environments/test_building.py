@@ -81,4 +81,5 @@ def test_pip_variables_reach_uv_and_uv_variables_win() -> None:
     variables = uv_index_variables({"PIP_INDEX_URL": "https://a/simple", "PIP_FIND_LINKS": "/x /y"})
     assert variables["UV_DEFAULT_INDEX"] == "https://a/simple"
     assert variables["UV_FIND_LINKS"] == "/x,/y"
+    assert uv_index_variables({"PIP_PROXY": "http://p:3128"})["ALL_PROXY"] == "http://p:3128"
     assert "UV_DEFAULT_INDEX" not in uv_index_variables({"PIP_INDEX_URL": "https://a", "UV_DEFAULT_INDEX": "https://b"})
