@@ -24,7 +24,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_project(tmp_path_factory.mktemp("games") / "project")
 
 
-@pytest.mark.parametrize("world", ["bandit", "frozen_lake", "sokoban"])
+@pytest.mark.parametrize("world", ["bandit", "frozen_lake", "sokoban", "webshop"])
 def test_one_command_trains_and_scores(project: Path, world: str) -> None:
     size = (*LITTLE, f"world.{world}.counts={COUNTS}")
     succeed(project, "-m", "flows.configure", world, "starpo_s", *(f"--set={setting}" for setting in size))

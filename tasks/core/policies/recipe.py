@@ -144,10 +144,10 @@ GAME_RECIPES = {
     "webshop": Recipe(
         sizes=TinyQwen2(context_length=4096),
         supervised=SupervisedSettings(tokens_per_forward=2048),
-        perfect_demonstrations=3_000,
-        perfect_steps=450,
-        imperfect_demonstrations=1_000,
-        imperfect_steps=50,
+        perfect_demonstrations=6_000,
+        perfect_steps=1_000,
+        imperfect_demonstrations=600,
+        imperfect_steps=30,
     ),
 }
 """Recipes of the text games."""

@@ -15,7 +15,11 @@ from tasks.core.worlds.webshop.catalogue import GoalTask, Product
 COLOURS = ("black", "white", "navy", "olive", "coral", "silver", "teal", "burgundy", "mustard", "ivory")
 SIZES = ("x-small", "small", "medium", "large", "x-large", "xx-large")
 SYLLABLES = tuple(one + other for one in "BDFGHJKLMNPRSTVWXZ" for other in "AEIOU")
-"""The words of asins: a tiny policy copies a name in few tokens, not letter by letter."""
+NAMES = tuple(f"B{one}{other}" for one in SYLLABLES[::3] for other in SYLLABLES[::2])
+"""The asins of a catalogue that is small enough, 1,350; larger ones append to them. So a tiny policy has each as one
+token, which it copies; what is spelt it does not."""
+ASKING = "Find me "
+"""How instructions begin."""
 PACKS = ("single", "pack of 2", "pack of 4", "pack of 12")
 
 
@@ -90,14 +94,17 @@ _ASKED: dict[Split, tuple[float, float]] = {"train": (0.0, 0.5), "dev": (0.5, 0.
 def draw_catalogue(config: WebShopConfig, seed: int) -> list[Product]:
     """`config.products` products, all kinds in turn."""
     random = Random(derive_seed(seed, "webshop", "catalogue"))
-    seen = set[str]()
-    products: list[Product] = []
-    while len(products) < config.products:
-        asin = "B" + "".join(random.choices(SYLLABLES, k=4)) + random.choice(string.digits)
-        if asin not in seen:
-            seen.add(asin)
-            products.append(_product(random, asin, KINDS[len(products) % len(KINDS)]))
-    return products
+    asins = _asins(random, config.products)
+    return [_product(random, asin, KINDS[number % len(KINDS)]) for number, asin in enumerate(asins)]
+
+
+def _asins(random: Random, count: int) -> list[str]:
+    if count <= len(NAMES):
+        return random.sample(NAMES, count)
+    asins = dict[str, None]()
+    while len(asins) < count:
+        asins["".join([random.choice(NAMES), *random.choices(SYLLABLES, k=2), random.choice(string.digits)])] = None
+    return list(asins)
 
 
 def draw_goals(config: WebShopConfig, seed: int, products: Sequence[Product]) -> dict[Split, list[GoalTask]]:
@@ -141,7 +148,7 @@ def draw_goal(random: Random, split: Split, index: int, product: Product, diffic
         **task_names(split, index),
         difficulty=difficulty,
         split=split,
-        instruction=f"Find me {product.query} by {product.title.split()[0]}, {' and '.join(attributes)}{wishes}, "
+        instruction=f"{ASKING}{product.query} by {product.title.split()[0]}, {' and '.join(attributes)}{wishes}, "
         f"and price lower than {price:.2f} dollars",
         asin=product.asin,
         attributes=attributes,
