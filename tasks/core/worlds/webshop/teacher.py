@@ -5,6 +5,7 @@ among the products that are shown are left to reinforcement learning.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from random import Random
 
 from tasks.core.config.text_games import WebShopConfig
@@ -63,12 +64,11 @@ class _Shops(WebShopKind):
     """Many shops: the asins that one alone shows would be learnt by heart, and none be read."""
 
     def __init__(self, config: WebShopConfig) -> None:
-        self.shops = [_shop(config, number) for number in range(SHOPS)]
-        super().__init__(config, self.shops[0])
+        super().__init__(config, _shop(config, 0))
 
     def start(self, task: GoalTask, seed: int) -> Shopping:
         assert isinstance(task, _Goal)
-        return Shopping(self.shops[task.shop], task)
+        return Shopping(_shop(self._config, task.shop), task)
 
 
 class WebShopTeacher:
@@ -82,7 +82,7 @@ class WebShopTeacher:
 
     def task(self, random: Random) -> GoalTask:
         number = random.randrange(SHOPS)
-        shop = self.kind.shops[number]
+        shop = _shop(self.turns, number)
         product = shop.products[random.choice(shop.order)]
         return _Goal(**dict(draw_goal(random, "train", 0, product, random.randint(1, 3))), shop=number)
 
@@ -102,6 +102,7 @@ class WebShopTeacher:
         return ()
 
 
+@cache
 def _shop(config: WebShopConfig, number: int) -> Shop:
     products = draw_catalogue(config, derive_seed(config.products, "demonstrations", number))
     engine = SearchEngine([product.searched_text for product in products])
