@@ -6,12 +6,14 @@ from random import Random
 import pytest
 import torch
 
+from tasks.core.config.text_games import WebShopConfig
 from tasks.core.policies.architecture import TinyQwen2
 from tasks.core.policies.digests import DIGESTS
 from tasks.core.policies.recipe import GAME_RECIPES, Recipe, make_game_policy, save, teacher_of
 from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.worlds.text_games.demonstrations import Teacher, demonstrations
 from tasks.core.worlds.text_games.phrases import grid_rows, phrases
+from tasks.core.worlds.webshop.authoring import draw_catalogue
 
 LITTLE = Recipe(
     sizes=TinyQwen2(layers=1, width=64, heads=1, feed_forward=64),
@@ -63,3 +65,9 @@ def test_a_row_of_a_map_is_one_token() -> None:
 
 def test_pages_are_no_maps() -> None:
     assert not grid_rows(demonstrations(teacher_of("webshop"), 0, 3, imperfect=False))
+
+
+def test_an_asin_is_one_token() -> None:
+    tokenizer = build_tokenizer(phrases(teacher_of("webshop")), 512)
+    asins = [product.asin for product in draw_catalogue(WebShopConfig(), 2502)]
+    assert all(len(tokenizer.encode(spelt)) == 1 for asin in asins for spelt in (asin, asin.lower()))

@@ -24,17 +24,8 @@ _PAGES = (
     *("WebShop [SEP] Instruction: [SEP] Find me ", "Instruction: [SEP] Find me ", " by ", ", and price lower than "),
     *(f".00 dollars [SEP] Search{OFFER}search[<content>].", ".00 dollars [SEP] Back to Search [SEP] ", "< Prev [SEP] "),
     *("Page 1 (Total results: 50) [SEP] Next > [SEP] ", "Page ", " (Total results: ", ") [SEP] ", "Next > [SEP] "),
-    *(
-        SEPARATOR,
-        " [SEP] $",
-        " to $",
-        " [SEP] Price: $",
-        f"{SEPARATOR}{_DETAILS}{OFFER}{_CLICKS}",
-        OFFER,
-        " that is ",
-        ": ",
-    ),
-    *(f"click[{BACK}], click[", "search[", "click[", "], click[", NEXT, BUY, PREVIOUS, BACK, *DETAILS),
+    *(SEPARATOR, " [SEP] $", " to $", " [SEP] Price: $", f"{SEPARATOR}{_DETAILS}{OFFER}{_CLICKS}", OFFER, " that is "),
+    *(f"click[{BACK}], click[", "search[", "click[", "], click[", ": ", NEXT, BUY, PREVIOUS, BACK, *DETAILS),
     "Thank you for shopping with us!",
 )
 

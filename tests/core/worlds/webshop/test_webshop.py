@@ -9,6 +9,7 @@ import pytest
 from tasks.core.config.text_games import GameCounts, WebShopConfig
 from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.text_games.answers import answer_text
+from tasks.core.worlds.webshop.authoring import draw_catalogue
 from tasks.core.worlds.webshop.catalogue import GoalTask, Product, read_original
 from tasks.core.worlds.webshop.reward import reward, token_set_ratio, type_factor
 from tasks.core.worlds.webshop.search import SearchEngine
@@ -272,3 +273,10 @@ def test_a_goal_without_its_product_is_named(tmp_path: Path) -> None:
     catalogue.write_text("".join(lines)[:-30])
     with pytest.raises(ArtifactError, match=r"catalogue\.jsonl: line 600: "):
         open_webshop(config, tmp_path / "world")
+
+
+@pytest.mark.parametrize("products", [1350, 1400])
+def test_every_product_has_an_asin_of_its_own(products: int) -> None:
+    drawn = draw_catalogue(WebShopConfig(products=products), 0)
+    assert len({product.asin for product in drawn}) == products
+    assert {len(product.asin) for product in drawn} == ({5} if products == 1350 else {10})
