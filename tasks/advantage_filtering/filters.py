@@ -43,14 +43,39 @@ def most_mass(stds: Floats, share: float) -> Flags:
     (arXiv 2604.06268; in its code `top_p`, `linear`, `include_zero: False`), without the slack of 0.01 that the code
     takes off the sum to be reached.
     """
+    return _fewest(stds, stds, share)
+
+
+def most_softmax_mass(stds: Floats, share: float) -> Flags:
+    """As `most_mass`, of the softmax of the stds that are not 0 (RAGEN-2's code: `top_p`, `softmax`).
+
+    Stds of returns lie within 0.71 of each other, so that no group weighs more than about twice another: nearly the
+    share of the groups that vary at all.
+    """
+    return _fewest(stds, np.exp(stds), share)
+
+
+def near_the_largest(stds: Floats, share: float) -> Flags:
+    """True for the groups whose std is at least `share` of the largest, and not 0 (RAGEN-2's code: `min_p`)."""
+    kept: Flags = (stds > 0) & (stds >= share * stds.max(initial=0.0) * (1 - _ROUNDING))
+    return kept
+
+
+def _fewest(stds: Floats, weights: Floats, share: float) -> Flags:
+    """True for the fewest groups with a std whose weights sum to `share` of the sum over all of them, largest first."""
     kept: Flags = stds > 0
     if share == 1 or not kept.any():
         return kept
     order = np.argsort(-stds, kind="stable")
-    mass = np.cumsum(stds[order])
+    mass = np.cumsum(np.where(kept, weights, 0.0)[order])
     reached = mass >= share * mass[-1] * (1 - _ROUNDING)
     kept[order[int(reached.argmax()) + 1 :]] = False
     return kept
 
 
-VARIANCE_FILTERS: dict[VarianceMeasure, VarianceFilter] = {"groups": most_varied, "mass": most_mass}
+VARIANCE_FILTERS: dict[VarianceMeasure, VarianceFilter] = {
+    "groups": most_varied,
+    "mass": most_mass,
+    "softmax": most_softmax_mass,
+    "largest": near_the_largest,
+}

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.advantage_filtering.estimators import leave_one_out
-from tasks.advantage_filtering.filters import VARIANCE_FILTERS, large_enough, most_mass, most_varied
+from tasks.advantage_filtering.filters import (
+    VARIANCE_FILTERS,
+    large_enough,
+    most_mass,
+    most_softmax_mass,
+    most_varied,
+    near_the_largest,
+)
 
 
 def test_the_threshold_itself_is_kept_and_smaller_ones_are_not() -> None:
@@ -75,7 +82,8 @@ def test_the_fewest_groups_that_make_up_the_mass_by_hand(share: float, kept: lis
 def test_a_share_of_groups_and_one_of_mass_part_where_one_group_has_nearly_all_of_it() -> None:
     """The reference's own case: stds of 4 groups, three of them small, and a share of 0.75."""
     stds = np.array([2.9, 0.2, 0.1, 0.1])
-    assert {name: chosen(stds, 0.75).sum() for name, chosen in VARIANCE_FILTERS.items()} == {"groups": 3, "mass": 1}
+    kept = {name: int(chosen(stds, 0.75).sum()) for name, chosen in VARIANCE_FILTERS.items()}
+    assert kept == {"groups": 3, "mass": 1, "softmax": 1, "largest": 1}
 
 
 def test_mass_is_reached_however_its_sum_was_rounded() -> None:
@@ -120,3 +128,32 @@ def test_the_order_of_the_groups_decides_only_between_equal_ones(stds: list[floa
     for std in set(stds):
         flags = kept[array == std].tolist()
         assert flags == sorted(flags, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("share", "kept"),
+    [(0.4, [0, 0, 1, 0]), (0.41, [1, 0, 1, 0]), (0.7, [1, 0, 1, 0]), (0.71, [1, 1, 1, 0]), (1.0, [1, 1, 1, 0])],
+)
+def test_softmax_mass_by_hand(share: float, kept: list[int]) -> None:
+    """Weights of 3, 3 and 4; a std of 0 has none, though e^0 is 1."""
+    stds = np.array([np.log(1.5), np.log(1.5), np.log(2.0), 0.0])
+    assert most_softmax_mass(stds, share).tolist() == [bool(flag) for flag in kept]
+
+
+@pytest.mark.parametrize(
+    ("share", "kept"), [(0.01, [1, 1, 1, 0]), (0.25, [1, 1, 1, 0]), (0.26, [0, 1, 1, 0]), (0.76, [0, 1, 0, 0])]
+)
+def test_a_share_of_the_largest_by_hand(share: float, kept: list[int]) -> None:
+    assert near_the_largest(np.array([0.1, 0.4, 0.3, 0.0]), share).tolist() == [bool(flag) for flag in kept]
+    assert near_the_largest(np.array([0.3, 0.1 + 0.2]), 1.0).all(), "equal, but for rounding"
+
+
+@pytest.mark.parametrize("name", ["mass", "softmax", "largest"])
+@given(stds=deviations, share=portions)
+def test_the_largest_is_kept_and_no_group_of_equal_returns(name: str, stds: list[float], share: float) -> None:
+    array = np.array(stds)
+    kept = VARIANCE_FILTERS[name](array, share)  # type: ignore[index]
+    assert not kept[array == 0].any()
+    assert kept.any() == (array > 0).any()
+    assert not kept.any() or array[kept].max() == array.max()
+    assert array[kept].min(initial=1) >= array[~kept].max(initial=0) * (1 - 1e-8)

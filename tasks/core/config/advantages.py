@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from tasks.core.config.section import Section
 
 StdKind = Literal["population", "sample"]
-VarianceMeasure = Literal["groups", "mass"]
+VarianceMeasure = Literal["groups", "mass", "softmax", "largest"]
 
 
 class AdvantageConfig(Section):
@@ -40,12 +40,14 @@ class AdvantageConfig(Section):
     variance_share_of: VarianceMeasure = "groups"
     """The whole of which `top_variance_share` is a share. groups: the number of groups. mass: the sum of their standard
     deviations; the fewest groups that make it up are kept, so that their number follows the batch, and one of equal
-    returns is never among them, not at 1.0 either (RAGEN-2, arXiv 2604.06268, whose top-p is 0.9)."""
+    returns is never among them, not at 1.0 either (RAGEN-2, arXiv 2604.06268, whose top-p is 0.9). softmax: likewise,
+    of their softmax (its code's other top-p). largest: the largest of them; groups that reach the share of it are kept,
+    so that a smaller share keeps more, at 1.0 the largest alone (its code's min-p)."""
 
     @property
     def filters_groups(self) -> bool:
         """Whether groups may be dropped for how little their returns vary."""
-        return self.top_variance_share < 1 or self.variance_share_of == "mass"
+        return self.top_variance_share < 1 or self.variance_share_of != "groups"
 
     @property
     def smallest_group(self) -> int:

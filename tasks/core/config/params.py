@@ -198,6 +198,11 @@ class Params(Section):
     @model_validator(mode="after")
     def _a_tightened_filter_is_tighter(self) -> "Params":
         tightened, share = self.monitor.variance_share, self.advantages.top_variance_share
+        if self.monitor.action == "tighten_filter" and self.advantages.variance_share_of == "largest":
+            raise ValueError(
+                "monitor.action: tighten_filter makes the share smaller, which keeps more groups where "
+                "advantages.variance_share_of is largest; set that to groups, mass or softmax"
+            )
         if self.monitor.action == "tighten_filter" and tightened >= share:
             raise ValueError(
                 f"monitor.action: tighten_filter would do nothing: set monitor.variance_share ({tightened}) below "

@@ -1,10 +1,15 @@
 """Methods whose knobs do not go together are refused; no knob that is set does nothing."""
 
+import ast
+from pathlib import Path
+
 import pytest
 
 from flows.configure import params_of
 from tasks.core.config.params import ParamsError
 from tasks.core.records.dotted import dotted
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("critic", ["ppo", "ppo_bilevel", "starpo_ppo", "starpo_s_ppo"])
@@ -13,6 +18,23 @@ def test_a_critic_sees_returns_whatever_method_it_goes_on_top_of(below: str, cri
     advantages = params_of(f"sokoban {below} {critic}").advantages
     assert (advantages.divide_by_std, advantages.normalise_over_batch) == (None, False)
     assert advantages.min_absolute_advantage == 0
+
+
+def test_rloo_is_loop_per_trajectory_with_one_on_policy_step() -> None:
+    loop, rloo = (params_of(f"default {name}") for name in ("loop_per_trajectory", "rloo"))
+    assert rloo.advantages == loop.advantages and rloo.collection == loop.collection
+    assert rloo.update == loop.update.model_copy(update={"minibatch": None, "epochs": 1})
+
+
+def test_the_rooms_know_no_method_by_its_name() -> None:
+    """Only the profiles do: a method is data."""
+    names = {path.stem for path in (ROOT / "flows" / "profiles" / "methods").glob("*.yaml")} | {"loop"}
+    rooms = [ROOT / "tasks" / room for room in ("advantage_filtering", "policy_update", "rollout_collection")]
+    files = [path for room in rooms for path in room.rglob("*.py")]
+    assert len(names) > 20 and len(files) > 50
+    for path in files:
+        texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+        assert not texts & names, path
 
 
 @pytest.mark.parametrize("method", ["grpo", "canopy", "reinforce_pp", "starpo_grpo", "starpo_ppo"])
@@ -90,6 +112,11 @@ def test_the_filter_by_mass_goes_on_top_of_loop_and_others(base: str, method: st
             r"would do nothing: set monitor\.variance_share \(0\.5\) below advantages\.top_variance_share \(0\.25\)",
         ),
         ("smoke", ["monitor.action=tighten_filter", "monitor.variance_share=1.0"], "tighten_filter would do nothing"),
+        (
+            "smoke snr_filter",
+            ["monitor.action=tighten_filter", "advantages.variance_share_of=largest"],
+            r"tighten_filter makes the share smaller, which keeps more groups",
+        ),
         ("smoke loop_turn_credit loop_std", [], r"divide_by_std .* with estimator: turn_progress set it to null"),
     ],
 )
