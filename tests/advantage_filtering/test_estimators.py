@@ -12,6 +12,7 @@ from tasks.advantage_filtering.estimators import (
     return_std,
     success,
 )
+from tasks.core.config.advantages import StdKind
 
 unit_tests_passed = st.integers(0, 60).map(lambda passed: passed / 60)
 returns_of_a_group = st.lists(unit_tests_passed, min_size=2, max_size=20).map(np.array)
@@ -67,3 +68,15 @@ def test_equal_returns_give_exactly_zero(value: float, count: int) -> None:
 def test_fewer_than_two_rollouts_are_refused(name: str, count: int) -> None:
     with pytest.raises(ValueError, match=f"at least 2 rollouts of the same task, found {count}"):
         ESTIMATORS[name](np.ones(count), np.ones(count, dtype=bool))
+
+
+@pytest.mark.parametrize("kind", ["population", "sample"])
+@given(returns=returns_of_a_group, unit=st.floats(0.1, 10), shift=st.floats(-10, 10))
+def test_over_the_std_advantages_sum_to_zero_and_know_neither_unit_nor_origin(
+    kind: StdKind, returns: Floats, unit: float, shift: float
+) -> None:
+    def found(values: Floats) -> Floats:
+        return divided_by_std(group_mean(values, none_succeeded(values)), values, kind)
+
+    assert abs(found(returns).sum()) < 1e-9
+    np.testing.assert_allclose(found(unit * returns + shift), found(returns), atol=1e-9)

@@ -139,3 +139,11 @@ def test_grpo_without_std_times_k_over_k_minus_1_is_loop(group: list[float]) -> 
     assert (centred * count / (count - 1)).tolist() == pytest.approx(loop.tolist())
     exact = [own - (sum(group) - own) / (count - 1) for own in group]
     assert loop.tolist() == pytest.approx(exact, abs=1e-12)
+
+
+@given(st.lists(shares, min_size=2, max_size=12), st.floats(-10, 10))
+def test_a_normalised_batch_has_mean_0_and_variance_1_wherever_it_lies(batch: list[float], by: float) -> None:
+    found = normalised(np.array(batch))
+    assert found.sum() == pytest.approx(0, abs=1e-9)
+    assert found.var() == pytest.approx(1 if len(set(batch)) > 1 else 0)
+    assert normalised(np.array(batch) + by).tolist() == pytest.approx(found.tolist(), abs=1e-9)

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tasks.core.config.update import UpdateConfig
-from tasks.policy_update.distributed.process_group import SINGLE
+from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup
 from tasks.policy_update.learner import make_learner
 from tasks.policy_update.model.attention import use_packed_attention
 from tasks.policy_update.objective.backward import backward
@@ -23,6 +25,7 @@ from tasks.policy_update.rollouts import Rollout
 
 MakePolicy = Callable[..., nn.Module]
 MakeRollouts = Callable[..., list[Rollout]]
+CPU = torch.device("cpu")
 LOSS_DIVISOR = 8
 TEMPERATURE = 0.7
 
@@ -159,6 +162,30 @@ def test_packed_gradients_equal_those_of_one_rollout_at_a_time(
         results.append((len(packs), gradients(policy)))
     assert [count for count, _ in results] == [8, 1]
     assert relative_difference(results[1][1], results[0][1]) < 1e-5
+
+
+@settings(max_examples=10)
+@given(capacity=st.integers(1, 120), order=st.permutations(range(6)), ranks=st.integers(1, 4))
+def test_neither_packs_nor_their_padding_nor_the_order_in_them_change_loss_or_gradient(
+    make_policy: MakePolicy, make_rollouts: MakeRollouts, capacity: int, order: list[int], ranks: int
+) -> None:
+    """Of a policy some steps on; the packs of several ranks are passed one after the other, padding ones too."""
+    config, rollouts = UpdateConfig(), make_rollouts(6)
+    groups = [ProcessGroup(rank=rank, size=ranks) for rank in range(ranks)]
+    cut = [pack for group in groups for pack in pack_rollouts(rollouts, order, capacity, CPU, group)]
+    found = []
+    for packs in (pack_rollouts(rollouts, range(6), 10_000, CPU), cut):
+        policy = make_policy()
+        use_packed_attention(policy)
+        whole = pack_rollouts(rollouts, range(6), 10_000, CPU)
+        fixed = compute_fixed_logprobs(policy, whole, rollouts, objective_of(config))
+        nudge(policy)
+        stats = added(backward(policy, fixed.attach(packs), objective_of(config)))
+        found.append((stats, gradients(policy)))
+    (one, expected), (other, gradient) = found
+    assert (other.rollouts, other.units, other.clipped) == (6, one.units, one.clipped) and one.clipped > 0
+    assert other.loss == pytest.approx(one.loss, rel=1e-5, abs=1e-6) and other.kl == pytest.approx(one.kl, rel=1e-4)
+    assert relative_difference(gradient, expected) < 1e-5
 
 
 def test_the_first_importance_weights_are_one(make_policy: MakePolicy, make_rollouts: MakeRollouts) -> None:

@@ -104,6 +104,32 @@ def test_objectives_by_hand(importance: str, first: float, second: float) -> Non
     assert by_rollout(log_ratios, [1.0, -1.0], config) == pytest.approx([first, second])
 
 
+six = st.lists(st.floats(-3, 3), min_size=6, max_size=6)
+
+
+@pytest.mark.parametrize(
+    ("importance", "named"),
+    [("token", [0, 1, 2, 3, 4, 5]), ("turn", [0, 0, 1, 2, 3, 4]), ("trajectory", [0, 0, 0, 0, 1, 1])],
+)
+@given(log_ratios=six, advantages=six)
+def test_a_large_epsilon_clips_nothing(
+    importance: str, named: list[int], log_ratios: list[float], advantages: list[float]
+) -> None:
+    """w A of every unit, and its gradient, which is w A by each of the unit's log-ratios."""
+    terms = {"importance": importance, "clip_epsilon": 1 - 1e-9, "clip_epsilon_high": 1e9, "lower_bound": "symmetric"}
+    config, new = LossConfig.model_validate(terms), torch.tensor(log_ratios, dtype=torch.float64, requires_grad=True)
+    found = clipped_objective(new, units(config), torch.tensor(advantages, dtype=torch.float64), config)
+    plain = []
+    for unit in range(max(named) + 1):
+        inside = [token for token in range(6) if named[token] == unit]
+        weight = math.prod(math.exp(log_ratios[token]) for token in inside)
+        plain.append(weight * sum(advantages[token] for token in inside) / len(inside))
+    assert int(found.clipped) == 0
+    assert found.values.tolist() == pytest.approx(plain)
+    slopes = torch.autograd.grad(found.values.sum(), new)[0].tolist()
+    assert slopes == pytest.approx([plain[unit] for unit in named])
+
+
 @pytest.mark.parametrize("advantage", [1.0, -1.0])
 def test_a_weight_beyond_every_float_gives_finite_gradients(advantage: float) -> None:
     log_ratios = torch.full((6,), 50.0, requires_grad=True)

@@ -94,7 +94,7 @@ def clipped_objective(
 ) -> ClippedObjective:
     """log_ratios [P] = log pi - log pi_old, advantages [P]; behaviour_log_ratios [P] = log pi_old - log pi_behaviour.
 
-    With one unit per token this is LOOP's per-token objective, before it is averaged (`AVERAGES`).
+    With one unit per token this is LOOP's per-token objective, before it is averaged (`averaged`).
     `behaviour_log_ratios` is for rollouts with another behaviour policy than pi_old; None is the same as zeros.
     """
     weights, unit_advantages = unit_weights(log_ratios, units, config), mean_by_unit(advantages, units)
