@@ -111,6 +111,18 @@ def test_the_page_shows_scores_and_signs_and_loads_nothing_from_outside(reported
     assert "every advantage is zero <b>" in page.text, "escaped, so that the parser sees it as text"
 
 
+def test_every_curve_is_marked_where_a_warning_is_told(reported_run: StageContext) -> None:
+    page = (reported_run.layout.report / "index.html").read_text()
+    told = page.partition('<ul class="warnings">')[2].partition("</ul>")[0]
+    warned = {int(number) for number in re.findall(r'<li class="sign"><b>iteration (\d+)</b>', told)}
+    assert 7 in warned, "the spike of the gradient"
+    curves = [curve for curve in re.findall(r"<figure>.*?</figure>", page) if "<polyline" in curve]
+    assert len(curves) >= 10
+    for curve in curves:
+        assert len(re.findall(r'<line class="mark"', curve)) == len(warned)
+        assert len(re.findall(r'<line class="chosen"', curve)) == 1
+
+
 def test_no_text_of_an_agent_can_end_a_script(reported_run: StageContext) -> None:
     for file in sorted(reported_run.layout.report.rglob("*.js")):
         content = file.read_text()

@@ -1,6 +1,7 @@
 """Engines that recite, on pocketworld in its real sandbox, through the real agent loop and the shipped tokenizer."""
 
 import random
+from contextlib import closing
 from pathlib import Path
 from statistics import pstdev
 from typing import Any
@@ -12,12 +13,14 @@ from tasks.core.config.collection import AgentLimits
 from tasks.core.config.engine import VllmConfig
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.stage_inputs import EngineInputs
+from tasks.core.config.world import WorldConfig
 from tasks.core.engines.registry import open_engine
 from tasks.core.engines.scripted import CONTEXT_LENGTH, GIVE_UP, WRONG_ANSWER, ScriptedEngine, with_flaw
 from tasks.core.interfaces.engine import ContextOverflow, GenerationRequest, SamplingSettings
 from tasks.core.interfaces.world import Demonstrating, World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer
+from tasks.core.worlds.registry import open_world, prepare_world_folder
 from tasks.rollout_collection.planning import plan_rollouts
 from tasks.rollout_collection.play_settings import PlaySettings
 from tasks.rollout_collection.playing import play_rollouts
@@ -104,6 +107,13 @@ def test_limits_cut_a_turn_and_end_a_conversation(chat: ChatFormat) -> None:
     assert (len(generation.token_ids), len(generation.logprobs), generation.stop_reason) == (5, 5, "length")
     with pytest.raises(ContextOverflow):
         engine.submit(request("b", prompt=CONTEXT_LENGTH))
+
+
+def test_where_luck_decides_there_is_nothing_to_recite(chat: ChatFormat, tmp_path: Path) -> None:
+    prepare_world_folder(WorldConfig(name="frozen_lake"), tmp_path / "world")
+    refused = pytest.raises(ValueError, match=r"world\.frozen_lake: on slippery ice .* no collection\.demonstrations")
+    with closing(open_world(WorldConfig(name="frozen_lake"), tmp_path / "world")) as luck, refused:
+        play(luck, chat, "oracle", tasks=2, each=2)
 
 
 def test_a_world_without_solutions_is_refused(chat: ChatFormat, world: World) -> None:

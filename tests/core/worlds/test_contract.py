@@ -213,6 +213,24 @@ def test_the_same_seed_and_turns_are_the_same_episode(world: World) -> None:
         assert found[0] == found[1], task.task_id
 
 
+def test_a_verdict_in_mid_episode_changes_nothing(world: World) -> None:
+    """Turn-level credit asks for one after every turn."""
+    for task in played_tasks(world):
+        found = []
+        for asks in (False, True):
+            seen: list[Observation] = []
+            episode = world.open(task.task_id, 5)
+            for turn in turns_of(world, task):
+                seen += play(episode, [turn])
+                if asks:
+                    episode.evaluate()
+                if seen[-1].done:
+                    break
+            found.append((seen, episode.evaluate()))
+            episode.close()
+        assert found[0] == found[1], task.task_id
+
+
 def test_episodes_do_not_see_each_other(world: World) -> None:
     tasks = [task for task in played_tasks(world) for _ in range(2)]
     alone = []

@@ -84,7 +84,10 @@ class FrozenLakeKind:
 
     def solution(self, task: FrozenLakeTask) -> Sequence[str]:
         if self._config.slippery:
-            raise ValueError("frozen_lake: on slippery ice no fixed sequence of steps solves a task")
+            raise ValueError(
+                "world.frozen_lake: on slippery ice no fixed sequence of steps solves a task, so there is nothing to "
+                "recite; set slippery: false, or use an engine that samples and no collection.demonstrations"
+            )
         return shortest_way(task.map)
 
     def _build(self, rows: tuple[str, ...]) -> Transitions:
