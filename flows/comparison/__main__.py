@@ -123,9 +123,12 @@ def _run(root: Path, plan: StudyPlan, places: list[Place], jobs: int) -> list[st
 
 
 def _study(plan: StudyPlan, places: list[Place]) -> Study | None:
-    """The study of the runs that have ended with the plan's parameters; None before the first has."""
-    stamps = [(place, read_stamp(place.folder)) for place in places]
-    ended = [(place, made) for place, made in stamps if made and made.params == place.params_digest]
+    """The study of the runs that have ended with the plan's parameters; None before the first has.
+
+    Raises ParamsError, also where no run has ended: a knob that does not exist is told.
+    """
+    stamps = [(place, place.params_digest, read_stamp(place.folder)) for place in places]
+    ended = [(place, made) for place, digest, made in stamps if made and made.params == digest]
     if not ended:
         return None
     found = [read_finished_run(place.folder, _label(place)) for place, _ in ended]

@@ -44,7 +44,9 @@ class Progress(AbstractContextManager["Progress"]):
         for plan in self._plans:
             state = states[plan.experiment]
             if self._shown.get(plan.experiment, WAITING) != state:
-                self._console.print(f"{plan.experiment}: {state}; {self._left(states, iterations)}", highlight=False)
+                self._console.print(
+                    f"{plan.experiment}: {state}; {self._left(states, iterations)}", highlight=False, soft_wrap=True
+                )
             self._shown[plan.experiment] = state
 
     def _table(self, states: Mapping[str, str], iterations: Mapping[str, tuple[int, int]]) -> Table:

@@ -2,12 +2,17 @@
 
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from flows.comparison.__main__ import main as comparison
 from flows.comparison.plan import STUDIES, checked, read_plan, runs
 from flows.configure import main as configure
-from tasks.core.config.params import ParamsError
+from flows.configure import params_text
+from tasks.core.config.params import DERIVED_MAPS, ParamsError
+from tasks.core.records.dotted import dotted
 
 CONTENT = {
     "name": "two",
@@ -79,3 +84,100 @@ def test_a_kl_penalty_and_a_mean_over_tokens_are_over_all_rollouts_as_in_canopy(
         loss = run.params.get("update", {}).get("loss", {})
         if loss.get("kl_coefficient") or loss.get("average") == "token":
             assert run.params["advantages"]["min_absolute_advantage"] == 0, run.method
+
+
+Knobs = dict[str, Any]
+
+
+def knobs_of(study: str) -> dict[str, Knobs]:
+    """All knobs of every method, by its name; what follows from others is left out."""
+    found = {}
+    for run in runs(checked(read_plan(study) | {"seeds": [0]})):
+        content = yaml.safe_load(params_text(run.params))
+        left_out = {*DERIVED_MAPS, "profiles"}
+        found[run.method] = dotted({name: part for name, part in content.items() if name not in left_out})
+    return found
+
+
+def varied(study: str) -> dict[str, Knobs]:
+    """The knobs in which the methods of a study differ, in the order of its methods."""
+    methods = knobs_of(study)
+    first = next(iter(methods.values()))
+    differ = {name for found in methods.values() for name in found if found[name] != first.get(name)}
+    return {method: {name: found[name] for name in sorted(differ)} for method, found in methods.items()}
+
+
+GROUPS, REUSE, ACTIONS = "collection.rollouts_per_task", "collection.every", "world.sokoban.max_actions_per_turn"
+SHARE, OF = "advantages.top_variance_share", "advantages.variance_share_of"
+HIGH, KL = "update.loss.clip_epsilon_high", "update.loss.kl_coefficient"
+
+
+@pytest.mark.parametrize(
+    ("study", "expected"),
+    [
+        (
+            "ragen_group_size",
+            [{GROUPS: size, "collection.tasks_per_iteration": 128 // size} for size in (2, 4, 8, 16, 32)],
+        ),
+        ("ragen_actions", [{ACTIONS: count} for count in range(1, 8)]),
+        ("ragen_reuse", [{REUSE: count} for count in (1, 2, 5, 10)]),
+        (
+            "ragen_filter",
+            [*({OF: "groups", SHARE: share} for share in (0.25, 0.5, 0.75, 1.0)), {OF: "mass", SHARE: 0.9}],
+        ),
+        ("ragen_stabilisers", [{HIGH: high, KL: kl} for high, kl in product((None, 0.28), (0.0, 0.001))]),
+        ("ragen_thinking", [{"world.bandit.thinking": thinking} for thinking in (True, False)]),
+        (
+            "ragen_lora",
+            [
+                {"policy.trained": trained, "update.fold_adapter": fold, "update.learning_rate": rate}
+                for trained, fold, rate in (("lora", True, 3e-3), ("full", False, 5e-4))
+            ],
+        ),
+    ],
+)
+def test_ragens_studies_vary_what_they_say_and_nothing_else(study: str, expected: list[Knobs]) -> None:
+    assert list(varied(study).values()) == expected
+
+
+def test_every_flip_is_one_setting_and_all_of_them_at_once_are_canopy() -> None:
+    """With equal numbers of rollouts per iteration."""
+    methods = knobs_of("flips")
+    loop, canopy = methods["loop"], methods["canopy"]
+    flips = {name: found for name, found in methods.items() if not name.startswith("canopy") and name != "loop"}
+    assert len(flips) == 7
+    together = {knob: value for found in flips.values() for knob, value in found.items() if value != loop[knob]}
+    assert loop | together == canopy
+    assert {knob for knob, value in methods["canopy_without_hardest"].items() if value != canopy[knob]} == {
+        "tasks.max_difficulty"
+    }
+    assert {found[GROUPS] * found["collection.tasks_per_iteration"] for found in methods.values()} == {192}
+
+
+@pytest.mark.parametrize("study", sorted(path.stem for path in STUDIES.glob("*.yaml")))
+def test_no_two_methods_of_a_study_are_the_same(study: str) -> None:
+    found = [sorted(map(repr, knobs.items())) for knobs in knobs_of(study).values()]
+    assert all(one not in found[:place] for place, one in enumerate(found))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["methods", "--methods", "loop,nonesuch"], 1, "--methods: nonesuch: not in the study methods"),
+        (["--methods", "loop,nonesuch"], 2, "nonesuch"),
+        (["methods", "--against", "nonesuch"], 1, "against: nonesuch is none of the methods"),
+        (["methods", "--set", "update.epoch=1"], 1, "params.yaml: update.epoch: "),
+        ([], 1, "name a study, or --methods"),
+    ],
+)
+def test_words_that_make_no_study_are_one_error(
+    arguments: list[str],
+    code: int,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert comparison([*arguments, "--seeds", "0", "--report"]) == code
+    assert message in capsys.readouterr().err and not list(tmp_path.iterdir())
