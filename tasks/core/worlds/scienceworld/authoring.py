@@ -1,6 +1,6 @@
 """Writing the world's folder: the variations that are offered, each with its description and official solution."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import groupby
@@ -27,10 +27,11 @@ OfType = tuple[str, list[int]]
 
 
 class Solution(TypedDict):
-    """A task's instruction, and the official actions that solve it."""
+    """A task's instruction, the official actions that solve it, and the moves that they take."""
 
     instruction: str
     gold: list[str]
+    moves: int
 
 
 def write_scienceworld(config: ScienceWorldConfig, seed: int, folder: Path) -> None:
@@ -44,11 +45,23 @@ def write_scienceworld(config: ScienceWorldConfig, seed: int, folder: Path) -> N
         drawn, solutions = _drawn_and_solved(pool, config.counts, seed)
     tasks = {
         split: [
-            listed(split, index, type=pair[0], variation=pair[1], **solutions[pair]) for index, pair in enumerate(part)
+            listed(split, index, type=pair[0], variation=pair[1], instruction=one["instruction"], gold=one["gold"])
+            for index, pair in enumerate(part)
+            for one in [solutions[pair]]
         ]
         for split, part in drawn.items()
     }
     write_tasks(folder, tasks)
+    moves = [solutions[pair]["moves"] for part in drawn.values() for pair in part]
+    print(f"prepare_world: {over_the_limit(moves, config.max_moves)}")
+
+
+def over_the_limit(moves: Collection[int], limit: int | None) -> str:
+    """How many of the offered tasks' official solutions, which take so many moves, a limit cuts off; null: none."""
+    solved = f"official solutions solve all {len(moves)} tasks"
+    if limit is None:
+        return solved
+    return f"{solved}; {sum(one > limit for one in moves)} of them take more than {limit} moves, and are cut off"
 
 
 def _drawn_and_solved(

@@ -4,6 +4,7 @@ import pytest
 
 from tasks.core.config.scienceworld import ScienceCounts
 from tasks.core.config.splits import SPLITS
+from tasks.core.worlds.scienceworld.authoring import over_the_limit
 from tasks.core.worlds.scienceworld.tasks import HELD_OUT, difficulty, draw_variations
 
 KEPT = ("boil", "find-plant")
@@ -67,3 +68,10 @@ def test_another_seed_draws_others() -> None:
 @pytest.mark.parametrize(("actions", "level"), [(1, 1), (15, 1), (16, 2), (50, 2), (51, 3)])
 def test_difficulty_is_the_length_of_the_solution(actions: int, level: int) -> None:
     assert difficulty(["wait"] * actions) == level
+
+
+def test_solutions_over_the_limit_of_moves_are_counted() -> None:
+    assert over_the_limit([99, 100, 101, 250], 100).endswith(
+        "all 4 tasks; 2 of them take more than 100 moves, and are cut off"
+    )
+    assert over_the_limit([99, 250], None) == "official solutions solve all 2 tasks"

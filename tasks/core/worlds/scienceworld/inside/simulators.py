@@ -87,7 +87,8 @@ class Simulators:
         return found
 
     def _solution(self, task: str, variation: int) -> dict[str, Any] | None:
-        """The official one, up to the action that completes the task; None when none does, as where it focuses wrongly.
+        """The official one, up to the action that completes the task, and the moves that it takes; None when none does,
+        as where it focuses wrongly.
 
         It depends on the paths through the house that those before it have found.
         """
@@ -97,10 +98,10 @@ class Simulators:
             interface.load(task, variation, "", True)
         gold, description = list(interface.getGoldActionSequence()), interface.getTaskDescription()
         self._step(simulator, _FIRST_ACTION)
-        needed = (number for number, action in enumerate(gold, 1) if self._step(simulator, action)["completed"])
-        length = next(needed, None)
+        steps = enumerate((self._step(simulator, action) for action in gold), 1)
+        length, moves = next(((number, seen["moves"]) for number, seen in steps if seen["completed"]), (0, 0))
         self._detach(interface)
-        return None if length is None else {"instruction": description, "gold": gold[:length]}
+        return {"instruction": description, "gold": gold[:length], "moves": moves} if length else None
 
     def _new(self) -> _Simulator:
         return _Simulator(self._jvm.scienceworld.runtime.pythonapi.PythonInterface(), self._jvm.java.util.Random(0))
