@@ -120,6 +120,12 @@ def test_these_ways_do_evaluate_python(world: BfclWorld) -> None:
         assert "42" in attempt(world, text)
 
 
+def test_python_that_draws_is_answered_alike_in_every_episode(world: BfclWorld) -> None:
+    drawing = decoded("__import__('random').random()")
+    first = attempt(world, drawing)
+    assert "<0." in first and attempt(world, drawing) == first
+
+
 @pytest.mark.parametrize("name", READING)
 def test_no_file_is_read(world: BfclWorld, places: dict[str, object], name: str) -> None:
     assert leaks(world, READING[name].format(**places)) == []
