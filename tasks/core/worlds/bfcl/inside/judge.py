@@ -20,6 +20,7 @@ class Judge:
         from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_checker, multi_turn_utils
 
         self._tasks, self._names, self._judged = tasks, vars(multi_turn_utils), 0
+        self._prompts: dict[tuple[str, ...], str] = {}
         self._reachable = ""
         multi_turn_utils.eval = self._evaluate  # in the place of the built-in one
         multi_turn_checker.execute_multi_turn_func_call = self._execute
@@ -29,7 +30,7 @@ class Judge:
         try:
             match request:
                 case {"describe": task_id}:
-                    return describe(self._tasks[task_id][0])
+                    return describe(self._tasks[task_id][0], self._prompts)
                 case {"solve": task_id}:
                     return {"turns": solution(*self._tasks[task_id])}
                 case {"judge": task_id, "turns": turns}:
@@ -105,11 +106,16 @@ def listed(entry: dict[str, Any], truth: list[list[str]]) -> dict[str, Any]:
     return {"id": entry["id"], "classes": entry["involved_classes"], "instruction": said, "calls": sum(map(len, truth))}
 
 
-def describe(entry: dict[str, Any]) -> dict[str, Any]:
-    """The user's messages turn by turn, the system prompt before the first, and what a player needs."""
+def describe(entry: dict[str, Any], prompts: dict[tuple[str, ...], str]) -> dict[str, Any]:
+    """The user's messages turn by turn, the system prompt before the first, and what a player needs.
+
+    `prompts`: system prompts so far, by the names of the functions that they offer; most of what a description costs.
+    """
     turns = [user_messages(entry, number) for number in range(len(entry["question"]))]
+    offered = tuple(function["name"] for function in entry["function"])
+    prompt = prompts[offered] = prompts.get(offered) or system_prompt(entry)
     return {
-        "turns": [system_prompt(entry, turns[0]), *turns[1:]],
+        "turns": [[{"role": "system", "content": prompt}, *turns[0]], *turns[1:]],
         "functions": {function: name for function, (name, _) in functions(entry["involved_classes"]).items()},
         "player": {
             "id": entry["id"],
@@ -131,9 +137,9 @@ def user_messages(entry: dict[str, Any], number: int) -> list[dict[str, str]]:
     return [{"role": "user", "content": content}]
 
 
-def system_prompt(entry: dict[str, Any], first: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The first turn's messages with the package's system prompt before them."""
+def system_prompt(entry: dict[str, Any]) -> str:
+    """The package's system prompt before the first of the user's words."""
     from bfcl_eval.model_handler.utils import system_prompt_pre_processing_chat_model
 
-    prompted: list[dict[str, str]] = system_prompt_pre_processing_chat_model(first, entry["function"], entry["id"])
-    return prompted
+    first = [{"role": "user", "content": ""}]
+    return str(system_prompt_pre_processing_chat_model(first, entry["function"], entry["id"])[0]["content"])

@@ -6,6 +6,7 @@ The package's decoder drops positional arguments.
 import ast
 import importlib
 import inspect
+from functools import cache
 from typing import Any
 
 NOTHING_TO_CALL = "There is nothing that I can call for this."
@@ -28,15 +29,17 @@ def solution(entry: dict[str, Any], truth: list[list[str]]) -> list[str]:
 
 def functions(classes: list[str]) -> dict[str, tuple[str, list[str]]]:
     """By name: the class and the names of the parameters of each function that a task offers."""
+    return {method: (name, parameters) for name in classes for method, parameters in _methods(name).items()}
+
+
+@cache
+def _methods(name: str) -> dict[str, list[str]]:
+    """Names of the parameters of each public method of a class."""
     from bfcl_eval.constants.executable_backend_config import CLASS_FILE_PATH_MAPPING
 
-    found = {}
-    for name in classes:
-        kind = getattr(importlib.import_module(CLASS_FILE_PATH_MAPPING[name]), name)
-        for method, function in inspect.getmembers(kind, inspect.isfunction):
-            if not method.startswith("_"):
-                found[method] = name, list(inspect.signature(function).parameters)[1:]
-    return found
+    kind = getattr(importlib.import_module(CLASS_FILE_PATH_MAPPING[name]), name)
+    public = [pair for pair in inspect.getmembers(kind, inspect.isfunction) if not pair[0].startswith("_")]
+    return {method: list(inspect.signature(function).parameters)[1:] for method, function in public}
 
 
 class _ByKeyword(ast.NodeTransformer):
