@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 from statistics import fmean
 
-from tasks.core.records.documents import ResponseFigures
+from tasks.core.records.documents import ResponseStats
 
 NGRAM = 4
 Response = Sequence[int]
 """The ids of all tokens that the policy sampled in one rollout, in their order."""
 
 
-def response_figures(responses: Sequence[Response], task_ids: Sequence[str]) -> ResponseFigures:
+def response_stats(responses: Sequence[Response], task_ids: Sequence[str]) -> ResponseStats:
     """Figures of N >= 1 finished rollouts; a run without groups of two or more has only distinct responses."""
     groups: dict[str, list[Response]] = {}
     for task, response in zip(task_ids, responses, strict=True):
         groups.setdefault(task, []).append(response)
     shares = [distinct_share(group) for group in groups.values() if len(group) > 1]
-    return ResponseFigures(
+    return ResponseStats(
         length=fmean(len(response) for response in responses),
         repetition=fmean(repetition(response) for response in responses),
         distinct=fmean(shares) if shares else 1.0,

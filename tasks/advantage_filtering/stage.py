@@ -7,11 +7,11 @@ import pyarrow as pa
 
 from tasks.advantage_filtering.groups import AdvantageResult, compute_advantages
 from tasks.advantage_filtering.outcomes import Outcomes, most_frequent_fault, read_outcomes
-from tasks.advantage_filtering.responses import response_figures
+from tasks.advantage_filtering.responses import response_stats
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.stage_inputs import AdvantageInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import ResponseFigures, read_document, write_document
+from tasks.core.records.documents import ResponseStats, read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.monitoring import Course
 from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
@@ -48,12 +48,12 @@ def _config(context: StageContext[AdvantageInputs]) -> AdvantageConfig:
     return config.model_copy(update={"top_variance_share": share})
 
 
-def _responses(rollouts: pa.Table, outcomes: Outcomes) -> ResponseFigures:
+def _responses(rollouts: pa.Table, outcomes: Outcomes) -> ResponseStats:
     rows = np.flatnonzero(outcomes.finished)
     finished = rollouts.select(["token_ids", "policy_mask"]).take(pa.array(rows))
     cells = zip(*(finished[name].to_pylist() for name in finished.column_names), strict=True)
     sampled = [[token for token, is_own in zip(ids, mask, strict=True) if is_own] for ids, mask in cells]
-    return response_figures(sampled, [outcomes.task_ids[row] for row in rows.tolist()])
+    return response_stats(sampled, [outcomes.task_ids[row] for row in rows.tolist()])
 
 
 def _batch(rollouts: pa.Table, result: AdvantageResult) -> pa.Table:

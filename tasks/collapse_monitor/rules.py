@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import Field
 
 from tasks.core.config.section import Section
-from tasks.core.records.monitoring import CollapseWarning, WatchedFigures
+from tasks.core.records.monitoring import CollapseWarning, WatchedStats
 
 START = 2
 """The reference is the mean of the first so many values: before an update, and after the first."""
@@ -23,7 +23,7 @@ RECENT = 5
 """A spike is one beside the median of at most so many values before it."""
 UPDATE_FIGURES = frozenset({"kl_per_token", "grad_norm"})
 """Those that an update has of itself, before anything is played with its policy."""
-History = Sequence[WatchedFigures]
+History = Sequence[WatchedStats]
 
 
 class Rule(Section):

@@ -4,7 +4,7 @@ from tasks.collapse_monitor.rules import collapse_rules, new_warnings, warnings_
 from tasks.core.config.params import iteration_key, iteration_number
 from tasks.core.records.documents import Metrics, read_document
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import CollapseWarning, WatchedFigures, watched
+from tasks.core.records.monitoring import CollapseWarning, WatchedStats, watched
 
 
 def read_warnings(layout: Layout, key: str) -> list[CollapseWarning]:
@@ -20,7 +20,7 @@ def read_new_warnings(layout: Layout, key: str) -> list[CollapseWarning]:
     return new_warnings(read_history(layout, key), collapse_rules())
 
 
-def read_history(layout: Layout, key: str) -> list[WatchedFigures]:
+def read_history(layout: Layout, key: str) -> list[WatchedStats]:
     """Figures of the iterations up to `key` that rules look at, the first one first. Raises ArtifactError."""
     keys = map(iteration_key, range(1, iteration_number(key) + 1))
     return [watched(read_document(layout.metrics(each), Metrics)) for each in keys]

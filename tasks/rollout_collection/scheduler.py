@@ -74,9 +74,9 @@ class Scheduler:
         self._live: dict[str, LiveRollout] = {}
         self._calls: list[PendingCall] = []
         self._rows: list[Row] = []
-        self._news = Event()
+        self._wakeup = Event()
         if samples_in_background(engine):
-            engine.notify(self._news.set)
+            engine.notify(self._wakeup.set)
 
     def run(self) -> list[Row]:
         """Play all planned rollouts and what follows. Returns a row for each, in the order in which they were over.
@@ -110,7 +110,7 @@ class Scheduler:
 
     def _let_go_on(self, rollout: LiveRollout, turn: Generation | None) -> None:
         future = self._pool.submit(go_on, rollout, turn)
-        future.add_done_callback(lambda _: self._news.set())
+        future.add_done_callback(lambda _: self._wakeup.set())
         self._calls.append(PendingCall(rollout, future))
 
     def _run_engine(self) -> list[Generation]:
@@ -130,8 +130,8 @@ class Scheduler:
     def _wait_completed(self, engine: BackgroundEngine) -> tuple[list[PendingCall], list[Generation]]:
         """The calls and the turns that are done, as soon as any is."""
         started = time.perf_counter()
-        self._news.wait()
-        self._news.clear()
+        self._wakeup.wait()
+        self._wakeup.clear()
         waited = time.perf_counter() - started
         if len(self._calls) == len(self._live):
             self._stats.waiting_s += waited

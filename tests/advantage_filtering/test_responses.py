@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.advantage_filtering.responses import distinct_share, repetition, response_figures
+from tasks.advantage_filtering.responses import distinct_share, repetition, response_stats
 
 ids = st.lists(st.integers(0, 3), max_size=12)
 
@@ -31,11 +31,11 @@ def test_equal_responses_are_one_of_all_and_a_new_one_never_lowers_the_count(gro
 
 def test_an_iteration_is_the_mean_over_rollouts_and_over_tasks() -> None:
     """Lengths 2, 2, 2, 7, 4: 3.4. Repetition 0, 0, 0, 0.75, 0. Task a: 2 of 3 differ; b: 1 of 1 is no group."""
-    figures = response_figures([[1, 2], [1, 2], [2, 1], [5] * 7, [1, 2, 3, 4]], ["a", "a", "a", "b", "c"])
+    figures = response_stats([[1, 2], [1, 2], [2, 1], [5] * 7, [1, 2, 3, 4]], ["a", "a", "a", "b", "c"])
     assert figures.length == pytest.approx(3.4)
     assert figures.repetition == pytest.approx(0.15)
     assert figures.distinct == pytest.approx(2 / 3)
 
 
 def test_one_rollout_per_task_has_only_different_ones() -> None:
-    assert response_figures([[1], [1]], ["a", "b"]).distinct == 1
+    assert response_stats([[1], [1]], ["a", "b"]).distinct == 1

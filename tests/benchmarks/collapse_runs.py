@@ -25,7 +25,7 @@ from flows.profile_stack import read_mapping
 from tasks.core.records.documents import Metrics, read_document
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import WatchedFigures, watched
+from tasks.core.records.monitoring import WatchedStats, watched
 from tasks.policy_update.learner import UpdateDiverged
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +46,7 @@ PROVOKED = {
 """What nobody should do: a learning rate that rises to 20 times the default, twice the epochs, no limit to a step."""
 
 
-def record(profile: str, kind: str, seed: int) -> list[WatchedFigures]:
+def record(profile: str, kind: str, seed: int) -> list[WatchedStats]:
     """Figures of every iteration until the end, or until an update diverges."""
     chosen = SMALL | (PROVOKED if kind == "provoked" else {}) | {"seed": seed}
     params = params_of(profile, [f"{name}={value}" for name, value in chosen.items()])
@@ -55,7 +55,7 @@ def record(profile: str, kind: str, seed: int) -> list[WatchedFigures]:
         return list(_trained(project, params.previous))
 
 
-def _trained(project: Project, keys: Iterable[str]) -> Iterator[WatchedFigures]:
+def _trained(project: Project, keys: Iterable[str]) -> Iterator[WatchedStats]:
     try:
         for key in keys:
             project.train(key)
@@ -67,7 +67,7 @@ def _trained(project: Project, keys: Iterable[str]) -> Iterator[WatchedFigures]:
 def _append(run: Run, root: Path = ROOT) -> None:
     """Write the file anew with one more run of the code in `root`: there is never half of one in it."""
     before = RECORDED.read_text(encoding="utf-8") if RECORDED.exists() else None
-    names = ["profile", "kind", "seed", "commit", "iteration", *WatchedFigures.model_fields]
+    names = ["profile", "kind", "seed", "commit", "iteration", *WatchedStats.model_fields]
     head = {"profile": run.profile, "kind": run.kind, "seed": run.seed, "commit": commit(root)}
     with replacing(RECORDED) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, names, lineterminator="\n")
@@ -79,7 +79,7 @@ def _append(run: Run, root: Path = ROOT) -> None:
             writer.writerow({**head, "iteration": iteration, **_rounded(figures)})
 
 
-def _rounded(figures: WatchedFigures) -> dict[str, Any]:
+def _rounded(figures: WatchedStats) -> dict[str, Any]:
     return {name: value and f"{value:.6g}" for name, value in figures.model_dump().items()}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tasks.collapse_monitor import rules
-from tasks.core.records.monitoring import WatchedFigures
+from tasks.core.records.monitoring import WatchedStats
 
 RECORDED = Path(rules.__file__).with_name("recorded_runs.csv")
 COUNTED_FROM = 10
@@ -19,7 +19,7 @@ class Run(NamedTuple):
     profile: str
     kind: str
     seed: int
-    history: list[WatchedFigures]
+    history: list[WatchedStats]
 
 
 def read_runs() -> list[Run]:
@@ -32,5 +32,5 @@ def read_runs() -> list[Run]:
     return [Run(*run, [_figures(row) for row in group]) for run, group in groups]
 
 
-def _figures(row: dict[str, str]) -> WatchedFigures:
-    return WatchedFigures.model_validate({n: float(row[n]) if row[n] else None for n in WatchedFigures.model_fields})
+def _figures(row: dict[str, str]) -> WatchedStats:
+    return WatchedStats.model_validate({n: float(row[n]) if row[n] else None for n in WatchedStats.model_fields})

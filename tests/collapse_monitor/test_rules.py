@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.collapse_monitor.rules import Rule, broken, collapse_rules, limit_of, new_warnings
-from tasks.core.records.monitoring import WatchedFigures
+from tasks.core.records.monitoring import WatchedStats
 
 CALM = {
     "mean_return": 0.5,
@@ -27,8 +27,8 @@ SPIKE = Rule(name="r", figure="grad_norm", kind="spike", factor=4)
 OVER = Rule(name="r", figure="repetition", kind="over", factor=0.6)
 
 
-def history(figure: str, values: list[float | None], **changed: Any) -> list[WatchedFigures]:
-    return [WatchedFigures.model_validate({**CALM, figure: value, **changed}) for value in values]
+def history(figure: str, values: list[float | None], **changed: Any) -> list[WatchedStats]:
+    return [WatchedStats.model_validate({**CALM, figure: value, **changed}) for value in values]
 
 
 def warned(rule: Rule, values: list[float | None], **changed: Any) -> list[int]:
@@ -91,5 +91,5 @@ def test_relative_rules_know_no_unit(values: list[float], unit: float) -> None:
 def test_nothing_of_a_calm_run_breaks_a_rule() -> None:
     calm = history("entropy", [1.0] * 6)
     assert [new_warnings(calm[:count], collapse_rules()) for count in range(1, 7)] == [[]] * 6
-    assert {rule.figure for rule in collapse_rules()} <= set(WatchedFigures.model_fields)
+    assert {rule.figure for rule in collapse_rules()} <= set(WatchedStats.model_fields)
     assert len({rule.name for rule in collapse_rules()}) == len(collapse_rules())

@@ -13,7 +13,7 @@ from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import (
     EngineMismatch,
     PromptInformation,
-    ResponseFigures,
+    ResponseStats,
     read_document,
     write_document,
 )
@@ -79,7 +79,7 @@ def test_a_run_that_is_to_stop_says_why_and_how_to_score_it(tmp_path: Path) -> N
 
 
 def test_what_is_watched_of_an_update() -> None:
-    responses = ResponseFigures(length=50.0, repetition=0.25, distinct=0.75)
+    responses = ResponseStats(length=50.0, repetition=0.25, distinct=0.75)
     information = PromptInformation(nats=1.0, share=0.5, prompts=8, responses=16)
     figures = watched(metrics(kl=0.2, responses=responses, prompt_information=information))
     assert figures.kl_per_token == pytest.approx(0.004)

@@ -111,7 +111,7 @@ class Timings(OpenDocument):
         return "" if said is None else f"; most often ({self.world_faults[said]} times): {said}"
 
 
-class ResponseFigures(Document):
+class ResponseStats(Document):
     """Figures of the text of an iteration's finished rollouts (tasks/advantage_filtering/responses.py)."""
 
     length: Positive
@@ -145,7 +145,7 @@ class AdvantageSummary(OpenDocument):
     kept_rollouts: Count
     end_reasons: dict[str, Count]
     """Rollouts by `end_reason`."""
-    responses: ResponseFigures | None = None
+    responses: ResponseStats | None = None
     """null in preflight, where no policy plays."""
     note: str | None = None
     """A remark for a person, say that every advantage was zero."""
@@ -157,7 +157,7 @@ class Metrics(Document):
     mean_return: Share
     group_return_std: Positive
     kept_rollouts: Count
-    responses: ResponseFigures | None = None
+    responses: ResponseStats | None = None
     """null in preflight, where no policy plays."""
     prompt_information: PromptInformation | None = None
     """Estimate for the policy before the update, like the entropy; null where it was not measured."""

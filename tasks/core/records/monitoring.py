@@ -5,7 +5,7 @@ from pydantic import Field
 from tasks.core.records.documents import Count, Document, Metrics, Positive, Share
 
 
-class WatchedFigures(Document):
+class WatchedStats(Document):
     """One iteration in the figures that rules are about; null where there is none, say of an update without a batch."""
 
     mean_return: Share
@@ -47,11 +47,11 @@ class Course(Document):
     """Figures of an update, and the limits over which it is not kept."""
 
 
-def watched(metrics: Metrics) -> WatchedFigures:
+def watched(metrics: Metrics) -> WatchedStats:
     """Figures of an iteration that the rules look at."""
     responses, information, mismatch = metrics.responses, metrics.prompt_information, metrics.engine_mismatch
     length = None if responses is None else responses.length
-    return WatchedFigures(
+    return WatchedStats(
         mean_return=metrics.mean_return,
         group_return_std=metrics.group_return_std,
         entropy=metrics.entropy,

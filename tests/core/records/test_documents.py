@@ -26,7 +26,7 @@ from tasks.core.records.documents import (
     MetricScores,
     Preflight,
     PromptInformation,
-    ResponseFigures,
+    ResponseStats,
     Scores,
     Selection,
     StageKnobs,
@@ -49,7 +49,7 @@ METRICS = Metrics(
     mean_return=0.5,
     group_return_std=0.25,
     kept_rollouts=120,
-    responses=ResponseFigures(length=96.5, repetition=0.125, distinct=0.75),
+    responses=ResponseStats(length=96.5, repetition=0.125, distinct=0.75),
     prompt_information=PromptInformation(nats=1.5, share=0.75, prompts=8, responses=16),
     entropy=0.75,
     kl=0.001,
@@ -100,7 +100,7 @@ EXAMPLES: dict[str, Document | StageVersions | StageKnobs] = {
         finished_rollouts=140,
         kept_rollouts=0,
         end_reasons={"completed": 140, "cut_by_early_stop": 4},
-        responses=ResponseFigures(length=96.5, repetition=0.125, distinct=0.75),
+        responses=ResponseStats(length=96.5, repetition=0.125, distinct=0.75),
         note="every advantage is zero",
     ),
     "metrics": METRICS,
@@ -207,7 +207,7 @@ def test_every_document_has_an_example() -> None:
         "MetricScores",
     }
     parts |= {"PairedScores", "TrainingBudget", "EpisodeLimits"}
-    parts |= {"ResponseFigures", "PromptInformation", "WatchedFigures", "CollapseWarning"}
+    parts |= {"ResponseStats", "PromptInformation", "WatchedStats", "CollapseWarning"}
     models = {
         n
         for n, v in (vars(documents) | vars(monitoring)).items()

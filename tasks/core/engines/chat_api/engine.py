@@ -31,7 +31,7 @@ FAREWELL_S = 10.0
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _PendingTurn:
     """A turn that is asked for; its result says whether an earlier attempt had paid for it."""
 
     call: Call
@@ -51,7 +51,7 @@ class ChatApiEngine:
         self._spending, self._paid = Spending(config.traffic), PaidAnswers()
         self._base_url = config.request.base_url
         self._loop = EventLoopThread("chat_api")
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, _PendingTurn] = {}
         self._under_way: set[Future[tuple[PaidAnswer, bool]]] = set()
         """Those of conversations that were released too."""
 
@@ -68,7 +68,7 @@ class ChatApiEngine:
             raise ContextOverflow(request.sequence_id, f"a prompt of {len(request.prompt_ids)} tokens")
         call = self._client.call(request.messages, request.sampling, request.seed)
         result = self._loop.submit(self._answer(request, call))
-        self._asked[request.sequence_id] = _Asked(call, result)
+        self._asked[request.sequence_id] = _PendingTurn(call, result)
         self._under_way.add(result)
         result.add_done_callback(self._under_way.discard)
 

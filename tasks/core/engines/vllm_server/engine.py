@@ -39,7 +39,7 @@ class VllmEngine:
         self._home: dict[str, ServerHandle] = {}
         self._turns: dict[str, _Turn] = {}
         self._done: SimpleQueue[_Turn] = SimpleQueue()
-        self._on_news: Callable[[], None] = _ignore
+        self._callback: Callable[[], None] = _ignore
         self._loop = EventLoopThread("vllm")
 
     @property
@@ -95,7 +95,7 @@ class VllmEngine:
                 return generations
 
     def notify(self, callback: Callable[[], None]) -> None:
-        self._on_news = callback
+        self._callback = callback
 
     def release(self, sequence_id: str) -> None:
         """Forget a conversation and abort its turn."""
@@ -133,7 +133,7 @@ class VllmEngine:
         """In the loop's thread: a turn is done, has failed or was aborted."""
         turn.server.turns.discard(turn.request.sequence_id)
         self._done.put(turn)
-        self._on_news()
+        self._callback()
 
     def _taken(self, turn: _Turn) -> list[Generation]:
         """The generation of a turn that is done; none if it was aborted meanwhile."""

@@ -40,7 +40,7 @@ class ActionRefused(Exception):  # noqa: N818
     """A message broke the server's own rules; nothing was played."""
 
 
-class Answer(BaseModel):
+class StepOutcome(BaseModel):
     """The outcome of a reset or a step."""
 
     observation: dict[str, JsonValue]
@@ -55,8 +55,8 @@ class OneConnection(GenericEnvClient):
         if self._ws is None:
             raise ConnectionError("the connection was given up")
 
-    def _parse_result(self, payload: dict[str, Any]) -> Answer:
-        return Answer.model_validate(payload)
+    def _parse_result(self, payload: dict[str, Any]) -> StepOutcome:
+        return StepOutcome.model_validate(payload)
 
 
 class Session:
@@ -88,7 +88,7 @@ class Session:
                 self.close()
                 raise
 
-    def step(self, action: Mapping[str, JsonValue]) -> Answer:
+    def step(self, action: Mapping[str, JsonValue]) -> StepOutcome:
         """Play an action. Raises ActionRefused, WorldFault and OpenEnvMismatch."""
         if self._loop.is_closed:
             raise WorldFault("the world is closed")
@@ -103,7 +103,7 @@ class Session:
             with suppress(Exception):
                 self._loop.run(asyncio.wait_for(_closed(self._client), _CLOSE_S))
 
-    def _run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+    def _run(self, work: Coroutine[Any, Any, StepOutcome]) -> StepOutcome:
         with _understood(self._url):
             return self._loop.run(work)
 
@@ -124,14 +124,14 @@ async def others_done(seconds: float) -> None:
             task.cancel()
 
 
-async def _opened(client: OneConnection, reset: Mapping[str, JsonValue]) -> Answer:
+async def _opened(client: OneConnection, reset: Mapping[str, JsonValue]) -> StepOutcome:
     await client.connect()
-    answer: Answer = await client.reset(**reset)
+    answer: StepOutcome = await client.reset(**reset)
     return answer
 
 
-async def _stepped(client: OneConnection, action: Mapping[str, JsonValue]) -> Answer:
-    answer: Answer = await client.step(dict(action))
+async def _stepped(client: OneConnection, action: Mapping[str, JsonValue]) -> StepOutcome:
+    answer: StepOutcome = await client.step(dict(action))
     return answer
 
 
