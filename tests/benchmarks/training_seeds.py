@@ -22,11 +22,11 @@ import yaml
 from result_file import RESULTS, write_result
 
 from tasks.report.study.comparing import interval_over_seeds
+from tasks.report.tables import SPLIT_NAMES
 
 matplotlib.use("svg")
 from matplotlib import pyplot
 
-SPLITS = {"test_normal": "Test-N", "test_challenge": "Test-C"}
 MEASURES = ("base_tgc", "tgc", "tgc_se", "tgc_gain", "tgc_gain_se", "base_sgc", "sgc", "sgc_se")
 SHARES = ("base_mean_return", "mean_return")
 CONFIDENCE = 0.95
@@ -44,7 +44,7 @@ def figures(run: Path) -> Row:
     result = {key: params[key] for key in ("seed", "iterations")}
     result |= {key: selection[key] for key in ("iteration", "dev_tgc", "dev_sgc")}
     result["last_dev_tgc"] = selection["candidates"][-1]["dev_tgc"]
-    for split in SPLITS:
+    for split in SPLIT_NAMES:
         scores = json.loads((run / f"data/scores/{split}.json").read_text(encoding="utf-8"))
         result |= {f"{split}_{measure}": rounded(scores[measure], 1) for measure in MEASURES}
         result |= {f"{split}_{measure}": rounded(scores[measure], 3) for measure in SHARES}
@@ -57,13 +57,15 @@ def rounded(figure: float | None, digits: int) -> float | None:
 
 def means(runs: list[Row]) -> dict[str, float]:
     """Mean over the runs of every score (not of the standard errors, which are of one run's score)."""
-    keys = [key for key in runs[0] if key.startswith(tuple(SPLITS)) and not key.endswith("_se")]
+    keys = [key for key in runs[0] if key.startswith(tuple(SPLIT_NAMES)) and not key.endswith("_se")]
     return {key: round(statistics.mean(run[key] for run in runs), 3) for key in keys}
 
 
 def gain_intervals(runs: list[Row]) -> dict[str, list[float] | None]:
     """The interval over seeds of each split's gain in TGC, in points; None for one seed."""
-    found = {split: interval_over_seeds([run[f"{split}_tgc_gain"] for run in runs], CONFIDENCE) for split in SPLITS}
+    found = {
+        split: interval_over_seeds([run[f"{split}_tgc_gain"] for run in runs], CONFIDENCE) for split in SPLIT_NAMES
+    }
     return {split: ends and [round(end, 1) for end in ends] for split, ends in found.items()}
 
 

@@ -1,13 +1,14 @@
 """Sizes of base models whose config.json need not be downloaded to plan with them.
 
 From the config.json of each repository on the Hugging Face hub. `parameters` is the hub's own count, which the formulas
-of policy_update.flops must give (a test compares them).
+of tasks/core/capacity/flops.py must give (a test compares them).
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tasks.core.policies.checkpoint_files import FULL_CONFIG
 from tasks.core.records.files import ArtifactError, read_json
 
 
@@ -58,7 +59,7 @@ KNOWN_MODELS: dict[str, KnownModel] = {
 
 def read_model_config(folder: Path) -> Mapping[str, Any]:
     """The config.json of a model's folder; of a multimodal model, the part that writes. Raises ArtifactError."""
-    config = read_json(folder / "config.json")
+    config = read_json(folder / FULL_CONFIG)
     writes: Mapping[str, Any] = config.get("text_config") or config
     return writes
 
@@ -68,7 +69,7 @@ def model_config(source: str, root: Path) -> Mapping[str, Any]:
 
     Raises ArtifactError for any other source.
     """
-    if (root / source / "config.json").is_file():
+    if (root / source / FULL_CONFIG).is_file():
         return read_model_config(root / source)
     if source in KNOWN_MODELS:
         return KNOWN_MODELS[source].config

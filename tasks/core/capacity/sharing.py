@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from tasks.core.capacity.hardware import GIB
 from tasks.core.config.engine import VllmConfig
 
-GIB = 2**30
 _SERVER_OVERHEAD = 1.2
 """Share of the weights that a server needs besides its key-value cache."""
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.policies.checkpoint_files import require
+from tasks.core.policies.checkpoint_files import FULL_CONFIG, require
 from tasks.core.policies.loading import ONE_BUILDS, freeze_base, is_lora, opened, read_tensor, untied_tensors
 from tasks.core.records.files import ArtifactError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def empty_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
     """As `load_base_model`, with parameters on the meta device; buffers (rotary frequencies) have their values."""
-    require(folder / "config.json")
+    require(folder / FULL_CONFIG)
     with ONE_BUILDS:
         model = _empty(folder, getattr(torch, config.dtype))
     model.tie_weights()

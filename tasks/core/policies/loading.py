@@ -67,7 +67,7 @@ def load_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
     Sets the number of torch's threads for the process, so that every stage on a CPU computes alike, and has freed
     memory go back to the system.
     """
-    require(folder / "config.json")
+    require(folder / FULL_CONFIG)
     dtype: torch.dtype = getattr(torch, config.dtype)
     try:
         with ONE_BUILDS:

@@ -18,7 +18,7 @@ from tasks.core.records.documents import StageVersion
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 
-VOLATILE_NAMES = ("metrics.json", "timings.json")
+VOLATILE_NAMES = (Layout(Path()).metrics("").name, Layout(Path()).timings("").name)
 """The artifacts that hold wall-clock figures, so that they differ between equal runs."""
 FOLDERS_OF_MANY = ("iterations", "evaluations")
 """Folders that stages read whole: they may hold wall-clock files and what a longer run left behind."""

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from tasks.core.config.params import DERIVED_MAPS, Params, iteration_key
+from tasks.core.config.params import DERIVED_MAPS, Params, iteration_key, iteration_number
 from tasks.core.config.policy import PACKAGED
 from tasks.core.records.documents import (
     AdvantageSummary,
@@ -52,7 +52,7 @@ def registered_model(params: Params) -> str:
 
 def step_of(key: str) -> int:
     """MLflow's step of an iteration key: 7 for "i007"."""
-    return int(key[1:])
+    return iteration_number(key)
 
 
 def iteration_numbers(layout: Layout, key: str, warnings: Iterable[CollapseWarning]) -> dict[str, float]:
