@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def parsed_arguments(command: str, documentation: str | None, arguments: list[str] | None) -> argparse.Namespace:
-    """Which score rollouts to export, and where to."""
+    """The score rollouts to export, and the folder for them."""
     parser = argparse.ArgumentParser(prog=command, description=(documentation or "").splitlines()[0])
     parser.add_argument("split", choices=TEST_SPLITS)
     parser.add_argument("folder", type=Path, help="a new folder")

@@ -47,7 +47,7 @@ def run_name() -> str:
 
 
 def iteration_run_name() -> str:
-    """As `run_name`, with the iteration that training is to reach: "short-iteration to i017 2026-11-21 03:30"."""
+    """`run_name` with the iteration that training is to reach: "short-iteration to i017 2026-11-21 03:30"."""
     goal = iteration_key(iterations_to_reach(Path.cwd(), int(prefect.runtime.flow_run.parameters["iterations"])))
     run = prefect.runtime.flow_run
     return f"{run.flow_name} to {goal} {run.scheduled_start_time:%Y-%m-%d %H:%M}"
@@ -126,7 +126,7 @@ def _everything(root: Path) -> State[Any]:
 
 
 def _raise_iterations(root: Path, iterations: int) -> None:
-    """In params.yaml, which `dvc repro` by hand reads too; the checkout does not count as changed because of it."""
+    """Write params.yaml, which `dvc repro` by hand reads too; the checkout does not count as changed because of it."""
     path = root / "params.yaml"
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     if content["iterations"] != iterations:

@@ -14,7 +14,7 @@ class StageFailed(RuntimeError):  # noqa: N818
 
 
 class StageFailedForNow(StageFailed, Transient):
-    """As well, but trying again may help."""
+    """The same, but trying again may help."""
 
 
 def picklable_error(error: Exception) -> StageFailed:

@@ -1,4 +1,4 @@
-"""How a command of ours ends when it is told to. Imports the standard library only, for the sake of its start."""
+"""The end of a command of ours that is told to end. Imports the standard library only, for the sake of its start."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""How far the runs of a study are: a table on a terminal, a line for each change elsewhere."""
+"""Progress of the runs of a study: a table on a terminal, a line for each change elsewhere."""
 
 import sys
 import time

@@ -65,7 +65,7 @@ def local_server() -> Iterator[str]:
 
 
 def api_url(port: int) -> str:
-    """Where a server on this port of this machine is spoken to."""
+    """Address of the API of a server on this port of this machine."""
     return f"http://{HERE}:{port}/api"
 
 

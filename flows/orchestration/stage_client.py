@@ -31,7 +31,7 @@ class Process(NamedTuple):
 
     @property
     def socket(self) -> Path:
-        """Where the stage server of this `dvc repro` listens."""
+        """Place at which the stage server of this `dvc repro` listens."""
         return SOCKETS / f"{self.pid}-{self.started}"
 
     @property

@@ -68,7 +68,7 @@ def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False
 
 
 def _prefect_settings() -> dict[str, str]:
-    """As environment variables, for a process that starts flows too."""
+    """Prefect's settings as environment variables, for a process that starts flows too."""
     return get_current_settings().to_environment_variables(exclude_unset=True, include_secrets=True)
 
 

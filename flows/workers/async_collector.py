@@ -181,7 +181,7 @@ def _process_cache() -> ProcessCache:
 
 
 def _body(name: str, key: str, root: str) -> None:
-    """In the second process: run a stage's body in the folder `root`."""
+    """Run a stage's body in the folder `root`: this is the second process."""
     try:
         run_body(find_stage(name), key, Path(root), _process_cache(), executor_for)
     except SystemExit:  # SIGTERM; the pool would take it for the body's failure and wait for the next

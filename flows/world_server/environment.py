@@ -125,7 +125,7 @@ class WorldEnvironment(Environment):
         return [{"name": split, "type": _KINDS.get(split, "test")} for split in SPLITS]
 
     def num_tasks(self, split: Split) -> int:
-        """How many tasks a split has. Raises IndexError, which the kit expects, for an unknown one."""
+        """Number of tasks of a split. Raises IndexError, which the kit expects, for an unknown one."""
         return len(self._tasks(split))
 
     def list_tasks(self, split: Split) -> list[dict[str, Any]]:

@@ -41,7 +41,7 @@ def filter_advantages(context: StageContext[AdvantageInputs]) -> None:
 
 
 def _config(context: StageContext[AdvantageInputs]) -> AdvantageConfig:
-    """That of params.yaml, with the filter as tight as the collapse monitor wants it."""
+    """The section of params.yaml, with the filter as tight as the collapse monitor wants it."""
     config = context.inputs.advantages
     course = read_document(context.layout.course(context.inputs.previous[context.key].behaviour), Course)
     share = min(config.top_variance_share, course.variance_share)

@@ -73,7 +73,7 @@ class Coverage:
 
 
 def coverage(successes: Sequence[float], rollouts: Sequence[float]) -> Coverage:
-    """From each task's number of successes and rollouts (discounted numbers will do).
+    """Coverage by each task's number of successes and rollouts (discounted numbers will do).
 
     Raises ValueError where there is no rollout, or more successes than rollouts.
     """

@@ -73,7 +73,7 @@ def _variance(deviations: npt.NDArray[np.float64], seeds: Sequence[int], scenari
 
 
 def _clustered(deviations: npt.NDArray[np.float64], clusters: Sequence[object]) -> float:
-    """As in `tgc_sgc.clustered_estimate`; 0 for a single cluster, which says nothing of others."""
+    """Variance as in `tgc_sgc.clustered_estimate`; 0 for a single cluster, which says nothing of others."""
     names = {name: number for number, name in enumerate(dict.fromkeys(clusters))}
     if len(names) < 2:
         return 0.0

@@ -86,7 +86,7 @@ def tgc_gain(outcomes: Sequence[Outcome], base: Sequence[Outcome]) -> Estimate:
 
 
 def sgc_gain(outcomes: Sequence[Outcome], base: Sequence[Outcome]) -> Estimate:
-    """As `tgc_gain`, for SGC."""
+    """The gain of `tgc_gain`, in SGC."""
     return _paired(solved_scenarios(outcomes), solved_scenarios(base))
 
 

@@ -35,7 +35,7 @@ def metric_scores(metric: WorldMetric | None, rows: Sequence[Row], base: Sequenc
 
 
 def _values(metric: WorldMetric, rows: Sequence[Row]) -> dict[Key, float]:
-    """By (scenario, task, evaluation run)."""
+    """Values by (scenario, task, evaluation run)."""
     values: dict[Key, float] = {}
     for row in rows:
         held = row.get(metric.of, 0.0)

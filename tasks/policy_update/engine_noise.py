@@ -24,5 +24,5 @@ ENGINE_NOISE = {torch.float32: EngineNoise(1e-2, 1e-3), torch.bfloat16: EngineNo
 
 
 def engine_noise(policy: nn.Module) -> EngineNoise:
-    """That of the dtype in which `policy` computes; its adapter's may be another."""
+    """The noise of the dtype in which `policy` computes; its adapter's may be another."""
     return ENGINE_NOISE[next(policy.parameters()).dtype]

@@ -20,7 +20,7 @@ def make_masters(trained: Iterable[nn.Parameter]) -> Masters:
 
 
 def move_gradients(masters: Masters) -> None:
-    """From the weights to their masters, in float32."""
+    """Move gradients from the weights to their masters, in float32."""
     for weight, master in masters.items():
         master.grad = None if weight.grad is None else weight.grad.float()
         weight.grad = None

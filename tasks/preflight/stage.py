@@ -152,7 +152,7 @@ def _summary(count: int) -> AdvantageSummary:
 
 
 def _ran_out_of_memory(error: BaseException) -> bool:
-    """By its own words: torch's or Python's."""
+    """Whether memory ran out, by the error's own words: torch's or Python's."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or any(words in text for words in OUT_OF_MEMORY)
 
@@ -163,7 +163,7 @@ def _was_killed(error: BaseException) -> bool:
 
 
 def _lacked_memory(killed_before: int | None, memory: LearnerMemory, inputs: PreflightInputs) -> bool:
-    """By the kernel's count of such kills; where it keeps none, by what the plan says this machine's ranks need."""
+    """Whether memory was short, by the kernel's count of kills; without one, by what the plan says that ranks need."""
     killed = oom_kills()
     if killed is not None and killed_before is not None:
         return killed > killed_before

@@ -61,7 +61,7 @@ def _write_rollouts(folder: Path, found: Iterable[RolloutSet], tokenizer: Tokeni
 
 
 def _cells(table: pa.Table) -> Mapping[str, Cell]:
-    """By task, over the rollouts that are not void."""
+    """Cells by task, over the rollouts that are not void."""
     groups: dict[str, list[tuple[float, bool]]] = {}
     columns = (table[name].to_pylist() for name in ("task_id", "return", "success", "end_reason"))
     for task, episode_return, success, reason in zip(*columns, strict=True):

@@ -117,7 +117,7 @@ def percent(value: float, error: float | None) -> str:
 
 
 def gain(value: float, error: float | None) -> str:
-    """With its sign; a difference that rounds to zero has none."""
+    """A difference with its sign; one that rounds to zero has none."""
     rounded = round(value, 1)
     sign = "+" if rounded > 0 else "−" if rounded < 0 else ""  # noqa: RUF001 - a minus sign
     return f"{sign}{percent(abs(rounded), error)}"

@@ -13,7 +13,7 @@ from tasks.rollout_collection.transcript import Transcript
 
 @dataclass(frozen=True)
 class EpisodeEnd:
-    """How an episode ended, and the verdict if the world was asked for one."""
+    """The end of an episode, and the verdict if the world was asked for one."""
 
     end_reason: str
     """One of `schemas.END_REASONS`."""

@@ -1,4 +1,4 @@
-"""Which rollouts an iteration plays: the tasks drawn for it, and a seed for each rollout."""
+"""The rollouts that an iteration plays: the tasks drawn for it, and a seed for each rollout."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How the rollouts of one collection, evaluation or scoring are played."""
+"""Settings by which the rollouts of one collection, evaluation or scoring are played."""
 
 from dataclasses import dataclass
 

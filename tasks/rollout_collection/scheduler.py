@@ -36,7 +36,7 @@ CUT = EpisodeEnd("cut_by_early_stop")
 
 
 class StepResult(NamedTuple):
-    """Where an episode got to: it wants a turn sampled, or it is over (and closed)."""
+    """The point that an episode has reached: it wants a turn sampled, or it is over (and closed)."""
 
     reached: GenerationRequest | EpisodeEnd
     seconds: float

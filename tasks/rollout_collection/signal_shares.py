@@ -1,4 +1,4 @@
-"""Which tasks' groups of rollouts are likely to carry a signal, by what the iterations before have seen."""
+"""Tasks whose groups of rollouts are likely to carry a signal, by what the iterations before have seen."""
 
 from collections.abc import Mapping, Sequence
 

@@ -40,7 +40,7 @@ def collect_rollouts(context: StageContext[CollectionInputs]) -> None:
 
 
 def training_settings(inputs: CollectionInputs | CollectionConfig) -> PlaySettings:
-    """How training rollouts are played."""
+    """Settings by which training rollouts are played."""
     return PlaySettings(
         temperature=inputs.temperature,
         limits=inputs.limits,

@@ -30,7 +30,7 @@ class Transcript:
         return len(self.turns)
 
     def columns(self) -> dict[str, Any]:
-        """By name; those with a value per turn only where there is any."""
+        """Columns by name; those with a value per turn only where there is any."""
         return {name: value for name, value in vars(self).items() if value or name not in TURN_COLUMNS}
 
     def add_context(self, ids: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""Which training tasks stay, and how likely each is to be drawn. Pure: tasks in, rows out."""
+"""The training tasks that stay, and how likely each is to be drawn. Pure: tasks in, rows out."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

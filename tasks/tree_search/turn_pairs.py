@@ -36,7 +36,7 @@ class TurnPair:
 
     @property
     def gap(self) -> float:
-        """By how much their Q differ, never negative."""
+        """The difference of their Q, never negative."""
         return self.better.q - self.worse.q
 
 
@@ -62,7 +62,7 @@ def over_gap(pairs: Sequence[TurnPair], gap: float) -> list[TurnPair]:
 def _candidates(
     rows: Sequence[int], paths: Sequence[Sequence[int]], turns: Sequence[Sequence[Hashable]], returns: Floats
 ) -> dict[tuple[int, int], Candidate]:
-    """By (node where it was sampled, first node to which it led: in a world of chance there are others)."""
+    """Candidates by (node of the turn, first node to which it led: in a world of chance there are others)."""
     said: dict[int, Hashable] = {}
     led_to: dict[tuple[int, Hashable], int] = {}
     first: dict[tuple[int, int], tuple[int, int]] = {}

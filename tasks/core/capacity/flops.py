@@ -31,7 +31,7 @@ class ModelShape:
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> "ModelShape":
-        """From the content of a config.json (transformers). Raises ValueError naming a size that is missing."""
+        """Shape by the content of a config.json (transformers). Raises ValueError naming a size that is missing."""
         try:
             width, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
             return cls(

@@ -141,7 +141,7 @@ def advice(memory: LearnerMemory) -> str:
 
 
 def _engines(params: Params, shape: ModelShape, hardware: Hardware, gpus: int, tokens: float) -> Engines:
-    """As many replicas as there are devices for: each on as many as the params say for vLLM, or at least on as many (a
+    """Replicas, as many as there are devices for: each on as many as the params say for vLLM, or at least on as many (a
     power of two) as leave room for caches."""
     spread = min(gpus, params.engine.vllm.gpus_per_server) if params.collection.engine == "vllm" else 1
     while spread < gpus and engine_memory(shape, params.policy, spread).weights > WEIGHTS_SHARE * hardware.memory:

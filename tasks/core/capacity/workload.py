@@ -84,7 +84,7 @@ class Workload:
 
 
 def plays_of_a_test_split(params: Params) -> int:
-    """How often scoring plays a test split: once for each policy and budget. A base that nothing trains is alone."""
+    """Plays of a test split by scoring: one for each policy and budget. A base that nothing trains is alone."""
     return (2 if params.iterations else 1) * (1 + ScoringInputs.of(params).plays_again)
 
 

@@ -19,6 +19,6 @@ class RayConfig(Section):
 
 
 class MachinesConfig(Section):
-    """Where work is done."""
+    """Machines that do the work."""
 
     ray: RayConfig = RayConfig()

@@ -42,7 +42,7 @@ class OpenEnvSplits(Section):
 
 
 class OpenEnvVerdict(Section):
-    """How an episode is judged: by fields of its last observation where they are named, else by the sum of rewards."""
+    """The verdict on an episode: by fields of its last observation where they are named, else by the sum of rewards."""
 
     success: str = ""
     """The field that is true when the task is solved."""

@@ -41,5 +41,5 @@ class Section(BaseModel):
 
     @classmethod
     def place(cls, name: str) -> str:
-        """Where the field `name` is read in its section."""
+        """Place of the field `name` in its section."""
         return name

@@ -55,7 +55,7 @@ class StageInputs(Section):
 
     @classmethod
     def place(cls, name: str) -> str:
-        """Where the field `name` is read in params.yaml: "collection.temperature"."""
+        """Place of the field `name` in params.yaml: "collection.temperature"."""
         alias = cls.model_fields[name].validation_alias
         return ".".join(map(str, alias.path)) if isinstance(alias, AliasPath) else name
 
@@ -130,7 +130,7 @@ class TaskFilterInputs(StageInputs):
 
 
 class EngineInputs(StageInputs):
-    """Which engine samples, and how it is reached."""
+    """The engine that samples, and how it is reached."""
 
     engine: EngineName = knob("collection.engine")
     chat_api: ChatApiConfig = knob("collection.chat_api")

@@ -1,4 +1,4 @@
-"""How many tasks a split of a generated world has."""
+"""Numbers of tasks in the splits of a generated world."""
 
 from typing import Annotated
 

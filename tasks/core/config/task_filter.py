@@ -6,7 +6,7 @@ from tasks.core.config.section import Section
 
 
 class TaskFilterConfig(Section):
-    """Which tasks stay. The paper drops difficulty 3 and draws difficulties 1 and 2 with equal probability."""
+    """The tasks that stay. The paper drops difficulty 3 and draws difficulties 1 and 2 with equal probability."""
 
     max_difficulty: int = Field(2, ge=1, le=3)
     denylist: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class TurnRules(Section):
-    """How the text of a turn becomes actions, and where an episode ends by itself.
+    """Rules by which the text of a turn becomes actions, and an episode ends by itself.
 
     `collection.limits.max_turns` must not be below `max_turns`, or episodes would be cut and have no return.
     """

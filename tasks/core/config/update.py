@@ -109,7 +109,7 @@ class DistributedConfig(Section):
 
 
 class KlStop(Section):
-    """When an update ends before its last minibatch: the policy is too far from the one before the update."""
+    """The rule that ends an update before its last minibatch: the policy is too far from the one before the update."""
 
     estimator: Literal["k1", "k3"] = "k1"
     """Estimate of KL(policy before || policy now); x = log pi - log pi_before of a sampled token. k1: -x, and the

@@ -26,7 +26,7 @@ class AuthoredCounts(Section):
 
 
 class AppWorldConfig(Section):
-    """Where AppWorld's tasks come from."""
+    """Origin of AppWorld's tasks."""
 
     source: Literal["official", "authored"] = "authored"
     """official: the downloaded data at `root`; authored: scenarios of our own, generated from `world.seed`."""
@@ -74,7 +74,7 @@ WorldName = Literal[
 
 
 class WorldConfig(Section):
-    """Which world the agent lives in."""
+    """The world that the agent lives in."""
 
     name: WorldName = "pocketworld"
     seed: int = 2502

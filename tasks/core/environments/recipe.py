@@ -1,4 +1,4 @@
-"""How an isolated environment is made, as data: what goes in, what runs once, what must work at the end."""
+"""The making of an isolated environment, as data: what goes in, what runs once, what must work at the end."""
 
 import hashlib
 from dataclasses import dataclass

@@ -39,7 +39,7 @@ def common_ids(vocabulary: int) -> list[int]:
 
 @torch.no_grad()
 def sequence_logprobs(model: nn.Module, sequences: Iterable[Sequence[int]]) -> list[list[float]]:
-    """For each sequence the log-probs at temperature 1 of the second and later ids, by one forward pass of `model`."""
+    """Log-probs of each sequence's second and later ids at temperature 1, by one forward pass of `model`."""
     place, found = next(model.parameters()).device, []
     for ids in sequences:
         sequence = torch.tensor(list(ids), device=place)

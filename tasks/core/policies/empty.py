@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def empty_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
-    """As `load_base_model`, with parameters on the meta device; buffers (rotary frequencies) have their values."""
+    """`load_base_model`'s model with parameters on the meta device; buffers (rotary frequencies) have their values."""
     require(folder / FULL_CONFIG)
     with ONE_BUILDS:
         model = _empty(folder, getattr(torch, config.dtype))

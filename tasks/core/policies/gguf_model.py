@@ -92,7 +92,7 @@ def _read(file: Path, splits: Any) -> tuple["PreTrainedModel", "PreTrainedTokeni
 
 
 def _splitters() -> dict[Any, Any]:
-    """How text is split before byte pairs are merged, by `tokenizer.ggml.pre`."""
+    """Rules that split text before byte pairs are merged, by `tokenizer.ggml.pre`."""
     from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 
     bytes_only = ByteLevel(add_prefix_space=False)

@@ -1,4 +1,4 @@
-"""Whether a server of this machine, or one that a user names, is up."""
+"""The health of a server of this machine, or of one that a user names."""
 
 import httpx2
 

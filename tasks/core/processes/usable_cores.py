@@ -1,4 +1,4 @@
-"""How many cores there are for this process, which may be fewer than the machine has."""
+"""The cores that this process may use, which may be fewer than the machine has."""
 
 import os
 

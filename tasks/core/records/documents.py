@@ -106,7 +106,7 @@ class Timings(OpenDocument):
 
     @property
     def most_frequent_fault(self) -> str:
-        """For the end of an error's message: "; most often (n times): ...", or "" where the world never broke."""
+        """The end of an error's message: "; most often (n times): ...", or "" where the world never broke."""
         said = max(self.world_faults, key=lambda text: self.world_faults[text], default=None)
         return "" if said is None else f"; most often ({self.world_faults[said]} times): {said}"
 
@@ -123,7 +123,7 @@ class ResponseStats(Document):
 
 
 class PromptInformation(Document):
-    """How much first turns say of the prompts that they answer (tasks/policy_update/prompt_information.py), over the
+    """Mutual information of first turns and their prompts (tasks/policy_update/prompt_information.py), over the
     batch that trains: what the filter dropped is not in it."""
 
     nats: float
@@ -386,7 +386,7 @@ class EpisodeLimits(Document):
 
     @property
     def in_words(self) -> str:
-        """For tables and notes."""
+        """Words for tables and notes."""
         tokens = f"{self.max_tokens_per_turn:,} tokens per turn, {self.max_observation_tokens:,} per observation"
         return f"{self.max_turns:,} turns, {tokens}"
 

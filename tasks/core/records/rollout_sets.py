@@ -63,7 +63,7 @@ def rollout_sets(layout: Layout, params: Params, splits: Sequence[str]) -> Itera
 
 
 def viewer_places(name: str, table: pa.Table) -> list[str]:
-    """Where the report's viewer shows each rollout of the set `name`: what stands after # in its address."""
+    """Places at which the report's viewer shows the rollouts of the set `name`: what stands after # in its address."""
     rows = len(table)
     policies = table["policy"].to_pylist() if "policy" in table.column_names else [""] * rows
     shown = [f"{name}:{policy}" for policy in policies] if len(set(policies)) > 1 else [name] * rows

@@ -1,4 +1,4 @@
-"""From the name of a world in params.yaml to the world. Imports are lazy: no world pays for another one's packages."""
+"""Worlds by their names in params.yaml. Imports are lazy: no world pays for another one's packages."""
 
 from pathlib import Path
 

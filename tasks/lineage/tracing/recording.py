@@ -115,5 +115,5 @@ def write_addresses(path: Path, addresses: Mapping[str, str]) -> None:
 
 
 def _clocks(path: Path | None) -> Mapping[str, list[float]]:
-    """When the turns of each rollout were played, by its name; nothing where that is not known."""
+    """Times at which the turns of each rollout were played, by its name; nothing where that is not known."""
     return read_document(path, Timings).clocks if path is not None and path.exists() else {}

@@ -1,4 +1,4 @@
-"""Which rollouts become traces, and what a trace says of them. Pure: knows nothing of MLflow."""
+"""The rollouts that become traces, and what a trace says of them. Pure: knows nothing of MLflow."""
 
 import hashlib
 import json
@@ -56,7 +56,7 @@ class TracedRollout:
 
     @property
     def rationale(self) -> str:
-        """How the episode ended, and the requirements that it met and missed, a line each."""
+        """The end of the episode, and the requirements that it met and missed, a line each."""
         tests = [f"{name}: {text}" for name in ("failed", "passed") for text in self.row[f"tests_{name}"]]
         return "\n".join([f"ended by {self.row['end_reason']}", *tests])
 

@@ -20,6 +20,6 @@ class ValueHead(nn.Module):
             )
 
     def forward(self, states: Tensor) -> Tensor:
-        """In float32, whatever the states' dtype. No gradient reaches the states."""
+        """Compute in float32, whatever the states' dtype. No gradient reaches the states."""
         values: Tensor = self.layers(states.detach().float())[:, 0]
         return values

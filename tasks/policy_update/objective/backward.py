@@ -23,7 +23,7 @@ def backward(
     group: ProcessGroup = SINGLE,
     beside: Sequence[nn.Parameter] = (),
 ) -> list[PackStats]:
-    """For each pack: loss, stats = objective(policy, pack); loss.backward(). Returns the stats, in the packs' order.
+    """Run loss, stats = objective(policy, pack); loss.backward() on each pack. Returns the stats, in the packs' order.
 
     Gradients are added over the ranks (collective). Padding packs take part and leave no stats. `beside`: weights of
     the objective that are trained too, whole on every rank.

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def packs_side_by_side(packs: Sequence[Pack], processes: int) -> int:
-    """How many are passed at a time: on a CPU as many as there are cores for each of this machine's `processes` and
+    """Number of packs passed at a time: on a CPU as many as there are cores for each of this machine's `processes` and
     each pass's threads."""
     workers = 1 if packs[0].input_ids.is_cuda else side_by_side(torch.get_num_threads(), processes)
     return min(workers, len(packs))

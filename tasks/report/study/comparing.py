@@ -128,7 +128,7 @@ def _budget_notes(runs: Sequence[FinishedRun]) -> Iterator[str]:
 
 
 def _training_budget_notes(runs: Sequence[FinishedRun]) -> Iterator[str]:
-    """For each training budget at which runs were scored, too: its limits, and TGC and SGC as means over the seeds."""
+    """Each training budget at which runs were scored, too: its limits, and TGC and SGC as means over the seeds."""
     found: dict[tuple[str, str], dict[str, list[FinishedRun]]] = {}
     for run in runs:
         for budget in dict.fromkeys(

@@ -50,7 +50,7 @@ def study_page(study: Study) -> str:
 
 
 def _charts(study: Study) -> Iterator[str]:
-    """For each method the dev TGC and the mean return of its rollouts, beside those of the one it is compared with."""
+    """Each method's dev TGC and mean return of its rollouts, beside those of the one it is compared with."""
     methods = dict.fromkeys(run.method for run in study.runs)
     for field, title, unit, scale in (
         ("dev_tgc", "dev TGC", "percent", 1),

@@ -16,7 +16,7 @@ UNITS = 10_000
 
 
 class Pace:
-    """For one event loop."""
+    """Limits of the requests of one event loop."""
 
     def __init__(self, requests_per_minute: int | None, tokens_per_minute: int | None) -> None:
         self._requests = None if requests_per_minute is None else _limiter(requests_per_minute)

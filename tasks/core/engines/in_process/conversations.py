@@ -113,7 +113,7 @@ class Conversations:
         return last, row
 
     def shared_prefix(self, row: int, limit: int) -> tuple[Rows, Rows]:
-        """How many leading ids (at most `limit`) every row shares with `row`: of its known ids, of its cached ones."""
+        """Numbers of leading ids (at most `limit`) that rows share with `row`: of known ids, of cached ones."""
         agree = self.ids[: self.count, :limit] == self.ids[row, :limit]
         shared = np.logical_and.accumulate(agree, axis=1).sum(axis=1)
         return np.minimum(shared, self.known[: self.count]), np.minimum(shared, self.cached[: self.count])

@@ -18,7 +18,7 @@ _COPY_COST = 3
 
 
 class Reading(NamedTuple):
-    """How one step reads the cache."""
+    """One step's way to read the cache."""
 
     short: int
     """All rows read positions 0 .. short - 1 ..."""

@@ -186,7 +186,7 @@ class TransformersEngine:
         )
 
     def _reading(self, batch: Rows | None, offsets: Rows) -> Reading | None:
-        """How a step over all rows reads the cache; what idle rows would read does not matter."""
+        """The way in which a step over all rows reads the cache; what idle rows would read does not matter."""
         if batch is not None or offsets.shape[1] > 1:
             return None
         sampling = self._rows.state[: self._rows.count] == SAMPLING

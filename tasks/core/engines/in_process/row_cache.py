@@ -13,7 +13,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 @dataclass
 class Window:
-    """Which part of the cache the next forward pass writes and reads. Shared by all layers."""
+    """The part of the cache that the next forward pass writes and reads. Shared by all layers."""
 
     rows: slice | Tensor = field(default_factory=lambda: slice(0, 0))
     """Rows of the batch: a leading slice (read without a copy) or indices [B] int64."""

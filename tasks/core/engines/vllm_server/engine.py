@@ -130,7 +130,7 @@ class VllmEngine:
         check_room(request, self.context_length)
 
     def _report(self, turn: _Turn) -> None:
-        """In the loop's thread: a turn is done, has failed or was aborted."""
+        """Take note, in the loop's thread, of a turn that is done, has failed or was aborted."""
         turn.server.turns.discard(turn.request.sequence_id)
         self._done.put(turn)
         self._callback()

@@ -1,4 +1,4 @@
-"""From params.yaml to the engine."""
+"""The engine that params.yaml asks for."""
 
 import sys
 from collections.abc import Sequence

@@ -32,7 +32,7 @@ class LocalModel:
         self._config = config.model_copy(update={"device": "cpu"})
 
     def logprobs(self, policies: Sequence[Path | None], ids: Sequence[int]) -> list[list[float]]:
-        """For each policy (None: the base), the log-probs of the second and later ids at temperature 1.
+        """Log-probs of the second and later ids by each policy (None: the base), at temperature 1.
 
         Raises ValueError, naming file and tensor, for a checkpoint that does not fit the base model.
         """

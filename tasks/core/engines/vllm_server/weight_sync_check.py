@@ -56,7 +56,7 @@ Reading = Sequence[float | None]
 
 @dataclass(frozen=True)
 class Comparison:
-    """Where a server stands between another policy (0) and the delivered one (1)."""
+    """The place of a server between another policy (0) and the delivered one (1)."""
 
     other: str
     position: float
@@ -75,7 +75,7 @@ class Comparison:
         return "not delivered" if abs(self.position - 1) - 0.5 > margin else "cannot tell"
 
     def figures(self) -> dict[str, Any]:
-        """As timings.json holds them."""
+        """The figures that timings.json holds."""
         known = np.isfinite(self.error)
         return {
             "other": self.other,
@@ -104,7 +104,7 @@ class Delivery:
         return [one for one in self.comparisons if one.verdict == "cannot tell"]
 
     def figures(self) -> dict[str, Any]:
-        """As timings.json holds them."""
+        """The figures that timings.json holds."""
         return {
             "server": self.server,
             "policy": self.policy,
@@ -120,7 +120,7 @@ def mean_difference(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def compare(answer: Sequence[float], expected: Sequence[float], other: Reading, name: str) -> Comparison:
-    """Where `answer` stands between `other`, called `name`, and `expected`; tokens that `other` lacks are left out."""
+    """The place of `answer` between `other`, called `name`, and `expected`; tokens that `other` lacks are left out."""
     known = [place for place, value in enumerate(other) if value is not None]
     a, r = (np.array([values[place] for place in known], dtype=np.float64) for values in (answer, expected))
     o = np.array([other[place] for place in known], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""From the `world` section of params.yaml to the world on its engine."""
+"""The world that the section `world` of params.yaml asks for, on its engine."""
 
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How the bandit is demonstrated. Names that mean nothing teach to say an arm's name; of the unseen ones only the names
+"""Demonstrations of the bandit. Names that mean nothing teach to say an arm's name; of the unseen ones only the names
 occur, and which arm is better is not told."""
 
 from collections.abc import Sequence

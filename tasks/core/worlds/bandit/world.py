@@ -40,7 +40,7 @@ class BanditTask(GameTask):
 
     @property
     def arms(self) -> tuple[str, str]:
-        """In the order in which they are named."""
+        """The arms in the order in which they are named."""
         return (self.risky, self.safe) if self.risky_first else (self.safe, self.risky)
 
 

@@ -108,5 +108,5 @@ def scenario_splits(seed: int) -> dict[int, Split]:
 
 
 def difficulty(calls: int) -> int:
-    """By the ground truth's calls: up to 4, 5 or 6, 7 and more."""
+    """Difficulty by the ground truth's calls: up to 4, 5 or 6, 7 and more."""
     return 1 if calls <= 4 else 2 if calls <= 6 else 3

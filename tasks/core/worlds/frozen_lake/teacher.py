@@ -1,4 +1,4 @@
-"""How FrozenLake is demonstrated: along the shortest way from wherever the ice has led."""
+"""Demonstrations of FrozenLake: along the shortest way from wherever the ice has led."""
 
 from collections.abc import Sequence
 from random import Random

@@ -1,4 +1,4 @@
-"""Whether the server at `world.openenv.url` is one that the section's action can be sent to."""
+"""Check that the server at `world.openenv.url` is one that the section's action can be sent to."""
 
 import time
 from ipaddress import ip_address

@@ -103,7 +103,7 @@ def play_demonstrations(
     shadow_share: float = SHADOW_SHARE,
     chained_share: float = 0.0,
 ) -> Iterator[Demonstration]:
-    """As `demonstrations`, with each one's verdict: to see what a mixture of habits scores before training on it.
+    """Demonstrations, each with its verdict: to see what a mixture of habits scores before training on it.
 
     `habits` counts only for imperfect ones.
     """

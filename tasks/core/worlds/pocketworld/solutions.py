@@ -1,4 +1,4 @@
-"""How a task is solved: the turns of the oracle, and the pieces of code that demonstrations are made of."""
+"""A task's solution: the turns of the oracle, and the pieces of code that demonstrations are made of."""
 
 from collections.abc import Iterable
 

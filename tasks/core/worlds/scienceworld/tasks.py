@@ -1,4 +1,4 @@
-"""Which variations are offered, and what a task's line in data/world holds. Splits: `ScienceWorldConfig`."""
+"""The variations that are offered, and what a task's line in data/world holds. Splits: `ScienceWorldConfig`."""
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import cycle
@@ -60,7 +60,7 @@ def draw_variations(
 
 
 def difficulty(gold: Sequence[str]) -> int:
-    """By the length of the solution: 1 up to 15 actions, 2 up to 50, 3 above."""
+    """Difficulty by the length of the solution: 1 up to 15 actions, 2 up to 50, 3 above."""
     return 1 + (len(gold) > 15) + (len(gold) > 50)
 
 

@@ -28,7 +28,7 @@ class Room:
 
     @property
     def steps(self) -> dict[str, int]:
-        """By letter: difference of cells."""
+        """Differences of cells, by letter."""
         return {"U": -self.width - 1, "D": self.width + 1, "L": -1, "R": 1}
 
     @property

@@ -1,4 +1,4 @@
-"""How Sokoban is demonstrated: the shortest solution from wherever the boxes are."""
+"""Demonstrations of Sokoban: the shortest solution from wherever the boxes are."""
 
 from collections.abc import Sequence
 from random import Random

@@ -46,6 +46,6 @@ def _first_answer(text: str, thinking: bool) -> str:
 
 
 def _between(text: str, begin: int) -> str:
-    """From `begin` to the next end of an answer; nothing if there is none."""
+    """Text from `begin` to the next end of an answer; nothing if there is none."""
     end = text.find("</answer>", begin)
     return text[begin:end] if end >= 0 else ""

@@ -101,7 +101,7 @@ class OfficialEpisode:
         self._call("initialize", experiment_name=experiment, load_ground_truth=False)
 
     def run(self, code: str) -> ShellRun:
-        """As `LiveEpisode.run`; API calls are from the server's own log, which the agent's code could change."""
+        """Run as `LiveEpisode.run` does; API calls are from the server's own log, which agents' code could change."""
         try:
             output = self._call("execute", code=code.encode("utf-8", "replace").decode("utf-8"))
         except WorldFault as fault:

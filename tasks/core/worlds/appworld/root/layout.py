@@ -1,4 +1,4 @@
-"""Where things lie in a root. The only module out here that spells these paths."""
+"""Places of things in a root. The only module out here that spells these paths."""
 
 from pathlib import Path
 

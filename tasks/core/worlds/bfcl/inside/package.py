@@ -30,7 +30,7 @@ def import_package() -> list[str]:
 
 
 def look_up_quickly(quickly: bool) -> None:
-    """How the executor finds the methods of its instances at every step: once for each class, or each time anew.
+    """Set how the executor finds its instances' methods at every step: once for each class, or each time anew.
 
     The latter is the package's own way, and most of what a step costs.
     """

@@ -1,4 +1,4 @@
-"""How a task is solved, as an agent would write it: the ground truth's calls, all arguments by keyword.
+"""A task's solution, as an agent would write it: the ground truth's calls, all arguments by keyword.
 
 The package's decoder drops positional arguments.
 """
@@ -28,7 +28,7 @@ def solution(entry: dict[str, Any], truth: list[list[str]]) -> list[str]:
 
 
 def functions(classes: list[str]) -> dict[str, tuple[str, list[str]]]:
-    """By name: the class and the names of the parameters of each function that a task offers."""
+    """Functions that a task offers, by name: each one's class and the names of its parameters."""
     return {method: (name, parameters) for name in classes for method, parameters in _methods(name).items()}
 
 

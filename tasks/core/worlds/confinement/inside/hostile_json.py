@@ -48,7 +48,7 @@ _loads = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite).
 
 
 def _depth(text: str) -> int:
-    """How deep `text` nests; 0 when it has too few brackets, strings included, to reach MAX_DEPTH."""
+    """Depth of the nesting of `text`; 0 when it has too few brackets, strings included, to reach MAX_DEPTH."""
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return 0
     depth = deepest = 0

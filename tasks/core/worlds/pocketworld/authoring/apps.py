@@ -185,7 +185,7 @@ class Release:
         }
 
     def _line(self, name: str, operation: Operation) -> str:
-        """As in `find(title?, topic?) -> [note]`."""
+        """A line such as `find(title?, topic?) -> [note]`."""
         mark = "?" if operation.kind == "find" else ""
         taken = ", ".join(parameter + mark for parameter in self.parameters(operation))
         returned = f" -> [{operation.noun}]" if operation.kind in ("list", "find") else ""

@@ -158,7 +158,7 @@ class Update(SelectionClause):
 
 @dataclass(frozen=True)
 class ForEach(SelectionClause):
-    """For each selected record, add one to another table: some fields copied, the others given."""
+    """Add a record to another table for each selected one: some fields copied, the others given."""
 
     target: App
     copied: tuple[str, ...]

@@ -86,7 +86,7 @@ def _evaluate(task: Any, folder: Path, states: Any) -> Any:
 
 
 def _module(path: Path) -> Any:
-    """By path: the engine imports `evaluation` by its bare name, which finds the first one on sys.path."""
+    """Import by path: the engine imports `evaluation` by its bare name, which finds the first one on sys.path."""
     spec = importlib.util.spec_from_file_location(f"{path.parents[1].name}_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""Which tasks a root has: scenarios of three tasks in four splits, from one seed. Pure; no database."""
+"""The tasks of a root: scenarios of three tasks in four splits, from one seed. Pure; no database."""
 
 import hashlib
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ def plan_tasks(
 
 
 def _mixed(templates: list[Template], rng: Random) -> list[Template]:
-    """In random order, but difficulties take turns: a split of three scenarios has all three."""
+    """Templates in random order, but difficulties take turns: a split of three scenarios has all three."""
     shuffled = rng.sample(templates, len(templates))
     turns: dict[str, int] = {}
     for template in shuffled:

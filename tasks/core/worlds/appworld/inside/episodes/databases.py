@@ -76,7 +76,7 @@ class TaskDatabases:
         return {app: list(_tracker(END, app).changes) for app in self._base}
 
     def hashes(self) -> dict[str, dict[str, int]]:
-        """How often each model at END was changed, by app."""
+        """Number of changes of each model at END, by app."""
         from appworld.apps.model_lib import ModelHashHandler
 
         return {app: dict(counts) for app, counts in ModelHashHandler.data[END].items()}
