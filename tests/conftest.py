@@ -1,4 +1,4 @@
-"""What all tests share: their lanes, and over how many processes a whole run is spread."""
+"""Common ground of all tests: their lanes, and over how many processes a whole run is spread."""
 
 import os
 import signal
@@ -41,5 +41,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """What `-n auto` means here: a process per core for all tests, none for those that the command line names."""
+    """Meaning of `-n auto` here: a process per core for all tests, none for those that the command line names."""
     return 0 if config.args_source is pytest.Config.ArgsSource.ARGS else min(usable_cores(), MOST_PROCESSES)

@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 
 def metrics(**changes: Any) -> Metrics:
-    """Of one update."""
+    """Metrics of one update."""
     figures = {"mean_return": 0.2, "group_return_std": 0.3, "kept_rollouts": 10, "entropy": 1.0, "kl": 0.01}
     mismatch = EngineMismatch(mean=1e-6, max=1e-5, noise=1e-2, share_over_noise=0.0)
     rest = {"grad_norm": 0.5, "clip_fraction": 0.1, "engine_mismatch": mismatch, "tokens_per_s": 1000.0}
@@ -33,7 +33,7 @@ def metrics(**changes: Any) -> Metrics:
 
 
 def advantage_summary(rollouts: int, kept: int, mean_return: float) -> AdvantageSummary:
-    """Of one iteration, in which one rollout did not come to its end."""
+    """Summary of one iteration, in which one rollout did not come to its end."""
     return AdvantageSummary(
         mean_return=mean_return,
         group_return_std=0.3,
@@ -45,7 +45,7 @@ def advantage_summary(rollouts: int, kept: int, mean_return: float) -> Advantage
 
 
 def evaluation(key: str, tgc: float, sgc: float = 10.0) -> Evaluation:
-    """Of six tasks on dev."""
+    """Evaluation on six dev tasks."""
     return Evaluation(
         iteration=key,
         adapter_digest=DIGEST,
@@ -63,14 +63,14 @@ def evaluation(key: str, tgc: float, sgc: float = 10.0) -> Evaluation:
 
 
 def behaviour(**changes: Any) -> Behaviour:
-    """Of six rollouts."""
+    """Behaviour in six rollouts."""
     shares = {"multi_cell_turns": 0.1, "doc_lookups": 2.0, "assumptions": 0.0, "dummies": 0.0, "execution_errors": 0.2}
     rest = {"rollouts": 6, "turns_per_rollout": 4.0, "give_up_rate": None, "diversity": None}
     return Behaviour.model_validate({**shares, **rest, **changes})
 
 
 def scores(split: str, **changes: Any) -> Scores:
-    """Of six tasks, which training made better."""
+    """Scores on six tasks, which training made better."""
     selected = {"tgc": 70.0, "tgc_se": 2.0, "sgc": 50.0, "sgc_se": 3.0, "mean_return": 0.8}
     base = {"base_tgc": 30.0, "base_tgc_se": 2.0, "base_sgc": 10.0, "base_sgc_se": 1.0, "base_mean_return": 0.4}
     gains = {"tgc_gain": 40.0, "tgc_gain_se": 3.0, "sgc_gain": 40.0, "sgc_gain_se": 4.0}
@@ -91,7 +91,7 @@ def training_budget(of: Scores, turns: int = 20, **changes: Any) -> TrainingBudg
 
 
 def selection(evaluated: list[str], tgc: float, sgc: float) -> Selection:
-    """Of i002, among policies that are all as good."""
+    """Selection of i002, among policies that are all as good."""
     candidates = tuple(Candidate(iteration=key, dev_tgc=tgc, dev_sgc=sgc, adapter_digest=DIGEST) for key in evaluated)
     corrected = CorrectedSelection(dev_tgc=0.9 * tgc, dev_tgc_se=5.0, dev_sgc=0.8 * sgc, dev_sgc_se=None)
     return Selection(

@@ -14,7 +14,7 @@ from tasks.core.interfaces.world import World
 
 ROOT = Path(__file__).resolve().parents[1]
 SCENARIOS = 4
-"""Of each split."""
+"""Number in each split."""
 
 
 @contextmanager

@@ -75,7 +75,7 @@ def test_no_dropped_group_varies_more_than_a_kept_one(stds: list[float], share: 
     ],
 )
 def test_the_fewest_groups_that_make_up_the_mass_by_hand(share: float, kept: list[int]) -> None:
-    """Of a sum of 1, largest first: 0.4, 0.7, 0.9, 1."""
+    """Parts of a sum of 1, largest first: 0.4, 0.7, 0.9, 1."""
     assert most_mass(np.array([0.1, 0.4, 0.3, 0.2, 0.0]), share).tolist() == [bool(flag) for flag in kept]
 
 

@@ -177,7 +177,7 @@ def members(sessions: set[int]) -> set[int]:
 
 
 def open_sockets() -> int:
-    """Of this process."""
+    """Sockets of this process."""
     found = 0
     for descriptor in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What the base policies of the text games can do before any training, and how much their groups can teach.
+"""Scores of the text games' base policies before any training, and how much their groups can teach.
 
     python tests/benchmarks/base_policies.py [WORLD=FOLDER ...]
 

@@ -17,7 +17,7 @@ from tasks.core.worlds.bfcl.pool import BfclPool
 from tasks.core.worlds.bfcl.world import BfclWorld, parted
 
 EVERY = 2
-"""Of the tasks of all splits one in so many is played."""
+"""Stride: one in so many of the tasks of all splits is played."""
 
 
 def cpu_seconds() -> float:

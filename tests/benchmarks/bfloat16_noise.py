@@ -47,7 +47,7 @@ from tasks.policy_update.rollouts import Rollout
 CONFIG = UpdateConfig(fold_adapter=False, minibatch=8)
 CPU = torch.device("cpu")
 LOGIT_STD = 5.0
-"""Of a row of logits: the largest of thousands is about 20."""
+"""Standard deviation of a row of logits: the largest of thousands is about 20."""
 
 
 def make_base(layers: int, width: int, vocabulary: int, dtype: torch.dtype) -> Qwen2ForCausalLM:

@@ -43,7 +43,7 @@ PROVOKED = {
     "update.max_grad_norm": 10,
     "update.kl_stop.limit": 10_000,
 }
-"""What nobody should do: a learning rate that rises to 20 times the default, twice the epochs, no limit to a step."""
+"""Settings of no sane run: a learning rate that rises to 20 times the default, twice the epochs, no limit to a step."""
 
 
 def record(profile: str, kind: str, seed: int) -> list[WatchedStats]:

@@ -26,7 +26,7 @@ from tasks.collapse_monitor.rules import History, Rule, Thresholds, collapse_rul
 
 MARGINS = (1.1, 1.25, 1.5, 2.0, 3.0)
 FALLEN = 0.5
-"""Of the best mean return before: a run has collapsed from where it stays under this to its end."""
+"""Share of the best mean return before: a run has collapsed from where it stays under this to its end."""
 JUDGED = {
     "return_std_fall": 0.5,
     "entropy_fall": 0.15,
@@ -65,7 +65,7 @@ def beyond(rule: Rule, healthy: Sequence[Run], margin: float) -> Rule | None:
 
 
 def ratios(rule: Rule, history: History) -> list[float]:
-    """Of each iteration: the value over what its limit would be with a factor of 1, where it may break the rule."""
+    """Ratios of iterations: the value over what its limit would be with a factor of 1, where it may break the rule."""
     unit = rule.model_copy(update={"factor": 1.0})
     found = []
     for place, now in enumerate(history):

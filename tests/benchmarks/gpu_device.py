@@ -1,4 +1,4 @@
-"""What the parts of gpu_check.sh share: the device, whose results these are, and how a part says what it lacks."""
+"""Shared parts of gpu_check.sh: the device, whose results these are, and how a part says what it lacks."""
 
 import time
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def write_part(name: str, device: torch.device, figures: dict[str, Any]) -> None
 
 
 def attempt(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What `measure` finds, or why it could not: a missing piece ends no other measurement."""
+    """Findings of `measure`, or why there are none: a missing piece ends no other measurement."""
     try:
         return measure()
     except ImportError as error:
@@ -43,7 +43,7 @@ def attempt(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def seconds(run: Callable[[], object], device: torch.device, rounds: int = 3) -> float:
-    """Of the fastest of a few runs after a first one."""
+    """Seconds of the fastest of a few runs after a first one."""
     run()
     best = float("inf")
     for _ in range(rounds):

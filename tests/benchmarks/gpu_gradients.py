@@ -47,7 +47,7 @@ def make_policy(sizes: dict[str, int], dtype: torch.dtype, device: torch.device)
 
 
 def make_rollouts(count: int, tokens: int, vocabulary: int) -> list[Rollout]:
-    """Of `tokens` / 2 to `tokens` positions; turns of 20 sampled ids after 20 others."""
+    """Rollouts of `tokens` / 2 to `tokens` positions; turns of 20 sampled ids after 20 others."""
     random, found = np.random.default_rng(0), []
     for _ in range(count):
         ids = random.integers(0, vocabulary, int(random.integers(tokens // 2, tokens)))
@@ -57,7 +57,7 @@ def make_rollouts(count: int, tokens: int, vocabulary: int) -> list[Rollout]:
 
 
 def gradient(policy: nn.Module, rollouts: list[Rollout], device: torch.device) -> Tensor:
-    """Of the first minibatch, all trained weights in a row, on the CPU in float64."""
+    """Gradient of the first minibatch, all trained weights in a row, on the CPU in float64."""
     objective = Objective.of(CONFIG, len(rollouts), temperature=1.0)
     packs = pack_rollouts(rollouts, range(len(rollouts)), CONFIG.tokens_per_pack, device)
     policy.zero_grad(set_to_none=True)

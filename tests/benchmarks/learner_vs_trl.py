@@ -162,7 +162,7 @@ def _resident(field: str) -> float:
 
 
 def child(*arguments: str) -> Any:
-    """What this file prints in a process that has TRL."""
+    """Figures that this file prints in a process that has TRL."""
     path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(FOLDER)])
     result = subprocess.run(
         [sys.executable, __file__, *arguments],

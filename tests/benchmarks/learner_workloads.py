@@ -1,4 +1,4 @@
-"""What the learner's benchmarks train on: models with a LoRA adapter that is no longer zero, and rollouts.
+"""Workloads of the learner's benchmarks: models with a LoRA adapter that is no longer zero, and rollouts.
 
 `shipped`: the embedded policy and 240 rollouts that it plays in pocketworld. `long`: random weights, a vocabulary of
 32,768, and 8 made-up rollouts shaped like AppWorld's: 4,096 to 8,192 tokens, about a quarter of them sampled.
@@ -120,14 +120,14 @@ def _long_rollout(random: np.random.Generator) -> Rollout:
 
 
 class Workload(NamedTuple):
-    """What is trained on, and the settings among which each side's fastest is looked for."""
+    """A model and rollouts to train on, and the settings among which each side's fastest is looked for."""
 
     policy: Callable[[], nn.Module]
     rollouts: Callable[[], list[Rollout]]
     packs: tuple[int, ...]
     """Positions of the learner's packs."""
     micro_batches: tuple[int, ...]
-    """Of TRL."""
+    """Numbers of rollouts in TRL's."""
     tried_on: int
     """The search is made on so many rollouts."""
     weighed_on: int

@@ -1,4 +1,4 @@
-"""What the most expensive figure of the collapse monitor costs: its share of an update's CPU time.
+"""Cost of the most expensive figure of the collapse monitor: its share of an update's CPU time.
 
 python tests/benchmarks/prompt_information.py FOLDER     (a project that was trained)
 

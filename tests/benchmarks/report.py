@@ -115,7 +115,7 @@ def renumbered(table: pa.Table, add: int) -> pa.Table:
 
 
 def sizes(layout: Layout) -> dict[str, Any]:
-    """What lies in the report's folder, in megabytes."""
+    """Sizes of the files in the report's folder, in megabytes."""
     data = [path.stat().st_size for path in (layout.report / "rollouts").iterdir() if path.name != "index.js"]
     return {
         "page_mb": round((layout.report / "index.html").stat().st_size / 1e6, 2),

@@ -68,7 +68,7 @@ def generation(request: GenerationRequest, ids: Sequence[int]) -> Generation:
 
 
 class PocketworldTraining:
-    """What the trainer's rollouts are played with, and the curve."""
+    """World, settings and policy of the trainer's rollouts, and the curve."""
 
     def __init__(self, root: Path, params: Params) -> None:
         layout = Layout(root)

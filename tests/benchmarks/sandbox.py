@@ -1,4 +1,4 @@
-"""What a turn in the sandbox costs, beside the alternative: a fresh interpreter for every episode.
+"""Cost of a turn in the sandbox, beside the alternative: a fresh interpreter for every episode.
 
 python tests/benchmarks/sandbox.py
 """

@@ -79,7 +79,7 @@ class Official:
 
 
 def ours(pool: SimulatorPool, episode: dict[str, Any]) -> dict[str, Any]:
-    """What our world answers, as `scienceworld_official` says it."""
+    """Answers of our world, as `scienceworld_official` says it."""
     limit = None if episode["limit"] == UNLIMITED else episode["limit"]
     config = ScienceWorldConfig(max_moves=limit, max_turns=UNLIMITED, thinking=False)
     task = listed("train", 0, type=episode["type"], variation=episode["variation"], instruction="-", gold=())

@@ -15,7 +15,7 @@ from tasks.core.records.layout import Layout
 
 POLICIES = Path(__file__).parents[2] / "data/base_policies"
 ONCE = ("prepare_world", "warm_start", "prepare_policy", "begin_courses", "filter_tasks")
-"""What an iteration reads; preflight makes nothing of it."""
+"""Stages that make what an iteration reads; preflight makes nothing of it."""
 TRAINING = ("collected", "searched", "iteration", "monitored")
 """The kinds of the stages of an iteration; an evaluation is none."""
 

@@ -1,4 +1,4 @@
-"""What the traces of sampled rollouts add to an iteration, by the default knobs: a share of its seconds, in one run.
+"""Time that traces of sampled rollouts add to an iteration, by the default knobs: a share of its seconds, in one run.
 
 python tests/benchmarks/traces.py
 

@@ -1,4 +1,4 @@
-"""What training does for several seeds: learning curves as a picture, base and selected policy as figures.
+"""Training with several seeds: learning curves as a picture, base and selected policy as figures.
 
 Reads finished runs, each in its own clone, made by
 

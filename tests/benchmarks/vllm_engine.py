@@ -91,7 +91,7 @@ class Rate(NamedTuple):
     tokens: int
     seconds: float
     processor_s: float
-    """Of all processes but the world's."""
+    """Processor seconds of all processes but the world's."""
 
     @property
     def per_s(self) -> float:

@@ -41,7 +41,7 @@ WORLDS = {
 
 
 def rates(config: WorldConfig) -> dict[str, int]:
-    """Of the rounds."""
+    """Rates of the rounds."""
     with tempfile.TemporaryDirectory() as folder:
         prepare_world_folder(config, Path(folder) / "world")
         world = open_world(config, Path(folder) / "world")

@@ -56,7 +56,7 @@ def test_a_rise_is_over_a_multiple_of_the_start() -> None:
 
 
 def test_a_spike_is_over_a_multiple_of_the_median_of_the_last_five() -> None:
-    """Of 9 1 2 3 2 1 the last five have the median 2: 8 is none, 8.1 is; the next median is 2 again."""
+    """The last five of 9 1 2 3 2 1 have the median 2: 8 is none, 8.1 is; the next median is 2 again."""
     assert warned(SPIKE, [9.0, 1.0, 2.0, 3.0, 2.0, 1.0, 8.0]) == []
     assert warned(SPIKE, [9.0, 1.0, 2.0, 3.0, 2.0, 1.0, 8.1]) == [7]
 

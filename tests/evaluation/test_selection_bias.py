@@ -30,7 +30,7 @@ def test_two_lucky_policies_by_hand() -> None:
 
 
 def test_a_tie_by_hand() -> None:
-    """Of 2 x 2 tasks the first policy solves 1 + 1, the second 2 + 0.
+    """The first policy solves 1 + 1 of 2 x 2 tasks, the second 2 + 0.
 
     Without the second scenario the second policy is chosen, and has 0 of it; without the first one the first policy,
     with 1 of 2 tasks and no whole scenario. On all four both have 2, and the second wins by its whole scenario.

@@ -35,7 +35,7 @@ Run = Callable[..., CompletedProcess[str]]
 
 @pytest.fixture(scope="session")
 def new_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `project` is a copy of: three commands make it."""
+    """The original of `project`: three commands make it."""
     root = tmp_path_factory.mktemp("new_project")
     succeed(root, "-m", "flows.configure", "default", "--set", "iterations=3")
     succeed(root, "-m", "dvc", "init", "--no-scm", "--quiet")

@@ -45,7 +45,7 @@ def finished(finished_project: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def test_composing_without_changes_leaves_params_yaml_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `dvc exp run` does before it runs, by DVC's own function."""
+    """The beginning of `dvc exp run`, before it runs, by DVC's own function."""
     before = (ROOT / "params.yaml").read_bytes()
     assert compose(tmp_path / "params.yaml") == before
     monkeypatch.chdir(tmp_path)
@@ -100,7 +100,7 @@ def runs(folder: Path) -> list[Any]:
 
 
 def shown_experiment(folder: Path, name: str) -> dict[str, Any]:
-    """What `dvc exp show` says of one experiment."""
+    """One experiment, as `dvc exp show` has it."""
     listing = json.loads(succeed(folder, "-m", "dvc", "exp", "show", "--json", "-n", "2"))
     revisions = [rev for base in listing for part in base.get("experiments") or [] for rev in part["revs"]]
     found: dict[str, Any] = next(rev["data"] for rev in revisions if rev["name"] == name)

@@ -29,7 +29,7 @@ WITHOUT_EFFECT = {
     "update.distributed.rendezvous",
     "lineage.experiment",
 }
-"""What the profile sets beside the method: names, and where and how fast the work is done."""
+"""Knobs that the profile sets beside the method: names, and where and how fast the work is done."""
 
 
 def rows() -> dict[str, list[str]]:

@@ -59,7 +59,7 @@ def environment(folder: Path, **changes: str) -> dict[str, str]:
 
 
 def succeed(folder: Path, *arguments: str, **environment: str) -> str:
-    """What a command that ends well prints."""
+    """Output of a command that ends well."""
     done = run(folder, *arguments, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

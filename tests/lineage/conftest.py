@@ -107,7 +107,7 @@ def write_policy(folder: Path, key: str) -> None:
 
 
 def write_base(folder: Path) -> None:
-    """What is read of a base policy without loading it."""
+    """The files of a base policy that are read without loading it."""
     folder.mkdir(parents=True)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy2(POCKET / name, folder)
@@ -132,7 +132,7 @@ def stage(layout: Layout, name: str, deps: list[Path], outs: list[Path]) -> dict
 
 
 def write_lock(layout: Layout, params: Params) -> None:
-    """What DVC would have written for the artifacts that are there."""
+    """The dvc.lock that DVC would have written for the artifacts that are there."""
     stages = {
         "prepare_world": stage(layout, "prepare_world", [], [layout.world]),
         "prepare_policy": stage(layout, "prepare_policy", [], [layout.base_policy, layout.policy("i000")]),

@@ -1,4 +1,4 @@
-"""What a version's card says of its training."""
+"""A version's card, on its training."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an artifact was made with is what was recorded then, not what the checkout holds today."""
+"""An artifact's origin is what was recorded when it was made, not what the checkout holds today."""
 
 import subprocess
 from pathlib import Path

@@ -35,7 +35,7 @@ def traces(pipeline: Pipeline, run_id: str | None = None) -> dict[str, Trace]:
 
 
 def addresses(layout: Layout) -> dict[str, str]:
-    """What the report's page reads from traces.js."""
+    """Addresses that the report's page reads from traces.js."""
     lines = layout.traces.read_text().splitlines()
     assert all(line.startswith("(window.loopline_traces=window.loopline_traces||{})[") for line in lines)
     return dict(json.loads(f"[{line.split('||{})[')[1][:-1].replace(']=', ', ')}]") for line in lines)

@@ -40,7 +40,7 @@ def reference_kernel(
     longest_k: int,
     **how: object,
 ) -> Tensor:
-    """What flash_attn_varlen_func documents: q [T, H, D], k and v [T, H_kv, D], int32 starts [R + 1] -> [T, H, D]."""
+    """The documented flash_attn_varlen_func: q [T, H, D], k and v [T, H_kv, D], int32 starts [R + 1] -> [T, H, D]."""
     assert how == {"softmax_scale": 0.3, "causal": True}
     assert starts_q.dtype == torch.int32 and torch.equal(starts_q, starts_k) and longest_q == longest_k == max(LENGTHS)
     pieces = []

@@ -28,7 +28,7 @@ MakePolicy = Callable[..., nn.Module]
 MakeRollouts = Callable[..., list[Rollout]]
 CPU = torch.device("cpu")
 HIDDEN = 16
-"""Of the policy of conftest.py."""
+"""Hidden size of conftest.py's policy."""
 TURNS = np.array([0, 0, 0, 2, 2])
 VALUES = np.array([0.5, 0.25, 0.0, 0.75, 0.5])
 

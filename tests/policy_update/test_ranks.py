@@ -203,7 +203,7 @@ class Stage:
         self.process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
 
     def read_until(self, text: str) -> str:
-        """What it wrote to stderr up to and including `text`."""
+        """Text that it wrote to stderr up to and including `text`."""
         assert self.process.stderr is not None
         seen = b""
         while text.encode() not in seen:
@@ -310,7 +310,7 @@ def test_ranks_of_two_machines_write_the_bytes_of_ranks_that_accelerate_launched
 def test_a_machine_waits_for_the_next_update_when_nobody_else_comes_to_this_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What a pipeline leaves that was killed: its job's file."""
+    """A pipeline that was killed leaves its job's file."""
     with socket.create_server(("localhost", 0)) as free:
         place = f"localhost:{free.getsockname()[1]}"
     settings = {"ranks": 1, "nodes": 2, "rendezvous": place, "timeout_s": 2}

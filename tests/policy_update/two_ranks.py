@@ -1,4 +1,4 @@
-"""What two gloo ranks do for test_ranks.py: `python -m tests.policy_update.two_ranks BASE OUT`, by a launcher.
+"""Work of two gloo ranks for test_ranks.py: `python -m tests.policy_update.two_ranks BASE OUT`, by a launcher.
 
 The first rank leaves in OUT what all made together: `gradients.pt`, learners, and the result of the update `job.json`.
 """

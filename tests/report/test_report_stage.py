@@ -83,7 +83,7 @@ def test_equal_artifacts_give_equal_bytes_and_wall_clock_figures_change_none(fin
 
 
 class Loads(HTMLParser):
-    """What a page asks a browser to fetch, and its text."""
+    """Addresses that a page asks a browser to fetch, and its text."""
 
     def __init__(self) -> None:
         super().__init__()

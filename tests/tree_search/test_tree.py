@@ -166,7 +166,7 @@ def test_what_a_tree_says_follows_from_its_simulations(
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 1), min_size=1, max_size=3), st.sampled_from([0.0, 0.4, 1.0]))))
 def test_pairs_share_what_came_before_them(episodes: list[tuple[list[int], float]]) -> None:
-    """Of trees that are written down by hand: a node is named by the turns that lead to it."""
+    """Trees that are written down by hand: a node is named by the turns that lead to it."""
     numbers: dict[tuple[int, ...], int] = {}
     paths = [
         [numbers.setdefault(tuple(ids[: turn + 1]), len(numbers) + 1) for turn in range(len(ids))]

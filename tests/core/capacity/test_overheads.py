@@ -1,4 +1,4 @@
-"""What a run takes beside rollouts and updates, by hand."""
+"""The time of a run beside rollouts and updates, by hand."""
 
 from dataclasses import replace
 from pathlib import Path

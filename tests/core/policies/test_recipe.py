@@ -37,7 +37,7 @@ def test_the_same_recipe_makes_the_same_bytes(world: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("world", "solved"), [("frozen_lake", 6), ("sokoban", 30), ("webshop", 12)])
 def test_advice_solves_tasks(world: str, solved: int) -> None:
-    """Of 30. On slippery ice luck decides; in the shop a product may be out of reach of the search."""
+    """Solved tasks of 30. On slippery ice luck decides; in the shop a product may be out of reach of the search."""
     teacher = teacher_of(world)
     assert sum(_solves(teacher, number) for number in range(30)) >= solved
 

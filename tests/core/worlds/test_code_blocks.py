@@ -14,11 +14,11 @@ PIECES = [
 ]
 TURNS = st.lists(st.sampled_from(PIECES), max_size=24).map("".join)
 MANY = settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
-"""Of ten turns each."""
+"""Examples, of ten turns each."""
 
 
 def reference(said: str) -> str:
-    """What apple/ml-loop runs: at each opener as far as the next fence; the stripped codes, one after another."""
+    """Code that apple/ml-loop runs: at each opener as far as the next fence; the stripped codes, one after another."""
     code, place = "", 0
     while (opener := said.find("```py", place)) >= 0:
         begin = opener + (len("```python") if said.startswith("```python", opener) else len("```py"))

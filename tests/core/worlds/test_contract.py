@@ -1,4 +1,4 @@
-"""What every world owes, run over all of them. A new world adds itself to `WORLDS` and passes (tasks/EXTENDING.md)."""
+"""The contract of all worlds, run over each. A new world adds itself to `WORLDS` and passes (tasks/EXTENDING.md)."""
 
 import gc
 import os
@@ -43,7 +43,7 @@ WORLDS = {
 }
 """By a name of the test's. Counts are small where preparing a task is slow."""
 SERVED = {f"openenv, {name} served": name for name in ("pocketworld", "appworld", "bfcl", "scienceworld")}
-"""What OpenEnv's protocol leaves of worlds: the same contract."""
+"""Worlds as OpenEnv's protocol leaves them: the same contract."""
 LANES = {name: getattr(pytest.mark, name) for name in ("appworld", "bfcl", "scienceworld")}
 LANES |= {served: LANES.get(name, pytest.mark.openenv) for served, name in SERVED.items()}
 BY_CHANCE = frozenset({"frozen_lake, slippery"})

@@ -1,4 +1,4 @@
-"""What a run of a study has cost, over attempts of the same and of other code and parameters."""
+"""Cost of a run of a study, over attempts of the same and of other code and parameters."""
 
 from pathlib import Path
 

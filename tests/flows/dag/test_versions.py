@@ -126,7 +126,7 @@ def test_closure_covers_what_python_really_imports(stage: Stage, imported: dict[
 
 
 def shell_files() -> set[str]:
-    """What tasks.core.config.params brings in: parsing and defaults, whose result is in the version as values."""
+    """Imports of tasks.core.config.params: parsing and defaults, whose result is in the version as values."""
     shell = {name.replace(".", "/") + ".py" for name in SHELL}
     configs = [file.relative_to(ROOT) for file in (ROOT / "tasks/core/config").glob("*.py")] + [*map(Path, shell)]
     packages = {folder / "__init__.py" for config in configs for folder in config.parents}

@@ -1,4 +1,4 @@
-"""What the deployments' services do before a server runs."""
+"""The deployments' services before a server runs."""
 
 import socket
 from pathlib import Path

@@ -56,7 +56,7 @@ def played(finished_project: Path, warm_flow: WarmFlow, tmp_path_factory: pytest
 
 
 def recorded(root: Path) -> dict[str, Any]:
-    """What DVC recorded, without the files that hold wall-clock figures."""
+    """DVC's record, without the files that hold wall-clock figures."""
     stages: dict[str, Any] = yaml.safe_load((root / "dvc.lock").read_text())["stages"]
     for stage in stages.values():
         for part in stage.keys() & {"deps", "outs"}:

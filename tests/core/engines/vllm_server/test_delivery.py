@@ -80,7 +80,7 @@ def recorded(
 
 
 def sampled_from(engine: VllmEngine, ids: list[int]) -> list[float]:
-    """What the first server says of the ids, under the name that turns are sampled by."""
+    """Log-probs of the ids by the first server, under the name that turns are sampled by."""
     server = engine._pool._servers[0]
     coroutine = server.client.sample(
         server.model, ids, temperature=1.0, max_tokens=1, stop_ids=(), seed=0, prompt_logprobs=True

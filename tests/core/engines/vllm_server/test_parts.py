@@ -127,7 +127,7 @@ WHOLE = {"choices": [{"token_ids": [5], "logprobs": {"content": [{"logprob": -1.
 def asked(
     work: Callable[[ServerClient], Awaitable[list[Sampled | BaseException]]], *answers: web.Response | None
 ) -> list[Sampled | BaseException]:
-    """What `work` comes to with a server that is healthy and gives these answers to turns, the last one for ever.
+    """Outcome of `work` with a server that is healthy and gives these answers to turns, the last one for ever.
 
     None: it never answers.
     """

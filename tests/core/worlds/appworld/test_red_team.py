@@ -99,7 +99,7 @@ def secrets(appworld_root: Path, question_id: str) -> dict[str, str]:
 
 
 def attempt(pool: EpisodePool, task: str, code: str) -> tuple[str, object]:
-    """What the attempt got out, and the verdict after it; no verdict when its process was ended."""
+    """Output of the attempt, and the verdict after it; no verdict when its process was ended."""
     episode = pool.open(task)
     try:
         try:

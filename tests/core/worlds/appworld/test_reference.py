@@ -136,7 +136,7 @@ def test_deep_recursion_answers_the_same_but_for_the_depth(
 
 
 def test_the_red_team_gets_through_on_the_stock_server(server: OfficialServer, question_id: str) -> None:
-    """What the pool holds back is really there to be had."""
+    """The server really has what the pool holds back."""
     server.call("initialize", task_id=question_id, experiment_name=f"reference-{uuid.uuid4().hex}")
     for code in (
         f"from appworld.ground_truth import GroundTruth\nprint(GroundTruth.load('{question_id}').answer)",

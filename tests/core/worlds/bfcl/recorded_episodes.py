@@ -9,7 +9,7 @@ from tasks.core.interfaces.world import Evaluation, Message, Observation
 from tasks.core.worlds.bfcl.world import BfclWorld
 
 CALM_SHARE = 0.85
-"""Of the turns are as in the solution."""
+"""Share of the turns that are as in the solution."""
 
 
 @dataclass(frozen=True)

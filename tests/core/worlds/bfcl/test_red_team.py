@@ -88,7 +88,7 @@ VERDICT = {
 
 
 def attempt(world: BfclWorld, text: str) -> str:
-    """What the agent got to see, and nothing is solved by it; empty when its process was ended."""
+    """Text that the agent got to see, and nothing is solved by it; empty when its process was ended."""
     episode = world.open(TASK, 0)
     try:
         shown = episode.step(text).text
@@ -110,7 +110,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
 
 
 def leaks(world: BfclWorld, code: str) -> list[str]:
-    """What came out where an answer to the agent's expression is shown."""
+    """Output where an answer to the agent's expression is shown."""
     found = [attempt(world, decoded(code)), attempt(world, executed(code))]
     return [text for text in found if "terminal_output" in text]
 

@@ -1,4 +1,4 @@
-"""What agents must not be able to do, and how their processes end when they try."""
+"""Acts that agents must not be capable of, and how their processes end when they try."""
 
 import contextlib
 import ctypes

@@ -1,4 +1,4 @@
-"""What agents see: kept state, printed text, short errors, API calls."""
+"""The agent's view: kept state, printed text, short errors, API calls."""
 
 from typing import Any
 
