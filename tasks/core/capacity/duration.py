@@ -72,7 +72,7 @@ def updating(load: Workload, params: Params, shape: ModelShape, gpus: int, hardw
         round(load.kept * load.episodes.sampled),
         params.policy.lora if params.policy.trained == "lora" else None,
         epochs=params.update.epochs,
-        reference=params.update.loss.kl_coefficient > 0,
+        reference=params.update.needs_reference,
         recompute=params.update.activation_checkpointing,
     )
     return flops / (gpus * hardware.flops * hardware.learner_share), flops

@@ -143,7 +143,7 @@ def update_flops(
     reference: bool = False,
     recompute: bool = False,
 ) -> float:
-    """One LOOP update: old log-probs, log-probs of the base (`reference`: a KL term), and `epochs` of training."""
+    """One LOOP update: old log-probs, log-probs of the base (`reference`: where needed), and `epochs` of training."""
     sizes = list(lengths)
     passes = forward_flops(shape, sizes, policy_tokens, lora)
     if reference:

@@ -49,6 +49,18 @@ def test_the_time_of_the_embedded_run(embedded: Plan) -> None:
     assert seen["update_s"] / TIMES < seconds < seen["update_s"] * TIMES
 
 
+def test_a_preference_against_the_base_reads_it_as_a_kl_term_does(embedded: Plan) -> None:
+    shape = ModelShape.of_config(model_config(params_of("default").policy.source, ROOT))
+
+    def flops(names: str, *settings: str) -> float:
+        return updating(embedded.load, params_of(names, [*settings]), shape, 1, HARDWARE["cpu"])[1]
+
+    of_the_base = flops("default", "update.loss.kl_coefficient=0.1") - flops("default")
+    assert of_the_base > 0
+    preferring = flops("default dmpo", "update.preference.reference=base") - flops("default dmpo")
+    assert preferring == pytest.approx(of_the_base)
+
+
 def test_the_disk_of_the_embedded_run(embedded: Plan) -> None:
     seen, disk = MEASURED["bytes"], embedded.disk
     assert disk["base model"] == pytest.approx(seen["policy"], rel=0.1)
