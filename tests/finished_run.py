@@ -15,6 +15,7 @@ from tasks.core.records.documents import (
     PairedScores,
     Scores,
     Selection,
+    Timings,
     TrainingBudget,
 )
 
@@ -42,6 +43,13 @@ def advantage_summary(rollouts: int, kept: int, mean_return: float) -> Advantage
         kept_rollouts=kept,
         end_reasons={"completed": rollouts - 1, "turn_limit": 1},
     )
+
+
+def timings(**changes: Any) -> Timings:
+    """Timings of the collection of two rollouts."""
+    seconds = {"wall_s": 2.0, "engine_s": 1.5, "waiting_s": 0.25, "world_s": 0.5, "tokens_per_s": 6.0}
+    counts = {"generated_tokens": 12, "rollouts": 2, "end_reasons": {"completed": 2}, "world_retries": 0}
+    return Timings.model_validate({**seconds, **counts, **changes})
 
 
 def evaluation(key: str, tgc: float, sgc: float = 10.0) -> Evaluation:

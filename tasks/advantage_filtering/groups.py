@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -53,8 +54,11 @@ def groups_of(outcomes: Outcomes) -> list[Group]:
     return [np.array(members, dtype=np.int64) for members in rows.values()]
 
 
-def summary_of(outcomes: Outcomes, stds: Floats, kept: Flags, note: str | None, **figures: float) -> AdvantageSummary:
-    """advantages.json of N rollouts, `kept` [N] of which train; `stds` are those of the groups' returns."""
+def summary_of(outcomes: Outcomes, stds: Floats, kept: Flags, note: str | None, **figures: Any) -> AdvantageSummary:
+    """advantages.json of N rollouts, `kept` [N] of which train; `stds` are those of the groups' returns.
+
+    `figures`: those of its fields that only some stages know.
+    """
     finished = outcomes.finished
     return AdvantageSummary(
         mean_return=float(outcomes.returns[finished].mean()),

@@ -122,7 +122,7 @@ def test_a_lone_rollout_is_kept_where_its_label_needs_no_other() -> None:
     result = run(rows, estimator="success")
     assert result.labels.advantages.tolist() == [1, 0, 1] and result.kept.tolist() == [True, False, True]
     assert result.summary.model_dump()["dropped_lone_rollouts"] == 0
-    assert (result.summary.groups, result.summary.group_return_std) == (1, pytest.approx(0.125**0.5))  # type: ignore[attr-defined]
+    assert (result.summary.groups, result.summary.group_return_std) == (1, pytest.approx(0.125**0.5))
     assert run(rows, estimator="episode_return", min_absolute_advantage=0.0).kept.all()
     over_batch = run(rows, estimator="episode_return", normalise_over_batch=True)
     assert over_batch.labels.advantages.tolist() == pytest.approx([0.5**0.5, -(2**0.5), 0.5**0.5])

@@ -8,7 +8,7 @@ from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.config.stage_inputs import AdvantageInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import AdvantageSummary, Timings, read_document, write_document
+from tasks.core.records.documents import AdvantageSummary, read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.monitoring import Course
@@ -16,6 +16,7 @@ from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table, write_rows
 from tasks.core.records.training_course import write_neutral
 from tasks.policy_update.rollouts import read_rollouts
+from tests.finished_run import timings
 
 GROUPS = {
     "mixed": [(1.0, "completed"), (0.5, "completed"), (0.0, "turn_limit"), (0.5, "completed")],
@@ -149,8 +150,7 @@ def test_only_void_rollouts_is_an_error_that_names_file_and_reasons(tmp_path: Pa
     with pytest.raises(ArtifactError, match=r"rollouts\.parquet: .*all 2 rollouts are void \(world_fault: 2\)$"):
         run(tmp_path, void)
     faults = {"no table is free": 1, "the referee has left": 3}
-    timings = Timings(wall_s=1.0, generated_tokens=0, tokens_per_s=0.0, world_faults=faults)
-    write_document(Layout(tmp_path).timings("i001"), timings)
+    write_document(Layout(tmp_path).timings("i001"), timings(world_faults=faults))
     with pytest.raises(ArtifactError, match=r"\(world_fault: 2\); most often \(3 times\): the referee has left$"):
         run(tmp_path, void)
     assert not Layout(tmp_path).training_batch("i001").exists()

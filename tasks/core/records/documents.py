@@ -9,7 +9,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    RootModel,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from tasks.core.config.broken_rules import broken_rules
 from tasks.core.records.files import ArtifactError, read_json, write_json
@@ -20,28 +29,15 @@ Percent = Annotated[float, Field(ge=0, le=100)]
 Positive = Annotated[float, Field(ge=0)]
 IterationKey = Annotated[str, Field(pattern=r"^i\d{3}$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+T = TypeVar("T")
+OnlyWhereGiven = Annotated[T | None, Field(exclude_if=lambda value: value is None)]
+"""A field that is left out of the file where it is None."""
 
 
 class Document(BaseModel):
     """A JSON artifact. Strict about names and types; a misspelt or missing field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class OpenDocument(Document):
-    """A document whose writer may add figures of its own (any JSON value) to the required ones."""
-
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, JsonValue] = Field(init=False)
-
-    @model_validator(mode="after")
-    def _added_figures_are_finite(self) -> "OpenDocument":
-        for name, value in (self.model_extra or {}).items():
-            try:
-                json.dumps(value, allow_nan=False)
-            except ValueError:
-                raise ValueError(f"{name}: NaN and infinity are not JSON") from None
-        return self
 
 
 class StageVersion(Document):
@@ -93,16 +89,38 @@ class Preflight(Document):
     ranks: Count
 
 
-class Timings(OpenDocument):
+class Timings(Document):
     """timings.json: the wall-clock figures of one collection."""
 
     wall_s: Positive
+    engine_s: Positive
+    """In the engine."""
+    waiting_s: Positive
+    """Blocked on the world."""
+    world_s: Positive
+    """In the world, summed over its threads."""
     generated_tokens: Count
     tokens_per_s: Positive
+    rollouts: Count
+    end_reasons: dict[str, Count]
+    """Rollouts by `end_reason`."""
+    world_retries: Count
+    """Rollouts that were played again because of a world fault."""
+    deliveries: OnlyWhereGiven[list[dict[str, JsonValue]]] = None
+    """Proofs of the policy's delivery to servers (tasks/core/engines/vllm_server/weight_sync_check.py)."""
     clocks: dict[str, list[Positive]] = Field(default_factory=dict)
     """When each rollout ("task#index") was opened and its turns were answered, seconds since the epoch."""
     world_faults: dict[str, Count] = Field(default_factory=dict)
     """How often the world broke, by what it said: the most frequent texts."""
+
+    @field_validator("deliveries")
+    @classmethod
+    def _are_finite(cls, deliveries: list[dict[str, JsonValue]] | None) -> list[dict[str, JsonValue]] | None:
+        try:
+            json.dumps(deliveries, allow_nan=False)
+        except ValueError:
+            raise ValueError("NaN and infinity are not JSON") from None
+        return deliveries
 
     @property
     def most_frequent_fault(self) -> str:
@@ -134,8 +152,12 @@ class PromptInformation(Document):
     responses: Count
 
 
-class AdvantageSummary(OpenDocument):
-    """advantages.json: what one iteration's rollouts looked like, and how many of them train."""
+class AdvantageSummary(Document):
+    """advantages.json: what one iteration's rollouts looked like, and how many of them train.
+
+    Figures are left out where they mean nothing: those of the filter with searched trees, those of pairs without,
+    and all of them in preflight, where no policy plays.
+    """
 
     mean_return: Share
     group_return_std: Positive
@@ -149,6 +171,26 @@ class AdvantageSummary(OpenDocument):
     """null in preflight, where no policy plays."""
     note: str | None = None
     """A remark for a person, say that every advantage was zero."""
+    success_rate: OnlyWhereGiven[Share] = None
+    groups: OnlyWhereGiven[Count] = None
+    """Tasks whose rollouts were compared with each other."""
+    mixed_groups: OnlyWhereGiven[Share] = None
+    """Share of the groups whose returns vary."""
+    left_out_groups: OnlyWhereGiven[Count] = None
+    """Tasks with too few finished rollouts to compare."""
+    dropped_low_variance_group: OnlyWhereGiven[Count] = None
+    """Rollouts that the filter of groups dropped."""
+    dropped_small_advantage: OnlyWhereGiven[Count] = None
+    dropped_without_tokens: OnlyWhereGiven[Count] = None
+    """Rollouts that the policy sampled nothing of."""
+    dropped_lone_rollouts: OnlyWhereGiven[Count] = None
+    """Rollouts that have none of their task beside them."""
+    compared_turns: OnlyWhereGiven[Count] = None
+    """Pairs of turns of the searched trees."""
+    pairs: OnlyWhereGiven[Count] = None
+    """Those that train."""
+    widest_gap: OnlyWhereGiven[Positive] = None
+    """Largest difference of Q."""
 
 
 class Metrics(Document):

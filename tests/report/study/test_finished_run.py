@@ -3,16 +3,16 @@
 import yaml
 
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import Scores, Timings, read_document, write_document
+from tasks.core.records.documents import Scores, read_document, write_document
 from tasks.report.study.finished_run import RunLabel, read_finished_run
-from tests.finished_run import training_budget
+from tests.finished_run import timings, training_budget
 
 
 def test_a_run_brings_its_scores_at_the_training_budget_where_it_has_them(finished_run: StageContext) -> None:
     layout, params = finished_run.layout, finished_run.inputs
     (layout.root / "params.yaml").write_text(yaml.safe_dump(params.model_dump(mode="json")))
     for key in params.sampled:
-        write_document(layout.timings(key), Timings(wall_s=1.0, generated_tokens=5, tokens_per_s=5.0))
+        write_document(layout.timings(key), timings(generated_tokens=5))
     scored = read_document(layout.score("test_normal"), Scores)
     again = training_budget(scored, tgc=60.0)
     write_document(layout.score("test_normal"), scored.model_copy(update={"training_budget": again}))
