@@ -47,7 +47,7 @@ def most_mass(stds: Floats, share: float) -> Flags:
 
 
 def most_softmax_mass(stds: Floats, share: float) -> Flags:
-    """As `most_mass`, of the softmax of the stds that are not 0 (RAGEN-2's code: `top_p`, `softmax`).
+    """Groups as by `most_mass`, of the softmax of the stds that are not 0 (RAGEN-2's code: `top_p`, `softmax`).
 
     Stds of returns lie within 0.71 of each other, so that no group weighs more than about twice another: nearly the
     share of the groups that vary at all.

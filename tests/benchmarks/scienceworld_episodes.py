@@ -49,7 +49,7 @@ OTHERS = (
     ),
 )
 TAKEN_OUT = "\n\treset task"
-"""What the wrapper's `help` names and our world's does not have."""
+"""Entries that the wrapper's `help` names and our world's does not have."""
 OTHER_SHARE, LONGEST, LIVE, ROUNDS = 0.25, 40, 8, 8
 
 

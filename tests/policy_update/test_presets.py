@@ -23,7 +23,7 @@ COUNT = GROUPS.size
 
 
 class Paper(NamedTuple):
-    """What a paper maximises."""
+    """An objective that a paper maximises."""
 
     advantages: Callable[[], np.ndarray]
     """[tasks, K]"""
@@ -57,7 +57,7 @@ def sum_over_512(values: Tensor, everything: int, mixed: int) -> Tensor:
 
 
 LOOPS_CLIP = (1 / 1.1, 1.1)
-"""Of no weight where it takes one step, on-policy: GRPO as in the LOOP paper, CANOPY."""
+"""Update without weights where it takes one step, on-policy: GRPO as in the LOOP paper, CANOPY."""
 PAPERS = {
     "grpo": Paper(lambda: over_std(GROUPS, 0), LOOPS_CLIP, mean_of_rollouts, 0.04),
     "dr_grpo": Paper(lambda: GROUPS - GROUPS.mean(1, keepdims=True), (0.8, 1.2), sum_over_512),
@@ -83,7 +83,7 @@ def test_a_preset_is_its_papers_objective(make_policy: MakePolicy, make_rollouts
     ]
 
     def naive(new: list[Tensor], old: list[Tensor], base: list[Tensor], rollouts: list[Rollout]) -> Tensor:
-        """What is dropped has no advantage and no KL penalty, and adds nothing."""
+        """A dropped rollout has no advantage and no KL penalty, and adds nothing."""
         total = torch.zeros((), dtype=torch.float64)
         for now, before, reference, rollout in zip(new, old, base, rollouts, strict=True):
             weights, advantage = (now - before).exp(), wanted[int(rollout.name)]

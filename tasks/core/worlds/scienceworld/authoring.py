@@ -57,7 +57,7 @@ def write_scienceworld(config: ScienceWorldConfig, seed: int, folder: Path) -> N
 
 
 def over_the_limit(moves: Collection[int], limit: int | None) -> str:
-    """How many of the offered tasks' official solutions, which take so many moves, a limit cuts off; null: none."""
+    """Number of the offered tasks' official solutions, which take so many moves, that a limit cuts off; null: none."""
     solved = f"official solutions solve all {len(moves)} tasks"
     if limit is None:
         return solved
