@@ -169,7 +169,7 @@ def test_packed_gradients_equal_those_of_one_rollout_at_a_time(
 def test_neither_packs_nor_their_padding_nor_the_order_in_them_change_loss_or_gradient(
     make_policy: MakePolicy, make_rollouts: MakeRollouts, capacity: int, order: list[int], ranks: int
 ) -> None:
-    """Gradients of a policy some steps on; the packs of several ranks are passed one after the other, padding ones too."""
+    """Gradients of a policy some steps on; the packs of several ranks are passed one by one, padding ones too."""
     config, rollouts = UpdateConfig(), make_rollouts(6)
     groups = [ProcessGroup(rank=rank, size=ranks) for rank in range(ranks)]
     cut = [pack for group in groups for pack in pack_rollouts(rollouts, order, capacity, CPU, group)]
