@@ -27,6 +27,12 @@ class Shop:
     engine: SearchEngine
     strict: bool = False
 
+    @classmethod
+    def of(cls, products: Sequence[Product]) -> "Shop":
+        """A shop that sells these, with graded rewards; their texts are indexed."""
+        by_asin = {product.asin: product for product in products}
+        return cls(by_asin, tuple(by_asin), SearchEngine([product.searched_text for product in products]))
+
 
 def chosen_option(product: Product, value: str) -> str | None:
     """The option that a click on `value` chooses: where several have it the last one, as the original's

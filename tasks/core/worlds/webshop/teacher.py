@@ -12,7 +12,6 @@ from tasks.core.config.text_games import WebShopConfig
 from tasks.core.seeding import derive_seed
 from tasks.core.worlds.webshop.authoring import ASKING, KINDS, MAKERS, NAMES, Kind, draw_catalogue, draw_goal
 from tasks.core.worlds.webshop.catalogue import GoalTask
-from tasks.core.worlds.webshop.search import SearchEngine
 from tasks.core.worlds.webshop.shop import BACK, BUY, DETAILS, NEXT, OFFER, PREVIOUS, SEPARATOR, Shop, Shopping
 from tasks.core.worlds.webshop.world import WebShopKind
 
@@ -95,10 +94,7 @@ class WebShopTeacher:
 
 @cache
 def _shop(config: WebShopConfig, number: int) -> Shop:
-    products = draw_catalogue(config, derive_seed(config.products, "demonstrations", number))
-    engine = SearchEngine([product.searched_text for product in products])
-    by_asin = {product.asin: product for product in products}
-    return Shop(by_asin, tuple(by_asin), engine)
+    return Shop.of(draw_catalogue(config, derive_seed(config.products, "demonstrations", number)))
 
 
 def _asked(task: GoalTask) -> str:

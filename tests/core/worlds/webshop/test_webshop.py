@@ -12,7 +12,6 @@ from tasks.core.worlds.text_games.answers import answer_text
 from tasks.core.worlds.webshop.authoring import draw_catalogue
 from tasks.core.worlds.webshop.catalogue import GoalTask, Product, read_original
 from tasks.core.worlds.webshop.reward import reward, token_set_ratio, type_factor
-from tasks.core.worlds.webshop.search import SearchEngine
 from tasks.core.worlds.webshop.shop import Shop, Shopping
 from tasks.core.worlds.webshop.world import WebShopKind, open_webshop, write_webshop
 
@@ -198,14 +197,9 @@ def test_the_fuzzy_ratio_is_that_of_thefuzz(one: str, other: str, ratio: int) ->
     assert token_set_ratio(one, other) == ratio
 
 
-def shop(*products: Product) -> Shop:
-    by_asin = {product.asin: product for product in products}
-    return Shop(by_asin, tuple(by_asin), SearchEngine([product.searched_text for product in products]))
-
-
 def test_a_visit_goes_from_page_to_page() -> None:
     others = [SHIRT.model_copy(update={"asin": f"C{number}", "title": f"Shirt {number}"}) for number in range(14)]
-    visit = Shopping(shop(SHIRT, *others), GOAL)
+    visit = Shopping(Shop.of([SHIRT, *others]), GOAL)
     assert visit.state.startswith("WebShop [SEP] Instruction: [SEP] a shirt [SEP] Search\n")
     assert visit.understood("click[buy now]") is None
     visit.play(visit.understood("Search[Cotton Shirt]") or "")
@@ -226,7 +220,7 @@ def test_a_visit_goes_from_page_to_page() -> None:
 
 @pytest.mark.parametrize("clicks", [[], ["b1"], ["b1", "navy"], ["b1", "features"]])
 def test_a_search_starts_anew_from_every_page(clicks: list[str]) -> None:
-    visit = Shopping(shop(SHIRT), GOAL)
+    visit = Shopping(Shop.of([SHIRT]), GOAL)
     for action in ("search[shirt]", *(f"click[{name}]" for name in clicks)):
         visit.play(action)
     visit.play(visit.understood("Search[Cotton Shirt]") or "")
@@ -237,12 +231,12 @@ def test_a_search_starts_anew_from_every_page(clicks: list[str]) -> None:
 
 def test_a_value_of_two_options_is_chosen_of_the_last() -> None:
     both = SHIRT.model_copy(update={"options": {"color": ("navy", "one"), "style": ("navy", "two")}})
-    visit = Shopping(shop(both), GOAL)
+    visit = Shopping(Shop.of([both]), GOAL)
     for action in ("search[shirt]", "click[b1]", "click[navy]"):
         visit.play(action)
     assert "color [SEP] navy [SEP] one [SEP] style [SEP] [navy] [SEP] two" in visit.state
     assert visit.state.count("click[navy]") == 1
-    kind = WebShopKind(WebShopConfig(), shop(both))
+    kind = WebShopKind(WebShopConfig(), Shop.of([both]))
     once = GOAL.model_copy(update={"options": {"color": "navy", "style": "navy"}})
     assert list(kind.solution(once))[2:] == ["click[navy]", "click[buy now]"]
     never = GOAL.model_copy(update={"options": {"color": "navy", "style": "two"}})
