@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tasks.core.config.params import DERIVED_MAPS, Params, iteration_key
+from tasks.core.config.params import DERIVED_MAPS, Params, iteration_key, iteration_number
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.records.documents import Selection, StageKnobs, StageVersions, read_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.lineage.provenance.dvc_lock import DvcLock, lock_of
 from tasks.lineage.provenance.git_state import GitState, git_state
-from tasks.lineage.tracking.params_and_metrics import params_digest, start_digest, step_of
+from tasks.lineage.tracking.params_and_metrics import params_digest, start_digest
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Pipeline:
     @property
     def ancestors(self) -> list[str]:
         """md5 of the checkpoints on the way from the base to the selected one, nearest first; the base is none."""
-        last = step_of(self.selection.iteration)
+        last = iteration_number(self.selection.iteration)
         folders = [self.layout.policy(iteration_key(step)) for step in range(last - 1, 0, -1)]
         names = [folder.relative_to(self.layout.root).as_posix() for folder in folders]
         return [self.lock.artifacts[name] for name in names if name in self.lock.artifacts]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.collapse_monitor.watching import read_warnings
-from tasks.core.config.params import iteration_key, load_params
+from tasks.core.config.params import iteration_key, iteration_number, load_params
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.records.documents import Scores, read_document
 from tasks.core.records.layout import Layout
@@ -29,7 +29,6 @@ from tasks.lineage.tracking.params_and_metrics import (
     registered_model,
     score_numbers,
     selection_numbers,
-    step_of,
     training_budget_numbers,
     warning_tags,
 )
@@ -62,7 +61,7 @@ def record_iteration(pipeline: Pipeline, key: str, played: Iterable[RolloutSet] 
         if store.find_run(pipeline.start_tags, finished=True) is None:
             run_id = str(_run_in_progress(store, pipeline).info.run_id)
             found = read_warnings(pipeline.layout, key)
-            store.log_numbers(run_id, {step_of(key): iteration_numbers(pipeline.layout, key, found)})
+            store.log_numbers(run_id, {iteration_number(key): iteration_numbers(pipeline.layout, key, found)})
             _set_tags(store, run_id, warning_tags(found))
             _recorder(store, run_id, pipeline).record(played)
 
@@ -83,7 +82,7 @@ def record_pipeline(pipeline: Pipeline) -> Recorded:
         model = version = None
         if scores_own_weights(pipeline.params):
             write = partial(_write_files, pipeline, tags)
-            model = log_policy(store, run_id, step_of(tags["iteration"]), write, tags)
+            model = log_policy(store, run_id, iteration_number(tags["iteration"]), write, tags)
             version = str(register(store, name, run_id, model, tags, pipeline.ancestors).version)
         recorded = Recorded(run_id, name, version)
         if not finished:
@@ -131,8 +130,8 @@ def _complete(
     layout, params, run_id = pipeline.layout, pipeline.params, recorded.run_id
     keys = sorted({*params.previous, *params.evaluated})
     found = read_warnings(layout, iteration_key(params.iterations))
-    store.log_numbers(run_id, {step_of(key): iteration_numbers(layout, key, found) for key in keys})
-    store.log_numbers(run_id, {step_of(pipeline.selection.iteration): selection_numbers(layout)})
+    store.log_numbers(run_id, {iteration_number(key): iteration_numbers(layout, key, found) for key in keys})
+    store.log_numbers(run_id, {iteration_number(pipeline.selection.iteration): selection_numbers(layout)})
     _log_scores(store, pipeline, run_id, model)
     _log_datasets(store, pipeline, run_id, tags["git_commit"])
     tags = {
@@ -152,7 +151,7 @@ def _set_tags(store: Store, run_id: str, tags: Mapping[str, str]) -> None:
 
 def _log_scores(store: Store, pipeline: Pipeline, run_id: str, model: "LoggedModel | None") -> None:
     """Final scores, linked to the model (if they are of one) and to the rollouts that they were counted on."""
-    step, model_id = step_of(pipeline.selection.iteration), model.model_id if model else None
+    step, model_id = iteration_number(pipeline.selection.iteration), model.model_id if model else None
     for split in TEST_SPLITS:
         for numbers, table in _counted_on(pipeline.layout, split):
             path = table.relative_to(pipeline.layout.root).as_posix()

@@ -50,18 +50,13 @@ def registered_model(params: Params) -> str:
     return params.lineage.registered_model or f"loopline-{params.world.name}-{base}"
 
 
-def step_of(key: str) -> int:
-    """MLflow's step of an iteration key: 7 for "i007"."""
-    return iteration_number(key)
-
-
 def iteration_numbers(layout: Layout, key: str, warnings: Iterable[CollapseWarning]) -> dict[str, float]:
     """Numbers of one iteration: update, advantages, how many of the run's `warnings`; dev scores as `dev.*`."""
-    counted = [warning for warning in warnings if warning.iteration == step_of(key)]
+    counted = [warning for warning in warnings if warning.iteration == iteration_number(key)]
     return {
         **_numbers(layout.advantage_summary(key), AdvantageSummary),
         **_numbers(layout.metrics(key), Metrics),
-        **({"warnings": float(len(counted))} if step_of(key) else {}),
+        **({"warnings": float(len(counted))} if iteration_number(key) else {}),
         **{f"dev.{name}": value for name, value in _numbers(layout.evaluation(key), Evaluation).items()},
     }
 
