@@ -23,6 +23,6 @@ def demonstration(root: Path, most_turns: int | None, task_id: str) -> list[str]
     except (SyntaxError, ValueError):
         raise ArtifactError(f"{path}: expected one function named solution") from None
     *work, completion = [ast.unparse(statement) for statement in solution.body]
-    size = max(1, -(-len(work) // (most_turns or len(work) or 1)))
+    size = 1 if most_turns is None else max(1, -(-len(work) // most_turns))
     blocks = ["\n".join(work[begin : begin + size]) for begin in range(0, len(work), size)]
     return [f"```python\n{block}\n```" for block in [*blocks, completion]]

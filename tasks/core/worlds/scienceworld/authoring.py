@@ -14,7 +14,7 @@ from tasks.core.config.splits import Split
 from tasks.core.processes.usable_cores import usable_cores
 from tasks.core.worlds.scienceworld.environment import java_executable, python_executable
 from tasks.core.worlds.scienceworld.pool import SimulatorPool
-from tasks.core.worlds.scienceworld.tasks import Variation, draw_variations, listed
+from tasks.core.worlds.scienceworld.tasks import ScienceTask, Variation, draw_variations, listed
 from tasks.core.worlds.text_games.task_files import write_tasks
 
 _HEAP_MIB = 1536
@@ -44,16 +44,17 @@ def write_scienceworld(config: ScienceWorldConfig, seed: int, folder: Path) -> N
     with closing(SimulatorPool(python_executable(), java_executable())) as pool:
         drawn, solutions = _drawn_and_solved(pool, config.counts, seed)
     tasks = {
-        split: [
-            listed(split, index, type=pair[0], variation=pair[1], instruction=one["instruction"], gold=one["gold"])
-            for index, pair in enumerate(part)
-            for one in [solutions[pair]]
-        ]
+        split: [_offered(split, index, pair, solutions[pair]) for index, pair in enumerate(part)]
         for split, part in drawn.items()
     }
     write_tasks(folder, tasks)
     moves = [solutions[pair]["moves"] for part in drawn.values() for pair in part]
     print(f"prepare_world: {over_the_limit(moves, config.max_moves)}")
+
+
+def _offered(split: Split, index: int, pair: Variation, solved: Solution) -> ScienceTask:
+    name, variation = pair
+    return listed(split, index, type=name, variation=variation, instruction=solved["instruction"], gold=solved["gold"])
 
 
 def over_the_limit(moves: Collection[int], limit: int | None) -> str:
