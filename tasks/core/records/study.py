@@ -6,6 +6,7 @@ from pydantic import Field
 
 from tasks.core.records.comparison import TestedDifference
 from tasks.core.records.documents import Count, Document, IterationKey, Percent, Positive, Share
+from tasks.core.records.monitoring import CollapseWarning
 
 NO_FINE_TUNING = "nft"
 """The row of the base policy, which every run scores beside its own."""
@@ -51,6 +52,8 @@ class StudyRun(Document):
     """Seconds of all attempts with its code and parameters, if it was interrupted."""
     cpu_s: Positive
     curve: tuple[CurvePoint, ...]
+    warnings: tuple[CollapseWarning, ...] = ()
+    """Signs of a collapse, by iteration."""
 
 
 class MethodScore(Document):

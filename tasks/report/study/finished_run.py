@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tasks.core.config.params import Params, load_params
+from tasks.collapse_monitor.watching import read_warnings
+from tasks.core.config.params import Params, iteration_key, load_params
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.records.documents import (
     AdvantageSummary,
@@ -67,6 +68,7 @@ def read_finished_run(root: Path, label: RunLabel) -> FinishedRun:
         tokens=sum(read_document(layout.timings(key), Timings).generated_tokens for key in sampled),
         optimizer_steps=sum(update.optimizer_steps for update in updates),
         curve=tuple(_curve(layout, params, updates)),
+        warnings=tuple(read_warnings(layout, iteration_key(params.iterations))),
     )
     knobs = params.model_dump(mode="json", include={"world", "collection", "evaluation", "scoring"})
     budgets: dict[str, TrainingBudget] = {

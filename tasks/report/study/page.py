@@ -12,7 +12,10 @@ from tasks.report.study.tables import (
     COST_TITLE,
     DIFFERENCE_HEADS,
     HEADS,
+    NO_WARNING,
     PAPER_TITLE,
+    WARNING_HEADS,
+    WARNING_TITLE,
     command_rows,
     cost_rows,
     difference_rows,
@@ -20,9 +23,11 @@ from tasks.report.study.tables import (
     paper_rows,
     score_rows,
     scores_title,
+    warning_rows,
 )
 from tasks.report.tables import table
 
+CURVES_TITLE = "Learning curves: mean and range over training seeds; dashed: a sign of a collapse in one of them"
 Values = dict[int, list[float]]
 """By iteration, a value of each seed."""
 
@@ -32,7 +37,8 @@ def study_page(study: Study) -> str:
     sections = {
         scores_title(study): table(["method", *HEADS], score_rows(study)),
         differences_title(study): table(["method", *DIFFERENCE_HEADS], difference_rows(study)),
-        "Learning curves: mean and range over training seeds": f'<div class="charts">{"".join(_charts(study))}</div>',
+        CURVES_TITLE: f'<div class="charts">{"".join(_charts(study))}</div>',
+        WARNING_TITLE: table(WARNING_HEADS, rows) if (rows := warning_rows(study)) else f"<p>{NO_WARNING}</p>",
         COST_TITLE: table(["method", *COST_HEADS], cost_rows(study)),
     }
     if rows := paper_rows(study):
@@ -50,8 +56,9 @@ def study_page(study: Study) -> str:
 
 
 def _charts(study: Study) -> Iterator[str]:
-    """Each method's dev TGC and mean return of its rollouts, beside those of the one it is compared with."""
+    """Each method's dev TGC, mean return of its rollouts and warnings, beside the curves that it is compared with."""
     methods = dict.fromkeys(run.method for run in study.runs)
+    warned = {name: {w.iteration for run in study.runs if run.method == name for w in run.warnings} for name in methods}
     for field, title, unit, scale in (
         ("dev_tgc", "dev TGC", "percent", 1),
         ("mean_return", "mean return", "percent", 100),
@@ -59,7 +66,8 @@ def _charts(study: Study) -> Iterator[str]:
         values = {method: _values([r for r in study.runs if r.method == method], field, scale) for method in methods}
         for method in methods:
             shown = dict.fromkeys((method, study.against))
-            yield _chart(f"{method}: {title}", unit, {name: values[name] for name in shown if name in values})
+            series = {name: values[name] for name in shown if name in values}
+            yield _chart(f"{method}: {title}", unit, series, sorted(warned[method]))
 
 
 def _values(runs: Sequence[StudyRun], field: str, scale: float) -> Values:
@@ -72,10 +80,10 @@ def _values(runs: Sequence[StudyRun], field: str, scale: float) -> Values:
     return found
 
 
-def _chart(title: str, unit: str, series: dict[str, Values]) -> str:
+def _chart(title: str, unit: str, series: dict[str, Values], marks: Sequence[int]) -> str:
     means = {name: [(i, fmean(seeds)) for i, seeds in values.items()] for name, values in series.items()}
     bands: dict[str, Band] = {
         name: [(i, min(seeds), max(seeds)) for i, seeds in values.items()] for name, values in series.items()
     }
     last = max((iteration for values in series.values() for iteration in values), default=0)
-    return line_chart(title, unit, means, last, bands=bands)
+    return line_chart(title, unit, means, last, marks, bands=bands)

@@ -75,6 +75,20 @@ def command_rows(study: Study) -> list[Row]:
     return [(method, runs[0].command) for method, runs in _by_method(study).items()]
 
 
+def warning_rows(study: Study) -> list[Row]:
+    """Method, seed, iteration, rule and evidence of each sign of a collapse."""
+    return [
+        (run.method, str(run.seed), str(found.iteration), found.rule, found.evidence)
+        for run in study.runs
+        for found in run.warnings
+    ]
+
+
+WARNING_TITLE = "Signs of a collapse"
+WARNING_HEADS = ["method", "seed", "iteration", "rule", "evidence"]
+NO_WARNING = "None in any iteration of any run."
+
+
 def markdown(study: Study) -> str:
     """The whole study for a terminal, a README or an issue."""
     parts = [
@@ -86,6 +100,8 @@ def markdown(study: Study) -> str:
         markdown_table(["method", *DIFFERENCE_HEADS], difference_rows(study)),
         f"## {COST_TITLE}",
         markdown_table(["method", *COST_HEADS], cost_rows(study)),
+        f"## {WARNING_TITLE}",
+        markdown_table(WARNING_HEADS, rows) if (rows := warning_rows(study)) else NO_WARNING,
         *_paper(study),
         "## The parameters of each row",
         markdown_table(["method", "command"], [(method, f"`{command}`") for method, command in command_rows(study)]),

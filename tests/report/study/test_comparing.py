@@ -8,12 +8,14 @@ from html.parser import HTMLParser
 import pytest
 
 from tasks.core.config.splits import TEST_SPLITS
+from tasks.core.records.monitoring import CollapseWarning
 from tasks.core.records.study import CurvePoint, SplitScore, Study, StudyRun
 from tasks.evaluation.tgc_sgc import Outcome, sgc, tgc
 from tasks.report.study.comparing import compare
 from tasks.report.study.finished_run import FinishedRun
 from tasks.report.study.page import study_page
 from tasks.report.study.tables import (
+    NO_WARNING,
     cost_rows,
     difference_rows,
     markdown,
@@ -21,6 +23,7 @@ from tasks.report.study.tables import (
     paper_rows,
     runs_csv,
     score_rows,
+    warning_rows,
 )
 from tests.finished_run import scores, training_budget
 
@@ -183,6 +186,19 @@ def test_a_study_of_other_methods_shows_no_figures_of_the_paper() -> None:
     found = compare("study", "starpo_s", [run("starpo_s", 0, "1100")], 0.95, "c" * 40)
     assert paper_rows(found) == []
     assert "not measured here" not in markdown(found) + study_page(found)
+
+
+def test_signs_of_a_collapse_are_listed_and_marked_in_the_charts_of_their_method() -> None:
+    calm = study(run("loop", 0, "1100"), run("grpo", 0, "1000"))
+    assert warning_rows(calm) == [] and NO_WARNING in markdown(calm) and 'class="mark"' not in study_page(calm)
+    grpo = run("grpo", 0, "1000")
+    sign = CollapseWarning(rule="entropy_fall", iteration=1, evidence="entropy is 0.0001")
+    warned = study(run("loop", 0, "1100"), replace(grpo, record=grpo.record.model_copy(update={"warnings": (sign,)})))
+    assert warning_rows(warned) == [("grpo", "0", "1", "entropy_fall", "entropy is 0.0001")]
+    listed = markdown(warned).split("## Signs of a collapse")[1]
+    assert "| grpo | 0 | 1 | entropy_fall | entropy is 0.0001 |" in " ".join(listed.split())
+    figures = study_page(warned).split("<figure>")[1:]
+    assert ['class="mark"' in figure for figure in figures] == ["<figcaption>grpo:" in figure for figure in figures]
 
 
 def test_the_page_is_well_formed_loads_nothing_and_escapes() -> None:
