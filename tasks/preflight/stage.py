@@ -105,7 +105,7 @@ def _job(inputs: PreflightInputs, root: Path, rollouts: int, tokens_per_pack: in
         seed=SEED,
         policy=inputs.policy,
         update=UpdateConfig(
-            loss=LossConfig(kl_coefficient=inputs.kl_coefficient, entropy_coefficient=inputs.entropy_coefficient),
+            loss=LossConfig(kl_coefficient=inputs.needs_reference, entropy_coefficient=inputs.entropy_bonus),
             epochs=STEPS,
             minibatch=rollouts,
             learning_rate=1e-9,

@@ -66,6 +66,29 @@ def test_a_critic_is_tried_and_counted_with_the_policy(layout: Layout) -> None:
     assert memory_of(PreflightInputs.of(params()), config, "cuda").learner.critic == 0
 
 
+@pytest.mark.parametrize(
+    "profile, knobs",
+    [
+        ("smoke", []),
+        ("smoke", ["update.loss.kl_coefficient=0.1"]),
+        ("smoke dmpo", []),
+        ("smoke dmpo", ["update.preference.reference=base"]),
+        ("smoke", ["update.preference.reference=base"]),
+    ],
+)
+def test_the_passes_of_the_reference_are_tried_where_an_update_makes_them(profile: str, knobs: list[str]) -> None:
+    run = params_of(profile, knobs)
+    assert PreflightInputs.of(run).needs_reference == run.update.needs_reference
+
+
+def test_of_a_penalty_it_matters_that_there_is_one() -> None:
+    first, second, none = (
+        PreflightInputs.of(params(f"update.loss.kl_coefficient={kl}", f"update.loss.entropy_coefficient={entropy}"))
+        for kl, entropy in ((0.1, 0.01), (0.2, 0.02), (0.0, 0.0))
+    )
+    assert first == second != none
+
+
 def test_the_same_params_give_the_same_bytes_and_a_run_without_iterations_tries_nothing(layout: Layout) -> None:
     for _ in range(2):
         preflight(StageContext(layout, PreflightInputs.of(params())))

@@ -174,8 +174,8 @@ def _head_work(
 ) -> float:
     """A chunk's logits, and the last hidden states: before and after the norm, and those of the policy's tokens. Where
     the head is trained, also its gradient, of all chunks so far and of this one."""
-    loss = update.loss if isinstance(update, UpdateConfig) else update
-    each, element = LOGITS_BYTES + (ENTROPY_BYTES if loss.entropy_coefficient else 0), DTYPE_BYTES[policy.dtype]
+    bonus = update.loss.entropy_coefficient > 0 if isinstance(update, UpdateConfig) else update.entropy_bonus
+    each, element = LOGITS_BYTES + (ENTROPY_BYTES if bonus else 0), DTYPE_BYTES[policy.dtype]
     logits = each * min(update.logprob_chunk, policy_tokens) * shape.vocabulary
     head = 0 if policy.trained == "lora" else 2 * element * shape.vocabulary * shape.width
     return logits + head + shape.width * (positions * 2 * element + policy_tokens * element)

@@ -27,15 +27,15 @@ from tasks.core.config.policy import Dtype, PolicyConfig, WarmStart
 from tasks.core.config.scoring import ScoringConfig
 from tasks.core.config.section import UNVERSIONED, Section
 from tasks.core.config.task_filter import TaskFilterConfig
-from tasks.core.config.update import DistributedConfig, ObjectiveName, UpdateConfig
+from tasks.core.config.update import DistributedConfig, ObjectiveName, PreferenceReference, UpdateConfig
 from tasks.core.config.world import WorldConfig, WorldName
 
 Previous = Annotated[dict[str, Predecessors], UNVERSIONED]
 """By iteration. DVC sees a change of it in the policies on which an iteration depends."""
 IsPositive = Annotated[bool, BeforeValidator(lambda value: value > 0)]
-
-
+"""Of a number that is no more to a stage than whether it is above 0."""
 IsGiven = Annotated[bool, BeforeValidator(bool)]
+"""Of a section that is no more to a stage than whether there is one."""
 
 
 def knob(dotted: str) -> Any:
@@ -105,7 +105,7 @@ class MemoryInputs(StageInputs):
     engine: EngineName = knob("collection.engine")
     limits: AgentLimits = knob("collection.limits")
     objective: ObjectiveName = knob("update.objective")
-    entropy_coefficient: float = knob("update.loss.entropy_coefficient")
+    entropy_bonus: IsPositive = knob("update.loss.entropy_coefficient")
     served_context: int | None = knob("engine.vllm.context_length")
     tokens_per_pack: int = knob("update.tokens_per_pack")
     logprob_chunk: int = knob("update.logprob_chunk")
@@ -119,7 +119,13 @@ class PreflightInputs(MemoryInputs):
     """preflight: no other knob of the update but those that memory depends on."""
 
     trains: IsPositive = knob("iterations")
-    kl_coefficient: float = knob("update.loss.kl_coefficient")
+    kl_penalty: IsPositive = knob("update.loss.kl_coefficient")
+    preferred_to: PreferenceReference = knob("update.preference.reference")
+
+    @property
+    def needs_reference(self) -> bool:
+        """As UpdateConfig.needs_reference."""
+        return self.kl_penalty or (self.objective == "preference" and self.preferred_to == "base")
 
 
 class TaskFilterInputs(StageInputs):

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from tasks.core.config.section import UNVERSIONED, Section
 
 ObjectiveName = Literal["clipped", "supervised", "preference"]
+PreferenceReference = Literal["iteration", "base"]
 PAIRED = frozenset[ObjectiveName]({"preference"})
 """Objectives that are made of pairs of rollouts; a pair lies in one pack."""
 WEIGHTED = frozenset[ObjectiveName]({"clipped"})
@@ -48,7 +49,7 @@ class PreferenceConfig(Section):
 
     beta: float = Field(0.1, gt=0)
     """Inverse scale of the implied reward, in nats: the larger, the nearer the policy stays to its reference."""
-    reference: Literal["iteration", "base"] = "iteration"
+    reference: PreferenceReference = "iteration"
     """The policy as it was when the iteration began (DMPO as in the LOOP paper), or the base policy."""
 
 
