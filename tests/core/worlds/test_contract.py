@@ -3,7 +3,7 @@
 import gc
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import zip_longest
 from pathlib import Path
@@ -77,25 +77,36 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def config(name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorldConfig]:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Callable[[WorldConfig], Path]:
+    """The folder of a world, made once: one that is also served is the same in this process."""
+    made: dict[str, Path] = {}
+
+    def folder_of(config: WorldConfig) -> Path:
+        key = config.model_dump_json()
+        if key not in made:
+            made[key] = tmp_path_factory.mktemp("world") / "world"
+            prepare_world_folder(config, made[key])
+        return made[key]
+
+    return folder_of
+
+
+@pytest.fixture(scope="module")
+def config(name: str, prepared: Callable[[WorldConfig], Path]) -> Iterator[WorldConfig]:
     """The world's section; a server runs behind one that needs it."""
     if name not in SERVED:
         yield WORLDS[name]
         return
     inner = WORLDS[SERVED[name]]
-    folder = tmp_path_factory.mktemp("inner") / "world"
-    prepare_world_folder(inner, folder)
     knobs = getattr(inner, inner.name).model_dump_json()
     arguments = (inner.name, "--set", f"world.{inner.name}={knobs}")
-    with served_world(*arguments) as url, closing(open_world(inner, folder)) as world:
+    with served_world(*arguments) as url, closing(open_world(inner, prepared(inner))) as world:
         yield served_config(url, world, max_turns=1000)
 
 
 @pytest.fixture(scope="module")
-def folder(config: WorldConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("world") / "world"
-    prepare_world_folder(config, path)
-    return path
+def folder(config: WorldConfig, prepared: Callable[[WorldConfig], Path]) -> Path:
+    return prepared(config)
 
 
 @pytest.fixture(scope="module")
