@@ -39,5 +39,8 @@ class BanditTeacher:
     def actions(self, task: BanditTask, state: str) -> Sequence[str]:
         return task.arms
 
+    def reading(self, task: BanditTask, state: str) -> str:
+        return ""
+
     def names(self, task: BanditTask) -> Sequence[str]:
         return task.arms

@@ -64,7 +64,8 @@ class FrozenLakeKind:
     def __init__(self, config: FrozenLakeConfig) -> None:
         self._config = config
         self.rules = GameRules("frozen_lake", "reached the goal", 0.0, 1.0, of_chance=config.slippery)
-        self._transitions = lru_cache(maxsize=4096)(self._build)
+        self.transitions = lru_cache(maxsize=4096)(self._build)
+        """By rows of a map; episodes share them."""
 
     def briefing(self, task: FrozenLakeTask) -> Briefing:
         slips = "The ice is slippery: you may move in another direction than the one you mean. "
@@ -80,7 +81,7 @@ class FrozenLakeKind:
         return f"Walk from S to G: {' '.join(task.map)}"
 
     def start(self, task: FrozenLakeTask, seed: int) -> FrozenLake:
-        return FrozenLake(self._transitions(task.map), task, seed)
+        return FrozenLake(self.transitions(task.map), task, seed)
 
     def solution(self, task: FrozenLakeTask) -> Sequence[str]:
         if self._config.slippery:
@@ -91,7 +92,7 @@ class FrozenLakeKind:
         return shortest_way(task.map)
 
     def _build(self, rows: tuple[str, ...]) -> Transitions:
-        """Transitions of gymnasium's environment on a map; episodes share them."""
+        """Transitions of gymnasium's environment on a map."""
         from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
         config = self._config

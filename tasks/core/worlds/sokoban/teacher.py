@@ -1,22 +1,28 @@
 """Demonstrations of Sokoban: the shortest solution from wherever the boxes are."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from random import Random
 
 from tasks.core.config.text_games import SokobanConfig
 from tasks.core.worlds.sokoban.authoring import SMALL, SokobanTask, draw_room
 from tasks.core.worlds.sokoban.rooms import LETTERS, read_room, shortest_solution
 from tasks.core.worlds.sokoban.world import ACTIONS, SokobanKind
+from tasks.core.worlds.text_games.places import places_text, words
+
+MARKS = {"I am": "PS", "the box": "X√", "the target": "O√S"}
+"""What a thought names, by the symbols that show it."""
 
 
 class SokobanTeacher:
     """See `tasks.core.worlds.text_games.demonstrations.Teacher`."""
 
-    vocabulary: Sequence[str] = ()
+    vocabulary: Sequence[str] = (*words(MARKS), ". Push ", " from ")
 
     def __init__(self) -> None:
         self.turns = SokobanConfig()
         self.kind = SokobanKind(self.turns)
+        self._solution = lru_cache(maxsize=1)(self._shortest)
 
     def task(self, random: Random) -> SokobanTask:
         room = draw_room(random, *SMALL, self.turns)
@@ -31,11 +37,26 @@ class SokobanTeacher:
         )
 
     def advice(self, task: SokobanTask, state: str) -> Sequence[str]:
-        solution = shortest_solution(*read_room(state), 2 * self.turns.max_actions) or ""
-        return [ACTIONS[task.actions][LETTERS.index(letter)] for letter in solution]
+        return [ACTIONS[task.actions][LETTERS.index(letter)] for letter in self._solution(state)]
 
     def actions(self, task: SokobanTask, state: str) -> Sequence[str]:
         return ACTIONS[task.actions]
 
+    def reading(self, task: SokobanTask, state: str) -> str:
+        """Also the next push, and the place of the player before it."""
+        room, position = read_room(state)
+        for letter in self._solution(state):
+            following = room.after(position, room.steps[letter])
+            assert following is not None, "a solution can be walked"
+            if following[1] != position[1]:
+                row, column = divmod(position[0], room.width + 1)
+                push = ACTIONS[task.actions][LETTERS.index(letter)]
+                return f"{places_text(state, MARKS)}Push {push} from {row},{column}. "
+            position = following
+        return places_text(state, MARKS)
+
     def names(self, task: SokobanTask) -> Sequence[str]:
         return ACTIONS[task.actions]
+
+    def _shortest(self, state: str) -> str:
+        return shortest_solution(*read_room(state), 2 * self.turns.max_actions) or ""

@@ -25,9 +25,13 @@ class Habits:
     """Probability that one action of a turn is none of the game's."""
     no_answer: float = 0.08
     """Probability that a turn is the plan, without its tags."""
+    single_action: float = 0.6
+    """Probability that a turn has one action, where it may have several: turns run out before the goal is reached.
+
+    Often enough to be a habit at RAGEN's temperature of 0.5 too, where rarer ones hardly show."""
 
 
-PERFECT, IMPERFECT = Habits(0, 0, 0), Habits()
+PERFECT, IMPERFECT = Habits(0, 0, 0, 0), Habits()
 UNKNOWN_ACTION = "Wait"
 
 
@@ -51,6 +55,10 @@ class Teacher(Protocol):
 
     def actions(self, task: Any, state: str) -> Sequence[str]:
         """All actions that are possible here."""
+        ...
+
+    def reading(self, task: Any, state: str) -> str:
+        """What a thought reads off the state before it says the plan; empty: nothing."""
         ...
 
     def names(self, task: Any) -> Sequence[str]:
@@ -83,15 +91,19 @@ def _play(teacher: Teacher, rules: TurnRules, habits: Habits, random: Random) ->
 def _turn(teacher: Teacher, task: Any, state: str, rules: TurnRules, habits: Habits, random: Random) -> str:
     known = teacher.actions(task, state)
     plan = list(teacher.advice(task, state)) or [random.choice(known)]
-    plan = plan[: random.randint(1, rules.max_actions_per_turn)]
+    plan = plan[: 1 if _is_single(rules, habits, random) else random.randint(1, rules.max_actions_per_turn)]
     plan = [random.choice(known) if random.random() < habits.wrong_action else action for action in plan]
     if random.random() < habits.no_answer:
         return ", ".join(plan)
     if random.random() < habits.unknown_action:
         plan[random.randrange(len(plan))] = UNKNOWN_ACTION
-    return answer_text(plan, thought_of(plan) if rules.thinking else None)
+    return answer_text(plan, teacher.reading(task, state) + thought_of(plan) if rules.thinking else None)
+
+
+def _is_single(rules: TurnRules, habits: Habits, random: Random) -> bool:
+    return rules.max_actions_per_turn > 1 and random.random() < habits.single_action
 
 
 def thought_of(plan: Sequence[str]) -> str:
-    """The thought in a demonstration."""
+    """The end of a demonstrated thought."""
     return f"I choose {' and '.join(plan)}."

@@ -88,6 +88,9 @@ class WebShopTeacher:
         offered = state.partition(OFFER)[2].removesuffix(".")
         return [f"search[{_asked(task)}]"] if offered.startswith("search[") else offered.split(", ")
 
+    def reading(self, task: GoalTask, state: str) -> str:
+        return ""
+
     def names(self, task: GoalTask) -> Sequence[str]:
         return ()
 
