@@ -32,8 +32,8 @@ ROOT = Path(__file__).parents[2]
 PROFILES = ("bandit", "frozen_lake", "sokoban")
 SEEDS = {"healthy": (1, 2, 3, 4, *range(10, 20)), "provoked": (1, 2, *range(10, 20))}
 ITERATIONS = 12
-SMALL = {"iterations": ITERATIONS, "collection.rollouts_per_task": 8}
-"""Half of RAGEN's rollouts per prompt, in either kind of run; learning rate and all else as in the world's profile."""
+SMALL = {"iterations": ITERATIONS, "collection.tasks_per_iteration": 8, "collection.rollouts_per_task": 8}
+"""RAGEN's prompts, half of its rollouts per prompt, in either kind of run; all else as in the world's profile."""
 PROVOKED = {
     "update.learning_rate": 2e-2,
     "update.warmup_steps": 80,

@@ -131,7 +131,7 @@ HIGH, KL = "update.loss.clip_epsilon_high", "update.loss.kl_coefficient"
             "ragen_lora",
             [
                 {"policy.trained": trained, "update.fold_adapter": fold, "update.learning_rate": rate}
-                for trained, fold, rate in (("lora", True, 3e-3), ("full", False, 5e-4))
+                for trained, fold, rate in (("lora", True, 1e-3), ("full", False, 2e-4))
             ],
         ),
     ],
