@@ -33,9 +33,9 @@ from tasks.core.config.world import WorldConfig, WorldName
 Previous = Annotated[dict[str, Predecessors], UNVERSIONED]
 """By iteration. DVC sees a change of it in the policies on which an iteration depends."""
 IsPositive = Annotated[bool, BeforeValidator(lambda value: value > 0)]
-"""Of a number that is no more to a stage than whether it is above 0."""
+"""A number that is no more to a stage than whether it is above 0."""
 IsGiven = Annotated[bool, BeforeValidator(bool)]
-"""Of a section that is no more to a stage than whether there is one."""
+"""A section that is no more to a stage than whether there is one."""
 
 
 def knob(dotted: str) -> Any:

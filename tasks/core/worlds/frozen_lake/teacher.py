@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from tasks.core.config.text_games import FrozenLakeConfig
 from tasks.core.worlds.frozen_lake.maps import MOVES, FrozenLakeTask, draw_maps
 from tasks.core.worlds.frozen_lake.world import FrozenLakeKind, Transitions
-from tasks.core.worlds.text_games.places import places_text, words
+from tasks.core.worlds.text_games.places import places_text, places_vocabulary
 
 MARKS = {"I am": "PX√", "the goal": "G√"}
-"""What a thought names, by the symbols that show it."""
+"""Names in a thought, by the symbols that show them."""
 PLAN = 2
 """Steps before looking again. Of 1,500 tasks, 44% are solved so; along the shortest way, or straight, 33%."""
 DISCOUNT = 0.8
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 class FrozenLakeTeacher:
     """See `tasks.core.worlds.text_games.demonstrations.Teacher`."""
 
-    vocabulary: Sequence[str] = words(MARKS)
+    vocabulary: Sequence[str] = places_vocabulary(MARKS)
 
     def __init__(self) -> None:
         self.turns = FrozenLakeConfig()

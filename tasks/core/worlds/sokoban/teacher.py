@@ -8,16 +8,16 @@ from tasks.core.config.text_games import SokobanConfig
 from tasks.core.worlds.sokoban.authoring import SMALL, SokobanTask, draw_room
 from tasks.core.worlds.sokoban.rooms import LETTERS, read_room, shortest_solution
 from tasks.core.worlds.sokoban.world import ACTIONS, SokobanKind
-from tasks.core.worlds.text_games.places import places_text, words
+from tasks.core.worlds.text_games.places import places_text, places_vocabulary
 
 MARKS = {"I am": "PS", "the box": "X√", "the target": "O√S"}
-"""What a thought names, by the symbols that show it."""
+"""Names in a thought, by the symbols that show them."""
 
 
 class SokobanTeacher:
     """See `tasks.core.worlds.text_games.demonstrations.Teacher`."""
 
-    vocabulary: Sequence[str] = (*words(MARKS), ". Push ", " from ")
+    vocabulary: Sequence[str] = (*places_vocabulary(MARKS), ". Push ", " from ")
 
     def __init__(self) -> None:
         self.turns = SokobanConfig()

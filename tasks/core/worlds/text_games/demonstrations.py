@@ -58,7 +58,7 @@ class Teacher(Protocol):
         ...
 
     def reading(self, task: Any, state: str) -> str:
-        """What a thought reads off the state before it says the plan; empty: nothing."""
+        """Words of a thought that come before the plan, read off the state; empty: none."""
         ...
 
     def names(self, task: Any) -> Sequence[str]:

@@ -19,7 +19,7 @@ def places_text(state: str, marks: Mapping[str, str]) -> str:
     return ", ".join(f"{name} at {_place(rows, symbols)}" for name, symbols in marks.items()) + ". "
 
 
-def words(marks: Mapping[str, str]) -> tuple[str, ...]:
+def places_vocabulary(marks: Mapping[str, str]) -> tuple[str, ...]:
     """The vocabulary of `places_text`, one token each."""
     return (*PLACES, *(f"{name} at " for name in marks), ". I choose ")
 
