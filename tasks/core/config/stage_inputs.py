@@ -27,7 +27,13 @@ from tasks.core.config.policy import Dtype, PolicyConfig, WarmStart
 from tasks.core.config.scoring import ScoringConfig
 from tasks.core.config.section import UNVERSIONED, Section
 from tasks.core.config.task_filter import TaskFilterConfig
-from tasks.core.config.update import DistributedConfig, ObjectiveName, PreferenceReference, UpdateConfig
+from tasks.core.config.update import (
+    DistributedConfig,
+    ObjectiveName,
+    PreferenceReference,
+    UpdateConfig,
+    needs_reference,
+)
 from tasks.core.config.world import WorldConfig, WorldName
 
 Previous = Annotated[dict[str, Predecessors], UNVERSIONED]
@@ -125,7 +131,7 @@ class PreflightInputs(MemoryInputs):
     @property
     def needs_reference(self) -> bool:
         """As UpdateConfig.needs_reference."""
-        return self.kl_penalty or (self.objective == "preference" and self.preferred_to == "base")
+        return needs_reference(self.kl_penalty, self.objective, self.preferred_to)
 
 
 class TaskFilterInputs(StageInputs):

@@ -160,8 +160,7 @@ class UpdateConfig(Section):
     @property
     def needs_reference(self) -> bool:
         """Whether an update needs the base policy's log-probs."""
-        from_base = self.objective == "preference" and self.preference.reference == "base"
-        return self.loss.kl_coefficient > 0 or from_base
+        return needs_reference(self.loss.kl_coefficient > 0, self.objective, self.preference.reference)
 
     @model_validator(mode="after")
     def _a_preference_is_between_whole_rollouts(self) -> "UpdateConfig":
@@ -192,3 +191,8 @@ class UpdateConfig(Section):
         if self.minibatch is None and self.epochs != 1:
             raise ValueError("minibatch: null means strictly on-policy, so epochs must be 1")
         return self
+
+
+def needs_reference(kl_penalty: bool, objective: ObjectiveName, reference: PreferenceReference) -> bool:
+    """Whether an update with these settings passes its batch through the base policy, too."""
+    return kl_penalty or (objective == "preference" and reference == "base")

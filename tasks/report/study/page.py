@@ -21,6 +21,7 @@ from tasks.report.study.tables import (
     difference_rows,
     differences_title,
     paper_rows,
+    runs_by_method,
     score_rows,
     scores_title,
     warning_rows,
@@ -57,13 +58,13 @@ def study_page(study: Study) -> str:
 
 def _charts(study: Study) -> Iterator[str]:
     """Each method's dev TGC, mean return of its rollouts and warnings, beside the curves that it is compared with."""
-    methods = dict.fromkeys(run.method for run in study.runs)
-    warned = {name: {w.iteration for run in study.runs if run.method == name for w in run.warnings} for name in methods}
+    methods = runs_by_method(study)
+    warned = {method: {sign.iteration for run in runs for sign in run.warnings} for method, runs in methods.items()}
     for field, title, unit, scale in (
         ("dev_tgc", "dev TGC", "percent", 1),
         ("mean_return", "mean return", "percent", 100),
     ):
-        values = {method: _values([r for r in study.runs if r.method == method], field, scale) for method in methods}
+        values = {method: _values(runs, field, scale) for method, runs in methods.items()}
         for method in methods:
             shown = dict.fromkeys((method, study.against))
             series = {name: values[name] for name in shown if name in values}

@@ -50,7 +50,7 @@ DIFFERENCE_HEADS = ["shared seeds", *HEADS]
 
 def cost_rows(study: Study) -> list[Row]:
     """Method, seeds, and per run the means of rollouts, tokens, optimizer steps, wall and CPU minutes."""
-    return [(method, str(len(runs)), *_cost(runs)) for method, runs in _by_method(study).items()]
+    return [(method, str(len(runs)), *_cost(runs)) for method, runs in runs_by_method(study).items()]
 
 
 COST_TITLE = "Cost: mean per run, without stages that an equal run had done before"
@@ -72,7 +72,7 @@ def paper_rows(study: Study) -> list[Row]:
 
 def command_rows(study: Study) -> list[Row]:
     """Method and the command that writes the parameters of its first seed."""
-    return [(method, runs[0].command) for method, runs in _by_method(study).items()]
+    return [(method, runs[0].command) for method, runs in runs_by_method(study).items()]
 
 
 def warning_rows(study: Study) -> list[Row]:
@@ -153,7 +153,8 @@ def _percent(study: Study) -> str:
     return f"{100 * study.confidence:g}%"
 
 
-def _by_method(study: Study) -> dict[str, list[StudyRun]]:
+def runs_by_method(study: Study) -> dict[str, list[StudyRun]]:
+    """The runs of each method, in their order."""
     found: dict[str, list[StudyRun]] = {}
     for run in study.runs:
         found.setdefault(run.method, []).append(run)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tasks.core.config.text_games import FrozenLakeConfig
 from tasks.core.worlds.frozen_lake.maps import MOVES, FrozenLakeTask, draw_maps
 from tasks.core.worlds.frozen_lake.world import FrozenLakeKind, Transitions
-from tasks.core.worlds.text_games.places import places_text, places_vocabulary
+from tasks.core.worlds.text_games.places import cell_of, places_text, places_vocabulary
 
 MARKS = {"I am": "PX√", "the goal": "G√"}
 """Names in a thought, by the symbols that show them."""
@@ -41,8 +41,7 @@ class FrozenLakeTeacher:
         )
 
     def advice(self, task: FrozenLakeTask, state: str) -> Sequence[str]:
-        place = next(i for i, symbol in enumerate(state.replace("\n", "")) if symbol in MARKS["I am"])
-        return self._plans(task.map)[place]
+        return self._plans(task.map)[cell_of(state.replace("\n", ""), MARKS["I am"])]
 
     def actions(self, task: FrozenLakeTask, state: str) -> Sequence[str]:
         return tuple(MOVES)
@@ -59,22 +58,20 @@ class FrozenLakeTeacher:
 
 def careful_plans(transitions: Transitions, ice: str) -> list[tuple[str, ...]]:
     """The best `PLAN` steps from each cell of a map (S, F, H, G), by value iteration; the first of equals."""
-    moves = _moves(transitions, ice)
+    moves = _moves(transitions)
     value = _values(moves, ice)
     plans = list(product(range(len(MOVES)), repeat=PLAN))
     worth = np.stack([_after(moves, plan, value) for plan in plans])
     return [tuple(list(MOVES)[step] for step in plans[best]) for best in np.argmax(np.round(worth, 9), axis=0)]
 
 
-def _moves(transitions: Transitions, ice: str) -> Floats:
-    """Probabilities [move, from, to]; holes and the goal are not left any more."""
-    moves = np.zeros((len(MOVES), len(ice), len(ice)))
+def _moves(transitions: Transitions) -> Floats:
+    """Probabilities [move, from, to]; gymnasium's holes and goal are not left any more."""
+    moves = np.zeros((len(MOVES), len(transitions), len(transitions)))
     for place, by_move in transitions.items():
         for move, possible in by_move.items():
             for chance, following, _, _ in possible:
                 moves[move, place, following] += chance
-    over = [place for place, symbol in enumerate(ice) if symbol in "HG"]
-    moves[:, over] = np.eye(len(ice))[over]
     return moves
 
 

@@ -8,7 +8,7 @@ from tasks.core.config.text_games import SokobanConfig
 from tasks.core.worlds.sokoban.authoring import SMALL, SokobanTask, draw_room
 from tasks.core.worlds.sokoban.rooms import LETTERS, read_room, shortest_solution
 from tasks.core.worlds.sokoban.world import ACTIONS, SokobanKind
-from tasks.core.worlds.text_games.places import places_text, places_vocabulary
+from tasks.core.worlds.text_games.places import place, places_text, places_vocabulary
 
 MARKS = {"I am": "PS", "the box": "X√", "the target": "O√S"}
 """Names in a thought, by the symbols that show them."""
@@ -49,9 +49,8 @@ class SokobanTeacher:
             following = room.after(position, room.steps[letter])
             assert following is not None, "a solution can be walked"
             if following[1] != position[1]:
-                row, column = divmod(position[0], room.width + 1)
                 push = ACTIONS[task.actions][LETTERS.index(letter)]
-                return f"{places_text(state, MARKS)}Push {push} from {row},{column}. "
+                return f"{places_text(state, MARKS)}Push {push} from {place(state, position[0])}. "
             position = following
         return places_text(state, MARKS)
 

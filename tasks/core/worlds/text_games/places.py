@@ -15,8 +15,7 @@ def places_text(state: str, marks: Mapping[str, str]) -> str:
 
     Raises ValueError for a map that shows none of them.
     """
-    rows = state.split("\n")
-    return ", ".join(f"{name} at {_place(rows, symbols)}" for name, symbols in marks.items()) + ". "
+    return ", ".join(f"{name} at {place(state, cell_of(state, found))}" for name, found in marks.items()) + ". "
 
 
 def places_vocabulary(marks: Mapping[str, str]) -> tuple[str, ...]:
@@ -24,9 +23,15 @@ def places_vocabulary(marks: Mapping[str, str]) -> tuple[str, ...]:
     return (*PLACES, *(f"{name} at " for name in marks), ". I choose ")
 
 
-def _place(rows: list[str], symbols: str) -> str:
-    for number, row in enumerate(rows):
-        for column, symbol in enumerate(row):
-            if symbol in symbols:
-                return f"{number},{column}"
+def place(state: str, cell: int) -> str:
+    """Row and column of the symbol at `cell` of a map's text."""
+    row, column = state.count("\n", 0, cell), cell - state.rfind("\n", 0, cell) - 1
+    return f"{row},{column}"
+
+
+def cell_of(state: str, symbols: str) -> int:
+    """Index of the first symbol in the text of a map that is one of `symbols`. Raises ValueError where none is."""
+    for cell, symbol in enumerate(state):
+        if symbol in symbols:
+            return cell
     raise ValueError(f"a map without any of {symbols}")
