@@ -141,8 +141,12 @@ def test_ragens_studies_vary_what_they_say_and_nothing_else(study: str, expected
 
 
 def test_every_flip_is_one_setting_and_all_of_them_at_once_are_canopy() -> None:
-    """With equal numbers of rollouts per iteration."""
+    """With equal numbers of rollouts per iteration; those of larger steps differ in the learning rate alone."""
     methods = knobs_of("flips")
+    larger = {name.removesuffix("_larger_steps"): methods.pop(name) for name in list(methods) if "_larger_" in name}
+    assert list(larger) == ["one_update", "canopy"]
+    for name, found in larger.items():
+        assert {knob for knob, value in found.items() if value != methods[name][knob]} == {"update.learning_rate"}
     loop, canopy = methods["loop"], methods["canopy"]
     flips = {name: found for name, found in methods.items() if not name.startswith("canopy") and name != "loop"}
     assert len(flips) == 7
