@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tasks.core.config.update import UpdateConfig
 from tasks.core.policies.delivery_probe import common_ids, probe_sequence, read_probe
 from tasks.core.records.delivery_probe import DeliveryProbe
-from tasks.policy_update.objective.logprobs import token_logprobs
-from tasks.policy_update.packing import pack_rollouts
+from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup
+from tasks.policy_update.objective.logprobs import map_packs, token_logprobs
+from tasks.policy_update.packing import Pack, pack_rollouts
 from tasks.policy_update.rollouts import Rollout
 
 WINDOWS = 16
@@ -63,14 +64,18 @@ def _window(rollout: Rollout) -> list[int]:
     return ids
 
 
-@torch.no_grad()
-def read_tokens(policy: nn.Module, tokens: ProbeTokens, config: UpdateConfig) -> Readings:
+def read_tokens(policy: nn.Module, tokens: ProbeTokens, config: UpdateConfig, group: ProcessGroup = SINGLE) -> Readings:
     """The learner's log-probs of all sequences, lasting ones first. Of several ranks each computes all (collective)."""
     sequences = [*tokens.lasting, *tokens.trained_on]
     place, found = next(policy.parameters()).device, dict[int, list[float]]()
     rollouts = [_unweighted(ids) for ids in sequences]
-    for pack in pack_rollouts(rollouts, range(len(rollouts)), config.tokens_per_pack, place):
-        logprobs = token_logprobs(policy, pack, 1.0, config.logprob_chunk, entropy=False).logprobs.cpu()
+
+    @torch.no_grad()
+    def read(pack: Pack) -> Tensor:
+        return token_logprobs(policy, pack, 1.0, config.logprob_chunk, entropy=False).logprobs.cpu()
+
+    packs = pack_rollouts(rollouts, range(len(rollouts)), config.tokens_per_pack, place)
+    for pack, logprobs in zip(packs, map_packs(read, policy, packs, group), strict=True):
         parts = torch.split(logprobs, pack.policy_tokens)
         found.update((row, part.tolist()) for row, part in zip(pack.rows, parts, strict=True))
     return [found[row] for row in range(len(sequences))]

@@ -89,7 +89,7 @@ def train(job: UpdateJob, rollouts: list[Rollout], cache: ProcessCache, group: P
     learner = _load_learner(job, cache, group)
     vocabulary = int(read_model_config(job.layout.base_policy)["vocab_size"])
     tokens = probe_tokens(job.layout.policy(job.previous.policy), vocabulary, rollouts)
-    previous = read_tokens(learner.policy, tokens, job.update)
+    previous = read_tokens(learner.policy, tokens, job.update, group)
     try:
         stats = update(
             learner,
@@ -109,10 +109,10 @@ def train(job: UpdateJob, rollouts: list[Rollout], cache: ProcessCache, group: P
 
 def _record(job: UpdateJob, learner: Learner, tokens: ProbeTokens, previous: Readings) -> DeliveryProbe:
     """Log-probs that the updated policy gives the probe's tokens, beside those of before and of its base."""
-    now, base = read_tokens(learner.policy, tokens, job.update), None
+    now, base = read_tokens(learner.policy, tokens, job.update, learner.group), None
     if is_lora(learner.policy):  # the base of a fully trained policy would have to be loaded for it
         with _without_adapter(learner.policy) as view:
-            base = read_tokens(view, tokens, job.update)
+            base = read_tokens(view, tokens, job.update, learner.group)
     return learner_record(tokens, now, base, previous, job.policy.dtype, device(job.policy).type)
 
 

@@ -51,7 +51,7 @@ def _train(inputs: WarmStartInputs, settings: WarmStart, root: Path, folder: Pat
     seed, half = derive_seed(inputs.seed, "warm start"), inputs.dtype == "bfloat16"
     supervised = SupervisedSettings(
         tokens_per_step=settings.tokens_per_step,
-        tokens_per_forward=settings.tokens_per_step,
+        tokens_per_forward=settings.tokens_per_forward,
         warmup_steps=settings.warmup_steps,
         bfloat16_products=half,
     )

@@ -32,6 +32,8 @@ class WarmStart(Section):
     learning_rate: float = Field(4e-4, gt=0)
     """Learning rate of the perfect phase, falling to a tenth; the imperfect one begins at half of it."""
     tokens_per_step: int = Field(2048, ge=1)
+    tokens_per_forward: int = Field(2048, ge=1)
+    """Positions of one padded pass. On a CPU the passes of a step are on all cores side by side."""
     warmup_steps: int = Field(4, ge=1)
 
 

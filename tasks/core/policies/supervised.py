@@ -12,6 +12,7 @@ from tqdm import tqdm
 from tasks.core.config.section import Section
 from tasks.core.interfaces.world import Message
 from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.pass_threads import add_gradients
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -71,7 +72,8 @@ def encode_example(chat: ChatFormat, opening: Sequence[Message], turns: Sequence
 def train(model: "PreTrainedModel", phases: Sequence[Phase], settings: SupervisedSettings, seed: int) -> list[float]:
     """Train all parameters of `model` in place and return the loss of every step (nats per policy token).
 
-    Deterministic on one CPU thread. Raises ValueError for a phase without examples.
+    On a CPU the passes of a step are on all cores side by side; the bits are those of one core. Raises ValueError for
+    a phase without examples.
     """
     optimizer = torch.optim.AdamW(model.parameters(), betas=settings.betas, weight_decay=settings.weight_decay)
     losses: list[float] = []
@@ -135,19 +137,22 @@ def _step(
     settings: SupervisedSettings,
 ) -> float:
     policy_tokens = sum(sum(example.policy_mask) for example in batch)
-    total = 0.0
-    for ids, targets in padded(batch, settings.tokens_per_forward):
-        place = model.device
-        with torch.autocast(place.type, torch.bfloat16, enabled=settings.bfloat16_products):
-            loss = _summed_loss(model, ids.to(place), targets.to(place)) / policy_tokens
-        loss.backward()  # type: ignore[no-untyped-call]
-        total += loss.item()
+
+    def loss_of(rows: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        ids, targets = (part.to(model.device) for part in rows)
+        half = settings.bfloat16_products
+        # The threads would share a cache of cast weights, and the graph behind it.
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=half, cache_enabled=False):
+            loss = _summed_loss(model, ids, targets) / policy_tokens
+        return loss, loss.detach()
+
+    losses = add_gradients(loss_of, list(padded(batch, settings.tokens_per_forward)), list(model.parameters()))
     torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return total
+    return sum(loss.item() for loss in losses)
 
 
 def _summed_loss(model: "PreTrainedModel", ids: Tensor, targets: Tensor) -> Tensor:

@@ -11,9 +11,8 @@ from tqdm import tqdm
 
 from tasks.policy_update.critic.credit import Credit, Floats
 from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup
-from tasks.policy_update.distributed.sharding import is_sharded
+from tasks.policy_update.objective.logprobs import map_packs
 from tasks.policy_update.objective.objective import Objective
-from tasks.policy_update.objective.pack_threads import map_packs
 from tasks.policy_update.packing import Pack, TrainingPack
 from tasks.policy_update.rollouts import Rollout
 
@@ -109,8 +108,7 @@ def _logprobs(
         asked = (found.logprobs, found.entropies, critic and found.states is not None and critic.values(found.states))
         return tuple(part for part in asked if isinstance(part, Tensor))
 
-    # The ranks gather a sharded policy's weights together, one pass after the other.
-    results = map(run, packs) if is_sharded(policy) else map_packs(run, packs, group.local_size)
+    results = map_packs(run, policy, packs, group)
     bar = tqdm(results, desc="log-probs", unit="pack", total=len(packs), leave=False, disable=not group.is_main)
     kinds: tuple[dict[int, Tensor], ...] = ({}, {}, {})
     for pack, found in zip(packs, bar, strict=True):

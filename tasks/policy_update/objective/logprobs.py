@@ -3,18 +3,23 @@
 So a [tokens, vocabulary] tensor never exists, in the backward pass neither: a chunk's logits are made again there.
 """
 
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
+from tasks.core.policies.pass_threads import map_passes
+from tasks.policy_update.distributed.process_group import ProcessGroup
+from tasks.policy_update.distributed.sharding import is_sharded
 from tasks.policy_update.objective.fused_cross_entropy import can_fuse, fused_cross_entropy
 from tasks.policy_update.packing import Pack
 
 SHARDED_FORWARD = "sharded_forward_pass"
+T = TypeVar("T")
 
 
 class TokenLogprobs(NamedTuple):
@@ -33,6 +38,16 @@ def token_logprobs(policy: nn.Module, pack: Pack, temperature: float, chunk: int
     run = getattr(policy, SHARDED_FORWARD, None) or partial(forward_pass, policy)
     stats: TokenLogprobs = run(pack, temperature, chunk, entropy)
     return stats
+
+
+def map_packs(run: Callable[[Pack], T], policy: nn.Module, packs: Sequence[Pack], group: ProcessGroup) -> Iterator[T]:
+    """What `run` makes of each pack by a forward pass of `policy`, in their order; on a CPU some at a time.
+
+    Of a sharded policy one after the other: the ranks gather its weights together.
+    """
+    if is_sharded(policy):
+        return map(run, packs)
+    return map_passes(run, packs, next(policy.parameters()).device, group.local_size)
 
 
 def forward_pass(policy: nn.Module, pack: Pack, temperature: float, chunk: int, entropy: bool) -> TokenLogprobs:

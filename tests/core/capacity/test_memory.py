@@ -16,9 +16,9 @@ from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.config.stage_inputs import MemoryInputs
 from tasks.core.config.update import UpdateConfig
 from tasks.core.policies.loading import trainable_policy
+from tasks.core.policies.pass_threads import map_passes
 from tasks.core.processes.usable_cores import CORES_VARIABLE
 from tasks.policy_update.learner import make_learner, update
-from tasks.policy_update.objective.pack_threads import map_packs
 from tasks.policy_update.packing import pack_rollouts
 from tasks.policy_update.rollouts import Rollout
 
@@ -105,7 +105,7 @@ def test_a_rank_on_a_cpu_needs_room_for_the_packs_that_it_really_passes_at_once(
     rollout = Rollout(np.arange(9), np.arange(4, 9), np.zeros(5, np.int64), np.zeros(5, np.float32), 1.0)
     packs = [pack_rollouts([rollout], [0], 9, torch.device("cpu"))[0] for _ in range(3)]
     together = Barrier(3, timeout=60)
-    assert sorted(map_packs(lambda pack: together.wait(), packs, 1)) == [0, 1, 2]
+    assert sorted(map_passes(lambda pack: together.wait(), packs, torch.device("cpu"))) == [0, 1, 2]
     assert [packs_at_once(inputs, device) for device in ("cpu", "cuda")] == [3, 1]
     side_by_side, alone = (memory_of(inputs, config, device).learner for device in ("cpu", "cuda"))
     assert side_by_side.activations + side_by_side.work == 3 * (alone.activations + alone.work)

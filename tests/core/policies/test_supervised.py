@@ -20,6 +20,7 @@ from tasks.core.policies.supervised import (
     train,
 )
 from tasks.core.policies.tokenizer import build_tokenizer
+from tasks.core.processes.usable_cores import CORES_VARIABLE
 
 SIZES = TinyQwen2(width=32, heads=1, feed_forward=32, context_length=64)
 
@@ -100,3 +101,18 @@ def test_training_learns_to_copy_and_repeats_itself_exactly() -> None:
     train(third, short, settings, seed=0)
     for left, right in zip(second.parameters(), third.parameters(), strict=True):
         assert torch.equal(left, right)
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["float32", "bfloat16 products"])
+def test_the_number_of_cores_changes_no_bit(half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_num_threads(1)
+    phases = [Phase("copy", copying_examples(64, seed=2), steps=3, learning_rate=4e-3)]
+    settings = SupervisedSettings(tokens_per_step=128, tokens_per_forward=32, bfloat16_products=half)
+    assert len(list(padded(phases[0].examples[:12], settings.tokens_per_forward))) > 3  # passes of a step
+    found = []
+    for cores in ("1", "3"):
+        monkeypatch.setenv(CORES_VARIABLE, cores)
+        model = make_model()
+        losses = train(model, phases, settings, seed=0)
+        found.append([losses, *(weight.tolist() for weight in model.parameters())])
+    assert found[0] == found[1]
