@@ -41,7 +41,7 @@ def token_logprobs(policy: nn.Module, pack: Pack, temperature: float, chunk: int
 
 
 def map_packs(run: Callable[[Pack], T], policy: nn.Module, packs: Sequence[Pack], group: ProcessGroup) -> Iterator[T]:
-    """What `run` makes of each pack by a forward pass of `policy`, in their order; on a CPU some at a time.
+    """Results of `run`, which passes a pack through `policy`, in the order of the packs; on a CPU some at a time.
 
     Of a sharded policy one after the other: the ranks gather its weights together.
     """
