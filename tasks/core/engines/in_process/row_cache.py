@@ -3,7 +3,8 @@
 It takes the place of transformers' own caches, which append to all rows alike.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import torch
@@ -11,53 +12,41 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 
-@dataclass
+@dataclass(frozen=True)
 class Window:
-    """The part of the cache that the next forward pass writes and reads. Shared by all layers."""
+    """The part of the cache that one forward pass writes and reads."""
 
-    rows: slice | Tensor = field(default_factory=lambda: slice(0, 0))
-    """Rows of the batch: a leading slice (read without a copy) or indices [B] int64."""
-    positions: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.int64))
+    rows: slice | Tensor
+    """Rows of the batch: neighbours (read without a copy) or indices [B] int64."""
+    positions: Tensor
     """[B, Q] int64: where each new key and value goes."""
-    length: int = 0
+    length: int
     """Cached positions that are read: 0 .. length-1; the attention mask hides what a row does not have."""
-    count: int = 0
-    """Rows in use; the cache may forget those beyond."""
 
 
-class RowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
-    """Keys and values of one layer, each [rows, heads, positions, head dim]."""
+class HeldStates:
+    """Keys and values of one layer, each [rows, heads, positions, head dim]; none before the first pass."""
 
-    is_sliding = False
-    keys: Tensor
-    values: Tensor
+    def __init__(self) -> None:
+        self.keys: Tensor | None = None
+        self.values: Tensor | None = None
+        self._first = Lock()
 
-    def __init__(self, window: Window) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.window = window
+    def exchange(self, keys: Tensor, values: Tensor, window: Window, room: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        """Write the new states [B, heads, Q, head dim]; return those of the window [B, heads, length, head dim].
 
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        self.keys = key_states.new_zeros((0, key_states.shape[1], 0, key_states.shape[3]))
-        self.values = value_states.new_zeros((0, value_states.shape[1], 0, value_states.shape[3]))
-        self.is_initialized = True
+        Passes over different rows may do so side by side. The first makes the tensors, with `room` for (rows,
+        positions).
+        """
+        with self._first:
+            if self.keys is None or self.values is None:
+                self.keys, self.values = _empty(keys, room), _empty(values, room)
+        return _exchange(self.keys, keys, window), _exchange(self.values, values, window)
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Write the new states [B, heads, Q, head dim]; return those of the window [B, heads, length, head dim]."""
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        self._reserve()
-        return self._exchange(self.keys, key_states), self._exchange(self.values, value_states)
-
-    def _exchange(self, held: Tensor, new: Tensor) -> Tensor:
-        window = self.window
-        rows = window.rows
-        index = torch.arange(rows.stop, device=new.device) if isinstance(rows, slice) else rows
-        held[index[:, None], :, window.positions] = new.transpose(1, 2)
-        return held[rows, :, : window.length]
-
-    def _reserve(self) -> None:
-        """Grow by half, so that growing is rare; longer rows are given only to the conversations that are left."""
-        rows, positions = self.window.count, self.window.length
+    def resize(self, rows: int, positions: int) -> None:
+        """Grow by half, so that growing is rare; longer rows are given only to the first `rows` conversations."""
+        if self.keys is None or self.values is None:
+            return
         held_rows, held_positions = self.keys.shape[0], self.keys.shape[2]
         if positions > held_positions:
             positions += positions // 2
@@ -68,34 +57,69 @@ class RowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         self.keys, self.values = _moved(self.keys, rows, positions), _moved(self.values, rows, positions)
 
     def copy_row(self, source: int, target: int, length: int) -> None:
-        self._reserve()
         for held in (self.keys, self.values):
-            held[target, :, :length] = held[source, :, :length]
+            if held is not None:
+                held[target, :, :length] = held[source, :, :length]
+
+
+class _WindowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+    """One layer of the cache as one pass sees it."""
+
+    is_sliding = False
+
+    def __init__(self, held: HeldStates, window: Window, room: tuple[int, int]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._held, self._window, self._room = held, window, room
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing to do: the held states make room themselves."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        return self._held.exchange(key_states, value_states, self._window, self._room)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.window.length, 0
+        return self._window.length, 0
 
     def get_seq_length(self) -> int:
-        return self.window.length
+        return self._window.length
 
     def get_max_length(self) -> int:
         return -1
 
 
-class RowCache(Cache):
-    """The cache that is passed to the model as `past_key_values`."""
-
-    layers: list[RowLayer]  # type: ignore[assignment]
+class RowCache:
+    """The states of all rows, in as many layers as the model has."""
 
     def __init__(self, layers: int) -> None:
-        self.window = Window()
-        super().__init__(layers=[RowLayer(self.window) for _ in range(layers)])
+        self._held = [HeldStates() for _ in range(layers)]
+        self._room = (0, 0)
+
+    def reserve(self, rows: int, positions: int) -> None:
+        """Make room for the passes that follow; the cache may forget rows beyond the first `rows`."""
+        self._room = (rows, positions)
+        for held in self._held:
+            held.resize(rows, positions)
+
+    def through(self, window: Window) -> Cache:
+        """The `past_key_values` of a pass over `window`, whose place is reserved."""
+        return Cache(layers=[_WindowLayer(held, window, self._room) for held in self._held])
 
     def copy_row(self, source: int, target: int, length: int) -> None:
-        """Give row `target` the first `length` positions of row `source`, which needs no place yet for 0."""
-        for layer in self.layers:
-            if layer.is_initialized and length:
-                layer.copy_row(source, target, length)
+        """Give row `target` the first `length` positions of row `source`."""
+        for held in self._held:
+            held.copy_row(source, target, length)
+
+
+def _empty(states: Tensor, room: tuple[int, int]) -> Tensor:
+    rows, positions = room
+    return states.new_zeros((rows, states.shape[1], positions + positions // 2, states.shape[3]))
+
+
+def _exchange(held: Tensor, new: Tensor, window: Window) -> Tensor:
+    rows = window.rows
+    index = torch.arange(rows.start, rows.stop, device=new.device) if isinstance(rows, slice) else rows
+    held[index[:, None], :, window.positions] = new.transpose(1, 2)
+    return held[rows, :, : window.length]
 
 
 def _moved(held: Tensor, rows: int, positions: int) -> Tensor:

@@ -9,9 +9,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from tasks.core.engines.in_process import engine as engine_module
 from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.engines.in_process.policy_weights import PolicyWeights
 from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest, SamplingSettings
+from tasks.core.processes.usable_cores import CORES_VARIABLE
 from tasks.core.records.files import ArtifactError
 
 STOP = 7
@@ -87,6 +89,28 @@ def test_logprobs_are_those_of_a_full_forward_pass(qwen2: Build, temperature: fl
 
 def test_another_architecture_takes_the_same_path(llama: Build) -> None:
     assert worst_difference(llama(), play(TransformersEngine(llama()))) < 1e-4
+
+
+def test_a_larger_models_passes_run_side_by_side_and_sample_the_same_on_any_number_of_cores(
+    qwen2: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sample(cores: int) -> tuple[Played, list[torch.Size]]:
+        monkeypatch.setenv(CORES_VARIABLE, str(cores))
+        model, fed = qwen2(), []
+        model.get_input_embeddings().register_forward_pre_hook(lambda layer, inputs: fed.append(inputs[0].shape))
+        return play(TransformersEngine(model)), sorted(fed)
+
+    whole, rows_of_one_pass = sample(cores=1)
+    assert max(shape[0] for shape in rows_of_one_pass) > 5
+    monkeypatch.setattr(engine_module, "_WORTH_A_CORE", 0)
+    monkeypatch.setattr(engine_module, "_LEAST_ROWS", 3)
+    monkeypatch.setattr(engine_module, "_PREFILL_POSITIONS", (40, 4096))
+    alone, fed = sample(cores=1)
+    assert max(shape[0] for shape in fed if shape[1] == 1) == 5
+    assert max(shape.numel() for shape in fed) <= max(40, *(shape[1] for shape in fed))
+    assert sample(cores=3) == (alone, fed)
+    assert {name: ids for name, (ids, _) in alone.items()} == {name: ids for name, (ids, _) in whole.items()}
+    assert worst_difference(qwen2(), alone) < 1e-4
 
 
 def test_prefill_leaves_out_the_head(qwen2: Build) -> None:
