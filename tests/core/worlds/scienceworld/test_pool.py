@@ -9,8 +9,10 @@ import psutil
 import pytest
 
 from tasks.core.interfaces.world import WorldFault
+from tasks.core.worlds.scienceworld import pool as pool_module
+from tasks.core.worlds.scienceworld.environment import python_executable
 from tasks.core.worlds.scienceworld.pool import SimulatorPool
-from tests.core.worlds.scienceworld.conftest import PLANT, Open, new_pool
+from tests.core.worlds.scienceworld.conftest import FOLDER, PLANT, Open, new_pool
 
 pytestmark = pytest.mark.scienceworld
 
@@ -50,6 +52,19 @@ def test_a_jvm_that_hangs_is_ended_and_said_to_have_given_no_answer(open_session
     with pytest.raises(WorldFault, match="has ended"):
         session.step("wait1")
     assert open_session(*PLANT).step("wait1")["moves"] == 2
+
+
+def test_a_jvm_that_hangs_while_it_starts_is_not_left_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java, hanging = tmp_path / "java", ["sleep", f"600.{os.getpid()}"]
+    java.write_text(f"#!/bin/sh\nexec {' '.join(hanging)}\n", encoding="utf-8")
+    java.chmod(0o755)
+    monkeypatch.setattr(pool_module, "_START_SECONDS", 5.0)
+    own = SimulatorPool(python_executable(FOLDER), java)
+    with pytest.raises(WorldFault, match=r"^ScienceWorld's JVM did not answer in 5 s$"):
+        own.start()
+    own.close()
+    left = [process for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"] == hanging]
+    assert psutil.wait_procs(left, timeout=10)[1] == []
 
 
 def test_a_jvm_has_no_network(open_session: Open) -> None:

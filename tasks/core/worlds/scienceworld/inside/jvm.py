@@ -1,11 +1,18 @@
 """A Java virtual machine with ScienceWorld's simulator, and py4j's gateway to it."""
 
 import logging
+import os
 import resource
+import signal
+import subprocess
+from collections import deque
 from pathlib import Path
+from typing import Any
 
 import scienceworld
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.java_gateway import GatewayParameters, JavaGateway, OutputConsumer, find_jar_path
+
+from tasks.core.processes.parent_death import parent_death_signal
 
 _PACKAGE = Path(scienceworld.__file__).parent  # the simulator reads its table of types from the working directory
 _OPTIONS = (
@@ -22,20 +29,23 @@ logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a JVM that died is said 
 
 
 class Jvm:
-    """A live JVM. It ends with this process, whose pipe it reads."""
+    """A live JVM. It ends with this process, by the kernel's doing or because it reads the end of its pipe."""
 
     def __init__(self, java: str, heap_mib: int) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-        port, token, self._process = launch_gateway(
-            classpath=str(_PACKAGE / "scienceworld.jar"),
-            javaopts=[*_OPTIONS, f"-Xmx{heap_mib}m"],
-            java_path=java,
-            cwd=str(_PACKAGE),
-            die_on_exit=True,
-            enable_auth=True,
-            return_proc=True,
+        # py4j's launch_gateway, but for the signal: a JVM that hangs while it starts reads no pipe.
+        self._process = subprocess.Popen(
+            [java, *_arguments(heap_mib)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=_PACKAGE,
+            preexec_fn=parent_death_signal(signal.SIGKILL),
         )
+        said: Any = self._process.stdout
+        port, token = int(said.readline()), said.readline().decode().strip()
+        OutputConsumer(deque(maxlen=1), said, daemon=True).start()  # a full pipe would stop it
         self.gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
 
     @property
@@ -47,3 +57,9 @@ class Jvm:
         """End it at once, and wait for its end."""
         self._process.kill()
         self._process.wait()
+
+
+def _arguments(heap_mib: int) -> list[str]:
+    classpath = os.pathsep.join((find_jar_path(), str(_PACKAGE / "scienceworld.jar")))
+    gateway = ["py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
+    return ["-classpath", classpath, *_OPTIONS, f"-Xmx{heap_mib}m", *gateway]
