@@ -48,7 +48,7 @@ def _train(inputs: WarmStartInputs, settings: WarmStart, root: Path, folder: Pat
         card = Path(pretrained) / MODEL_CARD
         origin = card.read_text(encoding="utf-8") if card.exists() else f"# {inputs.source}\n"
     model.requires_grad_(True)
-    seed, half = derive_seed(inputs.seed, "warm start"), inputs.dtype == "bfloat16"
+    seed, half = derive_seed(settings.seed, "warm start"), inputs.dtype == "bfloat16"
     supervised = SupervisedSettings(
         tokens_per_step=settings.tokens_per_step,
         tokens_per_forward=settings.tokens_per_forward,

@@ -25,6 +25,8 @@ class WarmStart(Section):
     First on perfect demonstrations, then on imperfect ones, which leave reinforcement learning something to do.
     """
 
+    seed: int = 0
+    """Of the base model alone: runs with other seeds train the same one, as they would one that is downloaded."""
     perfect_demonstrations: int = Field(120, ge=1)
     perfect_steps: int = Field(14, ge=1)
     imperfect_demonstrations: int = Field(250, ge=1)

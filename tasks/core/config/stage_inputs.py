@@ -75,7 +75,6 @@ class WorldInputs(StageInputs):
 class WarmStartInputs(StageInputs):
     """warm_start: of the policy, what makes the base model, and nothing of what is trained later."""
 
-    seed: int
     world: WorldName = knob("world.name")
     source: str = knob("policy.source")
     revision: str | None = knob("policy.revision")
