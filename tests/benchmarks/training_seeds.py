@@ -6,8 +6,9 @@ Reads finished runs, each in its own clone, made by
 
 python tests/benchmarks/training_seeds.py CLONE [CLONE ...] [--picture .docs/learning_curve.svg]
 
-A seed takes hours where the model is large: `--name NAME` writes another result file, `--keep` keeps its other seeds.
-A mean's interval is Student's over the seeds: 95%, none for one seed.
+A seed takes hours where the model is large: `--name NAME` writes another result file, `--keep` keeps its other seeds,
+and a run may end with one of the test splits (`dvc repro score@test_normal`). A mean's interval is Student's over the
+seeds: 95%, none for one seed.
 """
 
 import argparse
@@ -44,8 +45,8 @@ def figures(run: Path) -> Row:
     result = {key: params[key] for key in ("seed", "iterations")}
     result |= {key: selection[key] for key in ("iteration", "dev_tgc", "dev_sgc")}
     result["last_dev_tgc"] = selection["candidates"][-1]["dev_tgc"]
-    for split in SPLIT_NAMES:
-        scores = json.loads((run / f"data/scores/{split}.json").read_text(encoding="utf-8"))
+    for file in filter(Path.exists, (run / f"data/scores/{split}.json" for split in SPLIT_NAMES)):
+        split, scores = file.stem, json.loads(file.read_text(encoding="utf-8"))
         result |= {f"{split}_{measure}": rounded(scores[measure], 1) for measure in MEASURES}
         result |= {f"{split}_{measure}": rounded(scores[measure], 3) for measure in SHARES}
     return result
@@ -56,16 +57,16 @@ def rounded(figure: float | None, digits: int) -> float | None:
 
 
 def means(runs: list[Row]) -> dict[str, float]:
-    """Mean over the runs of every score (not of the standard errors, which are of one run's score)."""
-    keys = [key for key in runs[0] if key.startswith(tuple(SPLIT_NAMES)) and not key.endswith("_se")]
+    """Mean of every score that all runs have (not of the standard errors, which are of one run's score)."""
+    shared = [key for key in runs[0] if all(key in run for run in runs)]
+    keys = [key for key in shared if key.startswith(tuple(SPLIT_NAMES)) and not key.endswith("_se")]
     return {key: round(statistics.mean(run[key] for run in runs), 3) for key in keys}
 
 
 def gain_intervals(runs: list[Row]) -> dict[str, list[float] | None]:
-    """The interval over seeds of each split's gain in TGC, in points; None for one seed."""
-    found = {
-        split: interval_over_seeds([run[f"{split}_tgc_gain"] for run in runs], CONFIDENCE) for split in SPLIT_NAMES
-    }
+    """The interval over seeds of the gain in TGC, in points, of each split that all runs have; None for one seed."""
+    gains = {split: [run.get(f"{split}_tgc_gain") for run in runs] for split in SPLIT_NAMES}
+    found = {split: interval_over_seeds(gain, CONFIDENCE) for split, gain in gains.items() if None not in gain}
     return {split: ends and [round(end, 1) for end in ends] for split, ends in found.items()}
 
 
