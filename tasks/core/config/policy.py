@@ -26,7 +26,7 @@ class WarmStart(Section):
     """
 
     seed: int = 0
-    """Of the base model alone: runs with other seeds train the same one, as they would one that is downloaded."""
+    """The base model's own: runs with other seeds train the same one, as they would one that is downloaded."""
     perfect_demonstrations: int = Field(120, ge=1)
     perfect_steps: int = Field(14, ge=1)
     imperfect_demonstrations: int = Field(250, ge=1)
