@@ -67,6 +67,7 @@ class TransformersEngine:
     def __init__(self, model: "PreTrainedModel") -> None:
         """Raises ValueError for a model whose layers keep something else than keys and values of all positions."""
         self._model = model
+        self._device = model.device  # which transformers searches for, each time it is asked
         self._body: nn.Module = model.base_model
         """All but the head, which costs as much as many positions: prefill needs no logits."""
         model.train(False)
@@ -195,7 +196,7 @@ class TransformersEngine:
     def _run(self, run: Callable[[_Pass], Any], passes: Sequence[_Pass]) -> list[Any]:
         """`run` of each pass, in their order; on a CPU they run side by side."""
         self._cache.reserve(self._rows.count, max((one.window.length for one in passes), default=0))
-        return list(map_passes(run, passes, self._model.device))
+        return list(map_passes(run, passes, self._device))
 
     @torch.inference_mode()
     def _read(self, one: _Pass) -> None:
@@ -207,7 +208,7 @@ class TransformersEngine:
         rows, logits = self._rows, self._forward(self._model, one).logits[:, -1]
         index = np.arange(rows.count)[one.rows]
         sampled = rows.state[index] == SAMPLING
-        sampling, device = index[sampled], logits.device
+        sampling, device = index[sampled], self._device
         if not sampled.all():
             logits = logits[torch.from_numpy(np.flatnonzero(sampled)).to(device)]
         draws = torch.from_numpy(rows.draws[sampling, rows.known[sampling]]).to(device)
@@ -219,7 +220,7 @@ class TransformersEngine:
 
         Rows with fewer ids to come are padded on the right: what is written there is overwritten before it is read.
         """
-        rows, device = self._rows, self._model.device
+        rows, device = self._rows, self._device
         index = np.arange(rows.count)[part]
         offsets = rows.cached[index][:, None] + np.arange(width)
         inside = np.minimum(offsets, np.maximum(rows.known[index] - 1, 0)[:, None])
@@ -252,7 +253,7 @@ class TransformersEngine:
         if not isinstance(part, slice) or offsets.shape[1] > 1:
             return None
         sampling = self._rows.state[part] == SAMPLING
-        return plan_reading(np.where(sampling, offsets[:, 0] + 1, 0), self._model.device)
+        return plan_reading(np.where(sampling, offsets[:, 0] + 1, 0), self._device)
 
 
 def _pass_sizes(model: "PreTrainedModel") -> tuple[int | None, int]:
