@@ -52,7 +52,7 @@ _WORTHWHILE_PREFIX = 16
 class _Pass(NamedTuple):
     """One forward pass over some of the rows, for which the cache has room."""
 
-    rows: slice | Rows
+    rows: Rows
     ids: Tensor
     """[B, Q] int64: the next ids of each row; those with fewer to come are padded on the right."""
     position_ids: Tensor
@@ -128,11 +128,13 @@ class TransformersEngine:
             return
         moved = self._rows.remove(sequence_id)
         if moved is not None:
-            self._copy(*moved, int(self._rows.cached[moved[1]]))
+            source, target = moved
+            with torch.inference_mode():
+                self._cache.copy_row(source, target, int(self._rows.cached[target]))
 
     def close(self) -> None:
         self._rows = Conversations()
-        self._cache = RowCache(self._model.config.get_text_config().num_hidden_layers)
+        self._cache = RowCache(self._cache.layers)
 
     def _check(self, request: GenerationRequest) -> None:
         check_request(request, self._vocabulary)
@@ -168,15 +170,10 @@ class TransformersEngine:
             if promised >= cached[donor] + _WORTHWHILE_PREFIX:
                 later.append(row)
                 continue
-            self._copy(donor, row, int(cached[donor]))
+            self._cache.copy_row(donor, row, int(cached[donor]))
             rows.cached[row] = cached[donor]
             ready.append(row)
         return np.asarray(ready, dtype=np.int64), np.asarray(later, dtype=np.int64)
-
-    @torch.inference_mode()
-    def _copy(self, source: int, target: int, length: int) -> None:
-        if length:
-            self._cache.copy_row(source, target, length)
 
     def _step(self) -> Rows:
         """Sample one id for every row that is being sampled; returns those that are done."""
@@ -206,9 +203,8 @@ class TransformersEngine:
     def _sample(self, one: _Pass) -> tuple[Rows, NDArray[np.float32]]:
         """The next ids of the rows that are being sampled, and their log-probs."""
         rows, logits = self._rows, self._forward(self._model, one).logits[:, -1]
-        index = np.arange(rows.count)[one.rows]
-        sampled = rows.state[index] == SAMPLING
-        sampling, device = index[sampled], self._device
+        sampled = rows.state[one.rows] == SAMPLING
+        sampling, device = one.rows[sampled], self._device
         if not sampled.all():
             logits = logits[torch.from_numpy(np.flatnonzero(sampled)).to(device)]
         draws = torch.from_numpy(rows.draws[sampling, rows.known[sampling]]).to(device)
@@ -230,7 +226,7 @@ class TransformersEngine:
             int(offsets.max()) + 1,
         )
         return _Pass(
-            part,
+            index,
             torch.from_numpy(rows.ids[index[:, None], inside]).to(device),
             torch.from_numpy(inside).to(device),
             window,

@@ -91,6 +91,7 @@ class RowCache:
     """The states of all rows, in as many layers as the model has."""
 
     def __init__(self, layers: int) -> None:
+        self.layers = layers
         self._held = [HeldStates() for _ in range(layers)]
         self._room = (0, 0)
 
@@ -105,9 +106,10 @@ class RowCache:
         return Cache(layers=[_WindowLayer(held, window, self._room) for held in self._held])
 
     def copy_row(self, source: int, target: int, length: int) -> None:
-        """Give row `target` the first `length` positions of row `source`."""
-        for held in self._held:
-            held.copy_row(source, target, length)
+        """Give row `target` the first `length` positions of row `source`, which needs no place yet for 0."""
+        if length:
+            for held in self._held:
+                held.copy_row(source, target, length)
 
 
 def _empty(states: Tensor, room: tuple[int, int]) -> Tensor:
