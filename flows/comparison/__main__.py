@@ -27,8 +27,9 @@ from tasks.core.records.study import Study
 from tasks.lineage.tracking.mlflow_store import LineageError, open_store, tracking_uri
 from tasks.report.study.comparing import compare
 from tasks.report.study.finished_run import RunLabel, read_finished_run
+from tasks.report.study.markdown import markdown
 from tasks.report.study.page import study_page
-from tasks.report.study.tables import markdown, methods_csv, runs_csv
+from tasks.report.study.tables import methods_csv, runs_csv
 
 WORKSPACES = Path(".loopline/studies")
 

@@ -7,6 +7,7 @@ from statistics import fmean
 
 from tasks.core.records.study import Study, StudyRun
 from tasks.report.charts import Band, line_chart
+from tasks.report.study.drift import drift_heads, drift_rows, drift_title
 from tasks.report.study.tables import (
     COST_HEADS,
     COST_TITLE,
@@ -39,6 +40,7 @@ def study_page(study: Study) -> str:
         scores_title(study): table(["method", *HEADS], score_rows(study)),
         differences_title(study): table(["method", *DIFFERENCE_HEADS], difference_rows(study)),
         CURVES_TITLE: f'<div class="charts">{"".join(_charts(study))}</div>',
+        drift_title(study): table(["method", *drift_heads(study)], drift_rows(study)),
         WARNING_TITLE: table(WARNING_HEADS, rows) if (rows := warning_rows(study)) else f"<p>{NO_WARNING}</p>",
         COST_TITLE: table(["method", *COST_HEADS], cost_rows(study)),
     }

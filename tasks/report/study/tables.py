@@ -1,4 +1,4 @@
-"""A study as tables of text: the rows that Markdown, CSV and the page share. Pure."""
+"""A study as tables of text: the rows that Markdown and the page share, and CSV. Pure."""
 
 import csv
 import io
@@ -7,7 +7,6 @@ from importlib.resources import files
 from statistics import fmean
 
 from tasks.core.config.splits import TEST_SPLITS
-from tasks.core.records.markdown import markdown_table
 from tasks.core.records.study import NO_FINE_TUNING, MethodDifference, MethodScore, Study, StudyRun
 from tasks.evaluation.paired_test import METRICS
 from tasks.report.tables import SPLIT_NAMES
@@ -87,32 +86,6 @@ def warning_rows(study: Study) -> list[Row]:
 WARNING_TITLE = "Signs of a collapse"
 WARNING_HEADS = ["method", "seed", "iteration", "rule", "evidence"]
 NO_WARNING = "None in any iteration of any run."
-
-
-def markdown(study: Study) -> str:
-    """The whole study for a terminal, a README or an issue."""
-    parts = [
-        f"# {study.name}",
-        *(f"**{note}**" for note in study.notes),
-        f"## {scores_title(study)}",
-        markdown_table(["method", *HEADS], score_rows(study)),
-        f"## {differences_title(study)}",
-        markdown_table(["method", *DIFFERENCE_HEADS], difference_rows(study)),
-        f"## {COST_TITLE}",
-        markdown_table(["method", *COST_HEADS], cost_rows(study)),
-        f"## {WARNING_TITLE}",
-        markdown_table(WARNING_HEADS, rows) if (rows := warning_rows(study)) else NO_WARNING,
-        *_paper(study),
-        "## The parameters of each row",
-        markdown_table(["method", "command"], [(method, f"`{command}`") for method, command in command_rows(study)]),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _paper(study: Study) -> Iterator[str]:
-    if rows := paper_rows(study):
-        yield f"## {PAPER_TITLE}"
-        yield markdown_table(["method", *HEADS], rows)
 
 
 def runs_csv(study: Study) -> str:

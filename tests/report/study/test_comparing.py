@@ -12,13 +12,14 @@ from tasks.core.records.monitoring import CollapseWarning
 from tasks.core.records.study import CurvePoint, SplitScore, Study, StudyRun
 from tasks.evaluation.tgc_sgc import Outcome, sgc, tgc
 from tasks.report.study.comparing import compare
+from tasks.report.study.drift import drift_heads, drift_rows, drift_title
 from tasks.report.study.finished_run import FinishedRun
+from tasks.report.study.markdown import markdown
 from tasks.report.study.page import study_page
 from tasks.report.study.tables import (
     NO_WARNING,
     cost_rows,
     difference_rows,
-    markdown,
     methods_csv,
     paper_rows,
     runs_csv,
@@ -103,6 +104,26 @@ def test_methods_with_one_seed_are_a_family_of_their_own_for_holms_correction() 
     for family in (("a", "b"), ("nft", "c")):
         first = min((found[name] for name in family), key=lambda one: one.p_value or 1)
         assert first.p_value is not None and first.corrected_p_value == pytest.approx(min(1, 2 * first.p_value))
+
+
+def evaluated(method: str, seed: int, *dev: float | None) -> FinishedRun:
+    """A run with this dev TGC after each iteration."""
+    found = run(method, seed, "1100")
+    curve = tuple(CurvePoint(iteration=i, mean_return=None, dev_tgc=tgc) for i, tgc in enumerate(dev))
+    return replace(found, record=found.record.model_copy(update={"curve": curve}))
+
+
+def test_falls_from_the_best_evaluation_by_hand() -> None:
+    """loop falls by 10 and 20, grpo's shared seed by 0; an iteration without an evaluation counts for nothing."""
+    runs = [evaluated("loop", 0, 20, 80, None, 70), evaluated("loop", 1, 20, None, 90, 70)]
+    found = study(*runs, evaluated("grpo", 1, 20, 30, None, 40), evaluated("sft_gt", 5, 50, 40, 45))
+    assert drift_heads(found)[-1] == "minus loop's fall" and "95% intervals" in drift_title(found)
+    assert drift_rows(found) == [
+        ("loop", "2", "85.0", "70.0", "15.0 ± 7.1 (-48.5 to 78.5)", "-"),
+        ("grpo", "1", "40.0", "40.0", "0.0", "-20.0"),
+        ("sft_gt", "1", "50.0", "45.0", "5.0", "-"),
+    ]
+    assert "minus loop's fall" in markdown(found) and "minus loop&#x27;s fall" in study_page(found)
 
 
 def test_what_cannot_be_compared_is_noted() -> None:

@@ -1,0 +1,55 @@
+"""Whether methods hold what they had reached: dev TGC of each run's best evaluation and of its last. Pure."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
+
+from tasks.core.records.study import Study, StudyRun
+from tasks.report.study.comparing import interval_over_seeds
+from tasks.report.study.tables import NONE, Row, runs_by_method
+
+
+def drift_rows(study: Study) -> list[Row]:
+    """Method, seeds, best, last, the fall between them, and how much greater it is than that of `study.against`.
+
+    The best of several evaluations is so by chance too, and more so the more there are: falls compare between methods
+    that were evaluated equally often.
+    """
+    methods = {method: _evaluated(runs) for method, runs in runs_by_method(study).items()}
+    reference = _falls(methods.get(study.against, {}))
+    rows: list[Row] = []
+    for method, seeds in methods.items():
+        falls = _falls(seeds)
+        more = [] if method == study.against else [falls[seed] - reference[seed] for seed in falls if seed in reference]
+        best, last = fmean(map(max, seeds.values())), fmean(dev[-1] for dev in seeds.values())
+        fall = _mean(list(falls.values()), study.confidence)
+        rows.append((method, str(len(seeds)), f"{best:.1f}", f"{last:.1f}", fall, _mean(more, study.confidence, "+")))
+    return rows
+
+
+def drift_title(study: Study) -> str:
+    """The title of `drift_rows`."""
+    return f"Drift: dev TGC at the best and at the last evaluation, {100 * study.confidence:g}% intervals over seeds"
+
+
+def drift_heads(study: Study) -> list[str]:
+    """The columns of `drift_rows` after the method."""
+    return ["seeds", "best", "last", "fall", f"minus {study.against}'s fall"]
+
+
+def _evaluated(runs: Sequence[StudyRun]) -> dict[int, list[float]]:
+    """Dev TGC by seed, in the order of the evaluations."""
+    return {run.seed: [point.dev_tgc for point in run.curve if point.dev_tgc is not None] for run in runs}
+
+
+def _falls(seeds: Mapping[int, Sequence[float]]) -> dict[int, float]:
+    return {seed: max(dev) - dev[-1] for seed, dev in seeds.items()}
+
+
+def _mean(values: Sequence[float], confidence: float, sign: str = "") -> str:
+    if not values:
+        return NONE
+    interval = interval_over_seeds(values, confidence)
+    if interval is None:
+        return f"{values[0]:{sign}.1f}"
+    low, high = interval
+    return f"{fmean(values):{sign}.1f} ± {stdev(values):.1f} ({low:{sign}.1f} to {high:{sign}.1f})"
