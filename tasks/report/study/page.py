@@ -7,47 +7,23 @@ from statistics import fmean
 
 from tasks.core.records.study import Study, StudyRun
 from tasks.report.charts import Band, line_chart
-from tasks.report.study.drift import drift_heads, drift_rows, drift_title
-from tasks.report.study.tables import (
-    COST_HEADS,
-    COST_TITLE,
-    DIFFERENCE_HEADS,
-    HEADS,
-    NO_WARNING,
-    PAPER_TITLE,
-    WARNING_HEADS,
-    WARNING_TITLE,
-    command_rows,
-    cost_rows,
-    difference_rows,
-    differences_title,
-    paper_rows,
-    runs_by_method,
-    score_rows,
-    scores_title,
-    warning_rows,
-)
+from tasks.report.study.sections import Section, sections
+from tasks.report.study.tables import runs_by_method
 from tasks.report.tables import table
 
 CURVES_TITLE = "Learning curves: mean and range over training seeds; dashed: a sign of a collapse in one of them"
+_TABLES_BEFORE_CURVES = 2
+"""Scores and differences."""
 Values = dict[int, list[float]]
 """By iteration, a value of each seed."""
 
 
 def study_page(study: Study) -> str:
     """The whole page."""
-    sections = {
-        scores_title(study): table(["method", *HEADS], score_rows(study)),
-        differences_title(study): table(["method", *DIFFERENCE_HEADS], difference_rows(study)),
-        CURVES_TITLE: f'<div class="charts">{"".join(_charts(study))}</div>',
-        drift_title(study): table(["method", *drift_heads(study)], drift_rows(study)),
-        WARNING_TITLE: table(WARNING_HEADS, rows) if (rows := warning_rows(study)) else f"<p>{NO_WARNING}</p>",
-        COST_TITLE: table(["method", *COST_HEADS], cost_rows(study)),
-    }
-    if rows := paper_rows(study):
-        sections[PAPER_TITLE] = table(["method", *HEADS], rows)
-    sections["The parameters of each row"] = table(["method", "command"], command_rows(study))
-    body = "".join(f"<section><h2>{escape(title)}</h2>{content}</section>" for title, content in sections.items())
+    charts = f'<div class="charts">{"".join(_charts(study))}</div>'
+    parts = [(section.title, _table(section)) for section in sections(study)]
+    parts.insert(_TABLES_BEFORE_CURVES, (CURVES_TITLE, charts))
+    body = "".join(f"<section><h2>{escape(title)}</h2>{content}</section>" for title, content in parts)
     notes = "".join(f"<p><b>{escape(note)}</b></p>" for note in study.notes)
     style = (files("tasks.report") / "page.css").read_text(encoding="utf-8")
     return (
@@ -56,6 +32,12 @@ def study_page(study: Study) -> str:
         f"<title>{escape(study.name)}: loopline study</title><style>{style}</style></head><body><header>"
         f"<h1>{escape(study.name)}</h1>{notes}</header><main>{body}</main></body></html>\n"
     )
+
+
+def _table(section: Section) -> str:
+    if not section.rows:
+        return f"<p>{escape(section.if_empty)}</p>"
+    return table(["method", *section.heads], section.rows)
 
 
 def _charts(study: Study) -> Iterator[str]:

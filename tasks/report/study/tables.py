@@ -84,7 +84,7 @@ def warning_rows(study: Study) -> list[Row]:
 
 
 WARNING_TITLE = "Signs of a collapse"
-WARNING_HEADS = ["method", "seed", "iteration", "rule", "evidence"]
+WARNING_HEADS = ["seed", "iteration", "rule", "evidence"]
 NO_WARNING = "None in any iteration of any run."
 
 
