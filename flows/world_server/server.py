@@ -28,7 +28,7 @@ def serve(world: World, name: str, version: str, host: str, port: int, sessions:
         timeout_graceful_shutdown=_STOP_S,
     )
     tasks = sum(len(world.tasks(split)) for split in SPLITS)
-    _Announced(config, f"{name}: {tasks} tasks, {sessions} sessions").run()
+    _Announced(config, f"{name} of version {version}: {tasks} tasks, {sessions} sessions").run()
 
 
 def app_of(world: World, name: str, version: str, sessions: int) -> FastAPI:

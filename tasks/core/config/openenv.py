@@ -63,8 +63,11 @@ class OpenEnvConfig(Section):
     """
 
     url: Annotated[str, UNVERSIONED] = Field("http://127.0.0.1:8000", pattern="^https?://")
-    """The world that plays there is in no stage's version and in no lineage: after a change on the server,
-    `dvc repro -f`. Ours (`python -m flows.world_server`) tells the digest of its tasks at /metadata."""
+    """The world that plays there is in no stage's version and in no lineage, unless `version` names it: after a change
+    on the server, `dvc repro -f`."""
+    version: str | None = Field(None, min_length=1)
+    """The version that the server must tell at /metadata (ours, `python -m flows.world_server`, tells the digest of its
+    tasks); null: any. Another one is refused; stages run again when this changes."""
     connect_s: Annotated[float, UNVERSIONED] = Field(10.0, gt=0)
     """How long a session is asked for, so also how long a server may take to start again."""
     answer_s: Annotated[float, UNVERSIONED] = Field(60.0, gt=0)

@@ -1,4 +1,4 @@
-"""Check that the server at `world.openenv.url` is one that the section's action can be sent to."""
+"""Check that the server at `world.openenv.url` is the one that the section speaks of."""
 
 import time
 from ipaddress import ip_address
@@ -15,11 +15,27 @@ _POLL_S = 0.2
 
 
 def check_server(config: OpenEnvConfig) -> None:
-    """Hold the fields of `config.action` against the server's schema of actions.
+    """Hold `config.version` against what the server tells, and the fields of `config.action` against its schema.
 
     Raises OpenEnvUnavailable when nobody answers for `connect_s`, OpenEnvMismatch for another server or other fields.
     """
-    schema = _action_schema(config)
+    if config.version is not None:
+        _check_version(config, config.version)
+    _check_action(config)
+
+
+def _check_version(config: OpenEnvConfig, wanted: str) -> None:
+    told = _document("metadata", config).get("version")
+    if told != wanted:
+        is_another = "tells no version" if told is None else f"is of version {told}"
+        raise OpenEnvMismatch(
+            f"{config.url}: the server there {is_another}, and world.openenv.version is {wanted}: "
+            "start that server, or change the knob"
+        )
+
+
+def _check_action(config: OpenEnvConfig) -> None:
+    schema = _document("schema", config, "action")
     known, sent = set(schema.get("properties", ())), set(config.action)
     unknown = sent - known if schema.get("additionalProperties") is False else set()
     missing = set(schema.get("required", ())) - sent
@@ -31,13 +47,17 @@ def check_server(config: OpenEnvConfig) -> None:
         )
 
 
-def _action_schema(config: OpenEnvConfig) -> dict[str, Any]:
-    answer = _answer(f"{config.url.rstrip('/')}/schema", config)
+def _document(name: str, config: OpenEnvConfig, *path: str) -> dict[str, Any]:
+    """What is at `path` in the server's JSON object of that name."""
+    answer = _answer(f"{config.url.rstrip('/')}/{name}", config)
     try:
-        return dict(answer.raise_for_status().json()["action"])
+        found = answer.raise_for_status().json()
+        for key in path:
+            found = found[key]
+        return dict(found)
     except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
         raise OpenEnvMismatch(
-            f"{answer.url}: no schema of OpenEnv's there, or one of another version than 0.10 ({error!r})"
+            f"{answer.url}: no {name} of OpenEnv's there, or one of another version than 0.10 ({error!r})"
         ) from None
 
 

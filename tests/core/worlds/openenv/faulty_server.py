@@ -73,6 +73,8 @@ def other_server(way: str) -> FastAPI:
     app = FastAPI()
     if way == "no_openenv":
         return app
+    if way == "unversioned":
+        app.get("/metadata")(lambda: {"name": "other", "description": ""})
     app.get("/schema")(lambda: {"actions": []} if way == "other_schema" else SCHEMA)
     if way in ("other_schema", "no_websocket"):
         return app

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from tasks.core.config.openenv import OpenEnvConfig
@@ -178,6 +179,30 @@ def test_an_action_of_other_fields_is_refused_before_anything_is_played(url: str
 
     with pytest.raises(OpenEnvMismatch, match=r"has no text and needs message; its fields are message, metadata"):
         world(url, action={"text": "$text"}).open("dev_001_1", 0)
+
+
+def test_a_server_of_another_version_than_the_named_one_is_refused(url: str, world: Open) -> None:
+    from tasks.core.worlds.openenv.conversation import OpenEnvMismatch
+
+    told = httpx2.get(f"{url}/metadata").json()["version"]
+    with closing(world(url, version=told).open("dev_001_1", 0)) as episode:
+        assert episode.step("hi").text == "hi"
+    with pytest.raises(OpenEnvMismatch, match=rf"is of version {told}, and world.openenv.version is {told}9: start"):
+        world(url, version=f"{told}9").open("dev_001_1", 0)
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        ("no_websocket", "/metadata: no metadata of OpenEnv's there"),
+        ("unversioned", "the server there tells no version"),
+    ],
+)
+def test_a_server_that_tells_no_version_has_not_the_named_one(way: str, message: str, world: Open) -> None:
+    from tasks.core.worlds.openenv.conversation import OpenEnvMismatch
+
+    with running(SCRIPT, str(free_port()), way) as (url, _), pytest.raises(OpenEnvMismatch, match=message):
+        world(url, version="1").open("dev_001_1", 0)
 
 
 def test_a_closed_world_opens_nothing(url: str, world: Open) -> None:
