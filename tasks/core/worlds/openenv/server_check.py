@@ -48,7 +48,7 @@ def _check_action(config: OpenEnvConfig) -> None:
 
 
 def _document(name: str, config: OpenEnvConfig, *path: str) -> dict[str, Any]:
-    """What is at `path` in the server's JSON object of that name."""
+    """The part at `path` of the server's JSON object of that name. Raises OpenEnvMismatch, OpenEnvUnavailable."""
     answer = _answer(f"{config.url.rstrip('/')}/{name}", config)
     try:
         found = answer.raise_for_status().json()
