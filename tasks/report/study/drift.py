@@ -5,7 +5,7 @@ from statistics import fmean, stdev
 
 from tasks.core.records.study import Study, StudyRun
 from tasks.report.study.comparing import interval_over_seeds
-from tasks.report.study.tables import NONE, Row, runs_by_method
+from tasks.report.study.tables import NONE, Row, level, mean_text, runs_by_method
 
 
 def drift_rows(study: Study) -> list[Row]:
@@ -28,7 +28,7 @@ def drift_rows(study: Study) -> list[Row]:
 
 def drift_title(study: Study) -> str:
     """The title of `drift_rows`."""
-    return f"Drift: dev TGC at the best and at the last evaluation, {100 * study.confidence:g}% intervals over seeds"
+    return f"Drift: dev TGC at the best and at the last evaluation, {level(study)} intervals over seeds"
 
 
 def drift_heads(study: Study) -> list[str]:
@@ -51,5 +51,4 @@ def _mean(values: Sequence[float], confidence: float, sign: str = "") -> str:
     interval = interval_over_seeds(values, confidence)
     if interval is None:
         return f"{values[0]:{sign}.1f}"
-    low, high = interval
-    return f"{fmean(values):{sign}.1f} ± {stdev(values):.1f} ({low:{sign}.1f} to {high:{sign}.1f})"
+    return mean_text(fmean(values), stdev(values), *interval, sign)

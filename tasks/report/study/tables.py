@@ -26,7 +26,7 @@ def score_rows(study: Study) -> list[Row]:
 
 def scores_title(study: Study) -> str:
     """The title of `score_rows`."""
-    return f"Scores: percent, mean ± standard deviation over training seeds, {_percent(study)} interval of the mean"
+    return f"Scores: percent, mean ± standard deviation over training seeds, {level(study)} interval of the mean"
 
 
 def difference_rows(study: Study) -> list[Row]:
@@ -41,7 +41,7 @@ def difference_rows(study: Study) -> list[Row]:
 
 def differences_title(study: Study) -> str:
     """The title of `difference_rows`."""
-    return f"Difference from {study.against}: points, {_percent(study)} interval, p-value after Holm's correction"
+    return f"Difference from {study.against}: points, {level(study)} interval, p-value after Holm's correction"
 
 
 DIFFERENCE_HEADS = ["shared seeds", *HEADS]
@@ -122,7 +122,8 @@ def _comma_separated(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> 
     return stream.getvalue()
 
 
-def _percent(study: Study) -> str:
+def level(study: Study) -> str:
+    """The confidence of the study's intervals, in percent."""
     return f"{100 * study.confidence:g}%"
 
 
@@ -144,7 +145,12 @@ def _cost(runs: Sequence[StudyRun]) -> Iterator[str]:
 def _mean(score: MethodScore) -> str:
     if score.spread is None or score.low is None or score.high is None:
         return f"{score.mean:.1f}"
-    return f"{score.mean:.1f} ± {score.spread:.1f} ({score.low:.1f} to {score.high:.1f})"
+    return mean_text(score.mean, score.spread, score.low, score.high)
+
+
+def mean_text(mean: float, spread: float, low: float, high: float, sign: str = "") -> str:
+    """A mean over seeds with its standard deviation and interval; `sign` "+": positive ones have theirs."""
+    return f"{mean:{sign}.1f} ± {spread:.1f} ({low:{sign}.1f} to {high:{sign}.1f})"
 
 
 def _difference(one: MethodDifference | None) -> str:
