@@ -1,15 +1,13 @@
 """DVC's reproduce loop with the stage bodies run in this process: DVC decides what runs and records what came out.
 
 The only module that uses DVC's private seams: the argument `repro_fn` of `Repo.reproduce`; `dvc.stage.run.cmd_run`,
-which starts a stage's command; and `dvc.dvcfile.modify_yaml`, which rewrites dvc.lock after every stage, slowly, for
-the sake of comments that no lock has. tests/flows/dag/test_dvc_seam.py is the contract test to run before DVC is
-upgraded.
+which starts a stage's command; and `dvc.dvcfile.modify_yaml`, which rewrites dvc.lock after every stage, slowly
+(lock_file.py). tests/flows/dag/test_dvc_seam.py is the contract test to run before DVC is upgraded.
 """
 
 import json
 import logging
 import os
-import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from tasks.core.records.files import replacing
+from flows.dag.lock_file import LockFile
 
 Outcome = Literal["up to date", "from cache", "run"]
 RunBody = Callable[[str, str], None]
@@ -28,7 +26,6 @@ Around = Callable[[str, str, Attempt], None]
 Beside = Callable[[str, str, Callable[[str], bool]], None]
 """Called before a body runs, with its name and key, to start other work; the third says if DVC would run a stage."""
 
-_SIMPLE_TEXT = re.compile(r"[\w./@ -]{0,60}")
 COMMAND = ("python", "-m", "flows.stage")
 
 
@@ -174,59 +171,19 @@ def _bodies_in_process(run: Callable[[Any, str, str], None]) -> Iterator[None]:
 def _quick_lock_file() -> Iterator[None]:
     import dvc.dvcfile as seam
 
-    rewrite = seam.modify_yaml
+    rewrite: Callable[..., AbstractContextManager[dict[str, Any]]] = seam.modify_yaml
+    locks: dict[str, LockFile] = {}
 
     def modify_yaml(path: str, fs: Any = None) -> AbstractContextManager[dict[str, Any]]:
-        is_lock = Path(path).name == seam.LOCK_FILE
-        return modify_lock(Path(path)) if is_lock else rewrite(path, fs=fs)
+        if Path(path).name != seam.LOCK_FILE:
+            return rewrite(path, fs=fs)
+        return locks.setdefault(path, LockFile(Path(path))).rewritten()
 
     seam.modify_yaml = modify_yaml
     try:
         yield
     finally:
         seam.modify_yaml = rewrite
-
-
-@contextmanager
-def modify_lock(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the content of a dvc.lock for changing and write it back, atomically, in the bytes that DVC would write."""
-    from dvc.utils.serialize import dumps_yaml
-
-    libyaml = _libyaml()
-    content = libyaml.load(path.read_text(encoding="utf-8")) if path.exists() else {}
-    yield content
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
-        plain = _plain(content)
-        if _is_simple(plain):
-            libyaml.dump(plain, stream)
-        else:
-            stream.write(dumps_yaml(plain))
-
-
-def _libyaml() -> Any:
-    from ruamel.yaml import YAML
-
-    libyaml: Any = YAML(typ="safe")
-    libyaml.default_flow_style = False
-    libyaml.sort_base_mapping_type_on_output = False
-    libyaml.allow_unicode = True
-    return libyaml
-
-
-def _plain(value: Any) -> Any:
-    """Without DVC's OrderedDicts, which a safe dumper would mark as such."""
-    if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _is_simple(value: Any) -> bool:
-    """Whether libyaml surely writes `value` as DVC does: no nulls, nothing to quote, no line to break."""
-    if isinstance(value, dict):
-        return all(_is_simple(name) and _is_simple(inner) for name, inner in value.items())
-    if isinstance(value, list):
-        return all(_is_simple(inner) for inner in value)
-    return bool(_SIMPLE_TEXT.fullmatch(value)) if isinstance(value, str) else value is not None
 
 
 @contextmanager
