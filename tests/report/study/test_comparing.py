@@ -117,13 +117,21 @@ def test_falls_from_the_best_evaluation_by_hand() -> None:
     """loop falls by 10 and 20, grpo's shared seed by 0; an iteration without an evaluation counts for nothing."""
     runs = [evaluated("loop", 0, 20, 80, None, 70), evaluated("loop", 1, 20, None, 90, 70)]
     found = study(*runs, evaluated("grpo", 1, 20, 30, None, 40), evaluated("sft_gt", 5, 50, 40, 45))
-    assert drift_heads(found)[-1] == "minus loop's fall" and "95% intervals" in drift_title(found)
+    assert drift_heads(found)[-2] == "minus loop's fall" and "95% intervals" in drift_title(found)
     assert drift_rows(found) == [
-        ("loop", "2", "85.0", "70.0", "15.0 ± 7.1 (-48.5 to 78.5)", "-"),
-        ("grpo", "1", "40.0", "40.0", "0.0", "-20.0"),
-        ("sft_gt", "1", "50.0", "45.0", "5.0", "-"),
+        ("loop", "2", "85.0", "70.0", "15.0 ± 7.1 (-48.5 to 78.5)", "-", "-"),
+        ("grpo", "1", "40.0", "40.0", "0.0", "-20.0", "-"),
+        ("sft_gt", "1", "50.0", "45.0", "5.0", "-", "-"),
     ]
     assert "minus loop's fall" in markdown(found) and "minus loop&#x27;s fall" in study_page(found)
+
+
+def test_drift_from_the_middle_third_to_the_last_by_hand() -> None:
+    """70 - 65 and 37.5 - 57.5: neither the base nor what is left over at the start is in a third; 41 - 40."""
+    runs = [evaluated("loop", 0, 20, 40, 50, 60, 70, 80, 60), evaluated("loop", 1, 20, 40, 50, 60, 60, 55, 45, 30)]
+    found = study(*runs, evaluated("grpo", 0, 90, 30, 40, None, 41))
+    assert drift_heads(found)[-1] == "last third minus middle"
+    assert [row[-1] for row in drift_rows(found)] == ["-7.5 ± 17.7 (-166.3 to +151.3)", "+1.0"]
 
 
 def test_what_cannot_be_compared_is_noted() -> None:
