@@ -232,3 +232,19 @@ def test_the_folder_of_tasks_is_gone_afterwards(tmp_path: Path, monkeypatch: pyt
     with served_world("bandit"):
         assert list(tmp_path.iterdir())
     assert not list(tmp_path.iterdir())
+
+
+def test_a_kept_folder_is_made_once_and_served_again_and_another_worlds_is_one_message(tmp_path: Path) -> None:
+    kept = tmp_path / "data" / "world"
+    arguments = ("bandit", "--folder", str(kept), "--set", "world.seed=5")
+    with served_world(*arguments) as url:
+        first = httpx2.get(f"{url}/metadata").json()["version"]
+    assert first == digest(kept)
+    made = {path: path.stat().st_mtime_ns for path in kept.rglob("*")}
+    with served_world(*arguments) as url:
+        assert httpx2.get(f"{url}/metadata").json()["version"] == first
+    assert {path: path.stat().st_mtime_ns for path in kept.rglob("*")} == made
+
+    command = [sys.executable, "-m", "flows.world_server", "sokoban", "--folder", str(kept)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and str(kept) in done.stderr and "Traceback" not in done.stderr

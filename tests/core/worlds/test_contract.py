@@ -99,7 +99,7 @@ def config(name: str, prepared: Callable[[WorldConfig], Path]) -> Iterator[World
         return
     inner = WORLDS[SERVED[name]]
     knobs = getattr(inner, inner.name).model_dump_json()
-    arguments = (inner.name, "--set", f"world.{inner.name}={knobs}")
+    arguments = (inner.name, "--folder", str(prepared(inner)), "--set", f"world.{inner.name}={knobs}")
     with served_world(*arguments) as url, closing(open_world(inner, prepared(inner))) as world:
         yield served_config(url, world, max_turns=1000)
 
