@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from flows.arguments import whole_number
 from tasks.core.config.params import Params, ParamsError, load_params
 from tasks.core.config.splits import TEST_SPLITS, Split
 from tasks.core.policies.loading import load_chat_format
@@ -48,7 +49,7 @@ def parsed_arguments(command: str, documentation: str | None, arguments: list[st
     parser.add_argument("split", choices=TEST_SPLITS)
     parser.add_argument("folder", type=Path, help="a new folder")
     parser.add_argument("--policy", choices=("selected", "base"), default="selected")
-    parser.add_argument("--run", type=int, default=0, help="which of the evaluation runs")
+    parser.add_argument("--run", type=whole_number(0), default=0, help="which of the evaluation runs")
     return parser.parse_args(arguments)
 
 

@@ -22,6 +22,7 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed, Running
 
+from flows.arguments import LAST_PORT, whole_number
 from flows.configure import write_params
 from flows.dag.checkout_lock import CheckoutBusy, checkout_lock
 from flows.dag.dvc_seam import PipelineFailed
@@ -164,7 +165,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Parse, serve until Ctrl-C, and turn expected errors into one message and an exit code."""
     parser = argparse.ArgumentParser(prog="python -m flows.deployments", description="Serve the deployments.")
     parser.add_argument("command", choices=("up",), help="start server, worker and deployments; Ctrl-C ends them")
-    parser.add_argument("--port", type=int, default=4200, help="of the server and its UI")
+    parser.add_argument("--port", type=whole_number(1, LAST_PORT), default=4200, help="of the server and its UI")
     parsed = parser.parse_args(arguments)
     stop_cleanly_on_signals()
     from flows.orchestration.local_services import serve

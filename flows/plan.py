@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from flows.arguments import whole_number
 from flows.configure import params_in, params_of
 from flows.profile_stack import profile_names
 from tasks.core.capacity.api_cost import api_cost
@@ -37,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--profile", nargs="+", help=f"the later on top: {', '.join(profile_names())}; default: params.yaml"
     )
     parser.add_argument("--hardware", choices=sorted(HARDWARE), help=_DEVICES)
-    parser.add_argument("--gpus", type=int, help="devices; default: update.distributed.ranks x nodes")
+    parser.add_argument("--gpus", type=whole_number(1), help="devices; default: update.distributed.ranks x nodes")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=VALUE", help="change one knob")
     parser.add_argument("--pilot", type=Path, help="a rollouts table: propose the number of rollouts per task")
     parser.add_argument("--wanted-share", type=_share, default=0.8, help="of groups with a signal (default 0.8)")

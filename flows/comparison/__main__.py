@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from flows.arguments import whole_number
 from flows.comparison.attempts import read_cost, read_stamp
 from flows.comparison.plan import StudyPlan, checked, read_plan, runs
 from flows.comparison.running import Place, run_all
@@ -88,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--set", action="append", default=[], metavar="a.b=VALUE", help="a knob of all methods")
     parser.add_argument("--against", help="the method that the others are compared with")
     parser.add_argument("--name", help="name of the study, of its folder and of its experiments")
-    parser.add_argument("--jobs", type=_at_least_one, default=max(1, usable_cores()), help="runs at a time")
+    parser.add_argument("--jobs", type=whole_number(1), default=max(1, usable_cores()), help="runs at a time")
     parser.add_argument("--remove", action="store_true", help="delete its working trees; tables and experiments stay")
     parser.add_argument("--report", action="store_true", help="only write the tables of the runs that have ended")
     return parser
@@ -145,12 +146,6 @@ def _study(plan: StudyPlan, places: list[Place]) -> Study | None:
 def _label(place: Place) -> RunLabel:
     run, cost = place.plan, read_cost(place.folder)
     return RunLabel(run.method, run.seed, run.experiment, run.command, cost.wall_s, cost.cpu_s)
-
-
-def _at_least_one(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError("at least one run at a time")
-    return number
 
 
 def _words(text: str) -> list[str]:

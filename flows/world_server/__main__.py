@@ -18,6 +18,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from flows.arguments import LAST_PORT, whole_number
 from flows.configure import params_of
 from flows.errors import is_expected
 from flows.world_server.server import serve
@@ -35,11 +36,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m flows.world_server", description="Serve a world by OpenEnv.")
     parser.add_argument("world", help="as world.name in params.yaml")
     parser.add_argument("--host", default="127.0.0.1", help="whoever reaches it may have agents' code run")
-    parser.add_argument("--port", type=int, default=8000, help="0: a free one")
-    parser.add_argument("--sessions", type=int, default=64, help="how many may be open at once")
+    parser.add_argument("--port", type=whole_number(0, LAST_PORT), default=8000, help="0: a free one")
+    parser.add_argument("--sessions", type=whole_number(1), default=64, help="how many may be open at once")
     parser.add_argument("--folder", type=Path, help="with the tasks; made where there is none (default: made anew)")
     parser.add_argument("--set", action="append", default=[], metavar="world.KNOB=VALUE", help="change one knob")
     parsed = parser.parse_args(arguments)
+    if parsed.folder is not None and parsed.folder.exists() and not parsed.folder.is_dir():
+        parser.error(f"argument --folder: {parsed.folder} is no folder")
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         config = params_of("default", [*parsed.set, f"world.name={parsed.world}", _ANY_LENGTH]).world
