@@ -20,3 +20,14 @@ def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
         return number
 
     return parsed
+
+
+def share(text: str) -> float:
+    """A type: numbers between 0 and 1, neither included."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1:
+        raise ArgumentTypeError(f"{text!r} is not a number between 0 and 1")
+    return number

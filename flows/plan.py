@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from flows.arguments import whole_number
+from flows.arguments import share, whole_number
 from flows.configure import params_in, params_of
 from flows.profile_stack import profile_names
 from tasks.core.capacity.api_cost import api_cost
@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--gpus", type=whole_number(1), help="devices; default: update.distributed.ranks x nodes")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=VALUE", help="change one knob")
     parser.add_argument("--pilot", type=Path, help="a rollouts table: propose the number of rollouts per task")
-    parser.add_argument("--wanted-share", type=_share, default=0.8, help="of groups with a signal (default 0.8)")
+    parser.add_argument("--wanted-share", type=share, default=0.8, help="of groups with a signal (default 0.8)")
     parsed = parser.parse_args(arguments)
     root = Path.cwd()
     try:
@@ -78,13 +78,6 @@ def default_hardware(params: Params) -> str:
     device = params.policy.device.partition(":")[0]
     on_cpu = device == "cpu" or (device == "auto" and params.policy.dtype == "float32")
     return "cpu" if on_cpu else "h100"
-
-
-def _share(text: str) -> float:
-    share = float(text)
-    if not 0 < share < 1:
-        raise ValueError
-    return share
 
 
 def _print(titled: Iterable[tuple[str, str]]) -> None:

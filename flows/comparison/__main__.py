@@ -96,20 +96,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _plan(parsed: argparse.Namespace) -> StudyPlan:
-    content = read_plan(parsed.study) if parsed.study else _study_of_profiles(parsed)
+    place = parsed.study or "study"
+    content = checked(read_plan(parsed.study) if parsed.study else _study_of_profiles(parsed), place).model_dump()
     if parsed.study and parsed.methods:
-        absent = [name for name in parsed.methods if name not in content.get("methods", {})]
+        absent = [name for name in parsed.methods if name not in content["methods"]]
         if absent:
             raise ParamsError(f"--methods: {', '.join(absent)}: not in the study {content['name']}")
         content["methods"] = {name: content["methods"][name] for name in parsed.methods}
-        if content.get("against") not in parsed.methods:
-            content.pop("against", None)
+        if content["against"] not in parsed.methods:
+            del content["against"]
     given = {"seeds": parsed.seeds, "base": parsed.base, "against": parsed.against, "name": parsed.name}
     content |= {name: value for name, value in given.items() if value is not None}
-    content["settings"] = [*content.get("settings", ()), *parsed.set]
-    if content.get("methods"):
-        content.setdefault("against", next(iter(content["methods"])))
-    return checked(content)
+    content["settings"] = [*content["settings"], *parsed.set]
+    return checked(content, place)
 
 
 def _study_of_profiles(parsed: argparse.Namespace) -> dict[str, Any]:
@@ -149,7 +148,10 @@ def _label(place: Place) -> RunLabel:
 
 
 def _words(text: str) -> list[str]:
-    return [word for word in text.split(",") if word]
+    words = [word for word in text.split(",") if word]
+    if twice := sorted({word for word in words if words.count(word) > 1}):
+        raise argparse.ArgumentTypeError(f"{', '.join(twice)}: named twice")
+    return words
 
 
 if __name__ == "__main__":

@@ -42,8 +42,14 @@ class StudyPlan(Section):
     methods: dict[Name, Method] = Field(min_length=1)
     seeds: tuple[int, ...] = Field((0, 1, 2), min_length=1)
     against: str
-    """The method that the others are compared with."""
+    """The method that the others are compared with; the first if none is named."""
     confidence: float = Field(0.95, gt=0, lt=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_against_the_first(cls, content: Any) -> Any:
+        methods = content.get("methods") if isinstance(content, dict) else None
+        return {"against": next(iter(methods)), **content} if isinstance(methods, dict) and methods else content
 
     @field_validator("methods", mode="before")
     @classmethod
@@ -87,12 +93,12 @@ def read_plan(place: str) -> dict[str, Any]:
     return {"name": path.stem, **content}
 
 
-def checked(content: dict[str, Any]) -> StudyPlan:
-    """Raises ParamsError with one line per broken rule."""
+def checked(content: dict[str, Any], place: str = "study") -> StudyPlan:
+    """Raises ParamsError with one line per broken rule; `place` names the study in the message."""
     try:
         return StudyPlan.model_validate(content)
     except ValidationError as error:
-        raise ParamsError("\n".join(broken_rules(error, "study"))) from None
+        raise ParamsError("\n".join(f"{place}: {rule}" for rule in broken_rules(error, "(top level)"))) from None
 
 
 def runs(plan: StudyPlan) -> Iterator[RunPlan]:

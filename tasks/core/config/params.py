@@ -277,7 +277,7 @@ def read_yaml(path: Path) -> Any:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ParamsError(f"{path}: missing; run `python -m flows.configure default`") from None
-    except yaml.YAMLError as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ParamsError(f"{path}: not valid YAML: {error}") from None
 
 

@@ -1,5 +1,6 @@
 """Studies as YAML and as words on the command line."""
 
+import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -185,3 +186,36 @@ def test_words_that_make_no_study_are_one_error(
     monkeypatch.chdir(tmp_path)
     assert comparison([*arguments, "--seeds", "0", "--report"]) == code
     assert message in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("methods: [loop]", r"odd\.yaml: methods: Input should be a valid dictionary"),
+        ("methods: {loop: }\nsettings: update.epochs=1", r"odd\.yaml: settings: Input should be a valid tuple"),
+        ("methods: {loop: }\nsettings:", r"odd\.yaml: settings: Input should be a valid tuple"),
+        ("methods: {loop: }\nagainst: grpo", r"odd\.yaml: \(top level\): .*against: grpo is none of the methods loop"),
+        ("methods: {loop: {setings: []}}", r"odd\.yaml: methods\.loop\.setings: Extra inputs"),
+        ("{", r"odd\.yaml: not valid YAML"),
+        ("\udcff", r"odd\.yaml: not valid YAML: 'utf-8' codec"),
+        ("loop", r"odd\.yaml: expected a mapping, found str"),
+    ],
+)
+@pytest.mark.parametrize("chosen", [[], ["--methods", "loop"]])
+def test_an_odd_file_is_one_message_that_names_it(
+    text: str, message: str, chosen: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    assert comparison([str(path), "--report", *chosen]) == 1
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_a_method_named_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        comparison(["--methods", "loop,grpo,loop", "--report"])
+    assert "argument --methods: loop: named twice" in capsys.readouterr().err
+
+
+def test_a_study_that_names_none_compares_with_its_first_method() -> None:
+    assert checked({"name": "a", "methods": {"grpo": "grpo", "loop": None}}).against == "grpo"
