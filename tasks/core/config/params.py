@@ -277,7 +277,9 @@ def read_yaml(path: Path) -> Any:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ParamsError(f"{path}: missing; run `python -m flows.configure default`") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except OSError as error:
+        raise ParamsError(f"{path}: cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise ParamsError(f"{path}: not valid YAML: {error}") from None
 
 

@@ -211,6 +211,12 @@ def test_an_odd_file_is_one_message_that_names_it(
     assert re.search(message, capsys.readouterr().err)
 
 
+def test_a_folder_is_no_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "odd.yaml").mkdir()
+    assert comparison([str(tmp_path / "odd.yaml"), "--report"]) == 1
+    assert "odd.yaml: cannot be read: Is a directory" in capsys.readouterr().err
+
+
 def test_a_method_named_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         comparison(["--methods", "loop,grpo,loop", "--report"])
