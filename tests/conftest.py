@@ -1,8 +1,10 @@
 """Common ground of all tests: their lanes, and over how many processes a whole run is spread."""
 
 import os
+import re
 import signal
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,18 +30,37 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Raises UsageError for a test of two lanes, which .ci/run would run twice, and for a module that changed sys.path.
+    """Raises UsageError for a module that changed sys.path, and for a test that its lane would miss or that has two.
 
-    With a folder of tests in it, processes that other tests spawn would import tests/flows as `flows`.
+    With a folder of tests in sys.path, processes that other tests spawn would import tests/flows as `flows`. A test of
+    two lanes would be run twice by .ci/run.
     """
     if added := [path for path in sys.path if Path(path).is_relative_to(HERE)]:
         raise pytest.UsageError(f"a test module put {', '.join(added)} into sys.path; import `tests.` modules by name")
-    all_lanes = {marker.partition(":")[0] for marker in config.getini("markers") if ": a lane: " in marker}
+    all_lanes = _lanes(config)
     for item in items:
-        if len(lanes := sorted(all_lanes & {mark.name for mark in item.iter_markers()})) > 1:
+        lanes = sorted(all_lanes & {mark.name for mark in item.iter_markers()})
+        if len(lanes) > 1:
             raise pytest.UsageError(f"{item.nodeid} is in the lanes {' and '.join(lanes)}; one marker is enough")
+        if lanes and not _names(item.path, lanes[0]):
+            raise pytest.UsageError(f"{item.nodeid} is in the lane {lanes[0]}, a word that its file does not have")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what does not name the lane that `-m LANE` asks for: to import every test takes twenty seconds."""
+    is_other = config.option.markexpr in _lanes(config) and collection_path.suffix == ".py"
+    return True if is_other and not _names(collection_path, config.option.markexpr) else None
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Meaning of `-n auto` here: a process per core for all tests, none for those that the command line names."""
     return 0 if config.args_source is pytest.Config.ArgsSource.ARGS else min(usable_cores(), MOST_PROCESSES)
+
+
+def _lanes(config: pytest.Config) -> set[str]:
+    return {marker.partition(":")[0] for marker in config.getini("markers") if ": a lane: " in marker}
+
+
+@cache
+def _names(path: Path, lane: str) -> bool:
+    return re.search(rf"\b{lane}\b", path.read_text(encoding="utf-8")) is not None
