@@ -1,10 +1,11 @@
 """Time to reward beside TRL's GRPOTrainer: both train the shipped base policy in pocketworld until dev TGC is 80.
 
-    python tests/benchmarks/reward_vs_trl.py [--iterations N] [--seed N]
+    python tests/benchmarks/reward_vs_trl.py [--iterations N] [--seeds N ...]
 
 Same base policy, adapter, tasks, rollouts per iteration, limits, minibatch, epochs, clipping and learning rate; one run
 after the other, seconds and processor seconds of each until an evaluation first reaches the goal. Evaluations (each
-iteration, dev at a low temperature), loading and making the world are off the clock.
+iteration, dev at a low temperature), loading and making the world are off the clock. The mean of a ratio over seeds is
+of its logarithm.
 
 loopline: its stages in one process, as `dvc repro` runs them, artifacts written and all; early stop of rollouts and the
 filter of small advantages are on, as in the default. TRL (see learner_vs_trl.py) is given the agent loop as its
@@ -14,9 +15,12 @@ filter of small advantages are on, as in the default. TRL (see learner_vs_trl.py
 
 import argparse
 import json
+import math
 import os
+import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +32,14 @@ from stages_in_process import Project, temporary_project
 from flows.configure import params_of
 from tasks.core.config.params import Params
 from tasks.core.records.documents import Evaluation, read_document
+from tasks.report.study.comparing import interval_over_seeds
 
 ROOT = Path(__file__).parents[2]
 GOAL = 80.0
 """Dev TGC, percent."""
 MINIBATCH = 36
 """TRL's must divide the rollouts of an iteration."""
+CONFIDENCE = 0.95
 Curve = list[dict[str, float]]
 
 
@@ -79,7 +85,7 @@ def to_goal(curve: Curve) -> dict[str, float] | None:
 def ratios(curves: dict[str, Curve]) -> dict[str, Any]:
     """TRL's time over loopline's, to the goal and per iteration (the last point of each)."""
     goal = {side: to_goal(curve) for side, curve in curves.items()}
-    found: dict[str, Any] = {"goal_dev_tgc": GOAL, "to_goal": goal}
+    found: dict[str, Any] = {"to_goal": goal}
     for unit in ("s", "processor_s"):
         first = {side: point[unit] for side, point in goal.items() if point}
         found[f"trl_vs_loopline_{unit}"] = round(first["trl"] / first["loopline"], 2) if len(first) == 2 else None
@@ -88,18 +94,40 @@ def ratios(curves: dict[str, Curve]) -> dict[str, Any]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Compare the time to a reward with TRL's.")
-    parser.add_argument("--iterations", type=int, default=8)
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    if not FOLDER.exists():
-        subprocess.run(["uv", "pip", "install", "--target", str(FOLDER), "--no-deps", *TRL], check=True)
-    params = settings(arguments.iterations, arguments.seed)
+def over_seeds(seeds: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Each ratio's mean over the seeds with its interval; None where some seed has none, as it missed the goal."""
+    names = [name for name in seeds[0] if name.startswith("trl_vs_loopline")]
+    return {name: _mean_ratio([seed[name] for seed in seeds]) for name in names}
+
+
+def _mean_ratio(values: Sequence[float | None]) -> dict[str, Any] | None:
+    logarithms = [math.log(value) for value in values if value is not None]
+    if len(logarithms) < len(values):
+        return None
+    ends = interval_over_seeds(logarithms, CONFIDENCE)
+    return {
+        "mean": round(math.exp(statistics.fmean(logarithms)), 2),
+        "interval": ends and [round(math.exp(end), 2) for end in ends],
+    }
+
+
+def compared(iterations: int, seed: int) -> dict[str, Any]:
+    params = settings(iterations, seed)
     with temporary_project(params) as project:
         curves = {side.__name__: side(params, project) for side in (loopline, trl)}
     rounded = {side: [{k: round(v, 2) for k, v in point.items()} for point in curve] for side, curve in curves.items()}
-    write_result("reward_vs_trl", {"trl": TRL[0], "seed": arguments.seed, **ratios(curves), "curves": rounded})
+    return {"seed": seed, **ratios(curves), "curves": rounded}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compare the time to a reward with TRL's.")
+    parser.add_argument("--iterations", type=int, default=8)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    arguments = parser.parse_args()
+    if not FOLDER.exists():
+        subprocess.run(["uv", "pip", "install", "--target", str(FOLDER), "--no-deps", *TRL], check=True)
+    seeds = [compared(arguments.iterations, seed) for seed in arguments.seeds]
+    write_result("reward_vs_trl", {"trl": TRL[0], "goal_dev_tgc": GOAL, **over_seeds(seeds), "seeds": seeds})
 
 
 if __name__ == "__main__":
