@@ -1,6 +1,6 @@
 """The whole DAG in one warm process: models, engines and worlds are loaded once.
 
-    python -m flows.pipeline [--until STAGE] [--sequential] [--without-prefect]
+    python -m flows.pipeline [--until STAGE] [--sequential] [--without-prefect] [--wait]
 
 DVC's own reproduce loop decides what runs and writes dvc.lock, so `dvc repro` and this command can take turns. At many
 iterations it is the quicker one: DVC itself takes seconds to rewrite a long dvc.lock after each stage.
@@ -12,7 +12,7 @@ import sys
 from concurrent.futures import Future
 from pathlib import Path
 
-from flows.dag.checkout_lock import CheckoutBusy, checkout_lock
+from flows.dag.checkout_lock import CheckoutBusy, Waiting, checkout_lock
 from flows.dag.dvc_seam import Attempt, Outcome, PipelineFailed, reproduce, summary
 from flows.dag.execution import run_body
 from flows.dag.stages import UnknownStage, check_key, find_stage
@@ -38,15 +38,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--without-prefect", action="store_true", help="no flow run and no server: one stage at a time, in this process"
     )
+    parser.add_argument("--wait", action="store_true", help="for another run that works in this checkout")
     parsed = parser.parse_args(arguments)
     stop_cleanly_on_signals()
     root = Path.cwd()
+    waiting = _tell_holder if parsed.wait else None
     try:
         targets = _targets(parsed.until, root)
         if parsed.without_prefect:
-            outcomes = run_without_prefect(root, targets)
+            outcomes = run_without_prefect(root, targets, waiting)
         else:
-            outcomes = run_pipeline(root, targets, sequential=parsed.sequential)
+            outcomes = run_pipeline(root, targets, waiting, sequential=parsed.sequential)
     except (UnknownStage, ParamsError, ServerError, CheckoutBusy) as error:
         print(f"flows.pipeline: {error}", file=sys.stderr)
         return 2 if isinstance(error, UnknownStage) else 1
@@ -58,19 +60,24 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def run_pipeline(root: Path, targets: list[str], *, sequential: bool = False) -> dict[str, Outcome]:
+def run_pipeline(
+    root: Path, targets: list[str], waiting: Waiting | None = None, *, sequential: bool = False
+) -> dict[str, Outcome]:
     """Bring `targets` ([]: everything) up to date as one Prefect flow run.
 
     With `collection.staleness` above 0, rollouts are played while the policy is updated, unless `sequential`.
     On the server of PREFECT_API_URL; without one, on a server that lives as long as the run.
-    Raises PipelineFailed, CheckoutBusy, and ServerError when no server can be started.
+    Raises PipelineFailed, ServerError when no server can be started, and, unless `waiting` is given, CheckoutBusy.
     """
-    with checkout_lock(root, "flows.pipeline"), prefect_api():
+    with checkout_lock(root, "flows.pipeline", waiting), prefect_api():
         return _run_flow(root, targets, sequential)
 
 
-def run_without_prefect(root: Path, targets: list[str]) -> dict[str, Outcome]:
-    """Bring `targets` ([]: everything) up to date, each stage tried once. Raises PipelineFailed and CheckoutBusy."""
+def run_without_prefect(root: Path, targets: list[str], waiting: Waiting | None = None) -> dict[str, Outcome]:
+    """Bring `targets` ([]: everything) up to date, each stage tried once.
+
+    Raises PipelineFailed, and, unless `waiting` is given, CheckoutBusy.
+    """
     cache = ProcessCache()
 
     def run(name: str, key: str) -> None:
@@ -79,11 +86,15 @@ def run_without_prefect(root: Path, targets: list[str]) -> dict[str, Outcome]:
     def around(name: str, key: str, attempt: Attempt) -> None:
         attempt()
 
-    with checkout_lock(root, "flows.pipeline"):
+    with checkout_lock(root, "flows.pipeline", waiting):
         try:
             return reproduce(root, targets, run, around)
         finally:
             cache.close()
+
+
+def _tell_holder(holder: str) -> None:
+    print(f"flows.pipeline: waits for {holder}, which works in this checkout", file=sys.stderr)
 
 
 def _run_flow(root: Path, targets: list[str], sequential: bool) -> dict[str, Outcome]:

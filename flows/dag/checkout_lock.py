@@ -12,6 +12,8 @@ from typing import Any
 
 LOCK = Path(".loopline/run.lock")
 POLL_S = 0.5
+Waiting = Callable[[str], None]
+"""Called with the run that is waited for."""
 
 
 class CheckoutBusy(RuntimeError):  # noqa: N818
@@ -19,7 +21,7 @@ class CheckoutBusy(RuntimeError):  # noqa: N818
 
 
 @contextmanager
-def checkout_lock(root: Path, run: str, waiting: Callable[[str], None] | None = None) -> Iterator[None]:
+def checkout_lock(root: Path, run: str, waiting: Waiting | None = None) -> Iterator[None]:
     """Hold the checkout at `root` for the run called `run`.
 
     Where another run holds it: raises CheckoutBusy, or, given `waiting`, calls it once with the holder and waits.

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 
 from flows.orchestration.stage_client import SOCKETS, Process, Request
+from flows.signals import resend_lost_signals
 from tasks.core.records.files import fingerprint
 
 CODE = Path(__file__).resolve().parents[2]
@@ -52,6 +53,7 @@ class StageServer:
         self._repro, self._cache = repro, ProcessCache()
         self._ending = threading.Lock()  # held for good once the end has begun, which nothing of ours may interrupt
         self._held = False
+        resend_lost_signals()
         signal.signal(signal.SIGTERM, self._exit)
         signal.signal(signal.SIGTSTP, self._hold)
         signal.signal(signal.SIGCONT, self._go_on)

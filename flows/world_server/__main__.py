@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 from flows.arguments import LAST_PORT, whole_number
 from flows.configure import params_of
 from flows.errors import is_expected
+from flows.signals import exit_on_sigterm
 from flows.world_server.server import serve
 from tasks.core.config.params import ParamsError
 from tasks.core.config.world import WorldConfig
@@ -43,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     if parsed.folder is not None and parsed.folder.exists() and not parsed.folder.is_dir():
         parser.error(f"argument --folder: {parsed.folder} is no folder")
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    exit_on_sigterm()
     try:
         config = params_of("default", [*parsed.set, f"world.name={parsed.world}", _ANY_LENGTH]).world
     except ParamsError as error:

@@ -115,6 +115,33 @@ def test_sigterm_runs_what_closes_engines(project: Path) -> None:
     assert process.wait(10) == 128 + signal.SIGTERM
 
 
+DROPPER = """
+    import signal, time
+    from flows.signals import stop_cleanly_on_signals
+
+    class Dropped:
+        def __del__(self):
+            signal.raise_signal({number})
+
+    stop_cleanly_on_signals()
+    print("ready", flush=True)
+    try:
+        Dropped()
+        time.sleep(60)
+    finally:
+        print("closed", flush=True)
+"""
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGINT, -signal.SIGINT)])
+def test_a_signal_that_python_drops_is_sent_again(number: signal.Signals, code: int) -> None:
+    """What a handler raises inside a `__del__` is printed and forgotten."""
+    process = start(DROPPER.format(number=int(number)))
+    assert process.stdout is not None
+    assert process.stdout.read() == "closed\n"
+    assert process.wait(10) == code
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="parent-death signals are Linux's")
 def test_a_stage_ends_when_its_runner_is_killed() -> None:
     """Kill -9 of `dvc repro` must not leave its stage writing artifacts."""

@@ -1,5 +1,6 @@
 """One run at a time in a checkout."""
 
+import re
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from flows.dag.checkout_lock import LOCK, CheckoutBusy, checkout_lock
+from tests.flows.tiny_project import environment
 
 HOLDER = """
 import sys
@@ -64,3 +66,25 @@ def test_neither_runner_starts_in_a_busy_checkout(project: Path, python: Callabl
             assert done.returncode == 1
             assert "nightly (process" in done.stderr
             assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_warm_flow_that_may_wait_begins_when_the_holder_ends(project: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "flows.pipeline",
+        "--without-prefect",
+        "--wait",
+        "--until",
+        "prepare_world",
+    ]
+    with checkout_lock(project, "nightly"):
+        process = subprocess.Popen(
+            command, cwd=project, env=environment(project), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stderr is not None
+        assert re.match(r"flows\.pipeline: waits for nightly \(process \d+\), which works", process.stderr.readline())
+        assert not (project / "data/world").exists()
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert (project / "data/world").exists()
