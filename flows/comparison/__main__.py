@@ -9,6 +9,7 @@ result is data/comparisons/NAME: table.md, table.csv (runs), methods.csv, index.
 
 import argparse
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from flows.comparison.attempts import read_cost, read_stamp
 from flows.comparison.plan import StudyPlan, checked, read_plan, runs
 from flows.comparison.running import Place, run_all
 from flows.comparison.workspaces import WorkspaceError, remove_workspaces, take_snapshot
+from flows.dag.checkout_lock import CheckoutBusy, held
 from flows.profile_stack import UnknownProfile
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.params import ParamsError
@@ -42,14 +44,15 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         plan = _plan(parsed)
         if parsed.remove:
-            remove_workspaces(root, root / WORKSPACES / plan.name)
+            with _study_lock(root, plan):
+                remove_workspaces(root, root / WORKSPACES / plan.name)
             return 0
         places = [Place(run, root / WORKSPACES / plan.name / f"{run.method}-s{run.seed}") for run in runs(plan)]
         failures = [] if parsed.report else _run(root, plan, places, parsed.jobs)
         study = _study(plan, places)
     except KeyboardInterrupt:
         return 130
-    except (UnknownProfile, ParamsError, WorkspaceError, ArtifactError, LineageError) as error:
+    except (UnknownProfile, ParamsError, CheckoutBusy, WorkspaceError, ArtifactError, LineageError) as error:
         print(f"flows.comparison: {error}", file=sys.stderr)
         return 2 if isinstance(error, UnknownProfile) else 1
     for failure in failures:
@@ -119,8 +122,14 @@ def _study_of_profiles(parsed: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run(root: Path, plan: StudyPlan, places: list[Place], jobs: int) -> list[str]:
-    open_store(LineageConfig(experiment=plan.name), root)  # once, before several runs would make it
-    return run_all(root, places, take_snapshot(root), jobs, tracking_uri(root))
+    with _study_lock(root, plan):
+        open_store(LineageConfig(experiment=plan.name), root)  # once, before several runs would make it
+        return run_all(root, places, take_snapshot(root), jobs, tracking_uri(root))
+
+
+def _study_lock(root: Path, plan: StudyPlan) -> AbstractContextManager[None]:
+    """Hold the study: a second command would bring other code into the workspaces of runs that are at work."""
+    return held(root / WORKSPACES / f"{plan.name}.lock", "flows.comparison", f"on the study {plan.name}")
 
 
 def _study(plan: StudyPlan, places: list[Place]) -> Study | None:

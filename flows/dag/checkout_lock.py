@@ -6,7 +6,7 @@ of them would fail at the first stage that both want.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +17,26 @@ Waiting = Callable[[str], None]
 
 
 class CheckoutBusy(RuntimeError):  # noqa: N818
-    """Another run works in this checkout; the message says which."""
+    """Another run works there; the message says which."""
 
 
-@contextmanager
-def checkout_lock(root: Path, run: str, waiting: Waiting | None = None) -> Iterator[None]:
+def checkout_lock(root: Path, run: str, waiting: Waiting | None = None) -> AbstractContextManager[None]:
     """Hold the checkout at `root` for the run called `run`.
 
     Where another run holds it: raises CheckoutBusy, or, given `waiting`, calls it once with the holder and waits.
     """
-    path = root / LOCK
-    path.parent.mkdir(exist_ok=True)
+    return held(root / LOCK, run, "in this checkout", waiting)
+
+
+@contextmanager
+def held(path: Path, run: str, place: str, waiting: Waiting | None = None) -> Iterator[None]:
+    """`checkout_lock` for a lock of another `path`; `place` says in the message what is locked."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     lock = _acquired(path, run)
     if lock is None:
         holder = _holder(path)
         if waiting is None:
-            raise CheckoutBusy(f"{holder} works in this checkout; wait until it ends, or stop it, and try again")
+            raise CheckoutBusy(f"{holder} works {place}; wait until it ends, or stop it, and try again")
         waiting(holder)
     while lock is None:
         time.sleep(POLL_S)

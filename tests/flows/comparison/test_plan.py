@@ -12,6 +12,7 @@ from flows.comparison.__main__ import main as comparison
 from flows.comparison.plan import STUDIES, checked, read_plan, runs
 from flows.configure import main as configure
 from flows.configure import params_text
+from flows.dag.checkout_lock import held
 from tasks.core.config.params import DERIVED_MAPS, ParamsError
 from tasks.core.records.dotted import dotted
 
@@ -209,6 +210,18 @@ def test_an_odd_file_is_one_message_that_names_it(
     path.write_bytes(text.encode(errors="surrogateescape"))
     assert comparison([str(path), "--report", *chosen]) == 1
     assert re.search(message, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("action", [[], ["--remove"]])
+def test_a_study_at_work_is_left_alone(
+    action: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lock = tmp_path / ".loopline/studies/loop.lock"
+    with held(lock, "flows.comparison", "elsewhere"):
+        assert comparison(["--methods", "loop", "--seeds", "0", *action]) == 1
+    assert re.search(r"flows\.comparison \(process \d+\) works on the study loop; wait", capsys.readouterr().err)
+    assert list(lock.parent.iterdir()) == [lock]
 
 
 def test_a_folder_is_no_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
