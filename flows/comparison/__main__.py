@@ -15,7 +15,7 @@ from typing import Any
 
 from flows.arguments import whole_number
 from flows.comparison.attempts import read_cost, read_stamp
-from flows.comparison.plan import StudyPlan, checked, read_plan, runs
+from flows.comparison.plan import StudyPlan, checked, chosen, read_plan, runs
 from flows.comparison.running import Place, run_all
 from flows.comparison.workspaces import WorkspaceError, remove_workspaces, take_snapshot
 from flows.dag.checkout_lock import CheckoutBusy, held
@@ -102,12 +102,7 @@ def _plan(parsed: argparse.Namespace) -> StudyPlan:
     place = parsed.study or "study"
     content = checked(read_plan(parsed.study) if parsed.study else _study_of_profiles(parsed), place).model_dump()
     if parsed.study and parsed.methods:
-        absent = [name for name in parsed.methods if name not in content["methods"]]
-        if absent:
-            raise ParamsError(f"--methods: {', '.join(absent)}: not in the study {content['name']}")
-        content["methods"] = {name: content["methods"][name] for name in parsed.methods}
-        if content["against"] not in parsed.methods:
-            del content["against"]
+        content = chosen(content, parsed.methods)
     given = {"seeds": parsed.seeds, "base": parsed.base, "against": parsed.against, "name": parsed.name}
     content |= {name: value for name, value in given.items() if value is not None}
     content["settings"] = [*content["settings"], *parsed.set]
@@ -148,7 +143,7 @@ def _study(plan: StudyPlan, places: list[Place]) -> Study | None:
     if len({made.code for _, made in ended}) > 1:
         commits = ", ".join(sorted({made.commit[:12] for _, made in ended}))
         notes.append(f"The runs are of different code: of these commits, or of what was changed after them: {commits}.")
-    return compare(plan.name, plan.against, found, plan.confidence, ended[0][1].commit, notes)
+    return compare(plan.name, plan.against, found, plan.confidence, ended[0][1].commit, notes, plan.orderings)
 
 
 def _label(place: Place) -> RunLabel:

@@ -13,6 +13,7 @@ from flows.profile_stack import stacked
 from tasks.core.config.broken_rules import broken_rules
 from tasks.core.config.params import ParamsError, read_yaml
 from tasks.core.config.section import Section
+from tasks.core.records.study import NO_FINE_TUNING
 
 STUDIES = Path(__file__).parent / "studies"
 
@@ -44,6 +45,8 @@ class StudyPlan(Section):
     against: str
     """The method that the others are compared with; the first if none is named."""
     confidence: float = Field(0.95, gt=0, lt=1)
+    orderings: tuple[tuple[str, ...], ...] = ()
+    """Claims to test: methods from the best one down, each beside the next; "nft" is the base policy."""
 
     @model_validator(mode="before")
     @classmethod
@@ -64,6 +67,10 @@ class StudyPlan(Section):
             raise ValueError(f"against: {self.against} is none of the methods {', '.join(self.methods)}")
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("seeds: one is named twice")
+        known = {*self.methods, NO_FINE_TUNING}
+        for ordering in self.orderings:
+            if len(ordering) < 2 or len(set(ordering)) < len(ordering) or not known.issuperset(ordering):
+                raise ValueError(f"orderings: {list(ordering)}: expected two or more of {', '.join(sorted(known))}")
         return self
 
 
@@ -99,6 +106,18 @@ def checked(content: dict[str, Any], place: str = "study") -> StudyPlan:
         return StudyPlan.model_validate(content)
     except ValidationError as error:
         raise ParamsError("\n".join(f"{place}: {rule}" for rule in broken_rules(error, "(top level)"))) from None
+
+
+def chosen(content: dict[str, Any], methods: Sequence[str]) -> dict[str, Any]:
+    """The content of a valid study with these of its methods alone; claims lose the others. Raises ParamsError."""
+    absent = [name for name in methods if name not in content["methods"]]
+    if absent:
+        raise ParamsError(f"--methods: {', '.join(absent)}: not in the study {content['name']}")
+    claims = [[name for name in claim if name in (*methods, NO_FINE_TUNING)] for claim in content["orderings"]]
+    found = {**content, "methods": {name: content["methods"][name] for name in methods}}
+    if content["against"] not in methods:
+        del found["against"]
+    return {**found, "orderings": [claim for claim in claims if len(claim) > 1]}
 
 
 def runs(plan: StudyPlan) -> Iterator[RunPlan]:

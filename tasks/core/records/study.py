@@ -82,6 +82,12 @@ class MethodDifference(TestedDifference):
     seeds: Count
 
 
+class MethodOrdering(MethodDifference):
+    """A claim that a method is above another one: the first minus the second. Holm's method is over the claims."""
+
+    below: str
+
+
 class Study(Document):
     """Everything that the tables and the page of a study show."""
 
@@ -92,5 +98,6 @@ class Study(Document):
     runs: tuple[StudyRun, ...] = Field(min_length=1)
     scores: tuple[MethodScore, ...]
     differences: tuple[MethodDifference, ...]
+    orderings: tuple[MethodOrdering, ...] = ()
     notes: tuple[str, ...] = ()
     """Notes that a reader must know: other budgets, other worlds, runs that failed."""

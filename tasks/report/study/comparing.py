@@ -1,6 +1,7 @@
 """Finished runs of several methods and seeds -> the document of a study. Pure."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any
 
@@ -8,7 +9,7 @@ from scipy.special import stdtrit
 
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.records.schemas import BASE_POLICY, SELECTED_POLICY
-from tasks.core.records.study import NO_FINE_TUNING, MethodDifference, MethodScore, Study
+from tasks.core.records.study import NO_FINE_TUNING, MethodDifference, MethodOrdering, MethodScore, Study
 from tasks.evaluation.crossed_test import BySeed, crossed_test, holm
 from tasks.evaluation.paired_test import METRICS
 from tasks.evaluation.scoring_conditions import scored_differently
@@ -18,12 +19,23 @@ Method = Mapping[int, FinishedRun]
 """Runs of one method by training seed."""
 Policies = Mapping[str, tuple[Method, str]]
 """By row of the table: the runs, and which of their two policies is meant."""
+Pair = tuple[str, str]
+"""The method that is meant, and the one that it is compared with."""
 
 
 def compare(
-    name: str, against: str, runs: Sequence[FinishedRun], confidence: float, commit: str, notes: Sequence[str] = ()
+    name: str,
+    against: str,
+    runs: Sequence[FinishedRun],
+    confidence: float,
+    commit: str,
+    notes: Sequence[str] = (),
+    orderings: Sequence[Sequence[str]] = (),
 ) -> Study:
-    """The study of `runs`; every method is compared with the method `against`, where that has runs."""
+    """The study of `runs`; every method is compared with the method `against`, where that has runs.
+
+    `orderings`: claims, each the names of methods from the best one down; neighbours that both have runs are compared.
+    """
     policies = _policies(runs, against)
     return Study(
         name=name,
@@ -33,6 +45,7 @@ def compare(
         runs=tuple(run.record for run in runs),
         scores=tuple(_scores(policies, confidence)),
         differences=tuple(_differences(policies, against, confidence)),
+        orderings=tuple(_orderings(policies, orderings, confidence)),
         notes=(
             *notes,
             *_budget_notes(runs),
@@ -90,26 +103,36 @@ def _over_seeds(row: str, split: str, metric: str, values: Sequence[float], conf
 
 
 def _differences(policies: Policies, against: str, confidence: float) -> Iterator[MethodDifference]:
-    """Holm's correction is made over a split's and metric's methods, those with one seed apart: see `_seed_notes`."""
-    if against not in policies:
-        return
-    others = [row for row in policies if row != against]
+    pairs = [(row, against) for row in policies if row != against] if against in policies else []
+    for (row, _), tested in _tested(policies, pairs, confidence):
+        yield MethodDifference(method=row, **tested)
+
+
+def _orderings(policies: Policies, orderings: Sequence[Sequence[str]], confidence: float) -> Iterator[MethodOrdering]:
+    shown = [[row for row in ordering if row in policies] for ordering in orderings]
+    pairs = list(dict.fromkeys(pair for ordering in shown for pair in pairwise(ordering)))
+    for (above, below), tested in _tested(policies, pairs, confidence):
+        yield MethodOrdering(method=above, below=below, **tested)
+
+
+def _tested(policies: Policies, pairs: Sequence[Pair], confidence: float) -> Iterator[tuple[Pair, dict[str, Any]]]:
+    """Holm's correction is made over a split's and metric's pairs, those with one seed apart: see `_seed_notes`."""
     for split in TEST_SPLITS:
         for metric in METRICS:
             means = {row: _means(*policies[row], split, metric) for row in policies}
-            tests = {row: crossed_test(means[against], means[row], confidence) for row in others}
-            found = {row: test for row, test in tests.items() if test is not None}
-            seeds = {row: len(means[row].keys() & means[against].keys()) for row in found}
-            corrected = _corrected({row: test.p_value for row, test in found.items()}, seeds)
-            for row, test in found.items():
-                place: dict[str, Any] = {"method": row, "split": split, "metric": metric, "seeds": seeds[row]}
-                yield MethodDifference(**place, **vars(test), corrected_p_value=corrected[row])
+            tests = {pair: crossed_test(means[pair[1]], means[pair[0]], confidence) for pair in pairs}
+            found = {pair: test for pair, test in tests.items() if test is not None}
+            seeds = {(first, second): len(means[first].keys() & means[second].keys()) for first, second in found}
+            corrected = _corrected({pair: test.p_value for pair, test in found.items()}, seeds)
+            for pair, test in found.items():
+                place = {"split": split, "metric": metric, "seeds": seeds[pair]}
+                yield pair, {**place, **vars(test), "corrected_p_value": corrected[pair]}
 
 
-def _corrected(p_values: Mapping[str, float | None], seeds: Mapping[str, int]) -> dict[str, float | None]:
-    found: dict[str, float | None] = {}
-    for rows in ([row for row in p_values if seeds[row] == 1], [row for row in p_values if seeds[row] > 1]):
-        found |= zip(rows, holm([p_values[row] for row in rows]), strict=True)
+def _corrected(p_values: Mapping[Pair, float | None], seeds: Mapping[Pair, int]) -> dict[Pair, float | None]:
+    found: dict[Pair, float | None] = {}
+    for pairs in ([one for one in p_values if seeds[one] == 1], [one for one in p_values if seeds[one] > 1]):
+        found |= zip(pairs, holm([p_values[pair] for pair in pairs]), strict=True)
     return found
 
 

@@ -17,4 +17,4 @@ def _table(section: Section) -> str:
     if not section.rows:
         return section.if_empty
     rows = [(*row[:-1], f"`{row[-1]}`") for row in section.rows] if section.commands else section.rows
-    return markdown_table(["method", *section.heads], rows)
+    return markdown_table([section.first, *section.heads], rows)

@@ -37,7 +37,7 @@ def study_page(study: Study) -> str:
 def _table(section: Section) -> str:
     if not section.rows:
         return f"<p>{escape(section.if_empty)}</p>"
-    return table(["method", *section.heads], section.rows)
+    return table([section.first, *section.heads], section.rows)
 
 
 def _charts(study: Study) -> Iterator[str]:

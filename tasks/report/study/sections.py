@@ -19,6 +19,8 @@ from tasks.report.study.tables import (
     cost_rows,
     difference_rows,
     differences_title,
+    ordering_rows,
+    orderings_title,
     paper_rows,
     score_rows,
     scores_title,
@@ -28,7 +30,7 @@ from tasks.report.study.tables import (
 
 @dataclass(frozen=True)
 class Section:
-    """A table and its title. The first column is the method."""
+    """A table and its title."""
 
     title: str
     heads: Sequence[str]
@@ -36,6 +38,8 @@ class Section:
     rows: Sequence[Row]
     if_empty: str = ""
     """Said where there are no rows; without it the section is then left out."""
+    first: str = "method"
+    """Name of the first column."""
     commands: bool = False
     """The last column is a command."""
 
@@ -50,6 +54,7 @@ def sections(study: Study) -> list[Section]:
             difference_rows(study),
             f"There is no run of {study.against} to compare with.",
         ),
+        Section(orderings_title(study), DIFFERENCE_HEADS, ordering_rows(study), first="claim"),
         Section(drift_title(study), drift_heads(study), drift_rows(study)),
         Section(WARNING_TITLE, WARNING_HEADS, warning_rows(study), NO_WARNING),
         Section(COST_TITLE, COST_HEADS, cost_rows(study)),

@@ -7,7 +7,7 @@ from importlib.resources import files
 from statistics import fmean
 
 from tasks.core.config.splits import TEST_SPLITS
-from tasks.core.records.study import NO_FINE_TUNING, MethodDifference, MethodScore, Study, StudyRun
+from tasks.core.records.study import NO_FINE_TUNING, MethodDifference, MethodOrdering, MethodScore, Study, StudyRun
 from tasks.evaluation.paired_test import METRICS
 from tasks.report.tables import SPLIT_NAMES
 
@@ -45,6 +45,21 @@ def differences_title(study: Study) -> str:
 
 
 DIFFERENCE_HEADS = ["shared seeds", *HEADS]
+
+
+def ordering_rows(study: Study) -> list[Row]:
+    """The claim, seeds that both methods have, then by how much the first is above the second, and what that says."""
+    found: dict[tuple[str, ...], MethodOrdering] = {(o.method, o.below, o.split, o.metric): o for o in study.orderings}
+    claims = {(one.method, one.below): str(one.seeds) for one in study.orderings}
+    return [
+        (f"{above} > {below}", seeds, *(_claimed(found[above, below, *column]) for column in COLUMNS))
+        for (above, below), seeds in claims.items()
+    ]
+
+
+def orderings_title(study: Study) -> str:
+    """The title of `ordering_rows`."""
+    return f"Orderings: as claimed or reversed where the {level(study)} interval leaves zero out, else open"
 
 
 def cost_rows(study: Study) -> list[Row]:
@@ -151,6 +166,11 @@ def _mean(score: MethodScore) -> str:
 def mean_text(mean: float, spread: float, low: float, high: float, sign: str = "") -> str:
     """A mean over seeds with its standard deviation and interval; `sign` "+": positive ones have theirs."""
     return f"{mean:{sign}.1f} ± {spread:.1f} ({low:{sign}.1f} to {high:{sign}.1f})"
+
+
+def _claimed(one: MethodOrdering) -> str:
+    verdict = "open" if one.low is None or one.high is None or one.low <= 0 <= one.high else None
+    return f"{verdict or ('as claimed' if one.difference > 0 else 'reversed')}: {_difference(one)}"
 
 
 def _difference(one: MethodDifference | None) -> str:

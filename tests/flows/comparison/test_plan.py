@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from flows.comparison.__main__ import main as comparison
-from flows.comparison.plan import STUDIES, checked, read_plan, runs
+from flows.comparison.plan import STUDIES, checked, chosen, read_plan, runs
 from flows.configure import main as configure
 from flows.configure import params_text
 from flows.dag.checkout_lock import held
@@ -197,6 +197,9 @@ def test_words_that_make_no_study_are_one_error(
         ("methods: {loop: }\nsettings:", r"odd\.yaml: settings: Input should be a valid tuple"),
         ("methods: {loop: }\nagainst: grpo", r"odd\.yaml: \(top level\): .*against: grpo is none of the methods loop"),
         ("methods: {loop: {setings: []}}", r"odd\.yaml: methods\.loop\.setings: Extra inputs"),
+        ("methods: {loop: }\norderings: [[loop]]", r"orderings: \['loop'\]: expected two or more of loop, nft"),
+        ("methods: {loop: }\norderings: [[loop, grpo]]", r"orderings: \['loop', 'grpo'\]: expected two or more of"),
+        ("methods: {loop: }\norderings: [[loop, nft, loop]]", r"orderings: \['loop', 'nft', 'loop'\]: expected"),
         ("{", r"odd\.yaml: not valid YAML"),
         ("\udcff", r"odd\.yaml: not valid YAML: 'utf-8' codec"),
         ("loop", r"odd\.yaml: expected a mapping, found str"),
@@ -234,6 +237,13 @@ def test_a_method_named_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit):
         comparison(["--methods", "loop,grpo,loop", "--report"])
     assert "argument --methods: loop: named twice" in capsys.readouterr().err
+
+
+def test_claims_are_of_the_methods_that_were_chosen() -> None:
+    study = checked(read_plan("methods")).model_dump()
+    found = checked(chosen(study, ["rft", "loop", "rloo", "loop_std"]))
+    assert found.orderings == (("loop", "rloo"), ("loop", "loop_std"), ("loop", "rft", "nft"))
+    assert checked(chosen(study, ["rloo", "grpo"])).orderings == (("grpo", "rloo"),)
 
 
 def test_a_study_that_names_none_compares_with_its_first_method() -> None:

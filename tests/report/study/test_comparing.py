@@ -21,6 +21,7 @@ from tasks.report.study.tables import (
     cost_rows,
     difference_rows,
     methods_csv,
+    ordering_rows,
     paper_rows,
     runs_csv,
     score_rows,
@@ -104,6 +105,24 @@ def test_methods_with_one_seed_are_a_family_of_their_own_for_holms_correction() 
     for family in (("a", "b"), ("nft", "c")):
         first = min((found[name] for name in family), key=lambda one: one.p_value or 1)
         assert first.p_value is not None and first.corrected_p_value == pytest.approx(min(1, 2 * first.p_value))
+
+
+def test_claims_are_as_claimed_reversed_or_open() -> None:
+    """Two seeds: a difference without spread has no interval; the base has the runs of loop."""
+    runs = [run("loop", seed, solved, base="1000") for seed, solved in enumerate(("1110", "1110", "1111"))]
+    runs += [run("grpo", seed, solved) for seed, solved in enumerate(("1000", "0100", "1010"))]
+    claims = [["loop", "grpo"], ["grpo", "loop", "absent"], ["nft", "grpo"], ["absent", "loop"], ["loop", "grpo"]]
+    found = compare("study", "loop", runs, 0.8, "c" * 40, orderings=claims)
+    assert [(row[0], row[1], row[2].partition(":")[0]) for row in ordering_rows(found)] == [
+        ("loop > grpo", "3", "as claimed"),
+        ("grpo > loop", "3", "reversed"),
+        ("nft > grpo", "3", "open"),
+    ]
+    first = {d.method: d for d in found.differences if (d.split, d.metric) == ("test_normal", "tgc")}["grpo"]
+    claim = found.orderings[0]
+    assert (claim.difference, claim.low, claim.p_value) == (-first.difference, -(first.high or 0), first.p_value)
+    assert "## Orderings: as claimed" in markdown(found) and "<th>claim</th>" in study_page(found)
+    assert not study(*runs).orderings and "Orderings" not in markdown(study(*runs))
 
 
 def evaluated(method: str, seed: int, *dev: float | None) -> FinishedRun:
