@@ -3,7 +3,7 @@
     python tests/benchmarks/plan.py
 
 Two runs of `dvc repro` in folders of their own. From the first, a short one, the machine's rates are taken
-(tasks/core/capacity/calibration.py); with these the second is planned, which has three times the rollouts in each
+(calibration.py); with these the second is planned, which has three times the rollouts in each
 iteration. Episodes and the share of rollouts that train are those that it had: what a policy will do is another
 question. `time` is planned over measured wall clock; on a machine that does other work too it says how evenly that was
 spread.
@@ -26,7 +26,6 @@ from typing import Any
 from result_file import write_result
 from transformers import Qwen2Config
 
-from tasks.core.capacity.calibration import MeasuredRun, calibrated
 from tasks.core.capacity.flops import ModelShape
 from tasks.core.capacity.hardware import HARDWARE
 from tasks.core.capacity.known_models import model_config
@@ -38,6 +37,7 @@ from tasks.core.records.documents import Metrics, Timings, read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table
+from tests.benchmarks.calibration import MeasuredRun, calibrated
 from tests.core.capacity.test_memory import CHUNK, POLICY_TOKENS, POSITIONS, most_allocated
 from tests.flows.tiny_project import configure, environment, make_project
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from flows.configure import params_of
-from tasks.core.capacity.calibration import MeasuredRun, calibrated
 from tasks.core.capacity.flops import ModelShape, adapter_parameters, parameters
 from tasks.core.capacity.hardware import HARDWARE
 from tasks.core.capacity.known_models import KNOWN_MODELS, model_config
 from tasks.core.capacity.overheads import overheads
 from tasks.core.capacity.plan import make_plan
 from tasks.core.capacity.workload import EPISODES, workload
+from tests.benchmarks.calibration import MeasuredRun, calibrated
 
 QWEN_32B = ModelShape.of_config(KNOWN_MODELS["Qwen/Qwen2.5-32B-Instruct"].config)
 HAND = replace(HARDWARE["h100"], disk=1e9, hashing=0.5e9, start_s=60.0, stage_s=2.0)
