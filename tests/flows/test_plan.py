@@ -105,8 +105,20 @@ def test_a_pilot_proposes_the_number_of_rollouts(tmp_path: Path, capsys: pytest.
     assert "40 tasks; an iteration of 240 rollouts" in printed
     assert "a signal in 80% 4 rollouts a task" in printed
     assert "most groups 6 rollouts a task" in printed
-    assert main(["--profile", "paper", "--pilot", str(tmp_path / "none.parquet")]) == 2
-    assert "none.parquet: missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("content", "fault"), [(None, "missing"), (b"what a user has", "damaged parquet")])
+def test_a_pilot_that_is_none_is_left_to_its_owner(
+    content: bytes | None, fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is no artifact of this pipeline: nobody is told to delete it, or that a stage would write it."""
+    path = tmp_path / "pilot.parquet"
+    if content is not None:
+        path.write_bytes(content)
+    assert main(["--profile", "paper", "--pilot", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert f"pilot.parquet: {fault}" in said and "a pilot is a run's table of rollouts" in said
+    assert "dvc repro" not in said and (content is None or path.read_bytes() == content)
 
 
 def test_rollouts_that_are_collected_once_are_counted_once(capsys: pytest.CaptureFixture[str]) -> None:

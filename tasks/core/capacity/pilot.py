@@ -9,12 +9,13 @@ from tasks.core.records.schemas import ROLLOUTS, VOID_REASONS
 from tasks.core.records.tables import read_table
 from tasks.core.signal_coverage import MOST_ROLLOUTS, Coverage, coverage
 
+_WANTED = "a pilot is a run's table of rollouts, as data/iterations/i001/rollouts.parquet is"
 SHOWN_GROUPS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 
 def pilot_coverage(path: Path) -> Coverage:
     """Success rates of the tasks in a rollouts table, void rollouts left out. Raises ArtifactError."""
-    table = read_table(path, ROLLOUTS).select(["task_id", "success", "end_reason"])
+    table = read_table(path, ROLLOUTS, missing=_WANTED, damaged=_WANTED).select(["task_id", "success", "end_reason"])
     groups: dict[str, list[bool]] = defaultdict(list)
     for row in table.to_pylist():
         if row["end_reason"] not in VOID_REASONS:

@@ -45,18 +45,25 @@ def write_table(path: Path, table: pa.Table, schema: pa.Schema) -> None:
         )
 
 
-def read_table(path: Path, schema: pa.Schema, *, trusted: bool = False) -> pa.Table:
+def read_table(
+    path: Path,
+    schema: pa.Schema,
+    *,
+    trusted: bool = False,
+    missing: str = "run the stage that writes it (`dvc repro`)",
+    damaged: str = "delete it and run `dvc repro`",
+) -> pa.Table:
     """Read and validate; one that is `trusted`, because whoever trained on it has validated it, is only read.
 
-    Raises ArtifactError naming file, row and rule; what to do when it is missing or damaged.
+    Raises ArtifactError naming file, row and rule; `missing` and `damaged` say what to do then.
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             table = file.read()
     except FileNotFoundError:
-        raise ArtifactError(f"{path}: missing; run the stage that writes it (`dvc repro`)") from None
+        raise ArtifactError(f"{path}: missing; {missing}") from None
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise ArtifactError(f"{path}: damaged parquet ({error}); delete it and run `dvc repro`") from None
+        raise ArtifactError(f"{path}: damaged parquet ({error}); {damaged}") from None
     if not trusted:
         validate(table, schema, path)
     return table.select([name for name in schema.names if name in table.column_names])

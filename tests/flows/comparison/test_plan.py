@@ -142,6 +142,11 @@ def test_ragens_studies_vary_what_they_say_and_nothing_else(study: str, expected
     assert list(varied(study).values()) == expected
 
 
+def test_the_study_of_task_drawing_varies_it_alone() -> None:
+    drawn = [{"collection.task_drawing": drawing} for drawing in ("weighted", "decks", "coverage")]
+    assert list(varied("task_drawing").values()) == drawn
+
+
 def test_every_flip_is_one_setting_and_all_of_them_at_once_are_canopy() -> None:
     """With equal numbers of rollouts per iteration; those of larger steps differ in the learning rate alone."""
     methods = knobs_of("flips")
