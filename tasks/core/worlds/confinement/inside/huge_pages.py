@@ -12,8 +12,9 @@ _HUGE = 2**21
 def collapse() -> None:
     """Gather this process's memory into 2 MB pages, where the kernel can.
 
-    A fork copies one entry per page: with 512 times fewer of them a fork of the engine costs a third. A child that
-    writes copies 4 KB as before. It changes nothing but speed, so that failures are no matter.
+    A fork copies one entry per page: with 512 times fewer of them a fork of the engine costs a third (see
+    `tests/benchmarks/engine_forks.py`). A child that writes copies 4 KB as before. It changes nothing but speed, so
+    that failures are no matter.
     """
     if sys.platform != "linux":
         return
