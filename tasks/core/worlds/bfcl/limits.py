@@ -10,7 +10,10 @@ class PoolLimits:
     wall_seconds_per_turn: float = 60.0
     cpu_seconds_per_turn: float = 2.0
     player_cpu_seconds: int = 60
-    """CPU time of an episode, by the kernel."""
+    """CPU time of a player, by the kernel; a plain one serves no more episodes when a tenth of it is used."""
+    episodes_per_player: int = 256
+    idle_players: int = 16
+    """Plain players that wait for an episode."""
     player_memory_bytes: int = 128 * 2**20
     """Address space that the agent's calls may add; more raises MemoryError in them."""
     result_chars: int = 200_000

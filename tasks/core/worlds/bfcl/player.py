@@ -1,9 +1,11 @@
-"""A player as its episode sees it (see `.inside.player`)."""
+"""An episode's player (see `.inside.player`)."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from tasks.core.interfaces.world import WorldFault
 from tasks.core.worlds.bfcl.limits import PoolLimits
+from tasks.core.worlds.bfcl.plain_player import PlainPlayer
 from tasks.core.worlds.confinement.confined_process import ConfinedProcess
 from tasks.core.worlds.confinement.verdict import ProcessDied
 
@@ -17,38 +19,93 @@ class Played:
     results: list[str]
 
 
-class Player:
-    """Not thread-safe. Whatever it sends is an agent's word: shown to the agent, and judged as calls that it made."""
+class Lender(Protocol):
+    """Where processes come from. All raise WorldFault but `give_back`."""
 
-    def __init__(self, process: ConfinedProcess, task: dict[str, Any], limits: PoolLimits) -> None:
-        """`task`: its id, classes, initial state, and whether its context is long."""
-        self._process, self._limits = process, limits
-        self._opening: dict[str, Any] | None = task
-        self._turn = 0
+    def plain_player(self) -> PlainPlayer:
+        """One that others may have used, to be given back or ended."""
+
+    def give_back(self, player: PlainPlayer) -> None:
+        """Take one back that answered all that it was asked."""
+
+    def own_player(self) -> ConfinedProcess:
+        """A new one that plays any text, to be closed."""
+
+
+class Player:
+    """Not thread-safe, but for `close`. Whatever it sends is an agent's word: shown to the agent, and judged as calls.
+
+    An episode begins in a process that others have used and will use: plain calls change its own state only. At the
+    first turn that is more, it goes on in a process of its own, where its turns so far are played anew.
+    """
+
+    def __init__(self, lender: Lender, task: dict[str, Any], limits: PoolLimits) -> None:
+        """`task`: its id, classes, initial state, and whether its context is long. Raises WorldFault."""
+        self._lender, self._task, self._limits = lender, task, limits
+        self._plain: PlainPlayer | None = lender.plain_player()
+        self._own: ConfinedProcess | None = None
+        self._opened: ConfinedProcess | None = None
+        self._texts: list[str] = []
+        self._busy = self._closed = False
 
     def play(self, text: str) -> Played:
         """Decode and execute one turn. Raises ExecutionTimeout, ProcessDied or WorldFault; it is then closed."""
+        self._busy = True
         try:
-            return self._play(text.encode("utf-8", "replace").decode("utf-8"))
+            played = self._play(text.encode("utf-8", "replace").decode("utf-8"))
         except BaseException:
             self.close()
             raise
+        self._busy = False
+        return played
 
     def close(self) -> None:
-        """End the process. Idempotent, never raises."""
-        self._process.close()
+        """End the process, or give it back. Idempotent, never raises."""
+        self._closed = True
+        self._leave_plain(self._busy)
+        if self._own is not None:
+            self._own.close()
+
+    def _leave_plain(self, broken: bool) -> None:
+        plain, self._plain = self._plain, None
+        if plain is not None:
+            plain.end() if broken else self._lender.give_back(plain)
 
     def _play(self, text: str) -> Played:
-        self._process.begin(self._limits.wall_seconds_per_turn, self._limits.cpu_seconds_per_turn)
-        if self._opening is not None:
-            self._process.send({"open": self._opening})
-            self._opening = None
-        self._turn += 1
-        self._process.send({"turn": self._turn, "text": text})
-        match self._process.receive():
-            case {"played": int(turn), "calls": list(calls), "results": list(results)} if turn == self._turn:
+        process = self._own or self._plain
+        if process is None:
+            raise WorldFault("the episode is closed")
+        played = self._asked(process, text)
+        if played is None:
+            own = self._moved()
+            for earlier in [*self._texts, text]:
+                played = self._asked(own, earlier)
+        assert played is not None  # an own player that says "not plain" has raised ProcessDied
+        self._texts.append(text)
+        return played
+
+    def _moved(self) -> ConfinedProcess:
+        """A process of the episode's own, in place of the plain one."""
+        self._leave_plain(broken=False)
+        own = self._own = self._lender.own_player()
+        if self._closed:
+            own.close()
+        return own
+
+    def _asked(self, process: ConfinedProcess, text: str) -> Played | None:
+        """What the process played; None when it plays no such turn."""
+        process.begin(self._limits.wall_seconds_per_turn, self._limits.cpu_seconds_per_turn)
+        if self._opened is not process:
+            process.send({"open": self._task})
+            self._opened = process
+        asked = len(self._texts)
+        process.send({"turn": asked, "text": text})
+        match process.receive():
+            case {"played": int(turn), "calls": list(calls), "results": list(results)} if turn == asked:
                 if len(calls) == len(results) and all(isinstance(one, str) for one in calls + results):
                     return Played(calls, results)
+            case {"not plain": int(turn)} if turn == asked and process is not self._own:
+                return None
             case {"fault": str(text)}:
                 raise ProcessDied(f"the code broke its player: {text[:200]}")
         raise ProcessDied("the player sent a result of the wrong shape")

@@ -1,4 +1,4 @@
-"""BFCL's processes (see `.inside`): a player for each episode, warm judges for all.
+"""BFCL's processes (see `.inside`): players for episodes, warm judges for all.
 
 pool = BfclPool(python)
 player = pool.player(task_id)
@@ -8,12 +8,13 @@ pool.judge(task_id, [[["ls()"]]])
 
 import dataclasses
 import os
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.worlds.bfcl.limits import PoolLimits
+from tasks.core.worlds.bfcl.plain_player import PlainPlayer
 from tasks.core.worlds.bfcl.player import Player
 from tasks.core.worlds.confinement.confined_process import ConfinedProcess
 from tasks.core.worlds.confinement.data_zygote import DataZygote
@@ -36,7 +37,11 @@ class BfclPool:
         self._python, self._confinement = python, confinement
         self._zygotes = LiveZygote[DataZygote]()
         uses, cpu = limits.judgings_per_process, limits.judge_cpu_seconds / 2
-        self._judges = WarmProcesses("judge", limits.idle_judges, uses, cpu)
+        self._judges = WarmProcesses(partial(WarmProcess, kind="judge"), limits.idle_judges, uses, cpu)
+        uses, cpu = limits.episodes_per_player, limits.player_cpu_seconds / 10
+        self._plain = WarmProcesses(
+            partial(PlainPlayer, message_bytes=limits.message_bytes), limits.idle_players, uses, cpu
+        )
         self.task = lru_cache(limits.known_tasks)(self._described)
         """From a task's id to what the user says turn by turn, its functions, and what a player needs."""
 
@@ -56,9 +61,19 @@ class BfclPool:
 
     def player(self, task_id: str) -> Player:
         """A fresh player of a task. Raises WorldFault."""
-        task, zygote = self.task(task_id), self._zygote()
-        process = ConfinedProcess(zygote.forks, "player", self.limits.message_bytes)
-        return Player(process, task["player"], self.limits)
+        return Player(self, self.task(task_id)["player"], self.limits)
+
+    def plain_player(self) -> PlainPlayer:
+        """See `player.Lender`."""
+        return self._plain.take(self._zygote())
+
+    def give_back(self, player: PlainPlayer) -> None:
+        """See `player.Lender`."""
+        self._plain.give_back(player)
+
+    def own_player(self) -> ConfinedProcess:
+        """See `player.Lender`."""
+        return ConfinedProcess(self._zygote().forks, "player", self.limits.message_bytes, plain=False)
 
     def examiner(self) -> WarmProcess:
         """The package's own loop and evaluation, for `ask`; to be ended by the caller. Raises WorldFault."""
@@ -80,6 +95,7 @@ class BfclPool:
         """End all processes. Idempotent; episodes that are left raise WorldFault when used."""
         self._zygotes.close()
         self._judges.close()
+        self._plain.close()
 
     def _described(self, task_id: str) -> dict[str, Any]:
         return self._ask({"describe": task_id})

@@ -47,6 +47,16 @@ class ConfinedProcess:
         self._await_ready()
         return self._confinement
 
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time that it has used; of one that has ended, what it had used when its run began."""
+        return self._watch.cpu_time()
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing has come that nobody asked for, not even its end."""
+        return not self.closed and self._link.quiet
+
     def begin(self, wall_seconds: float, cpu_seconds: float) -> None:
         """Begin a run with these limits. Raises WorldFault when the process is closed or could not be confined."""
         self._await_ready()
@@ -122,7 +132,7 @@ class _Watch:
         """Begin a run with these limits, in seconds."""
         self._wall_limit, self._cpu_limit = wall_limit, cpu_limit
         self._wall_start = time.monotonic()
-        self._cpu_start = self._cpu_time()
+        self._cpu_start = self.cpu_time()
 
     def paused(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call `function` off the clock."""
@@ -142,12 +152,13 @@ class _Watch:
             raise ExecutionTimeout(f"the code ran for more than {self._wall_limit} s")
         cpu_left = self._cpu_limit - (self._wall_limit - wall_left)
         if cpu_left <= 0:  # less CPU time than wall time may have passed: now it is worth a system call
-            cpu_left = self._cpu_limit - (self._cpu_time() - self._cpu_start)
+            cpu_left = self._cpu_limit - (self.cpu_time() - self._cpu_start)
         if cpu_left <= 0:
             raise ExecutionTimeout(f"the code used more than {self._cpu_limit} s of CPU time")
         return min(wall_left, max(cpu_left, _SHORTEST_WAIT))
 
-    def _cpu_time(self) -> float:
+    def cpu_time(self) -> float:
+        """Of the process, in seconds."""
         if sys.platform != "linux":
             return time.monotonic()
         try:

@@ -1,13 +1,40 @@
 """Processes that serve one episode after another, forked by the one with the data and kept while idle."""
 
 import threading
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 from tasks.core.worlds.confinement.data_zygote import DataZygote
 from tasks.core.worlds.confinement.forked_process import ForkedProcess
 
 
+class Lasting(Protocol):
+    """A process that may be kept."""
+
+    zygote: DataZygote
+    uses: int
+
+    @property
+    def pid(self) -> int | None:
+        """Its id; None when it has ended."""
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time that it has used."""
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing has come from it that nobody asked for, not even its end."""
+
+    def end(self) -> object:
+        """End it. Idempotent, never raises."""
+
+
+P = TypeVar("P", bound=Lasting)
+
+
 class WarmProcess(ForkedProcess):
-    """One of them. Not thread-safe: one episode or evaluation holds it at a time."""
+    """One that runs no agent's code. Not thread-safe: one episode or evaluation holds it at a time."""
 
     def __init__(self, zygote: DataZygote, kind: str) -> None:
         """Have the zygote's engine fork one. Raises WorldFault."""
@@ -17,35 +44,42 @@ class WarmProcess(ForkedProcess):
         self.cpu_seconds = 0.0
         """CPU time that it had used when it last said so."""
 
+    @property
+    def quiet(self) -> bool:
+        """See `Lasting`."""
+        return self.link.quiet
 
-class WarmProcesses:
+
+class WarmProcesses(Generic[P]):
     """All of one kind. Thread-safe."""
 
-    def __init__(self, kind: str, most_idle: int, most_uses: int, most_cpu_seconds: float) -> None:
+    def __init__(
+        self, start: Callable[[DataZygote], P], most_idle: int, most_uses: int, most_cpu_seconds: float
+    ) -> None:
         """Over a limit a process is ended instead of kept."""
-        self._kind, self._most_idle = kind, most_idle
+        self._start, self._most_idle = start, most_idle
         self._most_uses, self._most_cpu_seconds = most_uses, most_cpu_seconds
         self._lock = threading.Lock()
-        self._idle: list[WarmProcess] = []
+        self._idle: list[P] = []
         self._closed = False
 
-    def take(self, zygote: DataZygote) -> WarmProcess:
+    def take(self, zygote: DataZygote) -> P:
         """An idle one of this zygote's, the one used last, or a new one. Raises WorldFault."""
         found, useless = None, []
         with self._lock:
             while self._idle and found is None:
                 process = self._idle.pop()
-                if process.zygote is zygote and process.link.quiet:
+                if process.zygote is zygote and process.quiet:
                     found = process
                 else:
                     useless.append(process)
         for process in useless:
             process.end()
-        taken = found or WarmProcess(zygote, self._kind)
+        taken = found or self._start(zygote)
         taken.uses += 1
         return taken
 
-    def give_back(self, process: WarmProcess) -> None:
+    def give_back(self, process: P) -> None:
         """Keep it for the next one, if it may be. Only one that answered all that it was asked may come back."""
         with self._lock:
             keep = (

@@ -35,8 +35,8 @@ class EpisodePool:
         self._lock = threading.Lock()
         self._zygotes = LiveZygote[DataZygote]()
         uses, cpu = limits.episodes_per_process, limits.world_cpu_seconds / 2
-        self._worlds = WarmProcesses("world", limits.idle_worlds, uses, cpu)
-        self._evaluators = WarmProcesses("evaluator", limits.idle_evaluators, uses, cpu)
+        self._worlds = WarmProcesses(partial(WarmProcess, kind="world"), limits.idle_worlds, uses, cpu)
+        self._evaluators = WarmProcesses(partial(WarmProcess, kind="evaluator"), limits.idle_evaluators, uses, cpu)
         self._tasks: OrderedDict[str, TaskData] = OrderedDict()
 
     def open(self, task_id: str) -> LiveEpisode:

@@ -1,13 +1,14 @@
 """A judge: what a task is, how it is solved, and whether what a player decoded solves it, by the package's own checker.
 
 The checker executes an agent's calls once more, beside the ground truth, and the package would evaluate them as Python.
-Here they are read: calls of the task's functions, with literals and such calls as arguments. All else is an error, so
-that text which is more than calls gains nothing and sees nothing; least of all the instances of the ground truth.
+Here plain calls are read, and all else is an error, so that text which is more than calls gains nothing and sees
+nothing; least of all the instances of the ground truth.
 """
 
-import ast
 from typing import Any
 
+from tasks.core.worlds.bfcl.inside.package import LongContexts
+from tasks.core.worlds.bfcl.inside.plain_calls import NotPlain, PlainCalls
 from tasks.core.worlds.bfcl.inside.solutions import functions, solution
 
 PASSED = ""
@@ -22,6 +23,8 @@ class Judge:
         self._tasks, self._names, self._judged = tasks, vars(multi_turn_utils), 0
         self._prompts: dict[tuple[str, ...], str] = {}
         self._reachable = ""
+        self._calls = PlainCalls(self._instance, undefined)
+        self._long_contexts = LongContexts()
         multi_turn_utils.eval = self._evaluate  # in the place of the built-in one
         multi_turn_checker.execute_multi_turn_func_call = self._execute
 
@@ -46,6 +49,8 @@ class Judge:
 
         if len(turns) != len(truth):
             return f"multi_turn:force_terminated: {len(turns)} of the user's {len(truth)} turns were begun"
+        if is_long(entry):
+            self._long_contexts.restore()
         self._judged += 1
         name = (
             f"judged_{self._judged}"  # state lives in globals of this name: a used one would be judged as it was left
@@ -66,38 +71,25 @@ class Judge:
         return execute_multi_turn_func_call(model_name=model_name, **call)
 
     def _evaluate(self, expression: str) -> Any:
-        """The value that the built-in `eval` gives for calls of the instances' public methods with literal arguments.
-
-        Raises NameError for anything else, SyntaxError and what the methods raise.
-        """
-        return self._value(ast.parse(expression.lstrip(" \t"), "<string>", "eval").body)
-
-    def _value(self, node: ast.expr) -> Any:
-        match node:
-            case ast.Constant(value):
-                return value
-            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() | complex() as number)):
-                return -number
-            case ast.List(elts):
-                return [self._value(one) for one in elts]
-            case ast.Tuple(elts):
-                return tuple([self._value(one) for one in elts])
-            case ast.Set(elts):
-                return {self._value(one) for one in elts}
-            case ast.Dict(keys, values) if None not in keys:
-                return {self._value(key): self._value(one) for key, one in zip(keys, values, strict=True) if key}
-            case ast.Call(ast.Attribute(ast.Name(name), method), arguments, keywords) if not method.startswith("_"):
-                called = getattr(self._instance(name), method)
-                positional = [self._value(one) for one in arguments]
-                return called(*positional, **{str(one.arg): self._value(one.value) for one in keywords})
-            case ast.Name(name) | ast.Call(ast.Name(name)):
-                raise NameError(f"name {name!r} is not defined")
-        raise NameError("only calls of the task's functions count")
+        try:
+            return self._calls.evaluate(expression)
+        except NotPlain as error:
+            raise NameError(str(error)) from None
 
     def _instance(self, name: str) -> Any:
         if not name.startswith(self._reachable):
-            raise NameError(f"name {name!r} is not defined")
+            raise undefined(name)
         return self._names[name]
+
+
+def undefined(name: str) -> NameError:
+    """As Python says it."""
+    return NameError(f"name {name!r} is not defined")
+
+
+def is_long(entry: dict[str, Any]) -> bool:
+    """Whether a task's states are filled up with what it does not need."""
+    return "long_context" in entry["id"]
 
 
 def listed(entry: dict[str, Any], truth: list[list[str]]) -> dict[str, Any]:
@@ -121,7 +113,7 @@ def describe(entry: dict[str, Any], prompts: dict[tuple[str, ...], str]) -> dict
             "id": entry["id"],
             "classes": entry["involved_classes"],
             "config": entry["initial_config"],
-            "long_context": "long_context" in entry["id"],
+            "long_context": is_long(entry),
         },
     }
 

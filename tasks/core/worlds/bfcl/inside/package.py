@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import marshal
 import os
 import sys
 from functools import cache
@@ -37,6 +38,22 @@ def look_up_quickly(quickly: bool) -> None:
     from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
 
     multi_turn_utils.inspect = _QuickInspect if quickly else inspect
+
+
+class LongContexts:
+    """What the package lays into the states of tasks with long contexts. Functions change it: its cards are charged."""
+
+    def __init__(self) -> None:
+        module = "bfcl_eval.eval_checker.multi_turn_eval.func_source_code.long_context"
+        values = [value for name, value in vars(sys.modules[module]).items() if not name.startswith("_")]
+        self._originals = [(value, marshal.dumps(value, 2)) for value in values if isinstance(value, dict)]
+
+    def restore(self) -> None:
+        """Put back what it was at first. Due before an episode whose states hold it."""
+        for value, original in self._originals:
+            if marshal.dumps(value, 2) != original:  # version 2: bytes that depend on values only
+                value.clear()
+                value.update(marshal.loads(original))
 
 
 class _QuickInspect:

@@ -2,13 +2,21 @@
 
 In: {"open": {"id", "classes", "config", "long_context"}}, then {"turn": n, "text": str}.
 Out: {"played": n, "calls": [str], "results": [str]}; no calls: the text holds none that can be decoded.
+
+A plain one serves one episode after another, for it evaluates nothing: a turn that is more than plain calls, or that
+took more stack or memory than there was, is answered by {"not plain": n}, and its episode needs a player of its own.
 """
 
+import builtins
 import re
 from typing import Any, NoReturn
 
+from tasks.core.worlds.bfcl.inside.package import LongContexts
+from tasks.core.worlds.bfcl.inside.plain_calls import NotPlain, PlainCalls
 from tasks.core.worlds.confinement.inside import frames
 from tasks.core.worlds.confinement.inside.channel import Channel
+
+Errors = tuple[type[BaseException], ...]
 
 NAME = "player"
 """The model's name, as far as the package is told."""
@@ -24,38 +32,99 @@ _WARM_UP = (
     "",
 )
 _ADDRESS = re.compile(r" at 0x[0-9a-f]{6,16}\b")
+_NO_REASON = "Error during execution: "
+"""A result without an error's text: memory was short, as a rule."""
 
 
-def serve_player(channel: Channel, result_chars: int) -> NoReturn:
+def serve_player(channel: Channel, result_chars: int, plain: bool) -> NoReturn:
     """Play what comes, until the channel ends. Of each result `result_chars` characters are kept."""
-    task = channel.receive()["open"]
-    _execute(task, [])
+    unsure: Errors = evaluate_plainly() if plain else ()
+    long_contexts = LongContexts()
+    task: dict[str, Any] = {}
     while True:
         request = channel.receive()
-        calls, results = _play(task, request["text"])
-        shown = [_shown(result, result_chars) for result in results]
-        channel.send({"played": request["turn"], "calls": [_clean(call) for call in calls], "results": shown})
+        if "open" in request:
+            task = request["open"]
+            forget_instances()
+            if task["long_context"]:
+                long_contexts.restore()
+            _execute(task, [])
+        else:
+            channel.send(_answer(task, request, result_chars, unsure))
+
+
+def evaluate_plainly() -> Errors:
+    """Have the package's decoder and executor refuse what is no plain call.
+
+    Returns the errors after which another process must say how the turn goes: it has more stack or memory.
+    """
+    from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
+    from bfcl_eval.model_handler import utils
+
+    globals_of = vars(multi_turn_utils)
+    locals_of = multi_turn_utils.execute_multi_turn_func_call.__code__.co_varnames
+
+    def instance(name: str) -> Any:
+        if name in globals_of and name.startswith(f"{NAME}_"):
+            return globals_of[name]
+        raise undefined(name)
+
+    def undefined(name: str) -> BaseException:
+        known = name in globals_of or name in locals_of or hasattr(builtins, name)
+        return NotPlain(name) if known else NameError(f"name {name!r} is not defined")
+
+    def evaluate(expression: str) -> Any:
+        try:
+            return calls.evaluate(expression)
+        except (RecursionError, MemoryError) as error:  # which the package would show as a result
+            raise NotPlain from error
+
+    def refuse(expression: str) -> NoReturn:
+        raise NotPlain(expression)
+
+    calls = PlainCalls(instance, undefined)
+    multi_turn_utils.eval = evaluate  # in the place of the built-in one
+    utils.eval = refuse
+    return NotPlain, RecursionError, MemoryError
+
+
+def forget_instances() -> None:
+    """Drop the states of episodes before: the package keeps them as globals of a module."""
+    from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
+
+    for name in [name for name in vars(multi_turn_utils) if name.startswith(f"{NAME}_")]:
+        delattr(multi_turn_utils, name)
 
 
 def warm_up(classes: list[str]) -> None:
     """Play a little in the zygote: CPython specialises code that ran a few times, and later that would copy pages."""
-    from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
-
     for _ in range(_ROUNDS):
         task = {"id": "warm", "classes": classes, "config": {}, "long_context": False}
         for text in _WARM_UP:
             calls, results = _play(task, text)
             frames.encode({"calls": [_clean(call) for call in calls], "results": [_shown(one, 99) for one in results]})
-    for name in [name for name in vars(multi_turn_utils) if name.startswith(f"{NAME}_warm_")]:
-        delattr(multi_turn_utils, name)
+    forget_instances()
 
 
-def _play(task: dict[str, Any], text: str) -> tuple[list[str], list[str]]:
+def _answer(task: dict[str, Any], request: dict[str, Any], result_chars: int, unsure: Errors) -> dict[str, Any]:
+    try:
+        calls, results = _play(task, request["text"], unsure)
+    except unsure:
+        return {"not plain": request["turn"]}
+    if unsure and _NO_REASON in results:
+        return {"not plain": request["turn"]}
+    shown = [_shown(result, result_chars) for result in results]
+    return {"played": request["turn"], "calls": [_clean(call) for call in calls], "results": shown}
+
+
+def _play(task: dict[str, Any], text: str, unsure: Errors = ()) -> tuple[list[str], list[str]]:
     from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils import is_empty_execute_response
     from bfcl_eval.model_handler.utils import default_decode_execute_prompting
 
     try:
         calls = default_decode_execute_prompting(text)
+    except unsure:
+        raise
     except BaseException:  # it evaluates parts of the text, which may raise anything
         return [], []
     if is_empty_execute_response(calls):

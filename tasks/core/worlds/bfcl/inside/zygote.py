@@ -40,7 +40,7 @@ class Zygote(Forker):
         if request["fork"] == "player":
             channel = Channel(descriptors[0], self._limits["message_bytes"])
             channel.send({"ready": self.jail.shut(descriptors[0], parent)})
-            serve_player(channel, self._limits["result_chars"])
+            serve_player(channel, self._limits["result_chars"], request["plain"])
         else:
             self.die_with(parent)
             keep_only(descriptors)

@@ -1,0 +1,18 @@
+"""A process that plays plain turns, of one episode after another (see `.inside.player`)."""
+
+from tasks.core.worlds.confinement.confined_process import ConfinedProcess
+from tasks.core.worlds.confinement.data_zygote import DataZygote
+
+
+class PlainPlayer(ConfinedProcess):
+    """Kept as `confinement.warm_processes` keeps them."""
+
+    def __init__(self, zygote: DataZygote, message_bytes: int) -> None:
+        """Have it forked. Raises WorldFault."""
+        super().__init__(zygote.forks, "player", message_bytes, plain=True)
+        self.zygote = zygote
+        self.uses = 0
+
+    def end(self) -> None:
+        """End the process. Idempotent, never raises."""
+        self.close()
