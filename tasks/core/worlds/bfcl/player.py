@@ -93,7 +93,7 @@ class Player:
         return own
 
     def _asked(self, process: ConfinedProcess, text: str) -> Played | None:
-        """What the process played; None when it plays no such turn."""
+        """The turn as the process played it; None when it plays no such turn."""
         process.begin(self._limits.wall_seconds_per_turn, self._limits.cpu_seconds_per_turn)
         if self._opened is not process:
             process.send({"open": self._task})

@@ -158,7 +158,7 @@ class _Watch:
         return min(wall_left, max(cpu_left, _SHORTEST_WAIT))
 
     def cpu_time(self) -> float:
-        """Of the process, in seconds."""
+        """CPU time of the process, in seconds."""
         if sys.platform != "linux":
             return time.monotonic()
         try:

@@ -41,7 +41,7 @@ def look_up_quickly(quickly: bool) -> None:
 
 
 class LongContexts:
-    """What the package lays into the states of tasks with long contexts. Functions change it: its cards are charged."""
+    """Values that the package lays into the states of tasks with long contexts, and that functions change (cards)."""
 
     def __init__(self) -> None:
         module = "bfcl_eval.eval_checker.multi_turn_eval.func_source_code.long_context"
@@ -49,7 +49,7 @@ class LongContexts:
         self._originals = [(value, marshal.dumps(value, 2)) for value in values if isinstance(value, dict)]
 
     def restore(self) -> None:
-        """Put back what it was at first. Due before an episode whose states hold it."""
+        """Put them back as they were at first. Due before an episode whose states hold it."""
         for value, original in self._originals:
             if marshal.dumps(value, 2) != original:  # version 2: bytes that depend on values only
                 value.clear()
