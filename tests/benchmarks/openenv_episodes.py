@@ -1,6 +1,6 @@
 """Recited episodes per second: a world in this process, and the same one served by OpenEnv to as many sessions.
 
-    python tests/benchmarks/openenv_episodes.py [--world pocketworld]
+    PYTHONPATH=. python tests/benchmarks/openenv_episodes.py [--world pocketworld]
 
 In this process a thread plays each of the 32 conversations; over the wire the package's own client does, one connection
 each, its sessions reset for every episode. Rounds alternate; CPU seconds are of all processes together, the client's

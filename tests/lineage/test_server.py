@@ -50,8 +50,11 @@ def server(tmp_path: Path, empty_store: Path) -> Iterator[str]:
         "1",
         *places,
     ]
+    without_jobs = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # seven processes less
     with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            command, cwd=folder, stdout=log, stderr=log, env=without_jobs, start_new_session=True
+        )
     try:
         _wait_until_healthy(f"http://127.0.0.1:{port}", process)
         yield f"http://127.0.0.1:{port}"
