@@ -1,6 +1,6 @@
 """`flows.plan` against real runs on this CPU: time, and the learner's memory.
 
-    python tests/benchmarks/plan.py
+    PYTHONPATH=. python tests/benchmarks/plan.py
 
 Two runs of `dvc repro` in folders of their own. From the first, a short one, the machine's rates are taken
 (calibration.py); with these the second is planned, which has three times the rollouts in each
