@@ -6,6 +6,7 @@ import random
 import pytest
 
 from tasks.core.interfaces.world import ExecutionTimeout, Task, WorldFault
+from tasks.core.worlds.bfcl.export import examine
 from tasks.core.worlds.bfcl.player import Played
 from tasks.core.worlds.bfcl.pool import BfclPool
 from tasks.core.worlds.bfcl.world import BfclWorld
@@ -77,13 +78,18 @@ def test_turns_of_before_are_kept(pool: BfclPool) -> None:
 
 def test_cards_that_an_episode_charges_are_whole_in_the_next(pool: BfclPool) -> None:
     """The package lays the same cards, not copies of them, into the states of all tasks with long contexts."""
-    for _ in range(2):
-        player = pool.player("multi_turn_long_context_150")
+    said = {}
+    for task_id in ("multi_turn_long_context_150", "multi_turn_long_context_151"):
+        player = pool.player(task_id)
         token = json.loads(player.play(LOGIN).results[0])["access_token"]
         charging, asking = (text.replace("TOKEN", token) for text in (CHARGING, ASKING))
         balances = [player.play(text).results[-1] for text in (asking, charging, asking)]
         player.close()
         assert (balances[0], balances[2]) == ('{"card_balance": 5000.0}', '{"card_balance": 4990.5}')
+        said[task_id] = [LOGIN, asking, charging, asking]
+    for one in examine(pool, said).values():
+        shown = [message["content"] for message in one.messages if message["content"].startswith("[{'role': 'tool'")]
+        assert "5000.0" in shown[1] and "4990.5" in shown[3]
 
 
 def test_a_turn_without_end_ends_its_own_episode(pool: BfclPool, tasks: list[Task]) -> None:

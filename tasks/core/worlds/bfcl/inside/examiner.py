@@ -7,7 +7,7 @@ import contextlib
 import io
 from typing import Any
 
-from tasks.core.worlds.bfcl.inside.package import import_evaluation, look_up_quickly
+from tasks.core.worlds.bfcl.inside.package import LongContexts, import_evaluation, look_up_quickly
 
 
 class RecitalOver(Exception):  # noqa: N818
@@ -22,6 +22,7 @@ class Examiner:
         look_up_quickly(False)
         self._runner = import_evaluation()
         self._handler = _reciting_handler()
+        self._long_contexts = LongContexts()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """{"valid": bool, "error": str, "result": the package's record, "messages": the whole conversation}.
@@ -29,12 +30,14 @@ class Examiner:
         Turns that end before the package's loop does are not valid. Each task once: the package keeps its state.
         """
         entry, truth = self._tasks[request["examine"]]
+        self._long_contexts.restore()
         handler = self._handler(request["turns"])
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 result, _ = handler.inference_multi_turn_prompting(_copied(entry), False, True)
         except RecitalOver:
             return {"valid": False, "error": "the episode was cut", "result": None, "messages": handler.messages}
+        self._long_contexts.restore()  # who uses the package evaluates in another process
         entry_id = entry["id"]
         category = entry_id.rpartition("_")[0]
         verdict = self._runner._evaluate_single_multi_turn_entry(
