@@ -35,7 +35,6 @@ from result_file import write_result
 from flows import pipeline
 from flows.dag.stages import STAGES, Stage
 from flows.orchestration.prefect_server import local_server
-from tasks.core.config.params import load_params
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.files import digest, read_json
 
@@ -88,6 +87,9 @@ class Drill:
         self.undisturbed = state_of(project)
         if not whole(project):
             raise RuntimeError("the undisturbed run is not whole")
+        locked = yaml.safe_load((project / "dvc.lock").read_text())["stages"]
+        self.stages = list(dict.fromkeys(name.partition("@")[0] for name in locked))
+        """In the order in which a run comes to them."""
 
     def copy(self) -> Path:
         self._count += 1
@@ -212,9 +214,7 @@ def random_kills(drill: Drill, number: int, seconds: float) -> dict[str, Any]:
 def stage_kills(drill: Drill) -> dict[str, Any]:
     """One project whose run is killed in every task in turn: when its first artifact is written, not yet renamed."""
     project = drill.copy()
-    params = load_params(project / "params.yaml")
-    names = [stage.name for stage in STAGES if stage.keys(params)]
-    killed = {name: wait(drill.start(project, lambda name=name: dies_in(name))) for name in names}
+    killed = {name: wait(drill.start(project, lambda name=name: dies_in(name))) for name in drill.stages}
     return {"killed": killed, **drill.recovered(project)}
 
 
