@@ -104,7 +104,7 @@ def without_schedules(path: Path) -> None:
 def test_schedules_kills_and_overlaps(served: Served, finished_project: Path) -> None:
     nightly = fires_on_schedule(served)
 
-    until(lambda: (served.root / "data/world").exists(), bool)
+    until(lambda: (served.root / "data/stage_versions.json").exists(), bool)
     skipped = served.due_in("short-iteration", 0)
     served.ends(skipped, "Skipped")
     assert "nightly (process" in served.state(skipped)[1]
