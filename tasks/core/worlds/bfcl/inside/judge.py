@@ -7,8 +7,8 @@ nothing; least of all the instances of the ground truth.
 
 from typing import Any
 
-from tasks.core.worlds.bfcl.inside.package import LongContexts
-from tasks.core.worlds.bfcl.inside.plain_calls import NotPlain, PlainCalls
+from tasks.core.worlds.bfcl.inside.package import LongContexts, forget_instances
+from tasks.core.worlds.bfcl.inside.plain_calls import NotPlain, PlainCalls, not_defined
 from tasks.core.worlds.bfcl.inside.solutions import functions, solution
 
 PASSED = ""
@@ -23,7 +23,7 @@ class Judge:
         self._tasks, self._names, self._judged = tasks, vars(multi_turn_utils), 0
         self._prompts: dict[tuple[str, ...], str] = {}
         self._reachable = ""
-        self._calls = PlainCalls(self._instance, undefined)
+        self._calls = PlainCalls(self._instance, not_defined)
         self._long_contexts = LongContexts()
         multi_turn_utils.eval = self._evaluate  # in the place of the built-in one
         multi_turn_checker.execute_multi_turn_func_call = self._execute
@@ -58,8 +58,7 @@ class Judge:
         try:
             checked = multi_turn_checker(turns, truth, entry, entry["id"].rpartition("_")[0], name)
         finally:
-            for left in [key for key in self._names if key.startswith(f"{name}_")]:
-                del self._names[left]
+            forget_instances(name)
         return PASSED if checked["valid"] else f"{checked['error_type']}: {checked['error_message']}"
 
     def _execute(self, model_name: str, **call: Any) -> Any:
@@ -78,13 +77,8 @@ class Judge:
 
     def _instance(self, name: str) -> Any:
         if not name.startswith(self._reachable):
-            raise undefined(name)
+            raise not_defined(name)
         return self._names[name]
-
-
-def undefined(name: str) -> NameError:
-    """As Python says it."""
-    return NameError(f"name {name!r} is not defined")
 
 
 def is_long(entry: dict[str, Any]) -> bool:

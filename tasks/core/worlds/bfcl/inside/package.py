@@ -40,6 +40,14 @@ def look_up_quickly(quickly: bool) -> None:
     multi_turn_utils.inspect = _QuickInspect if quickly else inspect
 
 
+def forget_instances(model_name: str) -> None:
+    """Drop the states of a model's episodes, which the package keeps as globals of a module and would go on with."""
+    from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
+
+    for name in [name for name in vars(multi_turn_utils) if name.startswith(f"{model_name}_")]:
+        delattr(multi_turn_utils, name)
+
+
 class LongContexts:
     """Values that the package lays into the states of tasks with long contexts, and that functions change (cards)."""
 
@@ -49,7 +57,7 @@ class LongContexts:
         self._originals = [(value, marshal.dumps(value, 2)) for value in values if isinstance(value, dict)]
 
     def restore(self) -> None:
-        """Put them back as they were at first. Due before an episode whose states hold it."""
+        """Put them back as they were at first. Due before an episode whose states hold them."""
         for value, original in self._originals:
             if marshal.dumps(value, 2) != original:  # version 2: bytes that depend on values only
                 value.clear()

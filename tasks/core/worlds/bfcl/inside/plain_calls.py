@@ -48,5 +48,10 @@ class PlainCalls:
         return {str(one.arg): self._value(one.value) for one in keywords}
 
 
+def not_defined(name: str) -> NameError:
+    """The error, in Python's words."""
+    return NameError(f"name {name!r} is not defined")
+
+
 class NotPlain(BaseException):
     """The text is more than plain calls. The package catches every Exception; this one passes it."""

@@ -11,8 +11,8 @@ import builtins
 import re
 from typing import Any, NoReturn
 
-from tasks.core.worlds.bfcl.inside.package import LongContexts
-from tasks.core.worlds.bfcl.inside.plain_calls import NotPlain, PlainCalls
+from tasks.core.worlds.bfcl.inside.package import LongContexts, forget_instances
+from tasks.core.worlds.bfcl.inside.plain_calls import NotPlain, PlainCalls, not_defined
 from tasks.core.worlds.confinement.inside import frames
 from tasks.core.worlds.confinement.inside.channel import Channel
 
@@ -45,7 +45,7 @@ def serve_player(channel: Channel, result_chars: int, plain: bool) -> NoReturn:
         request = channel.receive()
         if "open" in request:
             task = request["open"]
-            forget_instances()
+            forget_instances(NAME)
             if task["long_context"]:
                 long_contexts.restore()
             _execute(task, [])
@@ -71,7 +71,7 @@ def evaluate_plainly() -> Errors:
 
     def undefined(name: str) -> BaseException:
         known = name in globals_of or name in locals_of or hasattr(builtins, name)
-        return NotPlain(name) if known else NameError(f"name {name!r} is not defined")
+        return NotPlain(name) if known else not_defined(name)
 
     def evaluate(expression: str) -> Any:
         try:
@@ -88,14 +88,6 @@ def evaluate_plainly() -> Errors:
     return NotPlain, RecursionError, MemoryError
 
 
-def forget_instances() -> None:
-    """Drop the states of episodes before: the package keeps them as globals of a module."""
-    from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
-
-    for name in [name for name in vars(multi_turn_utils) if name.startswith(f"{NAME}_")]:
-        delattr(multi_turn_utils, name)
-
-
 def warm_up(classes: list[str]) -> None:
     """Play a little in the zygote: CPython specialises code that ran a few times, and later that would copy pages."""
     for _ in range(_ROUNDS):
@@ -103,7 +95,7 @@ def warm_up(classes: list[str]) -> None:
         for text in _WARM_UP:
             calls, results = _play(task, text)
             frames.encode({"calls": [_clean(call) for call in calls], "results": [_shown(one, 99) for one in results]})
-    forget_instances()
+    forget_instances(NAME)
 
 
 def _answer(task: dict[str, Any], request: dict[str, Any], result_chars: int, unsure: Errors) -> dict[str, Any]:
