@@ -15,6 +15,7 @@ not worth a decoder for one architecture. At 144 rows the time is that of the pr
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +29,7 @@ from torch import Tensor, nn
 from tasks.core.engines.in_process.conversations import IDLE, QUEUED, SAMPLING, Conversations, Rows
 from tasks.core.engines.in_process.decode_attention import Reading, plan_reading, use_decode_attention
 from tasks.core.engines.in_process.policy_weights import PolicyWeights
-from tasks.core.engines.in_process.row_cache import RowCache, Window
+from tasks.core.engines.in_process.row_cache import AllCached, RowCache, Window
 from tasks.core.engines.in_process.sampling import draw
 from tasks.core.interfaces.engine import Generation, GenerationRequest, check_request, check_room
 from tasks.core.policies.float32_logits import use_float32_logits
@@ -197,12 +198,13 @@ class TransformersEngine:
 
     @torch.inference_mode()
     def _read(self, one: _Pass) -> None:
-        self._forward(self._body, one)
+        with suppress(AllCached):
+            self._forward(self._body, one, whole=False)
 
     @torch.inference_mode()
     def _sample(self, one: _Pass) -> tuple[Rows, NDArray[np.float32]]:
         """The next ids of the rows that are being sampled, and their log-probs."""
-        rows, logits = self._rows, self._forward(self._model, one).logits[:, -1]
+        rows, logits = self._rows, self._forward(self._model, one, whole=True).logits[:, -1]
         sampled = rows.state[one.rows] == SAMPLING
         sampling, device = one.rows[sampled], self._device
         if not sampled.all():
@@ -233,13 +235,13 @@ class TransformersEngine:
             self._reading(part, offsets),
         )
 
-    def _forward(self, model: nn.Module, one: _Pass) -> Any:
-        """Feed the ids of a pass to `model` and cache them. Returns what it gives."""
+    def _forward(self, model: nn.Module, one: _Pass, whole: bool) -> Any:
+        """Feed the ids of a pass to `model` and cache them. Returns what it gives, if the pass is to be `whole`."""
         return model(
             input_ids=one.ids,
             attention_mask=_mask(one.window.positions, one.window.length, self._model.dtype),
             position_ids=one.position_ids,
-            past_key_values=self._cache.through(one.window),
+            past_key_values=self._cache.through(one.window, whole=whole),
             use_cache=True,
             reading=one.reading,
         )

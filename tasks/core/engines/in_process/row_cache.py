@@ -87,6 +87,18 @@ class _WindowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         return -1
 
 
+class AllCached(Exception):  # noqa: N818 - no error
+    """A pass that was made for its keys and values has written those of the last layer."""
+
+
+class _LastLayer(_WindowLayer):  # type: ignore[no-untyped-call]
+    """The last layer of a pass that is made for its keys and values: nothing uses what it would compute from them."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        super().update(key_states, value_states)
+        raise AllCached
+
+
 class RowCache:
     """The states of all rows, in as many layers as the model has."""
 
@@ -101,9 +113,14 @@ class RowCache:
         for held in self._held:
             held.resize(rows, positions)
 
-    def through(self, window: Window) -> Cache:
-        """The `past_key_values` of a pass over `window`, whose place is reserved."""
-        return Cache(layers=[_WindowLayer(held, window, self._room) for held in self._held])
+    def through(self, window: Window, *, whole: bool = True) -> Cache:
+        """The `past_key_values` of a pass over `window`, whose place is reserved.
+
+        A pass that need not be `whole` is ended by AllCached as soon as the last layer's states are written.
+        """
+        last = _WindowLayer if whole else _LastLayer
+        kinds = [_WindowLayer] * (self.layers - 1) + [last]
+        return Cache(layers=[kind(held, window, self._room) for kind, held in zip(kinds, self._held, strict=True)])
 
     def copy_row(self, source: int, target: int, length: int) -> None:
         """Give row `target` the first `length` positions of row `source`, which needs no place yet for 0."""

@@ -113,9 +113,11 @@ def test_a_larger_models_passes_run_side_by_side_and_sample_the_same_on_any_numb
     assert worst_difference(qwen2(), alone) < 1e-4
 
 
-def test_prefill_leaves_out_the_head(qwen2: Build) -> None:
+@pytest.mark.parametrize("part", ["lm_head", "model.norm", "model.layers.1.mlp", "model.layers.1.self_attn.o_proj"])
+def test_prefill_leaves_out_all_that_follows_the_last_layers_states(qwen2: Build, part: str) -> None:
     model, rows = qwen2(), []
-    model.lm_head.register_forward_hook(lambda head, inputs, logits: rows.append(logits.shape[:-1].numel()))
+    assert model.config.num_hidden_layers == 2
+    model.get_submodule(part).register_forward_hook(lambda layer, inputs, found: rows.append(found.shape[:-1].numel()))
     engine = TransformersEngine(model)
     done = answer(engine, *(request(str(index), [index, 5, 9, 11], tokens=1) for index in range(12)))
     assert sum(rows) == sum(len(generation.token_ids) for generation in done.values()) == 12
