@@ -17,14 +17,16 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 .venv/bin/python -m pip install --quiet -c .ci/constraints.txt uv </dev/null
 
 # uv takes half of pip's processor time, and its cache serves a machine's other clones. pip's configuration decides the index.
-# Byte code is compiled here: where PYTHONDONTWRITEBYTECODE is set, every stage would compile its imports anew.
+# Byte code is compiled here: where PYTHONDONTWRITEBYTECODE is set, every stage would compile its imports anew
+# (UV_COMPILE_BYTECODE=0: each module at its first import, which is some in four of them).
 install() {
     .venv/bin/python - "$@" <<'END'
 import os, runpy, sys, uv
 
 index = runpy.run_path("tasks/core/environments/package_index.py")["uv_index_variables"]()
-options = ["--quiet", "--python", sys.executable, "--compile-bytecode", "-c", ".ci/constraints.txt"]
-os.execve(uv.find_uv_bin(), ["uv", "pip", "install", *options, *sys.argv[1:]], os.environ | index)
+options = ["--quiet", "--python", sys.executable, "-c", ".ci/constraints.txt"]
+variables = {"UV_COMPILE_BYTECODE": "1"} | os.environ | index
+os.execve(uv.find_uv_bin(), ["uv", "pip", "install", *options, *sys.argv[1:]], variables)
 END
 }
 install -e '.[dev]'

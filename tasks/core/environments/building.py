@@ -79,7 +79,9 @@ def _steps(home: Path, recipe: EnvironmentRecipe) -> list[tuple[str, list[str]]]
         recipe.python,
         str(home),
     ]
-    install = [uv_binary, "pip", "install", "--quiet", "--compile-bytecode", "--python", python]
+    install = [uv_binary, "pip", "install", "--quiet", "--python", python]
+    if not recipe.check:  # which compiles what it imports, some in four of all files
+        install.append("--compile-bytecode")
     if recipe.overrides is not None:
         install += ["--override", str(recipe.overrides)]
     if not recipe.dependencies:
@@ -97,9 +99,8 @@ def _steps(home: Path, recipe: EnvironmentRecipe) -> list[tuple[str, list[str]]]
 
 def _build_variables(home: Path, recipe: EnvironmentRecipe) -> dict[str, str]:
     own = {name: value.format(folder=home) for name, value in recipe.variables}
-    cache = {} if "UV_CACHE_DIR" in os.environ else {"UV_CACHE_DIR": str(home.parent / "uv_cache")}
-    dropped = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")
-    return {k: v for k, v in os.environ.items() if k not in dropped} | uv_index_variables() | cache | own
+    dropped = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE")
+    return {k: v for k, v in os.environ.items() if k not in dropped} | uv_index_variables() | own
 
 
 def _run(step: str, command: list[str], variables: dict[str, str]) -> None:

@@ -21,7 +21,8 @@ class EnvironmentRecipe:
     setup: tuple[str, ...] = ()
     """Arguments of `python -m` that run once after the installation."""
     check: str = ""
-    """Python code that must run at the end. What it imports is byte-compiled by it, also what the set-up unpacked."""
+    """Python code that must run at the end. What it imports is byte-compiled by it, also what the set-up unpacked;
+    without a check the packages are, as a whole."""
     variables: tuple[tuple[str, str], ...] = ()
     """Environment variables of setup and check; `{folder}` stands for the environment's folder."""
 

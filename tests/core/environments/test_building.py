@@ -27,6 +27,15 @@ def test_environment_is_made_once_and_kept(tmp_path: Path, empty_recipe: Environ
     assert python.lstat().st_ino == made
 
 
+def test_what_the_check_imports_is_byte_compiled(
+    tmp_path: Path, empty_recipe: EnvironmentRecipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    add = "import sysconfig, pathlib; pathlib.Path(sysconfig.get_path('purelib'), 'added.py').touch(); import added"
+    python = python_executable(tmp_path / "environments", replace(empty_recipe, check=add))
+    assert list(python.parent.parent.rglob("added.*.pyc"))
+
+
 def test_half_made_environment_is_made_anew(tmp_path: Path, empty_recipe: EnvironmentRecipe) -> None:
     python = python_executable(tmp_path / "environments", empty_recipe)
     (python.parent.parent / "complete").unlink()

@@ -80,8 +80,11 @@ class LaunchSpec:
         return [str(self.python), "-m", "vllm.entrypoints.openai.api_server", *named, *flags, *self.arguments]
 
     def variables(self, cache: Path) -> dict[str, str]:
-        """This process's environment without its interpreter, with nothing to be fetched or reported."""
-        dropped = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "DVC_STAGE")
+        """This process's environment without its interpreter, with nothing to be fetched or reported.
+
+        Byte code may be written: what the environment's check did not import is compiled once, by the first server.
+        """
+        dropped = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE", "DVC_STAGE")
         kept = {name: value for name, value in os.environ.items() if name not in dropped}
         return (
             kept
