@@ -1,9 +1,11 @@
 """Common ground of all tests: their lanes, and over how many processes a whole run is spread."""
 
+import gc
 import os
 import re
 import signal
 import sys
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 
@@ -27,6 +29,17 @@ def pytest_configure() -> None:
     settings.load_profile("loopline")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Imports leave no garbage: Python looks for none meanwhile, nor later in what they made (a tenth of the time)."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
