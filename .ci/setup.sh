@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 
 # uv takes half of pip's processor time, and its cache serves a machine's other clones. pip's configuration decides the index.
 # Byte code is compiled here: where PYTHONDONTWRITEBYTECODE is set, every stage would compile its imports anew
-# (UV_COMPILE_BYTECODE=0: each module at its first import, which is some in four of them).
+# (UV_COMPILE_BYTECODE=0: what is imported is compiled by its first import; all tests import a third of the files).
 install() {
     .venv/bin/python - "$@" <<'END'
 import os, runpy, sys, uv

@@ -28,7 +28,7 @@ ROUNDS = 3
 
 
 def engines(folder: Path, policy: PolicyConfig) -> dict[str, TransformersEngine]:
-    """By what prefill does about the head."""
+    """By how a pass of prefill ends."""
     strided, float32, cached = (TransformersEngine(load_base_model(folder, policy)) for _ in range(3))
     for engine in (strided, float32):
         whole = partial(engine._model, logits_to_keep=1)

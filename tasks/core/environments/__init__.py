@@ -5,7 +5,12 @@
 Made by `uv` from a pinned list on first use, kept afterwards under `.loopline/environments`.
 """
 
-from tasks.core.environments.building import ENVIRONMENTS, EnvironmentUnavailable, python_executable
+from tasks.core.environments.building import (
+    ENVIRONMENTS,
+    EnvironmentUnavailable,
+    inherited_variables,
+    python_executable,
+)
 from tasks.core.environments.recipe import EnvironmentRecipe
 
-__all__ = ["ENVIRONMENTS", "EnvironmentRecipe", "EnvironmentUnavailable", "python_executable"]
+__all__ = ["ENVIRONMENTS", "EnvironmentRecipe", "EnvironmentUnavailable", "inherited_variables", "python_executable"]

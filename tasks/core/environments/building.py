@@ -42,6 +42,12 @@ def python_executable(folder: Path, recipe: EnvironmentRecipe) -> Path:
     return python
 
 
+def inherited_variables() -> dict[str, str]:
+    """This process's environment for an isolated interpreter: without its own packages, free to write byte code."""
+    dropped = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE")
+    return {name: value for name, value in os.environ.items() if name not in dropped}
+
+
 @contextmanager
 def _alone(home: Path) -> Iterator[None]:
     """Hold the environment's lock; the file stays, because removing it would let two in."""
@@ -80,7 +86,7 @@ def _steps(home: Path, recipe: EnvironmentRecipe) -> list[tuple[str, list[str]]]
         str(home),
     ]
     install = [uv_binary, "pip", "install", "--quiet", "--python", python]
-    if not recipe.check:  # which compiles what it imports, some in four of all files
+    if not recipe.check:  # which compiles what it imports: of vLLM's files a fifth
         install.append("--compile-bytecode")
     if recipe.overrides is not None:
         install += ["--override", str(recipe.overrides)]
@@ -99,8 +105,7 @@ def _steps(home: Path, recipe: EnvironmentRecipe) -> list[tuple[str, list[str]]]
 
 def _build_variables(home: Path, recipe: EnvironmentRecipe) -> dict[str, str]:
     own = {name: value.format(folder=home) for name, value in recipe.variables}
-    dropped = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE")
-    return {k: v for k, v in os.environ.items() if k not in dropped} | uv_index_variables() | own
+    return inherited_variables() | uv_index_variables() | own
 
 
 def _run(step: str, command: list[str], variables: dict[str, str]) -> None:

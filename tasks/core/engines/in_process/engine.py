@@ -70,7 +70,7 @@ class TransformersEngine:
         self._model = model
         self._device = model.device  # which transformers searches for, each time it is asked
         self._body: nn.Module = model.base_model
-        """All but the head, which costs as much as many positions: prefill needs no logits."""
+        """All but the head, for a prefill that runs to its end: of a model whose last layer caches nothing."""
         model.train(False)
         self._context_length = _context_length(model)
         self._vocabulary: int = model.config.get_text_config().vocab_size

@@ -113,7 +113,7 @@ class RowCache:
         for held in self._held:
             held.resize(rows, positions)
 
-    def through(self, window: Window, *, whole: bool = True) -> Cache:
+    def through(self, window: Window, *, whole: bool) -> Cache:
         """The `past_key_values` of a pass over `window`, whose place is reserved.
 
         A pass that need not be `whole` is ended by AllCached as soon as the last layer's states are written.

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tasks.core.environments import inherited_variables
+
 BASE_NAME = "base"
 """Our servers' name for the base model."""
 KEEP_ALIVE_S = 600
@@ -80,12 +82,8 @@ class LaunchSpec:
         return [str(self.python), "-m", "vllm.entrypoints.openai.api_server", *named, *flags, *self.arguments]
 
     def variables(self, cache: Path) -> dict[str, str]:
-        """This process's environment without its interpreter, with nothing to be fetched or reported.
-
-        Byte code may be written: what the environment's check did not import is compiled once, by the first server.
-        """
-        dropped = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE", "DVC_STAGE")
-        kept = {name: value for name, value in os.environ.items() if name not in dropped}
+        """This process's environment for vLLM's interpreter, with nothing to be fetched or reported."""
+        kept = {name: value for name, value in inherited_variables().items() if name != "DVC_STAGE"}
         return (
             kept
             | self._device_variables()
