@@ -24,7 +24,7 @@ from pathlib import Path
 from types import FrameType
 
 from flows.orchestration.stage_client import SOCKETS, Process, Request
-from flows.signals import resend_lost_signals
+from flows.signals import Termination, exit_surely, resend_lost_interrupts
 from tasks.core.records.files import fingerprint
 
 CODE = Path(__file__).resolve().parents[2]
@@ -53,7 +53,7 @@ class StageServer:
         self._repro, self._cache = repro, ProcessCache()
         self._ending = threading.Lock()  # held for good once the end has begun, which nothing of ours may interrupt
         self._held = False
-        resend_lost_signals()
+        resend_lost_interrupts()
         signal.signal(signal.SIGTERM, self._exit)
         signal.signal(signal.SIGTSTP, self._hold)
         signal.signal(signal.SIGCONT, self._go_on)
@@ -99,6 +99,8 @@ class StageServer:
             with dvc_variables(request["variables"]):
                 return run_stage(request["arguments"], self._cache)
         except SystemExit as end:
+            if isinstance(end, Termination):
+                end.arrived = True
             return end.code if isinstance(end.code, int) else 1
         except Exception:
             traceback.print_exc()
@@ -153,7 +155,7 @@ class StageServer:
 
     def _exit(self, number: int, frame: FrameType | None) -> None:
         self._ending.acquire(blocking=False)
-        sys.exit(128 + number)
+        exit_surely()
 
 
 def _code() -> frozenset[tuple[str, int, int, int]]:
