@@ -26,7 +26,10 @@ from tasks.core.worlds.registry import open_world, prepare_world_folder
 from tests.openenv_servers import served_world
 
 SESSIONS, ROUNDS, SECONDS = 32, 5, 6.0
-FEW = {"appworld": ["world.appworld.counts={train: 12, dev: 3, test_normal: 3, test_challenge: 3}"]}
+FEW = {
+    "appworld": ["world.appworld.counts={train: 12, dev: 3, test_normal: 3, test_challenge: 3}"],
+    "scienceworld": ["world.scienceworld.counts={train: 12, dev: 3, test_normal: 3, test_challenge: 3}"],
+}
 """Knobs of worlds whose tasks take long to prepare."""
 Turns = dict[str, list[str]]
 """Recited turns by task."""
