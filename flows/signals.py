@@ -59,7 +59,7 @@ def exit_surely() -> NoReturn:
 
 
 class Termination(SystemExit):
-    """What SIGTERM raises."""
+    """The exception that SIGTERM raises."""
 
     arrived = False
 
