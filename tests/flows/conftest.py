@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, chdir
+from importlib.metadata import version
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -10,6 +11,7 @@ import pytest
 
 from flows.orchestration.prefect_server import local_server
 from tests.flows.tiny_project import make_project, run, succeed
+from tests.made_once import made_once
 
 DVC_YAML = """\
 stages:
@@ -51,9 +53,24 @@ def project(new_project: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of Prefect's database, which takes 7 s to make: one for all tests that start servers."""
-    return str(tmp_path_factory.mktemp("prefect"))
+def new_prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with Prefect's database and no run in it, to be copied: to make one takes a server 6 s."""
+
+    def make(folder: Path) -> None:
+        home = tmp_path_factory.mktemp("new_prefect") / "home"
+        with pytest.MonkeyPatch.context() as patch, chdir(tmp_path_factory.mktemp("new_server")):
+            patch.setenv("PREFECT_HOME", str(home))
+            with local_server():
+                pass
+        shutil.copytree(home, folder)
+
+    return made_once(f"prefect-{version('prefect')}", make)
+
+
+@pytest.fixture(scope="session")
+def prefect_home(new_prefect_home: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of Prefect's database for all tests that start servers."""
+    return str(shutil.copytree(new_prefect_home, tmp_path_factory.mktemp("prefect") / "home"))
 
 
 @pytest.fixture(scope="session")

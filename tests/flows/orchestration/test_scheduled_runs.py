@@ -1,6 +1,7 @@
 """A real Prefect server and worker: a schedule fires, a worker is killed, runs overlap."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -75,8 +76,9 @@ def until(read: Callable[[], T], holds: Callable[[T], bool], deadline_s: float =
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
+def served(new_prefect_home: Path, tmp_path: Path) -> Iterator[Served]:
     root = make_project(tmp_path / "served")
+    shutil.copytree(new_prefect_home, root / ".prefect")
     without_schedules(root / "prefect.yaml")
     port = free_port()
     process = subprocess.Popen(

@@ -13,9 +13,11 @@ from tasks.core.processes.free_port import free_port
 pytestmark = pytest.mark.services
 
 
-def test_the_ui_asks_its_own_server_for_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ui_asks_its_own_server_for_its_data(
+    prefect_home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / ".prefect"))
+    monkeypatch.setenv("PREFECT_HOME", prefect_home)
     port = free_port()
     process = start_server(port, server_settings(port))
     try:

@@ -1,6 +1,5 @@
 """The isolated interpreter and one authored root, both made once per machine and kept under .loopline/."""
 
-import fcntl
 import hashlib
 import json
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from tasks.core.config.splits import Split
 from tasks.core.worlds.appworld.environment import ENVIRONMENTS, python_executable
 from tasks.core.worlds.appworld.pool import EpisodePool, PoolLimits
 from tasks.core.worlds.appworld.root import author_root
+from tests.made_once import made_once
 
 LIMITS = PoolLimits(
     wall_seconds_per_run=60.0, cpu_seconds_per_run=1.0, max_concurrent_episodes=4, waiting_seconds=0.5, idle_worlds=2
@@ -33,14 +33,8 @@ def appworld_root(appworld_python: Path) -> Path:
     code = hashlib.sha256(repr((SEED, COUNTS)).encode())
     for file in sorted(package.rglob("*.py")):
         code.update(file.read_bytes())
-    folder = PROJECT / ".loopline" / "roots"
-    folder.mkdir(parents=True, exist_ok=True)
-    root = folder / f"appworld-{code.hexdigest()[:12]}"
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not root.exists():
-            author_root(root, appworld_python, SEED, COUNTS)
-    return root
+    name = f"appworld-{code.hexdigest()[:12]}"
+    return made_once(name, lambda root: author_root(root, appworld_python, SEED, COUNTS))
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,22 @@
+"""Folders that take long to make and that tests of several processes share, kept under .loopline/."""
+
+import fcntl
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+KEPT = Path(__file__).resolve().parents[1] / ".loopline" / "tests"
+
+
+def made_once(name: str, make: Callable[[Path], object]) -> Path:
+    """The folder `name`, for reading only: made by the first process that asks, for which others wait."""
+    KEPT.mkdir(parents=True, exist_ok=True)
+    folder = KEPT / name
+    with (KEPT / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            half = KEPT / f"{name}.half"
+            shutil.rmtree(half, ignore_errors=True)
+            make(half)
+            half.rename(folder)
+    return folder
