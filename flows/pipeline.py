@@ -10,6 +10,7 @@ import argparse
 import gc
 import sys
 from concurrent.futures import Future
+from importlib import import_module
 from pathlib import Path
 
 from flows.dag.checkout_lock import CheckoutBusy, Waiting, checkout_lock
@@ -69,7 +70,7 @@ def run_pipeline(
     On the server of PREFECT_API_URL; without one, on a server that lives as long as the run.
     Raises PipelineFailed, ServerError when no server can be started, and, unless `waiting` is given, CheckoutBusy.
     """
-    with checkout_lock(root, "flows.pipeline", waiting), prefect_api():
+    with checkout_lock(root, "flows.pipeline", waiting), prefect_api(meanwhile=_load_flow):
         return _run_flow(root, targets, sequential)
 
 
@@ -95,6 +96,11 @@ def run_without_prefect(root: Path, targets: list[str], waiting: Waiting | None 
 
 def _tell_holder(holder: str) -> None:
     print(f"flows.pipeline: waits for {holder}, which works in this checkout", file=sys.stderr)
+
+
+def _load_flow() -> None:
+    """Import what a flow run needs: Prefect's client and all, 2 s."""
+    import_module("flows.orchestration.warm_run")
 
 
 def _run_flow(root: Path, targets: list[str], sequential: bool) -> dict[str, Outcome]:

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,24 +40,32 @@ class ServerError(RuntimeError):
 
 
 @contextmanager
-def prefect_api() -> Iterator[None]:
-    """Make the block's flows known to the server of PREFECT_API_URL, or to one that lives as long as the block."""
+def prefect_api(meanwhile: Callable[[], object] = bool) -> Iterator[None]:
+    """Make the block's flows known to the server of PREFECT_API_URL, or to one that lives as long as the block.
+
+    `meanwhile` is called while that one starts. Raises ServerError.
+    """
     if os.environ.get("PREFECT_API_URL"):
         yield
         return
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    with local_server(meanwhile) as url:
+        from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    with local_server() as url, temporary_settings({PREFECT_API_URL: url}):
-        yield
+        with temporary_settings({PREFECT_API_URL: url}):
+            yield
 
 
 @contextmanager
-def local_server() -> Iterator[str]:
-    """Start a server on a free port of this machine, yield the URL of its API, and stop it. Raises ServerError."""
+def local_server(meanwhile: Callable[[], object] = bool) -> Iterator[str]:
+    """Start a server on a free port of this machine, yield the URL of its API, and stop it. Raises ServerError.
+
+    `meanwhile` is called while it starts.
+    """
     port = free_port()
     process = start_server(port, SHORT_LIVED)
     try:
         url = api_url(port)
+        meanwhile()
         wait_until_healthy(url, process)
         yield url
     finally:
