@@ -1,9 +1,10 @@
 """Folders that take long to make and that tests of several processes share, kept under .loopline/."""
 
 import fcntl
-import shutil
 from collections.abc import Callable
 from pathlib import Path
+
+from tasks.core.records.files import replacing
 
 KEPT = Path(__file__).resolve().parents[1] / ".loopline" / "tests"
 
@@ -15,8 +16,6 @@ def made_once(name: str, make: Callable[[Path], object]) -> Path:
     with (KEPT / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            half = KEPT / f"{name}.half"
-            shutil.rmtree(half, ignore_errors=True)
-            make(half)
-            half.rename(folder)
+            with replacing(folder) as temporary:
+                make(temporary)
     return folder

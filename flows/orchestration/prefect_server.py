@@ -40,7 +40,7 @@ class ServerError(RuntimeError):
 
 
 @contextmanager
-def prefect_api(meanwhile: Callable[[], object] = bool) -> Iterator[None]:
+def prefect_api(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Make the block's flows known to the server of PREFECT_API_URL, or to one that lives as long as the block.
 
     `meanwhile` is called while that one starts. Raises ServerError.
@@ -56,7 +56,7 @@ def prefect_api(meanwhile: Callable[[], object] = bool) -> Iterator[None]:
 
 
 @contextmanager
-def local_server(meanwhile: Callable[[], object] = bool) -> Iterator[str]:
+def local_server(meanwhile: Callable[[], object] = lambda: None) -> Iterator[str]:
     """Start a server on a free port of this machine, yield the URL of its API, and stop it. Raises ServerError.
 
     `meanwhile` is called while it starts.

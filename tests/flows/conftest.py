@@ -57,12 +57,10 @@ def new_prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with Prefect's database and no run in it, to be copied: to make one takes a server 6 s."""
 
     def make(folder: Path) -> None:
-        home = tmp_path_factory.mktemp("new_prefect") / "home"
         with pytest.MonkeyPatch.context() as patch, chdir(tmp_path_factory.mktemp("new_server")):
-            patch.setenv("PREFECT_HOME", str(home))
+            patch.setenv("PREFECT_HOME", str(folder))
             with local_server():
                 pass
-        shutil.copytree(home, folder)
 
     return made_once(f"prefect-{version('prefect')}", make)
 
