@@ -18,6 +18,7 @@ from pathlib import Path
 from flows.dag.versions import changed_code
 from flows.errors import is_expected
 from tasks.core.config.params import Params, load_params
+from tasks.core.processes.garbage import spare_old_objects
 from tasks.core.records.layout import Layout
 from tasks.lineage.provenance.dvc_lock import lock_of
 from tasks.lineage.provenance.git_state import git_state
@@ -33,6 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m flows.lineage", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("subject", help="i012, test_normal.tgc, i003:TASK:2 or a path below data/")
     layout = Layout(Path.cwd())
+    spare_old_objects()
     try:
         params = load_params(layout.root / "params.yaml")
         lock = lock_of(layout.root, params, side_tasks=True)

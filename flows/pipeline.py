@@ -23,6 +23,7 @@ from flows.signals import stop_cleanly_on_signals
 from flows.workers.ray_executor import executor_for
 from tasks.core.config.params import ParamsError, iteration_key, load_params
 from tasks.core.interfaces.stage import ProcessCache
+from tasks.core.processes.garbage import spare_old_objects
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -42,6 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--wait", action="store_true", help="for another run that works in this checkout")
     parsed = parser.parse_args(arguments)
     stop_cleanly_on_signals()
+    spare_old_objects()
     root = Path.cwd()
     waiting = _tell_holder if parsed.wait else None
     try:

@@ -23,6 +23,7 @@ from flows.errors import is_expected
 from tasks.core.config.params import Params, load_params
 from tasks.core.config.stage_inputs import RescoringInputs
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.processes.garbage import spare_old_objects
 from tasks.core.records.comparison import Comparison
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import ArtifactError, replacing
@@ -42,6 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Parse, do, and turn expected errors into one message and an exit code."""
     parsed = _parser().parse_args(arguments)
     root = Path.cwd()
+    spare_old_objects()
     try:
         params = load_params(root / "params.yaml")
         with explained(tracking_uri(root)):

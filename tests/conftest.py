@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tasks.core.processes.garbage import spare_old_objects
 from tasks.core.processes.usable_cores import usable_cores
 
 MOST_PROCESSES = 8
@@ -25,6 +26,7 @@ def pytest_configure() -> None:
     spin for one that waits for a core, and tests, run side by side, took up to 16 times as long.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    spare_old_objects()
     settings.register_profile("loopline", deadline=None)
     settings.load_profile("loopline")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from flows.signals import stop_cleanly_on_signals
 from tasks.core.processes.free_port import free_port
+from tasks.core.processes.garbage import spare_old_objects
 from tasks.core.processes.http_health import is_healthy
 
 LOG = Path(".prefect/server.log")
@@ -130,6 +131,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 def main() -> None:
     """Serve Prefect's API on the port given until the parent process ends."""
     stop_cleanly_on_signals()
+    spare_old_objects()
     import uvicorn
 
     uvicorn.run(

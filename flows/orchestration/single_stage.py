@@ -18,11 +18,13 @@ from flows.signals import stop_cleanly_on_signals
 from flows.workers.ray_executor import executor_for
 from tasks.core.config.params import ParamsError, load_params
 from tasks.core.interfaces.stage import ProcessCache
+from tasks.core.processes.garbage import spare_old_objects
 
 
 def main(arguments: list[str]) -> int:
     """Run a stage in a process of its own, until a signal or the end of its parent ends it; returns its exit code."""
     stop_cleanly_on_signals()
+    spare_old_objects()
     cache = ProcessCache()
     try:
         return run_stage(arguments, cache)

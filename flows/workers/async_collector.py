@@ -27,6 +27,7 @@ from flows.signals import stop_cleanly_on_signals
 from flows.workers.ray_executor import executor_for
 from tasks.core.config.params import Params, iteration_key, load_params
 from tasks.core.interfaces.stage import ProcessCache
+from tasks.core.processes.garbage import spare_old_objects
 from tasks.core.records.files import Fingerprint, fingerprint, replacing
 from tasks.core.records.layout import Layout
 from tasks.rollout_collection.signal_shares import rollouts_seen
@@ -171,6 +172,7 @@ def _fingerprint(layout: Layout, params: Params, key: str) -> _Inputs:
 
 def _prepare(environment: dict[str, str]) -> None:
     stop_cleanly_on_signals()
+    spare_old_objects()
     os.environ.update(environment)
 
 

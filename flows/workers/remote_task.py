@@ -14,6 +14,7 @@ from flows.dag.versions import code_version
 from flows.errors import is_expected, picklable_error
 from tasks.core.config.section import Section
 from tasks.core.interfaces.stage import ProcessCache, StageContext, WorkItem
+from tasks.core.processes.garbage import spare_old_objects
 from tasks.core.records.layout import Layout
 
 CODE = Path(__file__).resolve().parents[2]
@@ -72,4 +73,5 @@ def _code_version(stage: str) -> str:
 @cache
 def _process_cache() -> ProcessCache:
     """World, engine and chat format, from one item to the next."""
+    spare_old_objects()
     return ProcessCache()

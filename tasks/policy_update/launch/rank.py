@@ -15,6 +15,7 @@ from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.policies.loading import device
+from tasks.core.processes.garbage import spare_old_objects
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.documents import AdvantageSummary, read_document, write_document
 from tasks.policy_update.checkpoint import save_learner
@@ -30,6 +31,7 @@ EXPECTED = 3
 def main(arguments: list[str]) -> int:
     """Join the other ranks, train, write. What went wrong is left in torchrun's error file for the stage to tell."""
     _die_with_the_launcher()
+    spare_old_objects()
     file = Path(arguments[0])
     errors = get_error_handler()
     errors.initialize()

@@ -15,9 +15,11 @@ _ROOT = Path(__file__).parents[4]
 _KIT = "tasks.core.worlds.confinement"
 # The packages above an `inside` are empty stand-ins: nothing of the pipeline's own is imported, and its interpreter's
 # site-packages are out of sight. What modules register to be called at a fork (logging's and threading's locks, a new
-# seed of `random`) is left out: a zygote has one thread, and these calls are a third of what a fork costs.
+# seed of `random`) is left out: a zygote has one thread, and these calls are a third of what a fork costs. No garbage
+# is looked for until the zygote is ready (`inside.forking`): what it loads is none.
 _START = """
-import json, os, sys, types
+import gc, json, os, sys, types
+gc.disable()
 os.register_at_fork = lambda **_: None
 for name, folder in json.loads({packages!r}):
     sys.modules[name] = types.ModuleType(name)

@@ -16,7 +16,8 @@ from tasks.core.processes.http_health import is_healthy
 from tasks.core.worlds.appworld.environment import engine_variables
 
 _START = """
-import resource
+import gc, resource
+gc.set_threshold(700, 10, 1000)  # as tasks.core.processes.garbage says
 for limit, most in {limits!r}:
     resource.setrlimit(getattr(resource, limit), (most, most))
 import uvicorn

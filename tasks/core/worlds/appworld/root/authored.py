@@ -12,9 +12,10 @@ from tasks.core.records.files import replacing
 from tasks.core.worlds.appworld.environment import engine_variables
 
 _PACKAGE = Path(__file__).parents[1]
+# The package's objects live as long as the process: `tasks.core.processes.garbage`, which is out of its sight.
 _START = (
-    "import sys, json; sys.path.append({package!r}); from inside.authoring.main import author_root; "
-    "author_root(**json.loads({arguments!r}))"
+    "import gc, json, sys; gc.set_threshold(700, 10, 1000); sys.path.append({package!r}); "
+    "from inside.authoring.main import author_root; author_root(**json.loads({arguments!r}))"
 )
 _SHOWN_LINES = 20
 

@@ -23,6 +23,7 @@ class Forker:
 
     def __init__(self, control: socket.socket) -> None:
         self.control = control
+        gc.disable()  # until it is ready: what it loads is no garbage
         self.die_with = killed_with_parent()
         """Called in a child with its parent's pid; a jail does it by itself."""
         self._children: set[int] = set()
@@ -31,6 +32,7 @@ class Forker:
         """Settle the memory that children will share, and say that it can be asked."""
         gc.collect()
         gc.freeze()  # a collection in a child would write to, and so copy, every shared page
+        gc.enable()
         collapse()
         frames.send(self.control.fileno(), {"ready": True, **greeting})
 
