@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import zip_longest
+from math import ceil
 from pathlib import Path
 
 import psutil
@@ -49,7 +50,7 @@ LANES |= {served: LANES.get(name, pytest.mark.openenv) for served, name in SERVE
 BY_CHANCE = frozenset({"frozen_lake, slippery"})
 """Worlds in which luck decides, so that no fixed turns solve a task: they must say so (ValueError)."""
 PLAYED = 4
-"""Tasks of each split that are played."""
+"""Tasks of each split that are played, at most."""
 IDLE_TURNS = 6
 HOSTILE = (
     "",
@@ -127,7 +128,7 @@ def demonstrated(name: str, world: World) -> World:
 def played_tasks(world: World) -> list[Task]:
     """Some tasks of each split, from all over it."""
     parts = [world.tasks(split) for split in SPLITS]
-    return [task for part in parts for task in part[:: max(1, len(part) // PLAYED)]]
+    return [task for part in parts for task in part[:: ceil(len(part) / PLAYED)]]
 
 
 def turns_of(world: World, task: Task) -> list[str]:

@@ -9,6 +9,7 @@ import torch
 
 from tasks.core.config.engine import VllmConfig
 from tasks.core.config.policy import LoraSettings, PolicyConfig
+from tasks.core.engines.vllm_server import probe_records
 from tasks.core.engines.vllm_server.engine import VllmEngine
 from tasks.core.engines.vllm_server.opening import open_vllm
 from tasks.core.policies.chat_format import ChatFormat
@@ -67,6 +68,12 @@ def _supervises(process: psutil.Process) -> bool:
         return "vllm_server.supervisor" in " ".join(process.cmdline())
     except psutil.ZombieProcess:  # ended with its server, and nobody asked after it yet
         return False
+
+
+@pytest.fixture
+def own_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records that are computed are kept here, not in the project."""
+    monkeypatch.setattr(probe_records, "STATE_FOLDER", tmp_path / "kept")
 
 
 @pytest.fixture

@@ -1,16 +1,13 @@
-"""Deliveries to real servers: proven by the records beside the policies, in float32 and in bfloat16."""
+"""Deliveries to real servers: proven by the records beside the policies."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 
 from tasks.core.config.engine import VllmConfig
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.vllm_server import probe_records
 from tasks.core.engines.vllm_server.engine import VllmEngine
 from tasks.core.engines.vllm_server.errors import WrongPolicy
 from tasks.core.engines.vllm_server.opening import open_vllm
@@ -18,65 +15,13 @@ from tasks.core.engines.vllm_server.probe_records import LocalModel
 from tasks.core.engines.vllm_server.weight_sync_check import mean_difference
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.checkpoint_files import policy_digest
-from tasks.core.policies.delivery_probe import lasting_sequences, probe_sequence, write_probe
-from tasks.core.records.delivery_probe import DeliveryProbe
+from tasks.core.policies.delivery_probe import lasting_sequences
+from tests.core.engines.vllm_server.recorded_policies import SHIPPED, VOCABULARY, moved, recorded
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800), pytest.mark.usefixtures("own_records")]
 
-SHIPPED = Path(__file__).parents[4] / "data" / "base_policies" / "pocket"
 POLICY = PolicyConfig(device="cpu")
-BF16 = PolicyConfig(device="cpu", dtype="bfloat16")
-VOCABULARY = 871
 Write = Callable[..., Path]
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records that are computed are kept here, not in the project."""
-    monkeypatch.setattr(probe_records, "STATE_FOLDER", tmp_path / "kept")
-
-
-@pytest.fixture(scope="module")
-def bf16_engine(chat: ChatFormat) -> Iterator[VllmEngine]:
-    engine = open_vllm(VllmConfig(sharing="alternate"), BF16, SHIPPED, chat)
-    yield engine
-    engine.sleep()
-    engine.close()
-
-
-def moved(source: Path, folder: Path, size: float, seed: int) -> Path:
-    """The adapter of `source` after a step: noise of this standard deviation on every B."""
-    folder.mkdir()
-    random = torch.Generator().manual_seed(seed)
-    tensors = load_file(source / "adapter_model.safetensors")
-    for name in sorted(tensors):
-        if "lora_B" in name:
-            tensors[name] += size * torch.randn(tensors[name].shape, generator=random)
-    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
-    (folder / "adapter_config.json").write_bytes((source / "adapter_config.json").read_bytes())
-    return folder
-
-
-def recorded(
-    folder: Path, previous: Path | None, chat: ChatFormat, config: PolicyConfig, of: Path | None = None
-) -> Path:
-    """Put the record of `folder` (or of another policy, `of`, under its name) beside it."""
-    lasting = lasting_sequences(chat, VOCABULARY)
-    texts = [f"Send {place} coins to friend {place * 3}, then tell me the weather." * 3 for place in range(16)]
-    windows = [chat.prompt_ids([{"role": "user", "content": text}])[:96] for text in texts]
-    readings = LocalModel(SHIPPED, config).readings([of or folder, previous, None], [*lasting, *windows])
-    columns = zip([*lasting, *windows], readings[0], readings[2], readings[1], strict=True)
-    sequences = tuple(probe_sequence(*column) for column in columns)
-    count = len(lasting)
-    probe = DeliveryProbe(
-        weights=policy_digest(folder),
-        dtype=config.dtype,
-        device="cpu",
-        lasting=sequences[:count],
-        trained_on=sequences[count:],
-    )
-    write_probe(folder, probe)
-    return folder
 
 
 def sampled_from(engine: VllmEngine, ids: list[int]) -> list[float]:
@@ -155,38 +100,3 @@ def test_a_server_that_keeps_the_old_policy_is_refused_and_the_adapter_unloaded(
         engine.load_adapter(stale)
     server = engine._pool._servers[0]
     assert f"policy-{policy_digest(stale)[:16]}" not in engine._loop.run(server.client.served()).adapters
-
-
-def test_in_bfloat16_small_steps_are_delivered_and_stale_ones_refused(
-    bf16_engine: VllmEngine, chat: ChatFormat, adapters: Write, tmp_path: Path
-) -> None:
-    """Steps of 0.02 to 0.04, which aborted, and of which a stale one within 0.02 passed."""
-    start = recorded(adapters(15), None, chat, BF16)
-    policies = [start]
-    for place in range(6):
-        step = moved(policies[-1], tmp_path / f"step{place}", 0.002, 20 + place)
-        policies.append(recorded(step, policies[-1], chat, BF16))
-    bf16_engine.load_adapter(start)
-    told = []
-    for policy in policies[1:]:
-        bf16_engine.load_adapter(policy)
-        (proof,) = bf16_engine._pool.take_deliveries()[-1:]
-        (before,) = [one for one in proof.comparisons if one.other == "the policy before it"]
-        assert 0.015 < before.apart < 0.06 and 0.005 < proof.distance < 0.06
-        told.append(before.verdict)
-    assert told.count("delivered") >= 4 and set(told) <= {"delivered", "cannot tell"}
-    stale = recorded(moved(start, tmp_path / "stale", 0.0, 0), start, chat, BF16, of=policies[4])
-    with pytest.raises(WrongPolicy, match="not delivered"):
-        bf16_engine.load_adapter(stale)
-
-
-def test_in_bfloat16_what_cannot_be_told_is_said(
-    bf16_engine: VllmEngine, chat: ChatFormat, adapters: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    start = adapters(16)
-    step = recorded(moved(start, tmp_path / "step", 1e-6, 4), start, chat, BF16)
-    bf16_engine.load_adapter(step)
-    (figures,) = bf16_engine.take_deliveries()[-1:]
-    verdicts = {one["other"]: one["verdict"] for one in figures["comparisons"]}
-    assert verdicts["the base model"] == "delivered" and verdicts["the policy before it"] == "cannot tell"
-    assert "cannot tell" in caplog.text and "from the policy before it" in caplog.text
