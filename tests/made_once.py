@@ -1,9 +1,9 @@
 """Folders that take long to make and that tests of several processes share, kept under .loopline/."""
 
-import fcntl
 from collections.abc import Callable
 from pathlib import Path
 
+from tasks.core.processes.file_lock import held_alone
 from tasks.core.records.files import replacing
 
 KEPT = Path(__file__).resolve().parents[1] / ".loopline" / "tests"
@@ -11,10 +11,8 @@ KEPT = Path(__file__).resolve().parents[1] / ".loopline" / "tests"
 
 def made_once(name: str, make: Callable[[Path], object]) -> Path:
     """The folder `name`, for reading only: made by the first process that asks, for which others wait."""
-    KEPT.mkdir(parents=True, exist_ok=True)
     folder = KEPT / name
-    with (KEPT / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with held_alone(KEPT / f"{name}.lock"):
         if not folder.exists():
             with replacing(folder) as temporary:
                 make(temporary)

@@ -1,11 +1,8 @@
 """Making an isolated environment with uv: whole or not at all, once, also when many processes ask at the same time."""
 
-import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import uv
@@ -13,6 +10,7 @@ from tqdm import tqdm
 
 from tasks.core.environments.package_index import uv_index_variables
 from tasks.core.environments.recipe import EnvironmentRecipe
+from tasks.core.processes.file_lock import held_alone
 
 ENVIRONMENTS = Path(".loopline") / "environments"
 """Where a project keeps its isolated environments, relative to its root; ignored by git."""
@@ -36,7 +34,7 @@ def python_executable(folder: Path, recipe: EnvironmentRecipe) -> Path:
     python = home / "bin" / "python"
     if (home / _COMPLETE).exists() and python.exists():
         return python
-    with _alone(home):
+    with held_alone(home.with_name(f".{home.name}.lock")):
         if not ((home / _COMPLETE).exists() and python.exists()):
             _build(home, recipe)
     return python
@@ -46,15 +44,6 @@ def inherited_variables() -> dict[str, str]:
     """This process's environment for an isolated interpreter: without its own packages, free to write byte code."""
     dropped = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE")
     return {name: value for name, value in os.environ.items() if name not in dropped}
-
-
-@contextmanager
-def _alone(home: Path) -> Iterator[None]:
-    """Hold the environment's lock; the file stays, because removing it would let two in."""
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with home.with_name(f".{home.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _build(home: Path, recipe: EnvironmentRecipe) -> None:

@@ -3,7 +3,6 @@
 Imports MLflow inside functions: the import costs 1.6 s, which stages that record nothing must not pay.
 """
 
-import fcntl
 import os
 import re
 import tempfile
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasks.core.config.lineage import LineageConfig
+from tasks.core.processes.file_lock import held_alone
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -165,8 +165,7 @@ def _make_database(path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="mlflow-", dir=beside) as folder:
         made = Path(folder) / path.name
         MlflowClient(tracking_uri=f"sqlite:///{made}").search_experiments(max_results=1)
-        with (beside / "mlflow.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with held_alone(beside / "mlflow.lock"):
             if not path.exists():  # else another process was faster, and may have recorded into its own by now
                 made.rename(path)
 
