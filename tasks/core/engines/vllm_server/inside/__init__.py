@@ -1,0 +1,1 @@
+"""Code that runs in vLLM's own interpreter: standard library only."""
