@@ -117,18 +117,19 @@ def world(config: WorldConfig, folder: Path) -> Iterator[World]:
     opened.close()
 
 
+@pytest.fixture(scope="module")
+def played(name: str, world: World) -> list[Task]:
+    """Some tasks of each split, from all over it; one of each where its world is played in this process as well."""
+    most, parts = 1 if name in SERVED else PLAYED, [world.tasks(split) for split in SPLITS]
+    return [task for part in parts for task in part[:: ceil(len(part) / most)]]
+
+
 @pytest.fixture
 def demonstrated(name: str, world: World) -> World:
     """A world that can recite solutions."""
     if name in BY_CHANCE or not isinstance(world, Demonstrating):
         pytest.skip("no fixed turns solve a task of this world")
     return world
-
-
-def played_tasks(world: World) -> list[Task]:
-    """Some tasks of each split, from all over it."""
-    parts = [world.tasks(split) for split in SPLITS]
-    return [task for part in parts for task in part[:: ceil(len(part) / PLAYED)]]
 
 
 def turns_of(world: World, task: Task) -> list[str]:
@@ -176,8 +177,8 @@ def test_the_same_seed_prepares_the_same_bytes(config: WorldConfig, folder: Path
     assert digest(tmp_path / "other") != digest(folder)
 
 
-def test_the_oracle_solves_every_task(demonstrated: World) -> None:
-    for task in played_tasks(demonstrated):
+def test_the_oracle_solves_every_task(demonstrated: World, played: list[Task]) -> None:
+    for task in played:
         episode = demonstrated.open(task.task_id, 1)
         turns = turns_of(demonstrated, task)
         seen = play(episode, turns)
@@ -195,8 +196,8 @@ def test_chance_is_said(name: str, world: World) -> None:
             world.demonstration(world.tasks("train")[0].task_id)  # type: ignore[attr-defined]
 
 
-def test_doing_nothing_solves_nothing(world: World) -> None:
-    for task in played_tasks(world):
+def test_doing_nothing_solves_nothing(world: World, played: list[Task]) -> None:
+    for task in played:
         episode = world.open(task.task_id, 1)
         assert not episode.evaluate().success
         play(episode, [""] * IDLE_TURNS)
@@ -204,9 +205,9 @@ def test_doing_nothing_solves_nothing(world: World) -> None:
         episode.close()
 
 
-def test_rewards_come_with_every_turn_or_with_none(world: World) -> None:
+def test_rewards_come_with_every_turn_or_with_none(world: World, played: list[Task]) -> None:
     given = set()
-    for task in played_tasks(world):
+    for task in played:
         episode = world.open(task.task_id, 2)
         given |= {seen.reward is None for seen in play(episode, ["", *turns_of(world, task)])}
         score = episode.evaluate().score
@@ -215,8 +216,8 @@ def test_rewards_come_with_every_turn_or_with_none(world: World) -> None:
     assert len(given) == 1
 
 
-def test_the_same_seed_and_turns_are_the_same_episode(world: World) -> None:
-    for task in played_tasks(world):
+def test_the_same_seed_and_turns_are_the_same_episode(world: World, played: list[Task]) -> None:
+    for task in played:
         found = []
         for _ in range(2):
             episode = world.open(task.task_id, 5)
@@ -225,9 +226,9 @@ def test_the_same_seed_and_turns_are_the_same_episode(world: World) -> None:
         assert found[0] == found[1], task.task_id
 
 
-def test_a_verdict_in_mid_episode_changes_nothing(world: World) -> None:
+def test_a_verdict_in_mid_episode_changes_nothing(world: World, played: list[Task]) -> None:
     """Turn-level credit asks for one after every turn."""
-    for task in played_tasks(world):
+    for task in played:
         found = []
         for asks in (False, True):
             seen: list[Observation] = []
@@ -243,8 +244,8 @@ def test_a_verdict_in_mid_episode_changes_nothing(world: World) -> None:
         assert found[0] == found[1], task.task_id
 
 
-def test_episodes_do_not_see_each_other(world: World) -> None:
-    tasks = [task for task in played_tasks(world) for _ in range(2)]
+def test_episodes_do_not_see_each_other(world: World, played: list[Task]) -> None:
+    tasks = [task for task in played for _ in range(2)]
     alone = []
     for number, task in enumerate(tasks):
         episode = world.open(task.task_id, number)
