@@ -44,7 +44,7 @@ FAULTS = {
     "endless loop": "while True: pass",
     "endless loop, all caught": "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
     "endless C loop": "sum(range(10**12))",
-    "much work between API calls": "for _ in range(100): apis.supervisor.show_profile(), sum(range(10**6))",
+    "much work between API calls": "for _ in range(100): apis.supervisor.show_profile(), sum(range(10**7))",
     "os._exit": "import os\nos.__dict__['abort']()",
     "real _exit": "[c for c in object.__subclasses__() if c.__name__ == 'Popen'][0].__init__.__globals__['os'].abort()",
     "crash by recursion": "builtins.__import__('sys').setrecursionlimit(10**7)\ndef f(): f()\nf()",
