@@ -1,6 +1,5 @@
 """Running one stage's body in this process: what both runners share. Knows neither DVC nor Prefect."""
 
-import gc
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -30,8 +29,6 @@ def run_body(
     try:
         stage.load()(StageContext(layout, stage.inputs_of(params), key, cache, executor_for(stage, params)))
     finally:
-        if stage.name == "update_policy":
-            gc.collect()  # a fully trained policy is as large as its model, and its layers may refer to themselves
         return_freed_memory()  # an update leaves gigabytes of holes, and the next stage has the same process
     if stage.name == "update_policy":
         _tell_warnings(layout, key)
