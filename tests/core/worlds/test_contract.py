@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import zip_longest
-from math import ceil
 from pathlib import Path
 
 import psutil
@@ -50,7 +49,7 @@ LANES |= {served: LANES.get(name, pytest.mark.openenv) for served, name in SERVE
 BY_CHANCE = frozenset({"frozen_lake, slippery"})
 """Worlds in which luck decides, so that no fixed turns solve a task: they must say so (ValueError)."""
 PLAYED = 4
-"""Tasks of each split that are played, at most."""
+"""Tasks of each split that are played."""
 IDLE_TURNS = 6
 HOSTILE = (
     "",
@@ -121,7 +120,7 @@ def world(config: WorldConfig, folder: Path) -> Iterator[World]:
 def played(name: str, world: World) -> list[Task]:
     """Some tasks of each split, from all over it; one of each where its world is played in this process as well."""
     most, parts = 1 if name in SERVED else PLAYED, [world.tasks(split) for split in SPLITS]
-    return [task for part in parts for task in part[:: ceil(len(part) / most)]]
+    return [task for part in parts for task in part[:: max(1, len(part) // most)]]
 
 
 @pytest.fixture

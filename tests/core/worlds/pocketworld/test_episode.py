@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from tasks.core.config.world import WorldConfig
@@ -7,6 +9,8 @@ from tasks.core.worlds.pocketworld.episodes.episode import NO_CODE, ONLY_FIRST
 from tasks.core.worlds.pocketworld.files import write_specs
 from tasks.core.worlds.pocketworld.solutions import oracle, turn
 from tasks.core.worlds.registry import open_world
+
+NULL_BYTE = "SyntaxError" if sys.version_info >= (3, 11, 4) else "ValueError"
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +76,7 @@ def test_fences_are_read_generously(episode, text):
     ("code", "error"),
     [
         ("print(1", "SyntaxError: '(' was never closed"),
-        ("x=\x00", "source code string cannot contain null bytes"),
+        ("x=\x00", f"{NULL_BYTE}: source code string cannot contain null bytes"),
         ("1/0", "ZeroDivisionError: division by zero"),
         ("apis.notes.login(password=missing)", "NameError: name 'missing' is not defined"),
         ("apis.nowhere.find(title='a')", "ApiError: There is no app nowhere."),
@@ -83,7 +87,7 @@ def test_broken_code_gives_one_short_line(episode, code, error):
     seen = episode.step(turn(code))
     assert seen.failed
     assert not seen.done
-    assert seen.text.startswith("Execution failed. ") and error in seen.text
+    assert seen.text.startswith(f"Execution failed. {error}")
     assert "\n" not in seen.text
 
 
