@@ -12,12 +12,13 @@ from typing import Any
 import httpx2
 
 from tasks.core.interfaces.world import WorldFault
+from tasks.core.processes.garbage import SPARING
 from tasks.core.processes.http_health import is_healthy
 from tasks.core.worlds.appworld.environment import engine_variables
 
 _START = """
-import gc, resource
-gc.set_threshold(700, 10, 1000)  # as tasks.core.processes.garbage says
+{sparing}
+import resource
 for limit, most in {limits!r}:
     resource.setrlimit(getattr(resource, limit), (most, most))
 import uvicorn
@@ -88,7 +89,7 @@ class OfficialServer:
             listening.bind(("127.0.0.1", 0))
             listening.listen(16)
             self.port = int(listening.getsockname()[1])
-            start = _START.format(descriptor=listening.fileno(), limits=limited, more=more)
+            start = _START.format(sparing=SPARING, descriptor=listening.fileno(), limits=limited, more=more)
             self._process = subprocess.Popen(
                 [str(python), "-P", "-s", "-c", start],
                 env=engine_variables(python, root),

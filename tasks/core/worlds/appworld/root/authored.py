@@ -8,13 +8,14 @@ from pathlib import Path
 from tqdm import tqdm
 
 from tasks.core.config.splits import SPLITS, Split
+from tasks.core.processes.garbage import SPARING
 from tasks.core.records.files import replacing
 from tasks.core.worlds.appworld.environment import engine_variables
 
 _PACKAGE = Path(__file__).parents[1]
-# The package's objects live as long as the process: `tasks.core.processes.garbage`, which is out of its sight.
 _START = (
-    "import gc, json, sys; gc.set_threshold(700, 10, 1000); sys.path.append({package!r}); "
+    f"{SPARING}; import json, sys; "
+    "sys.path.append({package!r}); "
     "from inside.authoring.main import author_root; author_root(**json.loads({arguments!r}))"
 )
 _SHOWN_LINES = 20
