@@ -33,6 +33,7 @@ from flows.orchestration.prefect_server import ServerError
 from flows.orchestration.warm_run import bring_up_to_date, final_state
 from flows.signals import stop_cleanly_on_signals
 from tasks.core.config.params import iteration_key, load_params
+from tasks.core.processes.garbage import spare_old_objects
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.files import ArtifactError
 from tasks.lineage.provenance.dvc_lock import lock_of
@@ -138,6 +139,7 @@ def _raise_iterations(root: Path, iterations: int) -> None:
 def _begin() -> Path:
     """The checkout, which is where prefect.yaml's pull step changed into. From now on a dying worker ends this run."""
     parent_death_signal()()
+    spare_old_objects()
     return Path.cwd()
 
 

@@ -19,7 +19,6 @@ from flows.orchestration.run_artifacts import RunPage
 from flows.workers.async_collector import AsyncCollector, IsDue, can_overlap
 from tasks.core.config.params import load_params
 from tasks.core.interfaces.stage import ProcessCache, StageContext
-from tasks.core.processes.garbage import spare_old_objects
 from tasks.core.records.layout import Layout
 
 
@@ -29,7 +28,6 @@ def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False
     Where the parameters allow it, rollouts are collected in a second process while the policy is updated, unless
     `sequential`. The caller holds the checkout. Raises PipelineFailed.
     """
-    spare_old_objects()
     cache, params = ProcessCache(), load_params(root / "params.yaml")
     tasks = {stage.name: stage_task(stage, params, root) for stage in STAGES}
     collector = None if sequential or not can_overlap(params) else AsyncCollector(root, _prefect_settings())

@@ -178,9 +178,7 @@ def optimizer_step(
     A critic steps with the policy, or alone while it warms up.
     """
     critic = learner.critic
-    learner.optimizer.zero_grad(set_to_none=True)
-    if critic is not None:
-        critic.optimizer.zero_grad(set_to_none=True)
+    free_gradients(learner)
     pack_stats = backward(learner.policy, packs, objective, learner.group, critic.weights if critic else ())
     move_gradients(learner.masters)
     grad_norm = full_tensor(nn.utils.clip_grad_norm_(learner.stepped, config.max_grad_norm))
@@ -196,6 +194,13 @@ def optimizer_step(
         round_masters(learner.masters)
         learner.optimizer_steps += 1
     return stats
+
+
+def free_gradients(learner: Learner) -> None:
+    """Let go of all gradients: as much memory as what is trained, which a policy kept for later stages would hold."""
+    learner.optimizer.zero_grad(set_to_none=True)
+    if learner.critic is not None:
+        learner.critic.optimizer.zero_grad(set_to_none=True)
 
 
 def learning_rate(config: UpdateConfig, optimizer_steps: int) -> float:

@@ -32,6 +32,7 @@ from tasks.policy_update.learner import (
     Learner,
     UpdateDiverged,
     UpdateStats,
+    free_gradients,
     make_learner,
     prepare_forward,
     update,
@@ -104,6 +105,7 @@ def train(job: UpdateJob, rollouts: list[Rollout], cache: ProcessCache, group: P
         )
     except UpdateDiverged as error:
         raise UpdateDiverged(f"update_policy@{job.key}: {error}") from None
+    free_gradients(learner)
     return Trained(learner, stats, _record(job, learner, tokens, previous))
 
 

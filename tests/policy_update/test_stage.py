@@ -1,7 +1,7 @@
 import json
 import logging
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -109,6 +109,22 @@ def test_fresh_processes_and_a_warm_one_write_the_same_bytes(
         found.append([digest(layout.policy(key)) for key in batches])
     assert found[0] == found[1] == found[2]
     assert found[0][0] != found[0][1]
+
+
+@pytest.mark.parametrize("trained", ["lora", "full"])
+def test_a_policy_that_is_kept_for_later_stages_holds_no_gradients(
+    base: Path, make_rollouts: MakeRollouts, tmp_path: Path, trained: str
+) -> None:
+    class WatchedCache(ProcessCache):
+        def get(self, name: str, key: Hashable, make: Callable[[], Any]) -> Any:
+            kept[name] = super().get(name, key, make)
+            return kept[name]
+
+    kept: dict[str, nn.Module] = {}
+    params, batches = make_params(trained), {"i001": make_rollouts(6)}
+    run(prepare(tmp_path, base, params, batches), params, "i001", WatchedCache())
+    weights = [weight for weight in kept["learner_policy"].parameters() if weight.requires_grad]
+    assert weights and all(weight.grad is None for weight in weights)
 
 
 def test_metrics_hold_what_was_promised(base: Path, make_rollouts: MakeRollouts, tmp_path: Path) -> None:
