@@ -36,12 +36,15 @@ WORLDS = {
     "bfcl": WorldConfig(name="bfcl"),
     "scienceworld": WorldConfig(
         name="scienceworld",
+        seed=189,
         scienceworld=ScienceWorldConfig(
             max_moves=None, max_turns=1000, counts=ScienceCounts(train=3, dev=3, test_normal=3, test_challenge=3)
         ),
     ),
 }
-"""By a name of the test's. Counts are small where preparing a task is slow."""
+"""By a name of the test's. Counts are small where preparing a task is slow, and ScienceWorld's seeds are two of 400
+that draw types whose official solutions are found in 3 s; of others it takes up to a minute."""
+OTHER_SEED = 320
 SERVED = {f"openenv, {name} served": name for name in ("pocketworld", "appworld", "bfcl", "scienceworld")}
 """Worlds as OpenEnv's protocol leaves them: the same contract."""
 LANES = {name: getattr(pytest.mark, name) for name in ("appworld", "bfcl", "scienceworld")}
@@ -171,7 +174,7 @@ def test_unknown_splits_and_tasks_are_refused(world: World) -> None:
 def test_the_same_seed_prepares_the_same_bytes(config: WorldConfig, folder: Path, tmp_path: Path) -> None:
     prepare_world_folder(config, tmp_path / "again")
     assert digest(tmp_path / "again") == digest(folder)
-    other = config.model_copy(update={"seed": 7})
+    other = config.model_copy(update={"seed": OTHER_SEED})
     prepare_world_folder(other, tmp_path / "other")
     assert digest(tmp_path / "other") != digest(folder)
 
