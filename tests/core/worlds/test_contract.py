@@ -171,11 +171,15 @@ def test_unknown_splits_and_tasks_are_refused(world: World) -> None:
         world.open("nobody", 0)
 
 
-def test_the_same_seed_prepares_the_same_bytes(config: WorldConfig, folder: Path, tmp_path: Path) -> None:
+def test_the_same_seed_prepares_the_same_bytes(name: str, config: WorldConfig, folder: Path, tmp_path: Path) -> None:
+    if name == "appworld":
+        pytest.skip("test_authored_root compares the same twelve tasks, in a larger root too")
     prepare_world_folder(config, tmp_path / "again")
     assert digest(tmp_path / "again") == digest(folder)
-    other = config.model_copy(update={"seed": OTHER_SEED})
-    prepare_world_folder(other, tmp_path / "other")
+
+
+def test_another_seed_prepares_other_bytes(config: WorldConfig, folder: Path, tmp_path: Path) -> None:
+    prepare_world_folder(config.model_copy(update={"seed": OTHER_SEED}), tmp_path / "other")
     assert digest(tmp_path / "other") != digest(folder)
 
 
