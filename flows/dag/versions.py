@@ -132,6 +132,7 @@ def _parents(name: str) -> Iterator[str]:
         yield name
 
 
+@cache
 def _module_file(root: Path, name: str) -> Path | None:
     path = root.joinpath(*name.split("."))
     candidates = (path.with_suffix(".py"), path / "__init__.py")

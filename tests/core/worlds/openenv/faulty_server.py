@@ -1,19 +1,12 @@
-"""An OpenEnv server that goes wrong as it is told: `python faulty_server.py PORT [WAY]`.
+"""An OpenEnv server that goes wrong as it is told: `python faulty_server.py PORT`.
 
-Without a way it is made with the package's kit, and its environment goes wrong on the messages hang, die, break and
-once. With one it is a server of another make or version; or it resets the connection at the first step ("reset"), or a
-proxy before it has no server two times of three ("proxy").
+It is made with the package's kit, and its environment goes wrong on the messages hang, die, break and once. Under
+/WAY it is a server of another make or version.
 """
 
-import asyncio
-import itertools
-import json
 import os
-import socket
-import struct
 import sys
 import time
-from http import HTTPStatus
 from typing import Any
 
 import uvicorn
@@ -22,8 +15,6 @@ from openenv.core.env_server import create_fastapi_app
 from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import Action, Observation, State
 from pydantic import Field
-from websockets.asyncio.server import ServerConnection, serve
-from websockets.http11 import Request, Response
 
 SCHEMA = {"action": {"properties": {"message": {}}, "required": ["message"], "additionalProperties": False}}
 GOOD: dict[str, Any] = {"type": "observation", "data": {"observation": {"said": "hello"}, "reward": 0.0, "done": False}}
@@ -34,6 +25,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "other_types": {"type": "error", "data": {"message": "Unknown message type: reset", "code": "UNKNOWN_TYPE"}},
     "other_fields": {"type": "observation", "data": {**GOOD["data"], "observation": {"text": "hello"}}},
 }
+WAYS = ("no_openenv", "unversioned", "other_schema", "no_websocket", "no_json", "list", *ANSWERS)
 
 
 class Said(Action):
@@ -89,39 +81,15 @@ def other_server(way: str) -> FastAPI:
             await websocket.send_json([])
         else:
             await websocket.send_json(ANSWERS[way])
-        await asyncio.sleep(5)
+        await websocket.receive()
 
     return app
 
 
-async def serve_connections(way: str, port: int) -> None:
-    asked = itertools.count()
-
-    def answer(connection: ServerConnection, request: Request) -> Response | None:
-        if way == "proxy" and next(asked) % 3 < 2:
-            return connection.respond(HTTPStatus.BAD_GATEWAY, "")
-        if request.path == "/schema":
-            return connection.respond(HTTPStatus.OK, json.dumps(SCHEMA))
-        return None
-
-    async def play(connection: ServerConnection) -> None:
-        async for _ in connection:
-            await connection.send(json.dumps(GOOD))
-            if way == "reset":
-                await connection.recv()
-                end: socket.socket = connection.transport.get_extra_info("socket")
-                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                connection.transport.abort()
-
-    async with serve(play, "127.0.0.1", port, process_request=answer) as server:
-        print(f"http://127.0.0.1:{port}", flush=True)
-        await server.serve_forever()
-
-
 if __name__ == "__main__":
-    port, way = int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else ""
-    if way in ("reset", "proxy"):
-        asyncio.run(serve_connections(way, port))
-    app = other_server(way) if way else create_fastapi_app(Faulty, Said, Heard, max_concurrent_envs=2)
+    port = int(sys.argv[1])
+    app = create_fastapi_app(Faulty, Said, Heard, max_concurrent_envs=2)
+    for way in WAYS:
+        app.mount(f"/{way}", other_server(way))
     print(f"http://127.0.0.1:{port}", flush=True)
     uvicorn.run(app, port=port, log_level="critical")

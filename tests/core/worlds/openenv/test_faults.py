@@ -17,6 +17,7 @@ from tests.openenv_servers import running
 
 pytestmark = pytest.mark.openenv
 SCRIPT = str(Path(__file__).with_name("faulty_server.py"))
+CONNECTIONS = str(Path(__file__).with_name("faulty_connections.py"))
 Open = Callable[..., "OpenEnvWorld"]  # type: ignore[name-defined]  # noqa: F821
 
 
@@ -91,7 +92,7 @@ def test_a_cut_connection_is_no_new_episode(world: Open) -> None:
 
 
 def test_a_connection_that_is_reset_is_a_fault(world: Open) -> None:
-    with running(SCRIPT, str(free_port()), "reset") as (url, _):
+    with running(CONNECTIONS, str(free_port()), "reset") as (url, _):
         episode = world(url).open("dev_001_1", 0)
         with pytest.raises(WorldFault):
             episode.step("hi")
@@ -99,7 +100,7 @@ def test_a_connection_that_is_reset_is_a_fault(world: Open) -> None:
 
 
 def test_a_proxy_without_its_server_is_asked_again(world: Open) -> None:
-    with running(SCRIPT, str(free_port()), "proxy") as (url, _):
+    with running(CONNECTIONS, str(free_port()), "proxy") as (url, _):
         episode = world(url).open("dev_001_1", 0)
         assert episode.step("hi").text == "hello"
         episode.close()
@@ -167,11 +168,11 @@ def test_no_proxy_is_asked_for_a_server_of_this_machine(url: str, world: Open, m
         ("other_fields", r"world.openenv.observation: none of said in an observation with text"),
     ],
 )
-def test_another_version_is_one_clear_error(way: str, message: str, world: Open) -> None:
+def test_another_version_is_one_clear_error(way: str, message: str, url: str, world: Open) -> None:
     from tasks.core.worlds.openenv.conversation import OpenEnvMismatch
 
-    with running(SCRIPT, str(free_port()), way) as (url, _), pytest.raises(OpenEnvMismatch, match=message):
-        world(url).open("dev_001_1", 0)
+    with pytest.raises(OpenEnvMismatch, match=message):
+        world(f"{url}/{way}").open("dev_001_1", 0)
 
 
 def test_an_action_of_other_fields_is_refused_before_anything_is_played(url: str, world: Open) -> None:
@@ -198,11 +199,11 @@ def test_a_server_of_another_version_than_the_named_one_is_refused(url: str, wor
         ("unversioned", "the server there tells no version"),
     ],
 )
-def test_a_server_that_tells_no_version_has_not_the_named_one(way: str, message: str, world: Open) -> None:
+def test_a_server_that_tells_no_version_has_not_the_named_one(way: str, message: str, url: str, world: Open) -> None:
     from tasks.core.worlds.openenv.conversation import OpenEnvMismatch
 
-    with running(SCRIPT, str(free_port()), way) as (url, _), pytest.raises(OpenEnvMismatch, match=message):
-        world(url, version="1").open("dev_001_1", 0)
+    with pytest.raises(OpenEnvMismatch, match=message):
+        world(f"{url}/{way}", version="1").open("dev_001_1", 0)
 
 
 def test_a_closed_world_opens_nothing(url: str, world: Open) -> None:
