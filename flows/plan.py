@@ -5,9 +5,9 @@
     python -m flows.plan --pilot data/iterations/i001/rollouts.parquet [--wanted-share 0.8]
 
 Without --profile: params.yaml as it is. --pilot adds, from the success rates of rollouts that were played, how many
-rollouts per task carry a signal. Figures come from tasks/core/capacity, a model of formulas and stated
-assumptions that was checked on a CPU; no GPU was at hand. Exit code 1: what was asked for does not fit; 2: it cannot
-be planned.
+rollouts per task carry a signal. Figures come from tasks/core/capacity, a model of formulas and stated assumptions that
+was checked on a CPU, and on a GPU for the learner alone. Exit code 1: what was asked for does not fit; 2: it cannot be
+planned.
 """
 
 import argparse

@@ -29,10 +29,10 @@ part() { # NAME SECONDS ARGUMENT...: one file of its own, within its own time
 }
 
 rm -f "$LOOPLINE_RESULTS"/gpu_*_failed.json
-part gradients 60
-part kernels 60
-part mfu 190 --seconds 130
-part engine 50
-part training 65 --seconds 40
+part gradients 45
+part kernels 50
+part mfu 225 --seconds 165
+part engine 45
+part training 60 --seconds 40
 part vllm 55
 ls "$LOOPLINE_RESULTS"/gpu_*.json

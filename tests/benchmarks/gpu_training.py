@@ -134,7 +134,7 @@ def main() -> None:
     curves = [curve(params, device, seed, iterations, deadline) for seed in arguments.seed or [0]]
     figures: dict[str, Any] = {"seeds": arguments.seed or [0], "curves": curves}
     if arguments.iterations and device.type == "cpu":
-        write_result("gpu_training_cpu", describe(device) | figures)
+        write_result("gpu_training_cpu", describe(device) | {"device": "CPU"} | figures)
     else:
         write_part("training", device, figures | (against_cpu(curves) if device.type == "cuda" else {}))
 

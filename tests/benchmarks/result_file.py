@@ -19,7 +19,7 @@ def write_result(
 ) -> None:
     """Write `figures` to results/<name>.json and print them."""
     record = {
-        "command": shlex.join(["python", *sys.argv]),
+        "command": shlex.join(["python", _relative(sys.argv[0]), *sys.argv[1:]]),
         "machine": {
             "system": platform.platform(),
             "processor": _processor(),
@@ -33,6 +33,12 @@ def write_result(
     text = json.dumps(record, indent=2) + "\n"
     (RESULTS / f"{name}.json").write_text(text, encoding="utf-8")
     print(text, end="")
+
+
+def _relative(script: str) -> str:
+    """The script as it is called from the project's root, wherever that lies."""
+    path, root = Path(script).resolve(), Path(__file__).resolve().parents[2]
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else script
 
 
 def _processor() -> str:

@@ -46,14 +46,20 @@ class Project:
         self._cache.close()
 
 
+def link_policies(root: Path) -> None:
+    """Give the project in `root` the shipped base policies."""
+    (root / "data").mkdir(parents=True, exist_ok=True)
+    if not (root / "data/base_policies").exists():
+        (root / "data/base_policies").symlink_to(POLICIES)
+
+
 @contextmanager
 def temporary_project(params: Params) -> Iterator[Project]:
     """A project that has nothing but params.yaml and the shipped base policies, until the block ends."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
+        link_policies(root)
         write_params(root / "params.yaml", params.model_dump(mode="json"))
-        (root / "data").mkdir()
-        (root / "data/base_policies").symlink_to(POLICIES)
         project = Project(root, params)
         try:
             yield project

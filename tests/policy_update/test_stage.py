@@ -1,6 +1,8 @@
+import gc
 import json
 import logging
 import shutil
+import weakref
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -125,6 +127,23 @@ def test_a_policy_that_is_kept_for_later_stages_holds_no_gradients(
     run(prepare(tmp_path, base, params, batches), params, "i001", WatchedCache())
     weights = [weight for weight in kept["learner_policy"].parameters() if weight.requires_grad]
     assert weights and all(weight.grad is None for weight in weights)
+
+
+def test_a_dropped_policy_is_gone_before_something_else_wants_its_device(
+    base: Path, make_rollouts: MakeRollouts, tmp_path: Path
+) -> None:
+    """Its replaced forward methods refer to its layers: without a look for garbage they stay."""
+    params, cache = make_params(activation_checkpointing=True, fold_adapter=True), ProcessCache()
+    run(prepare(tmp_path, base, params, {"i001": make_rollouts(6)}), params, "i001", cache)
+    _, policy = cache._objects["learner_policy"]
+    weights = [weakref.ref(weight) for weight in policy.parameters()]
+    gc.disable()
+    try:
+        del policy
+        cache.drop("learner_policy")
+        assert weights and all(weight() is None for weight in weights)
+    finally:
+        gc.enable()
 
 
 def test_metrics_hold_what_was_promised(base: Path, make_rollouts: MakeRollouts, tmp_path: Path) -> None:

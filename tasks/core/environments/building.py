@@ -5,7 +5,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import uv
 from tqdm import tqdm
 
 from tasks.core.environments.package_index import uv_index_variables
@@ -63,6 +62,8 @@ def _build(home: Path, recipe: EnvironmentRecipe) -> None:
 
 
 def _steps(home: Path, recipe: EnvironmentRecipe) -> list[tuple[str, list[str]]]:
+    import uv  # here, so that stages which need no environment run where uv is not installed
+
     uv_binary, python = uv.find_uv_bin(), str(home / "bin" / "python")
     create = [
         uv_binary,

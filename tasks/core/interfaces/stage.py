@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from tasks.core.config.section import Section
+from tasks.core.processes.freed_memory import return_device_memory
 from tasks.core.records.layout import Layout
 
 T = TypeVar("T")
@@ -42,16 +43,21 @@ class ProcessCache:
         return made
 
     def drop(self, name: str) -> None:
-        """Forget `name`, closing the object if it can be closed."""
-        _, held = self._objects.pop(name, (None, None))
-        close = getattr(held, "close", None)
-        if close is not None:
-            close()
+        """Forget `name`, closing the object if it can be closed; its memory is free for what comes next."""
+        if name in self._objects:
+            self._close(name)
+            return_device_memory()
 
     def close(self) -> None:
         """Drop everything, what came last first."""
         for name in reversed(list(self._objects)):
-            self.drop(name)
+            self._close(name)
+
+    def _close(self, name: str) -> None:
+        _, held = self._objects.pop(name)
+        close = getattr(held, "close", None)
+        if close is not None:
+            close()
 
 
 class Executor(Protocol):

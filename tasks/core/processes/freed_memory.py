@@ -6,6 +6,8 @@ another order than they took them, holes stay: an update of 135 million paramete
 """
 
 import ctypes
+import gc
+import sys
 
 LARGE_BYTES = 4 * 2**20
 """Smaller blocks are kept: taking them anew costs more than it saves."""
@@ -23,8 +25,23 @@ def return_large_blocks() -> None:
 def return_freed_memory() -> None:
     """Give back what this process's malloc holds and nobody uses, holes between blocks too: 0.04 s for 0.6 GB.
 
-    Other C libraries than glibc stay as they are.
+    Other C libraries than glibc stay as they are. In a process that uses a GPU, the memory there too.
     """
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return_device_memory()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def return_device_memory() -> None:
+    """Free models that only refer to themselves, and give the blocks that torch keeps on GPUs back to the device.
+
+    A model whose forward methods were replaced is such a one: left alone it lies there, 61 GiB at 32B, until Python
+    happens to look for garbage, beside the next model or a server that wants the device. 0.2 s with torch loaded.
+    """
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

@@ -4,8 +4,9 @@ It makes the softmax in one pass over float32 logits and writes their gradient o
 float32 tensors in place of three. Liger's own fusion of head and cross-entropy is not used: it multiplies "in the
 original precision" (its source, 0.8.5), which rounds the logits of a bfloat16 head before their softmax.
 
-Not run on a GPU so far: a test compares values and gradients on a CPU, in Triton's interpreter. (cut-cross-entropy, the
-alternative, was last released in January 2025 and has no float32 backward pass.)
+On an H200, 4,096 tokens of a head of 152,064: log-probs exact to 2e-4 in 3.3 GiB; eager in bfloat16 to 0.07 in 9.1. A
+test compares values and gradients on a CPU, in Triton's interpreter. (cut-cross-entropy, the alternative, was last
+released in January 2025 and has no float32 backward pass.)
 """
 
 from collections.abc import Callable
