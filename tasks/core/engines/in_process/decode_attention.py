@@ -3,6 +3,9 @@
 A step's time is that of reading the cache. Conversations differ in length, and a few that go on and on would make every
 row be read up to theirs: so all rows are read up to a length that most have, and the few longer ones once more, whole.
 With 144 rows of the embedded policy that is about half the memory traffic of one read to the longest.
+
+On a CPU torch's kernel is slow with single queries of lower precision: 96 rows of 400 positions (SmolLM2's 9 heads over
+3) take 27 ms a layer in bfloat16 on an AMD EPYC's core, plain products in float32 4.4, and those round once only.
 """
 
 from typing import Any, NamedTuple
@@ -13,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 IMPLEMENTATION = "decode_rows"
+_LOWER_PRECISION = (torch.bfloat16, torch.float16)
 _COPY_COST = 3
 """Rows that are read by index are copied: read, written, read again."""
 
@@ -55,10 +59,14 @@ def decode_attention(
     **_: Any,
 ) -> tuple[Tensor, None]:
     """query [B, H, Q, D], key and value [B, H_kv, L, D] -> [B, Q, H, D] (transformers' attention interface)."""
+    single = query.shape[2] == 1 and key.shape == value.shape
+    by_products = single and query.device.type == "cpu" and query.dtype in _LOWER_PRECISION
 
     def attend(rows: Tensor | slice, end: int) -> Tensor:
         mask = None if attention_mask is None else attention_mask[rows, ..., :end]
         keys, values = key[rows, :, :end], value[rows, :, :end]
+        if by_products:
+            return attend_by_products(query[rows], keys, values, mask, scaling)
         return scaled_dot_product_attention(
             query[rows],
             keys,
@@ -76,3 +84,19 @@ def decode_attention(
     if len(reading.long):
         output[reading.long] = attend(reading.long, key.shape[2])
     return output.transpose(1, 2), None
+
+
+def attend_by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None) -> Tensor:
+    """query [B, H, 1, D], key and value [B, H_kv, L, D] -> [B, H, 1, D] in query's dtype, computed in float32.
+
+    `mask` [B, 1, 1, L] is added to the scores. One head of the cache at a time: what is widened stays in the caches.
+    """
+    rows, heads, _, width = query.shape
+    grouped = query.reshape(rows, key.shape[1], -1, width).float() * (width**-0.5 if scaling is None else scaling)
+    mixed, wide = torch.empty_like(grouped), grouped.new_empty(rows, key.shape[2], width)
+    for head in range(key.shape[1]):
+        scores = grouped[:, head] @ wide.copy_(key[:, head]).transpose(1, 2)
+        if mask is not None:
+            scores += mask[:, 0]
+        mixed[:, head] = torch.softmax(scores, -1) @ wide.copy_(value[:, head])
+    return mixed.view(rows, heads, 1, width).to(query.dtype)

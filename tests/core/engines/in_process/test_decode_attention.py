@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.functional import scaled_dot_product_attention
 
 from tasks.core.engines.in_process.decode_attention import decode_attention, plan_reading
 
@@ -40,3 +41,25 @@ def test_two_reads_equal_one(lengths: list[int], heads: int) -> None:
         torch.nn.Identity(), query, key, value, mask, reading=plan_reading(np.array(lengths), CPU)
     )
     torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-6)
+
+
+@given(
+    rows=st.integers(1, 5),
+    groups=st.sampled_from([(4, 4), (9, 3), (4, 1)]),
+    dtype=st.sampled_from(["bfloat16", "float16"]),
+)
+@settings(max_examples=30)
+def test_single_queries_of_lower_precision_are_attended_in_float32(
+    rows: int, groups: tuple[int, int], dtype: str
+) -> None:
+    """As torch's kernel in float64 with the numbers that are given, but for one rounding at the end."""
+    (heads, cached), length, width = groups, 37, 16
+    generator, low = torch.Generator().manual_seed(rows), getattr(torch, dtype)
+    query = torch.randn(rows, heads, 1, width, generator=generator).to(low)
+    key, value = (torch.randn(rows, cached, length, width, generator=generator).to(low) for _ in range(2))
+    hidden = torch.arange(length) > torch.randint(length, (rows, 1, 1, 1), generator=generator)
+    mask = torch.zeros(hidden.shape, dtype=low).masked_fill_(hidden, torch.finfo(low).min)
+    found, _ = decode_attention(torch.nn.Identity(), query, key, value, mask, scaling=0.3)
+    wide = (part.double() for part in (query, key, value, mask))
+    exact = scaled_dot_product_attention(*wide, scale=0.3, enable_gqa=True).transpose(1, 2)
+    torch.testing.assert_close(found, exact.to(low), rtol=torch.finfo(low).eps, atol=1e-6)
