@@ -26,7 +26,7 @@ from tasks.policy_update.divergence import rollouts_not_finite
 from tasks.policy_update.master_weights import Masters, make_masters, move_gradients, round_masters
 from tasks.policy_update.model.activation_checkpointing import checkpoint_activations
 from tasks.policy_update.model.attention import use_packed_attention
-from tasks.policy_update.model.lora_forward import fold_adapter
+from tasks.policy_update.model.lora_forward import fold_adapter, narrow_adapter
 from tasks.policy_update.objective.backward import backward
 from tasks.policy_update.objective.fixed_logprobs import ReferenceView, compute_fixed_logprobs
 from tasks.policy_update.objective.logprobs import SHARDED_FORWARD, forward_pass
@@ -97,6 +97,7 @@ def prepare_forward(policy: nn.Module, config: UpdateConfig, group: ProcessGroup
     """Make `policy` compute as `config` says: packed attention, folded adapter, checkpointing, shards. Idempotent."""
     use_packed_attention(policy)
     use_float32_logits(policy)
+    narrow_adapter(policy)
     if config.fold_adapter:
         fold_adapter(policy)
     if config.activation_checkpointing:

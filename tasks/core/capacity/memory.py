@@ -152,15 +152,14 @@ def engine_memory(shape: ModelShape, policy: PolicyConfig, tensor_parallel: int)
 def layer_activations(shape: ModelShape, policy: PolicyConfig) -> float:
     """Bytes per token that the backward pass needs of one decoder layer.
 
-    A base below float32 costs more than it saves: peft casts the input of every adapter, one copy each, and the norms
-    compute in float32.
+    Below float32 the norms keep their input in float32; what the adapters keep (`lora_product`) is of the base's dtype.
     """
     element, width, ffn = DTYPE_BYTES[policy.dtype], shape.width, shape.feed_forward
     queries, keys = shape.heads * shape.head_width, shape.kv_heads * shape.head_width
-    ranks = 7 * policy.lora.rank * ADAPTER_BYTES if policy.trained == "lora" else 0
+    ranks = 7 * policy.lora.rank * element if policy.trained == "lora" else 0
     if element == ADAPTER_BYTES:
         return 4.0 * (4 * width + 3 * queries + 2 * keys + 4 * ffn) + ranks + 8
-    return 28.0 * width + 8 * queries + 4 * keys + 10 * ffn + ranks + 8
+    return 12.0 * width + 6 * queries + 4 * keys + 8 * ffn + ranks + 8
 
 
 def _kept_per_token(shape: ModelShape, policy: PolicyConfig, update: LearnerKnobs, element: int) -> float:
@@ -184,8 +183,8 @@ def _head_work(
 def _layer_work(shape: ModelShape, policy: PolicyConfig, update: LearnerKnobs, element: int) -> float:
     """Gradients that exist at one time inside a layer, per token; with checkpointing also what was computed again."""
     again = layer_activations(shape, policy) if update.activation_checkpointing else 0.0
-    ffn = shape.feed_forward * (ADAPTER_BYTES if element == ADAPTER_BYTES else 2 * ADAPTER_BYTES)
-    return again + 12 * shape.width + ffn + 7 * policy.lora.rank * ADAPTER_BYTES
+    width, ffn = (12, 4) if element == ADAPTER_BYTES else (7, 3)
+    return again + width * shape.width + ffn * shape.feed_forward + 7 * policy.lora.rank * ADAPTER_BYTES
 
 
 def _folded(shape: ModelShape, policy: PolicyConfig, update: LearnerKnobs) -> float:

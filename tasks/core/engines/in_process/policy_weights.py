@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from tasks.core.policies.checkpoint_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, FULL_WEIGHTS, holds_adapter
+from tasks.core.policies.lora_product import add_low_rank
 from tasks.core.records.files import ArtifactError, read_json
 
 _PREFIX = "base_model.model."
@@ -114,13 +115,14 @@ class PolicyWeights:
 
 
 class _Beside:
-    """Forward hook: output + B A x, computed in float32 as peft does for an adapter kept in float32."""
+    """Forward hook: output + B A x, as the learner computes it."""
 
     def __init__(self, first: Tensor, second: Tensor) -> None:
-        self.first, self.second = first.t(), second.t()
+        self.first, self.second = first, second
 
     def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        return (output + inputs[0].float() @ self.first @ self.second).to(output.dtype)
+        dtype = output.dtype
+        return add_low_rank(output, inputs[0].to(dtype), self.first.to(dtype), self.second.to(dtype))
 
 
 def _settings(file: Path) -> tuple[int, float]:
