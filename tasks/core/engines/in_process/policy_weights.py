@@ -118,11 +118,13 @@ class _Beside:
     """Forward hook: output + B A x, as the learner computes it."""
 
     def __init__(self, first: Tensor, second: Tensor) -> None:
-        self.first, self.second = first, second
+        self._factors = first, second
 
     def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        dtype = output.dtype
-        return add_low_rank(output, inputs[0].to(dtype), self.first.to(dtype), self.second.to(dtype))
+        down, up = self._factors
+        if down.dtype != output.dtype:  # of a quantised layer only its output says in what it computes
+            self._factors = down, up = down.to(output.dtype), up.to(output.dtype)
+        return add_low_rank(output, inputs[0].to(output.dtype), down, up)
 
 
 def _settings(file: Path) -> tuple[int, float]:
