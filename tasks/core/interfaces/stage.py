@@ -1,11 +1,11 @@
 """The input of every stage body: where, with which parameters, for which key, what is already loaded, who helps."""
 
+import gc
 from collections.abc import Callable, Hashable, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from tasks.core.config.section import Section
-from tasks.core.processes.freed_memory import return_device_memory
 from tasks.core.records.layout import Layout
 
 T = TypeVar("T")
@@ -43,10 +43,14 @@ class ProcessCache:
         return made
 
     def drop(self, name: str) -> None:
-        """Forget `name`, closing the object if it can be closed; its memory is free for what comes next."""
+        """Forget `name`, closing the object if it can be closed; its memory is free for what comes next.
+
+        A model whose forward methods were replaced refers to itself: left alone it stays until Python happens to look
+        for garbage.
+        """
         if name in self._objects:
             self._close(name)
-            return_device_memory()
+            gc.collect()
 
     def close(self) -> None:
         """Drop everything, what came last first."""
