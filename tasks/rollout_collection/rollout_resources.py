@@ -11,7 +11,7 @@ from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import device, load_chat_format
-from tasks.core.processes.freed_memory import return_device_memory
+from tasks.core.processes.freed_memory import return_device_blocks
 from tasks.core.records.files import fingerprint
 from tasks.core.worlds.registry import open_world
 
@@ -50,7 +50,7 @@ def open_rollout_resources(context: StageContext[PlayInputs]) -> RolloutResource
     )
     if samples_in_background(engine) and engine.releases_device:
         cache.drop("learner_policy")
-        return_device_memory()  # torch would keep its blocks
+        return_device_blocks()
     return RolloutResources(world, engine, chat)
 
 

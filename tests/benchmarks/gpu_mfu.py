@@ -41,7 +41,7 @@ def main() -> None:
     figures: dict[str, Any] = {"peak_flops": peak, "lora_rank": LORA.rank, "goal": 0.4, "rows": []}
     for name in names:
         for tokens in TOKENS[name] if device.type == "cuda" else TOKENS[name][:1]:
-            for checkpointing in CHECKPOINTING.get(name, (False, True)):
+            for checkpointing in CHECKPOINTING[name]:
                 late = time.monotonic() > deadline
                 # An unknown GPU's share of its peak is not known: its tokens per second are.
                 found = {"skipped": "no time left"} if late else row(name, tokens, device, peak or 1e15, checkpointing)

@@ -29,7 +29,7 @@ from tasks.core.capacity.flops import ModelShape, training_flops
 from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.config.update import UpdateConfig
 from tasks.core.policies.loading import trainable_policy
-from tasks.core.processes.freed_memory import return_device_memory
+from tasks.core.processes.freed_memory import return_freed_memory
 from tasks.policy_update.learner import make_learner
 from tasks.policy_update.objective.backward import backward
 from tasks.policy_update.objective.fixed_logprobs import compute_fixed_logprobs
@@ -73,13 +73,13 @@ SIZES = {
 }
 LONG = (8192, 16_384, 32_768)
 TOKENS = {"1.5b": LONG, "7b": LONG, "32b": LONG, "toy": (256, 512)}
-CHECKPOINTING = {"32b": (True,)}
+CHECKPOINTING = dict.fromkeys(SIZES, (False, True)) | {"32b": (True,)}
 """With and without; without it no GPU of today holds the activations of 32B."""
 PEAK = {"H200": 989e12, "H100": 989e12, "A100": 312e12}
 """Dense bfloat16 FLOP/s (NVIDIA's data sheets; H100 and H200: SXM)."""
 LORA = LoraSettings(rank=16, alpha=32)
-ROUNDS = {"32b": 1}
-"""Timed steps after a first one: 3, and of a step of ten seconds one."""
+ROUNDS = dict.fromkeys(SIZES, 3) | {"32b": 1}
+"""Timed steps after a first one: of a step of ten seconds one."""
 
 
 def make_policy(name: str, device: torch.device, checkpointing: bool) -> tuple[nn.Module, ModelShape, UpdateConfig]:
@@ -153,7 +153,7 @@ def measure(name: str, tokens: int, device: torch.device, peak: float, checkpoin
         found["counted"] = round(count(step) / useful, 4)
         assert abs(found["counted"] - 1) < 0.01, found
     step()
-    seconds = statistics.median(step() for _ in range(ROUNDS.get(name, 3)))
+    seconds = statistics.median(step() for _ in range(ROUNDS[name]))
     found |= {"mfu": round(useful / seconds / peak, 4), "tokens_per_s": round(tokens / seconds)}
     if device.type == "cuda":
         found["peak_memory_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 1)
@@ -174,7 +174,7 @@ def count(step: Any) -> int:
 
 def row(name: str, tokens: int, device: torch.device, peak: float, checkpointing: bool) -> dict[str, Any]:
     """As `measure`, or that memory ran out. The row before it leaves nothing on the device."""
-    return_device_memory()
+    return_freed_memory()
     try:
         return measure(name, tokens, device, peak, checkpointing)
     except torch.OutOfMemoryError:
@@ -199,7 +199,7 @@ def main() -> None:
     rows = [
         row(name, tokens, device, peak, checkpointing)
         for tokens in TOKENS[name]
-        for checkpointing in CHECKPOINTING.get(name, (False, True))
+        for checkpointing in CHECKPOINTING[name]
     ]
     write_result(f"learner_mfu_{name}", {"device": title, "peak_flops": peak, "lora_rank": LORA.rank, "rows": rows})
 

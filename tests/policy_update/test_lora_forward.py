@@ -7,34 +7,18 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from tasks.core.config.policy import PolicyConfig
-from tasks.core.policies.loading import trainable_policy, trained_tensors
+from tasks.core.policies.loading import trained_tensors
 from tasks.policy_update.model.lora_forward import fold_adapter, narrow_adapter
+from tests.policy_update.conftest import VOCABULARY
 
-IDS = torch.arange(60).reshape(2, 30)
+IDS = (torch.arange(60) % VOCABULARY).reshape(2, 30)
 
 
 @pytest.fixture(scope="module")
-def peft_policy() -> nn.Module:
-    """Two layers in bfloat16 and an adapter that moves the logits by several times the rounding of the base."""
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=64,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        initializer_range=0.1,
-    )
-    model = Qwen2ForCausalLM(config).to(torch.bfloat16).requires_grad_(False).eval()
-    policy = trainable_policy(model, PolicyConfig(dtype="bfloat16", device="cpu"), None, seed=0)
-    with torch.no_grad():
-        for tensor in trained_tensors(policy).values():
-            tensor.add_(0.05 * torch.randn(tensor.shape))
-    return policy
+def peft_policy(make_policy: Callable[..., nn.Module]) -> nn.Module:
+    """An adapter that moves the logits by several times the rounding of the bfloat16 base."""
+    return make_policy(dtype="bfloat16")
 
 
 def changed(policy: nn.Module, change: Callable[[nn.Module], Any]) -> nn.Module:

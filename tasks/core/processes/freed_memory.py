@@ -8,6 +8,7 @@ another order than they took them, holes stay: an update of 135 million paramete
 import ctypes
 import gc
 import sys
+from typing import Any
 
 LARGE_BYTES = 4 * 2**20
 """Smaller blocks are kept: taking them anew costs more than it saves."""
@@ -25,23 +26,25 @@ def return_large_blocks() -> None:
 def return_freed_memory() -> None:
     """Give back what this process's malloc holds and nobody uses, holes between blocks too: 0.04 s for 0.6 GB.
 
-    Other C libraries than glibc stay as they are. In a process that uses a GPU, the memory there too.
+    Other C libraries than glibc stay as they are. In a process that uses a GPU, the memory there too: also of models
+    that only refer to themselves. One whose forward methods were replaced does: left alone it lies there, 61 GiB at
+    32B, until Python happens to look for garbage (0.2 s with torch loaded), beside whatever wants the device next.
     """
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        return_device_memory()
+    if _cuda() is not None:
+        gc.collect()
+    return_device_blocks()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
-def return_device_memory() -> None:
-    """Free models that only refer to themselves, and give the blocks that torch keeps on GPUs back to the device.
+def return_device_blocks() -> None:
+    """Give the blocks that torch keeps, and no tensor fills, back to the GPUs that this process uses, if any."""
+    if (cuda := _cuda()) is not None:
+        cuda.empty_cache()
 
-    A model whose forward methods were replaced is such a one: left alone it lies there, 61 GiB at 32B, until Python
-    happens to look for garbage, beside the next model or a server that wants the device. 0.2 s with torch loaded.
-    """
-    gc.collect()
+
+def _cuda() -> Any:
+    """torch.cuda in a process that uses it, else None; imports nothing."""
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
+    return torch.cuda if torch is not None and torch.cuda.is_initialized() else None

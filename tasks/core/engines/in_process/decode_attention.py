@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 IMPLEMENTATION = "decode_rows"
-_LOWER_PRECISION = (torch.bfloat16, torch.float16)
 _COPY_COST = 3
 """Rows that are read by index are copied: read, written, read again."""
 
@@ -60,7 +59,7 @@ def decode_attention(
 ) -> tuple[Tensor, None]:
     """query [B, H, Q, D], key and value [B, H_kv, L, D] -> [B, Q, H, D] (transformers' attention interface)."""
     single = query.shape[2] == 1 and key.shape == value.shape
-    by_products = single and query.device.type == "cpu" and query.dtype in _LOWER_PRECISION
+    by_products = single and query.device.type == "cpu" and query.dtype.itemsize < 4
 
     def attend(rows: Tensor | slice, end: int) -> Tensor:
         mask = None if attention_mask is None else attention_mask[rows, ..., :end]
