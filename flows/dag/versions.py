@@ -4,8 +4,10 @@ Why not list source folders and sections of params.yaml for each stage in dvc.ya
 of lines in dvc.lock, which DVC parses and rewrites after every stage (measured: 4 s each); and a folder is too coarse:
 editing the report would score again. So one stage, version_stages, depends on all code and on params.yaml and writes
 a digest of code and one of parameters for each stage. The two digests are DVC parameters of the stage, so that
-`dvc status` tells code from knobs; together they are the version of its Prefect task. The values of the knobs are in a
-file of their own, since DVC searches the one with the digests for every stage; version_stages prints which changed.
+`dvc status` tells code from knobs; together they are the version of its Prefect task. data/manifest.json holds what
+the digests stand for: all parameters, and the digest of each file of code. Every later stage takes its parameters from
+there and holds the code against it (recorded.py). It is a file of its own, since DVC searches the one with the digests
+for every stage. version_stages prints what changed.
 """
 
 import ast
@@ -18,13 +20,18 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from flows.dag.file_signatures import changed_files, signatures
 from flows.dag.stages import STAGES, Stage, find_stage
-from tasks.core.config.params import Params
+from tasks.core.config.params import Params, ParamsError
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import StageKnobs, StageVersion, StageVersions, read_document, write_document
-from tasks.core.records.files import ArtifactError
+from tasks.core.records.documents import RunManifest, StageVersion, StageVersions, read_document, write_document
+from tasks.core.records.files import ArtifactError, digest
 from tasks.core.records.layout import Layout
+from tasks.core.records.run_manifest import recorded_params
 from tasks.lineage.provenance.dvc_lock import LockedStage
+
+CODE = Path(__file__).resolve().parents[2]
+"""Folder of the code that this process runs."""
 
 SHELL = frozenset(
     {
@@ -41,23 +48,57 @@ SHELL = frozenset(
 _MODULE_NAME = re.compile(r"(?:tasks|flows)(?:\.\w+)+")
 
 
+class ChangedMeanwhile(RuntimeError):  # noqa: N818
+    """A file was edited while version_stages read it, so DVC would record one content and the digests another."""
+
+
+class ForeignCode(RuntimeError):  # noqa: N818
+    """This process has imported the code of another checkout than the one whose stages it runs."""
+
+
 def version_stages(context: StageContext[Params]) -> None:
-    """Write the versions of all stages but the one that does this, and print what is new in them."""
+    """Write the versions of all stages except this one, and what they stand for; print what is new in them.
+
+    Raises ChangedMeanwhile and ForeignCode.
+    """
     layout, params = context.layout, context.inputs
-    stages = [stage for stage in STAGES if stage.name != "version_stages"]
-    versions = StageVersions({stage.name: stage_version(stage, params, layout.root) for stage in stages})
-    knobs = StageKnobs({stage.name: stage.knobs(params) for stage in stages})
-    with suppress(ArtifactError):  # no version yet, or one of an older format
-        for line in _changes(layout, versions, knobs):
+    _check_whose_code(layout.root)
+    before = signatures(_code_files())
+    manifest = run_manifest(params, layout.params)
+    versions = StageVersions({name: recorded_version(manifest, find_stage(name), params) for name in manifest.stages})
+    with suppress(ArtifactError, ParamsError):  # no version yet, or a manifest of an older format
+        for line in _changes(layout, versions, params):
             print(line)
+    if edited := changed_files(before):
+        raise ChangedMeanwhile(f"{edited[0]} was edited while version_stages read it; run the same command again")
     write_document(layout.stage_versions, versions)
-    write_document(layout.stage_knobs, knobs)
+    write_document(layout.manifest, manifest)
+
+
+def run_manifest(params: Params, params_file: Path) -> RunManifest:
+    """Return what a run would be made with now: these parameters, and the code of this process as it lies on disk."""
+    runs = {stage.name: sorted(stage_files(stage, CODE)) for stage in STAGES if stage.name != "version_stages"}
+    files = {file for each in runs.values() for file in each}
+    return RunManifest(
+        params=params.model_dump(mode="json"),
+        params_file=digest(params_file),
+        files={file.relative_to(CODE).as_posix(): digest(file) for file in sorted(files)},
+        stages={name: tuple(file.relative_to(CODE).as_posix() for file in each) for name, each in runs.items()},
+    )
+
+
+def recorded_version(manifest: RunManifest, stage: Stage, params: Params) -> StageVersion:
+    """Return the version of `stage` that a manifest stands for; `params` are the manifest's."""
+    return StageVersion(code=manifest.code_of(stage.name)[:16], params=_digest_of_knobs(stage, params))
 
 
 def stage_version(stage: Stage, params: Params, root: Path) -> StageVersion:
-    """The version of `stage` as code and params.yaml are now."""
-    values = hashlib.sha256(json.dumps(stage.knobs(params), sort_keys=True).encode()).hexdigest()
-    return StageVersion(code=code_version(stage, root)[:16], params=values[:16])
+    """Return the version of `stage` under these parameters and the code at `root` as they are now."""
+    return StageVersion(code=code_version(stage, root)[:16], params=_digest_of_knobs(stage, params))
+
+
+def _digest_of_knobs(stage: Stage, params: Params) -> str:
+    return hashlib.sha256(json.dumps(stage.knobs(params), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def changed_code(stages: Iterable[LockedStage], params: Params, root: Path) -> Iterator[str]:
@@ -71,24 +112,45 @@ def changed_code(stages: Iterable[LockedStage], params: Params, root: Path) -> I
                 yield f"{task}: {part} changed since it ran ({then[:12]}, now {here[:12]}); run `dvc repro`"
 
 
-def _changes(layout: Layout, versions: StageVersions, knobs: StageKnobs) -> Iterator[str]:
-    """A line for each knob whose value is another than in the files, and for code, with the stages that it changes.
+def _changes(layout: Layout, versions: StageVersions, params: Params) -> Iterator[str]:
+    """Yield a line for each changed knob, and one for changed code, with the stages that run again because of it.
 
-    Raises ArtifactError when there are no such files.
+    Raises ArtifactError and ParamsError when the files of before can't be read.
     """
     versions_before = read_document(layout.stage_versions, StageVersions).root
-    knobs_before = read_document(layout.stage_knobs, StageKnobs).root
+    params_before = recorded_params(layout)
     changed: dict[str, list[str]] = {}
-    for stage, values in knobs.root.items():
-        before = knobs_before.get(stage, {})
-        for name in sorted({*values, *before}):
-            old, new = (json.dumps(each[name]) if name in each else "absent" for each in (before, values))
-            if old != new:
-                changed.setdefault(f"{name}: {old} -> {new}", []).append(stage)
-    for stage, version in versions.root.items():
-        if stage in versions_before and versions_before[stage].code != version.code:
-            changed.setdefault("code", []).append(stage)
+    for name in versions.root:
+        for line in changed_knobs(find_stage(name), params_before, params):
+            changed.setdefault(line, []).append(name)
+    for name, version in versions.root.items():
+        if name in versions_before and versions_before[name].code != version.code:
+            changed.setdefault("code", []).append(name)
     return (f"changed: {what} ({', '.join(stages)})" for what, stages in changed.items())
+
+
+def changed_knobs(stage: Stage, before: Params, after: Params) -> Iterator[str]:
+    """Yield "update.learning_rate: 0.001 -> 0.05" for each knob of `stage` whose value differs."""
+    old, new = stage.knobs(before), stage.knobs(after)
+    for name in sorted({*new, *old}):
+        then, now = (json.dumps(each[name]) if name in each else "absent" for each in (old, new))
+        if then != now:
+            yield f"{name}: {then} -> {now}"
+
+
+def _check_whose_code(root: Path) -> None:
+    here = root / "tasks"
+    if here.is_dir() and not here.samefile(CODE / "tasks"):
+        raise ForeignCode(
+            f"python imports the code of {CODE}, not that of {root}; run with `.ci/env` from {root}, or unset "
+            "PYTHONPATH and PYTHONSAFEPATH"
+        )
+
+
+def _code_files() -> Iterator[Path]:
+    """Yield all files of the project's code, whichever stages run them."""
+    for room in ("tasks", "flows"):
+        yield from (file for file in (CODE / room).rglob("*") if file.suffix != ".pyc" and file.is_file())
 
 
 def code_version(stage: Stage, root: Path) -> str:
@@ -96,7 +158,7 @@ def code_version(stage: Stage, root: Path) -> str:
     total = hashlib.sha256()
     for file in sorted(stage_files(stage, root)):
         name = file.relative_to(root).as_posix()
-        total.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+        total.update(name.encode() + b"\0" + bytes.fromhex(digest(file)))
     return total.hexdigest()
 
 

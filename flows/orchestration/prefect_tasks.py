@@ -17,18 +17,21 @@ from prefect.tasks import exponential_backoff
 
 from flows.dag.dvc_seam import Attempt, Outcome
 from flows.dag.execution import run_body
+from flows.dag.recorded import recorded_digest
 from flows.dag.stages import Stage, stage_label
-from flows.dag.versions import stage_version
 from flows.errors import may_pass
 from flows.workers.ray_executor import executor_for
-from tasks.core.config.params import Params, load_params
+from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import Executor, ProcessCache
+from tasks.core.records.layout import Layout
 
 STATE_NAMES: dict[Outcome, str] = {"up to date": "Skipped", "from cache": "Cached", "run": "Completed"}
 
 
-def stage_task(stage: Stage, params: Params, root: Path) -> Callable[[str, Attempt], Any]:
-    """The Prefect task of a stage: called with its name in DVC and an attempt, it ends Skipped, Cached or Completed.
+def stage_task(stage: Stage, root: Path) -> Callable[[str, Attempt], Any]:
+    """Return the Prefect task of a stage, whose version is the one that version_stages recorded.
+
+    Called with the stage's name in DVC and an attempt, it ends Skipped, Cached or Completed.
 
     No Prefect cache: it would call a deleted artifact, or one made by old code, up to date. DVC is the only cache.
     """
@@ -36,7 +39,7 @@ def stage_task(stage: Stage, params: Params, root: Path) -> Callable[[str, Attem
 
     @task(
         name=stage.name,
-        version=stage_version(stage, params, root).digest,
+        version=recorded_digest(stage, Layout(root)),
         description=f"{stage.body} for each {stage.each}" if stage.each else stage.body,
         task_run_name="{stage_name}",
         retries=stage.retries,
@@ -62,7 +65,7 @@ def run_as_flow(stage: Stage, key: str, root: Path, cache: ProcessCache) -> None
 
     @flow(name="stage", flow_run_name=label, validate_parameters=False)
     def stage_flow() -> None:
-        stage_task(stage, load_params(root / "params.yaml"), root)(label, attempt)
+        stage_task(stage, root)(label, attempt)
 
     stage_flow()
 

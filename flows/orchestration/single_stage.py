@@ -12,11 +12,10 @@ from pathlib import Path
 
 from flows.dag.checkout_lock import checkout_lock
 from flows.dag.execution import run_body
-from flows.dag.stages import Stage, UnknownStage, check_key, find_stage, stage_label
+from flows.dag.stages import Stage, UnknownStage, find_stage, stage_label
 from flows.errors import is_expected
 from flows.signals import stop_cleanly_on_signals
 from flows.workers.ray_executor import executor_for
-from tasks.core.config.params import ParamsError, load_params
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.processes.garbage import spare_old_objects
 
@@ -39,14 +38,11 @@ def run_stage(arguments: list[str], cache: ProcessCache) -> int:
     parser.add_argument("name", help="the stage, as in dvc.yaml")
     parser.add_argument("key", nargs="?", default="", help="its iteration (i003) or split (test_normal)")
     parsed = parser.parse_args(arguments)
-    root = Path.cwd()
     try:
-        stage = find_stage(parsed.name)
-        check_key(stage, parsed.key, load_params(root / "params.yaml"))
-    except (UnknownStage, ParamsError) as error:
+        return _run(find_stage(parsed.name), parsed.key, Path.cwd(), cache)
+    except UnknownStage as error:
         print(f"flows.stage: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UnknownStage) else 1
-    return _run(stage, parsed.key, root, cache)
+        return 2
 
 
 def _run(stage: Stage, key: str, root: Path, cache: ProcessCache) -> int:
@@ -55,6 +51,8 @@ def _run(stage: Stage, key: str, root: Path, cache: ProcessCache) -> int:
             _run_body(stage, key, root, cache)
     except KeyboardInterrupt:
         return 130
+    except UnknownStage:
+        raise
     except Exception as error:
         if not is_expected(error):
             raise

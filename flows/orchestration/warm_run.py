@@ -3,7 +3,7 @@
 Imports Prefect: import this module late.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from flows.workers.async_collector import AsyncCollector, IsDue, can_overlap
 from tasks.core.config.params import load_params
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.records.layout import Layout
+from tasks.core.records.run_manifest import recorded_params
 
 
 def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False) -> dict[str, Outcome]:
@@ -29,7 +30,8 @@ def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False
     `sequential`. The caller holds the checkout. Raises PipelineFailed.
     """
     cache, params = ProcessCache(), load_params(root / "params.yaml")
-    tasks = {stage.name: stage_task(stage, params, root) for stage in STAGES}
+    names = {stage.name for stage in STAGES}
+    tasks: dict[str, Callable[[str, Attempt], Any]] = {}
     collector = None if sequential or not can_overlap(params) else AsyncCollector(root, _prefect_settings())
     page = RunPage(None if targets else sum(len(stage.keys(params)) for stage in STAGES))
 
@@ -38,7 +40,7 @@ def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False
 
         if collector is not None and find_stage(name).plays:
             collector.claim_or_run(name, key)
-            context = StageContext(Layout(root), load_params(root / "params.yaml"), key, cache)
+            context = StageContext(Layout(root), recorded_params(Layout(root)), key, cache)
         else:
             context = run_body(find_stage(name), key, root, cache, executor_shown)
         record_stage(context, name)
@@ -46,7 +48,9 @@ def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False
             page.show_warnings(root, key)
 
     def around(name: str, key: str, attempt: Attempt) -> None:
-        if name in tasks and page.server_answers:
+        if name in names and page.server_answers:
+            if name not in tasks:  # not before its first turn, when its version is recorded
+                tasks[name] = stage_task(find_stage(name), root)
             tasks[name](stage_label(name, key), attempt)
         else:
             attempt()

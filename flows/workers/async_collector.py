@@ -25,11 +25,12 @@ from flows.dag.stages import find_stage, stage_label
 from flows.errors import is_expected, picklable_error
 from flows.signals import stop_cleanly_on_signals
 from flows.workers.ray_executor import executor_for
-from tasks.core.config.params import Params, iteration_key, load_params
+from tasks.core.config.params import Params, iteration_key
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.processes.garbage import spare_old_objects
 from tasks.core.records.files import Fingerprint, fingerprint, replacing
 from tasks.core.records.layout import Layout
+from tasks.core.records.run_manifest import recorded_params
 from tasks.rollout_collection.signal_shares import rollouts_seen
 
 IsDue = Callable[[str], bool]
@@ -86,7 +87,7 @@ class AsyncCollector:
 
     def prefetch(self, updated: str, is_due: IsDue) -> None:
         """While iteration `updated` updates the policy, collect rollouts for the next one, if DVC is going to ask."""
-        params = load_params(self._root / "params.yaml")
+        params = recorded_params(Layout(self._root))
         key = iteration_key(int(updated[1:]) + 1)
         if key not in params.collected or params.collected[key] >= updated or not is_due(_label(key)):
             return
@@ -108,14 +109,15 @@ class AsyncCollector:
         except Exception as error:
             _log.warning("%s, ahead of its turn: %s; collecting again", _label(prefetched.key), error)
             return False
-        params, here, side = load_params(self._root / "params.yaml"), Layout(self._root), Layout(self._side)
+        here, side = Layout(self._root), Layout(self._side)
+        params = recorded_params(here)
         if prefetched.key != key or prefetched.inputs != _fingerprint(here, params, key):
             _log.warning(
                 "%s: its inputs changed after it was collected ahead of its turn; collecting again", _label(key)
             )
             return False
         here.iteration(key).mkdir(parents=True, exist_ok=True)
-        for made, place in ((side.rollouts(key), here.rollouts(key)), (side.timings(key), here.timings(key))):
+        for made, place in zip(_outputs(side, key), _outputs(here, key), strict=True):
             with replacing(place) as temporary:
                 shutil.move(made, temporary)  # data/ may be a file system of its own
         return True
@@ -142,6 +144,11 @@ def _inputs(layout: Layout, params: Params, key: str) -> list[Path]:
     return [layout.world, layout.base_policy, layout.tasks.parent, layout.policy(params.collected[key])]
 
 
+def _outputs(layout: Layout, key: str) -> tuple[Path, ...]:
+    """Files that collect_rollouts@`key` writes, as in dvc.yaml."""
+    return layout.rollouts(key), layout.timings(key), layout.attestation("collect_rollouts", key)
+
+
 def _course(layout: Layout, params: Params, key: str) -> Path:
     """The file that it reads beside them."""
     return layout.course(params.collected[key])
@@ -150,7 +157,9 @@ def _course(layout: Layout, params: Params, key: str) -> Path:
 def _link_inputs(here: Layout, side: Layout, params: Params, key: str) -> None:
     """Make `side` a project's folder that holds the inputs of `key` (as links) and room for its outputs."""
     side.iteration(key).mkdir(parents=True, exist_ok=True)
-    shutil.copy(here.root / "params.yaml", side.root)
+    shutil.copy(here.root / "dvc.yaml", side.root)
+    for source, copy in ((here.manifest, side.manifest), (here.stage_versions, side.stage_versions)):
+        shutil.copy(source, copy)
     course = _course(side, params, key)
     course.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(_course(here, params, key), course)
@@ -165,9 +174,9 @@ def _link_inputs(here: Layout, side: Layout, params: Params, key: str) -> None:
 
 
 def _fingerprint(layout: Layout, params: Params, key: str) -> _Inputs:
-    """params.yaml, and all that the stage reads."""
+    """The record of parameters and code, and all that the stage reads."""
     folders = tuple(fingerprint(folder) for folder in _inputs(layout, params, key))
-    return (layout.root / "params.yaml").read_bytes(), _course(layout, params, key).read_bytes(), folders
+    return layout.manifest.read_bytes(), _course(layout, params, key).read_bytes(), folders
 
 
 def _prepare(environment: dict[str, str]) -> None:

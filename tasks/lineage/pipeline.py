@@ -1,14 +1,13 @@
 """A finished or running pipeline in a working tree: what of it names it in MLflow. Knows nothing of MLflow."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tasks.core.config.params import DERIVED_MAPS, Params, iteration_key, iteration_number
+from tasks.core.config.params import Params, iteration_key, iteration_number
 from tasks.core.config.splits import TEST_SPLITS
-from tasks.core.records.documents import Selection, StageKnobs, StageVersions, read_document
+from tasks.core.records.documents import Selection, StageVersions, read_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.lineage.provenance.dvc_lock import DvcLock, lock_of
@@ -87,25 +86,13 @@ class Pipeline:
 
 
 def require_as_it_ran(pipeline: Pipeline) -> None:
-    """Raises ArtifactError where params.yaml is not what the results came of: they would be recorded as of it."""
-    if changed := [*_changed_knobs(pipeline), *_outdated_stages(pipeline)]:
-        raise ArtifactError(
-            f"params.yaml is not what the pipeline ran with ({', '.join(changed)}); put it back to record that run, or "
-            "run `dvc repro`, which records what it makes"
-        )
-
-
-def _changed_knobs(pipeline: Pipeline) -> Iterator[str]:
-    """Knobs that were edited since the stages' versions were written."""
-    then = read_document(pipeline.layout.stage_knobs, StageKnobs).root["record_lineage"]
-    now = {name: value for name, value in pipeline.params.knobs(unversioned=True).items() if name not in DERIVED_MAPS}
-    for name in sorted({*then, *now}):
-        if then.get(name) != now.get(name):
-            yield f"{name} {json.dumps(then.get(name))} -> {json.dumps(now.get(name))}"
+    """Raise ArtifactError where stages have not run with the versions that lie there: there is no run to record."""
+    if outdated := [*_outdated_stages(pipeline)]:
+        raise ArtifactError(f"the pipeline is not finished ({', '.join(outdated)}); run `dvc repro`, which records it")
 
 
 def _outdated_stages(pipeline: Pipeline) -> Iterator[str]:
-    """Stages that have not run since their versions were written."""
+    """Yield the stages that have not run since their versions were written."""
     now = read_document(pipeline.layout.stage_versions, StageVersions).root
     for task, digest in pipeline.lock.task_versions.items():
         if task not in now or now[task].digest != digest:

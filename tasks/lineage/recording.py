@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.collapse_monitor.watching import read_warnings
-from tasks.core.config.params import iteration_key, iteration_number, load_params
+from tasks.core.config.params import iteration_key, iteration_number
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.records.documents import Scores, read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import RolloutSet, rollout_sets
+from tasks.core.records.run_manifest import recorded_params
 from tasks.lineage.pipeline import Pipeline, require_as_it_ran
 from tasks.lineage.registry.registration import log_policy, register, scores_own_weights
 from tasks.lineage.registry.version_files import write_version
@@ -185,8 +186,7 @@ def main() -> int:
     """Record the finished pipeline in the current folder."""
     layout = Layout(Path.cwd())
     try:
-        params = load_params(layout.root / "params.yaml")
-        pipeline = Pipeline(layout, params)
+        pipeline = Pipeline(layout, recorded_params(layout))
         require_as_it_ran(pipeline)
         recorded = record_pipeline(pipeline)
     except (RuntimeError, ValueError) as error:

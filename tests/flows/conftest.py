@@ -43,6 +43,7 @@ def new_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     succeed(root, "-m", "dvc", "init", "--no-scm", "--quiet")
     succeed(root, "-m", "dvc", "config", "core.analytics", "false")
     (root / "dvc.yaml").write_text(DVC_YAML)
+    succeed(root, "-m", "flows.stage", "version_stages")
     return root
 
 

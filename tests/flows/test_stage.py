@@ -14,13 +14,11 @@ import pytest
 
 from flows.dag.stages import find_stage
 from flows.errors import is_expected, may_pass
-from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerLost
 from tasks.core.records.files import ArtifactError
 
 Python = Callable[..., CompletedProcess[str]]
 ROOT = Path(__file__).resolve().parents[2]
-PARAMS = Params(previous=previous_map(20), evaluated=evaluated_keys(20, 2))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +42,7 @@ def test_bad_calls_are_one_message(arguments: list[str], code: int, message: str
 def test_bad_params_name_file_key_and_rule(project: Path, python: Python) -> None:
     params = project / "params.yaml"
     params.write_text(params.read_text().replace("min_absolute_advantage: 0.01", "min_absolute_advantag: 0.01"))
-    done = python("-m", "flows.stage", "filter_advantages", "i001")
+    done = python("-m", "flows.stage", "version_stages")
     assert done.returncode == 1
     assert "params.yaml: advantages.min_absolute_advantag: Extra inputs are not permitted" in done.stderr
 
@@ -81,7 +79,7 @@ def test_prefect_asks_whether_an_error_may_pass() -> None:
 
     from flows.orchestration.prefect_tasks import _can_help, stage_task
 
-    task, run = stage_task(find_stage("score"), PARAMS, ROOT), TaskRun(task_key="score", dynamic_key="0")
+    task, run = stage_task(find_stage("version_stages"), ROOT), TaskRun(task_key="score", dynamic_key="0")
     assert _can_help(task, run, Failed(data=ServerLost("x")))  # type: ignore[arg-type]
     assert not _can_help(task, run, Failed(data=ArtifactError("x")))  # type: ignore[arg-type]
 

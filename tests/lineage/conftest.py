@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.dag.stages import find_stage
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.config.splits import TEST_SPLITS
-from tasks.core.records.documents import write_document
+from tasks.core.records.documents import RunManifest, write_document
 from tasks.core.records.files import write_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS
@@ -209,7 +208,8 @@ def write_artifacts(layout: Layout, params: Params) -> None:
     digests = {task: hashlib.sha256(task.encode()).hexdigest() for task in tasks}
     versions = {task: {"code": digest[:16], "params": digest[16:32]} for task, digest in digests.items()}
     write_json(layout.stage_versions, versions)
-    write_json(layout.stage_knobs, {"record_lineage": find_stage("record_lineage").knobs(params)})
+    manifest = RunManifest(params=params.model_dump(mode="json"), params_file="0" * 64, files={}, stages={})
+    write_document(layout.manifest, manifest)
     layout.world.mkdir(parents=True)
     (layout.world / "world.json").write_text("{}")
     write_base(layout.base_policy)

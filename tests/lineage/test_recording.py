@@ -287,17 +287,26 @@ def test_one_command_records_a_finished_pipeline(layout: Layout) -> None:
     assert done.stderr == ""
 
 
-def test_a_result_is_not_recorded_with_knobs_or_code_that_it_was_not_made_with(
-    layout: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_run_is_recorded_with_its_own_knobs_after_params_yaml_was_edited(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(layout.root)
     path = layout.root / "params.yaml"
     path.write_text(path.read_text().replace("learning_rate: 0.001", "learning_rate: 0.5"))
+    assert main() == 0
+    store = open_store(LineageConfig(), layout.root)
+    (run,) = store.client.search_runs([store.experiment_id])
+    assert run.data.params["update.learning_rate"] == "0.001"
+
+
+def test_a_pipeline_with_stages_that_have_not_run_is_not_recorded(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(layout.root)
     versions = read_json(layout.stage_versions)
     write_json(layout.stage_versions, versions | {"score": {"code": "b" * 16, "params": "b" * 16}})
     assert main() == 1
-    said = capsys.readouterr().err
-    assert "(update.learning_rate 0.001 -> 0.5, score has not run since); put it back" in said
+    assert "not finished (score has not run since); run `dvc repro`" in capsys.readouterr().err
     assert not open_store(LineageConfig(), layout.root).client.search_registered_models()
 
 

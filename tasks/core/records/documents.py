@@ -4,6 +4,7 @@ All shares are in [0, 1] and all TGC and SGC figures (and their standard errors)
 (a standard error from one scenario, the KL of an update that trained on nothing) is null, never NaN.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -46,7 +47,7 @@ class StageVersion(Document):
     code: str = Field(pattern=r"^[0-9a-f]{16}$")
     """First digits of a SHA-256 over the files that it runs."""
     params: str = Field(pattern=r"^[0-9a-f]{16}$")
-    """The same over its knobs in data/stage_knobs.json."""
+    """The same over the values of its knobs in data/manifest.json."""
 
     @property
     def digest(self) -> str:
@@ -58,8 +59,39 @@ class StageVersions(RootModel[dict[str, StageVersion]]):
     """data/stage_versions.json: the version of every stage but the one that writes them, by its name."""
 
 
-class StageKnobs(RootModel[dict[str, dict[str, JsonValue]]]):
-    """data/stage_knobs.json: {stage: {dotted name: value}} of the knobs whose change runs the stage again."""
+class RunManifest(Document):
+    """data/manifest.json: the parameters and the code that version_stages saw, with which all other stages run."""
+
+    params: dict[str, JsonValue]
+    """All parameters, defaults and derived maps included."""
+    params_file: Digest
+    """SHA-256 of the bytes of params.yaml."""
+    files: dict[str, Digest]
+    """SHA-256 of each file of code that some stage runs, by its path relative to the project's root."""
+    stages: dict[str, tuple[str, ...]]
+    """The files that each stage runs."""
+
+    def code_of(self, stage: str) -> str:
+        """Return the SHA-256, in hexadecimal, over names and contents of the files that `stage` runs."""
+        total = hashlib.sha256()
+        for name in self.stages[stage]:
+            total.update(name.encode() + b"\0" + bytes.fromhex(self.files[name]))
+        return total.hexdigest()
+
+
+class Attestation(Document):
+    """data/attestations/STAGE/KEY.json: the statement of a stage about what it wrote, and with what.
+
+    It lies beside the artifacts and not in them: a digest of code in rollouts would make every stage behind them run
+    again after an edit that changes no rollout.
+    """
+
+    stage: str
+    key: str
+    version: StageVersion
+    """Of the code and the parameters that the process really ran with."""
+    outs: dict[str, str]
+    """DVC's md5 of each output, by its path relative to the project's root, except those that hold wall-clock times."""
 
 
 class EngineMismatch(Document):

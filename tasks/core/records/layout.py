@@ -15,14 +15,23 @@ class Layout:
         return self.root / "data"
 
     @property
+    def params(self) -> Path:
+        """The knobs, as people edit them."""
+        return self.root / "params.yaml"
+
+    @property
     def stage_versions(self) -> Path:
         """Digests of the code and of the parameters of each stage, which are its parameters in dvc.yaml."""
         return self.data / "stage_versions.json"
 
     @property
-    def stage_knobs(self) -> Path:
-        """The values behind those digests of parameters."""
-        return self.data / "stage_knobs.json"
+    def manifest(self) -> Path:
+        """The parameters and the files of code behind those digests."""
+        return self.data / "manifest.json"
+
+    def attestation(self, stage: str, key: str) -> Path:
+        """Return the place of what `stage` states about its outputs; `key` is "" for a stage that runs once."""
+        return self.data / "attestations" / stage / f"{key or 'once'}.json"
 
     @property
     def world(self) -> Path:

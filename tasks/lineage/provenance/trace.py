@@ -7,7 +7,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from tasks.core.policies.checkpoint_files import weights_file
-from tasks.core.records.documents import StageVersions, read_document
+from tasks.core.records.documents import Attestation, StageVersions, read_document
 from tasks.core.records.files import ArtifactError, digest
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS
@@ -47,6 +47,7 @@ def trace_provenance(subject: Subject, lock: DvcLock, layout: Layout, cache: Pat
         *_broken_artifacts(stages, sources, layout, cache),
         *broken_joints(lock, stages),
         *_broken_versions(stages, layout),
+        *_disproved(stages, layout),
         *misplayed,
     ]
     return Provenance(tuple(stages), tuple(played), sources, tuple(broken))
@@ -74,6 +75,24 @@ def _broken_versions(stages: Sequence[LockedStage], layout: Layout) -> Iterator[
                 f"{stage.name} was made by code and parameters {stage.version.digest}, stage_versions.json has "
                 f"{here}; run `dvc repro` or check out the commit that made it"
             )
+
+
+def _disproved(stages: Sequence[LockedStage], layout: Layout) -> Iterator[str]:
+    """Yield what dvc.lock says of a stage otherwise than the stage itself: by hand, say by `dvc commit`."""
+    for stage in stages:
+        place = layout.attestation(stage.task, stage.key)
+        if stage.version is None or place.relative_to(layout.root).as_posix() not in stage.outs:
+            continue
+        try:
+            attested = read_document(place, Attestation)
+        except ArtifactError as error:
+            yield str(error)
+            continue
+        if attested.version != stage.version:
+            yield f"{stage.name} ran with {attested.version.digest}, in dvc.lock it is {stage.version.digest}"
+        for path, md5 in attested.outs.items():
+            if path in stage.outs and stage.outs[path] != md5:
+                yield f"{path}: {stage.name} wrote {md5}, in dvc.lock it is {stage.outs[path]}"
 
 
 def _played(stages: Sequence[LockedStage], layout: Layout) -> tuple[list[str], list[str]]:

@@ -11,6 +11,7 @@ from tasks.core.records import documents, monitoring
 from tasks.core.records.documents import (
     AdvantageSummary,
     ApiUsage,
+    Attestation,
     Behaviour,
     BehaviourChange,
     Candidate,
@@ -27,9 +28,9 @@ from tasks.core.records.documents import (
     Preflight,
     PromptInformation,
     ResponseStats,
+    RunManifest,
     Scores,
     Selection,
-    StageKnobs,
     StageVersion,
     StageVersions,
     Timings,
@@ -81,9 +82,20 @@ BEHAVIOUR = Behaviour(
     execution_errors=0.125,
     diversity=1.0,
 )
-EXAMPLES: dict[str, Document | StageVersions | StageKnobs] = {
+EXAMPLES: dict[str, Document | StageVersions] = {
     "stage_versions": StageVersions({"filter_tasks": StageVersion(code="0123456789abcdef", params="f" * 16)}),
-    "stage_knobs": StageKnobs({"filter_tasks": {"tasks.max_difficulty": 2}}),
+    "manifest": RunManifest(
+        params={"tasks": {"max_difficulty": 2}},
+        params_file="a" * 64,
+        files={"tasks/__init__.py": "b" * 64},
+        stages={"filter_tasks": ("tasks/__init__.py",)},
+    ),
+    "attestation": Attestation(
+        stage="update_policy",
+        key="i003",
+        version=StageVersion(code="0123456789abcdef", params="f" * 16),
+        outs={"data/iterations/i003/policy": "d41d8cd98f00b204e9800998ecf8427e.dir"},
+    ),
     "timings": Timings(
         clocks={"t#0": [1000.0, 1001.5]},
         wall_s=2.5,
@@ -225,7 +237,7 @@ def test_every_document_has_an_example() -> None:
     models = {
         n
         for n, v in (vars(documents) | vars(monitoring)).items()
-        if isinstance(v, type) and issubclass(v, Document | StageVersions | StageKnobs)
+        if isinstance(v, type) and issubclass(v, Document | StageVersions)
     } - parts
     assert models == {type(example).__name__ for example in EXAMPLES.values()}
 

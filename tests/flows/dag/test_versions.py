@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import yaml
 
 from flows.dag.stages import STAGES, Stage
 from flows.dag.versions import SHELL, _parsed, code_version, stage_files, stage_version, version_stages
@@ -162,6 +163,7 @@ def test_what_changed_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[s
     layout, params = Layout(tmp_path), load_params(ROOT / "params.yaml")
 
     def printed(params: Params) -> list[str]:
+        layout.params.write_text(yaml.safe_dump(params.model_dump(mode="json")))
         version_stages(StageContext(layout, params))
         return capsys.readouterr().out.splitlines()
 
@@ -173,7 +175,7 @@ def test_what_changed_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[s
     code = read_document(layout.stage_versions, StageVersions).root["score"].code
     layout.stage_versions.write_text(layout.stage_versions.read_text().replace(code, "0" * 16))
     assert printed(faster) == ["changed: code (score)"]
-    layout.stage_knobs.unlink()
+    layout.manifest.unlink()
     assert printed(params) == []
 
 

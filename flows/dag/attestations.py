@@ -1,0 +1,40 @@
+"""The statement of a stage about what it wrote and with what, which `flows.lineage` holds against dvc.lock."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from flows.dag.stages import Stage
+from tasks.core.config.params import Params
+from tasks.core.records.documents import Attestation, StageVersion, write_document
+from tasks.core.records.layout import Layout
+from tasks.lineage.provenance.dvc_lock import VOLATILE_NAMES
+from tasks.lineage.provenance.integrity import dvc_md5
+
+
+def write_attestation(stage: Stage, key: str, params: Params, version: StageVersion, layout: Layout) -> None:
+    """Write what `stage` states about its outputs as they lie there, for those that dvc.yaml names."""
+    own = layout.attestation(stage.name, key)
+    outs = {
+        path: dvc_md5(layout.root / path)
+        for path in _outs(layout.root / "dvc.yaml", stage.name, key, params)
+        if Path(path).name not in VOLATILE_NAMES and layout.root / path != own and (layout.root / path).exists()
+    }
+    write_document(own, Attestation(stage=stage.name, key=key, version=version, outs=outs))
+
+
+def _outs(dvc_yaml: Path, stage: str, key: str, params: Params) -> Iterator[str]:
+    """Yield the paths of the outputs of a stage. Its templates use the key, and where begin_courses writes."""
+    definitions: dict[str, Any] = yaml.load(dvc_yaml.read_text(encoding="utf-8"), Loader=_LOADER)["stages"]
+    found = definitions.get(stage, {})
+    definition = found.get("do", found)
+    for out in (*definition.get("outs", ()), *definition.get("metrics", ())):
+        path = next(iter(out)) if isinstance(out, dict) else out
+        for name, value in (("key", key), ("item", key), ("neutral_courses", params.neutral_courses)):
+            path = path.replace(f"${{{name}}}", value)
+        yield path
+
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
