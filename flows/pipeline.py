@@ -14,13 +14,12 @@ from importlib import import_module
 from pathlib import Path
 
 from flows.dag.checkout_lock import CheckoutBusy, Waiting, checkout_lock
-from flows.dag.dvc_seam import Attempt, Outcome, PipelineFailed, reproduce, summary
-from flows.dag.execution import run_body
+from flows.dag.dvc_seam import Outcome, PipelineFailed, reproduce, summary
 from flows.dag.stages import UnknownStage, check_key, find_stage
 from flows.errors import is_expected
 from flows.orchestration.prefect_server import ServerError, prefect_api
 from flows.signals import stop_cleanly_on_signals
-from flows.workers.ray_executor import executor_for
+from flows.workers.plain_runner import PlainRunner
 from tasks.core.config.params import ParamsError, iteration_key, load_params
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.processes.garbage import spare_old_objects
@@ -82,16 +81,9 @@ def run_without_prefect(root: Path, targets: list[str], waiting: Waiting | None 
     Raises PipelineFailed, and, unless `waiting` is given, CheckoutBusy.
     """
     cache = ProcessCache()
-
-    def run(name: str, key: str) -> None:
-        run_body(find_stage(name), key, root, cache, executor_for)
-
-    def around(name: str, key: str, attempt: Attempt) -> None:
-        attempt()
-
     with checkout_lock(root, "flows.pipeline", waiting):
         try:
-            return reproduce(root, targets, run, around)
+            return reproduce(root, targets, PlainRunner(root, cache))
         finally:
             cache.close()
 

@@ -27,7 +27,8 @@ def write_attestation(stage: Stage, key: str, params: Params, version: StageVers
 
 def _outs(dvc_yaml: Path, stage: str, key: str, params: Params) -> Iterator[str]:
     """Yield the paths of the outputs of a stage. Its templates use the key, and where begin_courses writes."""
-    definitions: dict[str, Any] = yaml.load(dvc_yaml.read_text(encoding="utf-8"), Loader=_LOADER)["stages"]
+    text = dvc_yaml.read_text(encoding="utf-8") if dvc_yaml.exists() else "stages: {}"  # a folder that DVC knows not of
+    definitions: dict[str, Any] = yaml.load(text, Loader=_LOADER)["stages"]
     found = definitions.get(stage, {})
     definition = found.get("do", found)
     for out in (*definition.get("outs", ()), *definition.get("metrics", ())):

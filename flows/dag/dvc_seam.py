@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import shlex
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -18,13 +19,6 @@ from typing import Any, Literal
 from flows.dag.lock_file import LockFile
 
 Outcome = Literal["up to date", "from cache", "run"]
-RunBody = Callable[[str, str], None]
-"""Runs the body of a stage, given its name and key."""
-Attempt = Callable[[], Outcome]
-Around = Callable[[str, str, Attempt], None]
-"""Given name, key and an attempt: makes the attempt, perhaps again if it fails."""
-Beside = Callable[[str, str, Callable[[str], bool]], None]
-"""Called before a body runs, with its name and key, to start other work; the third says if DVC would run a stage."""
 
 COMMAND = ("python", "-m", "flows.stage")
 
@@ -33,12 +27,28 @@ class PipelineFailed(RuntimeError):  # noqa: N818
     """A stage failed, or DVC could not read or lock the project. `__cause__` is what happened."""
 
 
-def reproduce(
-    root: Path, targets: Sequence[str], run_body: RunBody, around: Around, beside: Beside | None = None
-) -> dict[str, Outcome]:
-    """`dvc repro TARGETS` at `root` ([]: everything). Returns what became of each stage, by DVC's name ("score@dev").
+class StageRunner(ABC):
+    """The part of `reproduce` that is not DVC's: what happens to a stage that DVC comes to."""
 
-    With `beside`, the stages run iteration by iteration.
+    iteration_by_iteration = False
+    """Whether an iteration has to end before the next begins. Then `prepare` may start work for later stages."""
+
+    @abstractmethod
+    def run(self, name: str, key: str) -> None:
+        """Run a stage that DVC finds changed; "" is the key of a stage that runs once. Raises whatever it raises."""
+
+    @abstractmethod
+    def attempt(self, stage: str, key: str, attempt: Callable[[], Outcome]) -> None:
+        """Let DVC bring a stage up to date by calling `attempt`, perhaps again if that fails."""
+
+    def prepare(  # noqa: B027 - most runners have nothing to prepare
+        self, name: str, key: str, is_due: Callable[[str], bool]
+    ) -> None:
+        """Start other work before `run`; `is_due` says whether DVC would run a stage, by its name in DVC, now."""
+
+
+def reproduce(root: Path, targets: Sequence[str], runner: StageRunner) -> dict[str, Outcome]:
+    """`dvc repro TARGETS` at `root` ([]: everything). Returns what became of each stage, by DVC's name ("score@dev").
 
     Raises PipelineFailed. dvc.lock holds every stage that was done before the failure.
     """
@@ -50,19 +60,18 @@ def reproduce(
     ran: set[str] = set()
 
     def body_of(stage: Any, name: str, key: str) -> None:
-        if beside is not None:
-            beside(name, key, lambda other: other in planned and _is_changed(stage.repo, other))
-        run_body(name, key)
+        runner.prepare(name, key, lambda other: other in planned and _is_changed(stage.repo, other))
+        runner.run(name, key)
         ran.add(stage.addressing)
 
     try:
         with Repo(str(root)) as repo, _bodies_in_process(body_of), _quick_lock_file():
             _drop_broken_rwlock(repo)
-            planned = [] if beside is None else _by_iteration(repo, targets)
+            planned = _by_iteration(repo, targets) if runner.iteration_by_iteration else []
             repo.reproduce(
                 targets=planned or list(targets) or None,
                 single_item=bool(planned),
-                repro_fn=_repro_fn(outcomes, ran, around),
+                repro_fn=_repro_fn(outcomes, ran, runner),
             )
     except DvcException as error:
         raise PipelineFailed(str(error)) from (error.__cause__ or error)
@@ -111,7 +120,7 @@ def stage_of_command(command: str) -> tuple[str, str] | None:
     return words[3], words[4] if len(words) == 5 else ""
 
 
-def _repro_fn(outcomes: dict[str, Outcome], ran: set[str], around: Around) -> Callable[..., Any]:
+def _repro_fn(outcomes: dict[str, Outcome], ran: set[str], runner: StageRunner) -> Callable[..., Any]:
     from dvc.repo.reproduce import _reproduce_stage
 
     def repro_fn(stage: Any, **settings: Any) -> Any:
@@ -125,7 +134,7 @@ def _repro_fn(outcomes: dict[str, Outcome], ran: set[str], around: Around) -> Ca
             return outcomes[stage.addressing]
 
         name, key = stage_of_command(str(stage.cmd)) or (stage.addressing, "")
-        around(name, key, attempt)
+        runner.attempt(name, key, attempt)
         return recorded
 
     return repro_fn

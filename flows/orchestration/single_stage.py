@@ -11,11 +11,10 @@ import sys
 from pathlib import Path
 
 from flows.dag.checkout_lock import checkout_lock
-from flows.dag.execution import run_body
-from flows.dag.stages import Stage, UnknownStage, find_stage, stage_label
+from flows.dag.stages import UnknownStage, find_stage, stage_label
 from flows.errors import is_expected
 from flows.signals import stop_cleanly_on_signals
-from flows.workers.ray_executor import executor_for
+from flows.workers.plain_runner import PlainRunner
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.processes.garbage import spare_old_objects
 
@@ -39,16 +38,23 @@ def run_stage(arguments: list[str], cache: ProcessCache) -> int:
     parser.add_argument("key", nargs="?", default="", help="its iteration (i003) or split (test_normal)")
     parsed = parser.parse_args(arguments)
     try:
-        return _run(find_stage(parsed.name), parsed.key, Path.cwd(), cache)
+        find_stage(parsed.name)
+        return _run(parsed.name, parsed.key, Path.cwd(), cache)
     except UnknownStage as error:
         print(f"flows.stage: {error}", file=sys.stderr)
         return 2
 
 
-def _run(stage: Stage, key: str, root: Path, cache: ProcessCache) -> int:
+def _run(name: str, key: str, root: Path, cache: ProcessCache) -> int:
+    label = stage_label(name, key)
     try:
-        with checkout_lock(root, stage_label(stage.name, key)):
-            _run_body(stage, key, root, cache)
+        with checkout_lock(root, label):
+            if os.environ.get("PREFECT_API_URL"):
+                from flows.orchestration.prefect_runner import run_as_flow
+
+                run_as_flow(name, key, root, cache)
+            else:
+                PlainRunner(root, cache).run(name, key)
     except KeyboardInterrupt:
         return 130
     except UnknownStage:
@@ -56,15 +62,6 @@ def _run(stage: Stage, key: str, root: Path, cache: ProcessCache) -> int:
     except Exception as error:
         if not is_expected(error):
             raise
-        print(f"{stage_label(stage.name, key)}: {error}", file=sys.stderr)
+        print(f"{label}: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def _run_body(stage: Stage, key: str, root: Path, cache: ProcessCache) -> None:
-    if os.environ.get("PREFECT_API_URL"):
-        from flows.orchestration.prefect_tasks import run_as_flow
-
-        run_as_flow(stage, key, root, cache)
-    else:
-        run_body(stage, key, root, cache, executor_for)

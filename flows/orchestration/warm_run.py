@@ -11,15 +11,13 @@ from prefect.client.schemas.objects import State
 from prefect.settings import get_current_settings
 from prefect.states import Completed
 
-from flows.dag.dvc_seam import Attempt, Outcome, reproduce, summary
-from flows.dag.execution import run_body
+from flows.dag.dvc_seam import Outcome, reproduce, summary
 from flows.dag.stages import STAGES, find_stage, stage_label
-from flows.orchestration.prefect_tasks import executor_shown, stage_task
+from flows.orchestration.prefect_runner import PrefectRunner
 from flows.orchestration.run_artifacts import RunPage
-from flows.workers.async_collector import AsyncCollector, IsDue, can_overlap
+from flows.workers.async_collector import AsyncCollector, can_overlap
 from tasks.core.config.params import load_params
 from tasks.core.interfaces.stage import ProcessCache, StageContext
-from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import recorded_params
 
 
@@ -30,38 +28,10 @@ def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False
     `sequential`. The caller holds the checkout. Raises PipelineFailed.
     """
     cache, params = ProcessCache(), load_params(root / "params.yaml")
-    names = {stage.name for stage in STAGES}
-    tasks: dict[str, Callable[[str, Attempt], Any]] = {}
     collector = None if sequential or not can_overlap(params) else AsyncCollector(root, _prefect_settings())
     page = RunPage(None if targets else sum(len(stage.keys(params)) for stage in STAGES))
-
-    def run(name: str, key: str) -> None:
-        from tasks.lineage.stage import record_stage
-
-        if collector is not None and find_stage(name).plays:
-            collector.claim_or_run(name, key)
-            context = StageContext(Layout(root), recorded_params(Layout(root)), key, cache)
-        else:
-            context = run_body(find_stage(name), key, root, cache, executor_shown)
-        record_stage(context, name)
-        if name == "update_policy":
-            page.show_warnings(root, key)
-
-    def around(name: str, key: str, attempt: Attempt) -> None:
-        if name in names and page.server_answers:
-            if name not in tasks:  # not before its first turn, when its version is recorded
-                tasks[name] = stage_task(find_stage(name), root)
-            tasks[name](stage_label(name, key), attempt)
-        else:
-            attempt()
-        page.advance(stage_label(name, key))
-
-    def beside(name: str, key: str, is_due: IsDue) -> None:
-        if collector is not None and name == "update_policy":
-            collector.prefetch(key, is_due)
-
     try:
-        outcomes = reproduce(root, targets, run, around, None if collector is None else beside)
+        outcomes = reproduce(root, targets, WarmRunner(root, cache, collector, page))
     finally:
         if collector is not None:
             collector.close()
@@ -69,6 +39,40 @@ def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False
     page.show_outcomes(outcomes)
     page.show_scores(root)
     return outcomes
+
+
+class WarmRunner(PrefectRunner):
+    """Runs the stages of one flow run, which can be watched in MLflow and in Prefect's UI meanwhile."""
+
+    def __init__(self, root: Path, cache: ProcessCache, collector: AsyncCollector | None, page: RunPage) -> None:
+        super().__init__(root, cache)
+        self._collector, self._page = collector, page
+        self.iteration_by_iteration = collector is not None
+
+    def run(self, name: str, key: str) -> None:
+        """Run a stage, or take the rollouts that the collector has for it, and record what it came to."""
+        from tasks.lineage.stage import record_stage
+
+        if self._collector is not None and find_stage(name).plays:
+            self._collector.claim_or_run(name, key)
+        else:
+            super().run(name, key)
+        record_stage(StageContext(self.layout, recorded_params(self.layout), key, self.cache), name)
+        if name == "update_policy":
+            self._page.show_warnings(self.layout.root, key)
+
+    def attempt(self, stage: str, key: str, attempt: Callable[[], Outcome]) -> None:
+        """Make the attempt as a task run, as long as the server answers."""
+        if self._page.server_answers:
+            super().attempt(stage, key, attempt)
+        else:
+            attempt()
+        self._page.advance(stage_label(stage, key))
+
+    def prepare(self, name: str, key: str, is_due: Callable[[str], bool]) -> None:
+        """Collect the rollouts of the next iteration while the policy is updated."""
+        if self._collector is not None and name == "update_policy":
+            self._collector.prefetch(key, is_due)
 
 
 def _prefect_settings() -> dict[str, str]:

@@ -20,11 +20,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from flows.dag.execution import run_body
-from flows.dag.stages import find_stage, stage_label
+from flows.dag.stages import stage_label
 from flows.errors import is_expected, picklable_error
 from flows.signals import stop_cleanly_on_signals
-from flows.workers.ray_executor import executor_for
+from flows.workers.plain_runner import PlainRunner
 from tasks.core.config.params import Params, iteration_key
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.processes.garbage import spare_old_objects
@@ -194,7 +193,7 @@ def _process_cache() -> ProcessCache:
 def _body(name: str, key: str, root: str) -> None:
     """Run a stage's body in the folder `root`: this is the second process."""
     try:
-        run_body(find_stage(name), key, Path(root), _process_cache(), executor_for)
+        PlainRunner(Path(root), _process_cache()).run(name, key)
     except SystemExit:  # SIGTERM; the pool would take it for the body's failure and wait for the next
         _process_cache().close()
         os._exit(128 + signal.SIGTERM)

@@ -1,6 +1,6 @@
 """The rollouts of a stage on the machines of a Ray cluster, a Ray task for each shard.
 
-Imports Ray only where there is a shard to play, and Prefect never: who runs the stage may pass a way to show shards.
+Imports Ray only where there is a shard to play, and Prefect never: a subclass may show shards there.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,24 +11,18 @@ from typing import Any
 
 from flows.dag.stages import Stage
 from tasks.core.config.machines import RayConfig
-from tasks.core.config.params import Params
-from tasks.core.interfaces.stage import Executor, Item, SerialExecutor, StageContext, T
-
-Show = Callable[[Sequence[tuple[str, "Future[Any]"]]], AbstractContextManager[object]]
-"""Shows shards, each a description and its coming result, while they are played."""
-
-
-def executor_for(stage: Stage, params: Params, show: Show = nullcontext) -> Executor:
-    """Ray's workers, for the rollouts of `stage` where params.yaml names a cluster; else this process."""
-    config = params.machines.ray
-    return RayExecutor(stage, config, show) if stage.plays and config.address is not None else SerialExecutor()
+from tasks.core.interfaces.stage import Item, StageContext, T
 
 
 class RayExecutor:
     """The workers of one stage; the connection to the cluster is kept warm from stage to stage."""
 
-    def __init__(self, stage: Stage, config: RayConfig, show: Show = nullcontext) -> None:
-        self._stage, self._config, self._show = stage, config, show
+    def __init__(self, stage: Stage, config: RayConfig) -> None:
+        self._stage, self._config = stage, config
+
+    def shown(self, shards: Sequence[tuple[str, "Future[Any]"]]) -> AbstractContextManager[object]:
+        """Show shards, each a description and its coming result, while they are played. Here: not at all."""
+        return nullcontext()
 
     def map(
         self, work: Callable[[StageContext[Any], Item], T], context: StageContext[Any], items: Sequence[Item]
@@ -45,6 +39,6 @@ class RayExecutor:
         ]
         cluster = context.cache.get("ray", self._config, lambda: Cluster(self._config))
         shards = [Future[T]() for _ in items]
-        with self._show([(item.description, shard) for item, shard in zip(items, shards, strict=True)]):
+        with self.shown([(item.description, shard) for item, shard in zip(items, shards, strict=True)]):
             cluster.run_remote(tasks, shards)
         return [shard.result() for shard in shards]

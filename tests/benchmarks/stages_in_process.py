@@ -6,15 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flows.configure import write_params
-from flows.dag.execution import run_body
-from flows.dag.stages import STAGES, find_stage
-from flows.workers.ray_executor import executor_for
+from flows.dag.stages import STAGES
+from flows.workers.plain_runner import PlainRunner
 from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.records.layout import Layout
 
 POLICIES = Path(__file__).parents[2] / "data/base_policies"
-ONCE = ("prepare_world", "warm_start", "prepare_policy", "begin_courses", "filter_tasks")
+ONCE = ("version_stages", "prepare_world", "warm_start", "prepare_policy", "begin_courses", "filter_tasks")
 """Stages that make what an iteration reads; preflight makes nothing of it."""
 TRAINING = ("collected", "searched", "iteration", "monitored")
 """The kinds of the stages of an iteration; an evaluation is none."""
@@ -28,7 +27,7 @@ class Project:
 
     def run(self, stage: str, key: str = "") -> None:
         """Raises whatever its body raises."""
-        run_body(find_stage(stage), key, self.layout.root, self._cache, executor_for)
+        PlainRunner(self.layout.root, self._cache).run(stage, key)
 
     def prepare(self) -> None:
         """Run all that an iteration needs before it."""

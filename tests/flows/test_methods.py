@@ -7,10 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.configure import main as configure
-from flows.dag.execution import run_body
 from flows.dag.stages import STAGES
+from flows.workers.plain_runner import PlainRunner
 from tasks.core.config.params import load_params
-from tasks.core.interfaces.stage import ProcessCache, SerialExecutor
+from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.records.documents import AdvantageSummary, Evaluation, Metrics, read_document
 from tasks.core.records.layout import Layout
 from tests.flows.tiny_project import ROOT
@@ -41,8 +41,10 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: ProcessCache) -
         params = load_params(tmp_path / "params.yaml")
         runs = [(stage, key) for stage in UNTIL_DEV for key in stage.keys(params)]
         runs.sort(key=lambda run: (run[0].name == "evaluate_policy", run[1] if run[0].name in TRAINING else ""))
+        runner = PlainRunner(tmp_path, cache)
+        runner.run("version_stages", "")
         for stage, key in runs:
-            run_body(stage, key, tmp_path, cache, lambda stage, params: SerialExecutor())
+            runner.run(stage.name, key)
         return Layout(tmp_path)
 
     return played

@@ -77,9 +77,9 @@ def test_prefect_asks_whether_an_error_may_pass() -> None:
     from prefect.client.schemas.objects import TaskRun
     from prefect.states import Failed
 
-    from flows.orchestration.prefect_tasks import _can_help, stage_task
+    from flows.orchestration.prefect_runner import _can_help, stage_task
 
-    task, run = stage_task(find_stage("version_stages"), ROOT), TaskRun(task_key="score", dynamic_key="0")
+    task, run = stage_task(find_stage("score"), None), TaskRun(task_key="score", dynamic_key="0")
     assert _can_help(task, run, Failed(data=ServerLost("x")))  # type: ignore[arg-type]
     assert not _can_help(task, run, Failed(data=ArtifactError("x")))  # type: ignore[arg-type]
 

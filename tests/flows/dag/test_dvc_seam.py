@@ -11,7 +11,7 @@ import pytest
 from dvc.utils.serialize import dumps_yaml, loads_yaml
 
 from flows.dag import dvc_seam
-from flows.dag.dvc_seam import Attempt, PipelineFailed, reproduce
+from flows.dag.dvc_seam import Outcome, PipelineFailed, StageRunner, reproduce
 from flows.dag.lock_file import LockFile
 
 ALL = ["prepare_world", *(f"filter_advantages@i00{i}" for i in (1, 2, 3)), "strangers_stage"]
@@ -24,8 +24,17 @@ def body(name: str, key: str) -> None:
     path.write_text(f"{name} {key}")
 
 
-def once(name: str, key: str, attempt: Attempt) -> None:
-    attempt()
+class Runner(StageRunner):
+    """Runs `body` for each stage, once, and keeps what it was asked to prepare."""
+
+    def __init__(self, body: Callable[[str, str], None] = body) -> None:
+        self._body = body
+
+    def run(self, name: str, key: str) -> None:
+        self._body(name, key)
+
+    def attempt(self, stage: str, key: str, attempt: Callable[[], Outcome]) -> None:
+        attempt()
 
 
 @pytest.fixture
@@ -35,18 +44,18 @@ def inside(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_outcomes_and_recording(inside: Path, python: Callable[..., CompletedProcess[str]]) -> None:
-    assert set(reproduce(inside, [], body, once)) == set(ALL)
-    assert reproduce(inside, [], body, once) == dict.fromkeys(ALL, "up to date")
+    assert set(reproduce(inside, [], Runner())) == set(ALL)
+    assert reproduce(inside, [], Runner()) == dict.fromkeys(ALL, "up to date")
     assert (inside / "data/hello").read_text() == "hello\n"
     assert "up to date" in python("-m", "dvc", "status").stdout
     (inside / "data/iterations/i002/training_batch.parquet").unlink()
-    outcomes = reproduce(inside, [], body, once)
+    outcomes = reproduce(inside, [], Runner())
     assert outcomes["filter_advantages@i002"] == "from cache"
     assert (inside / "data/iterations/i002/training_batch.parquet").read_text() == "filter_advantages i002"
 
 
 def test_targets(inside: Path) -> None:
-    assert reproduce(inside, ["filter_advantages@i002"], body, once) == dict.fromkeys(
+    assert reproduce(inside, ["filter_advantages@i002"], Runner()) == dict.fromkeys(
         ["prepare_world", "filter_advantages@i002"], "run"
     )
 
@@ -58,20 +67,20 @@ def test_a_failure_keeps_what_was_done_and_the_next_run_goes_on(inside: Path) ->
         body(name, key)
 
     with pytest.raises(PipelineFailed, match="filter_advantages@i002") as failure:
-        reproduce(inside, [], breaks, once)
+        reproduce(inside, [], Runner(breaks))
     assert isinstance(failure.value.__cause__, ValueError)
-    outcomes = reproduce(inside, [], body, once)
+    outcomes = reproduce(inside, [], Runner())
     assert outcomes["filter_advantages@i001"] == "up to date"
     assert outcomes["filter_advantages@i002"] == "run"
 
 
 def test_a_lock_file_that_a_kill_cut_off_stops_nobody(inside: Path) -> None:
-    reproduce(inside, ["prepare_world"], body, once)
+    reproduce(inside, ["prepare_world"], Runner())
     rwlock = inside / ".dvc/tmp/rwlock"
     assert rwlock.exists()
     for left in ("", '{"write": {"data'):
         rwlock.write_text(left)
-        assert reproduce(inside, ["prepare_world"], body, once) == {"prepare_world": "up to date"}
+        assert reproduce(inside, ["prepare_world"], Runner()) == {"prepare_world": "up to date"}
 
 
 def test_an_attempt_may_be_repeated(inside: Path) -> None:
@@ -82,13 +91,14 @@ def test_an_attempt_may_be_repeated(inside: Path) -> None:
             raise OSError("for a moment")
         body(name, key)
 
-    def twice(name: str, key: str, attempt: Attempt) -> None:
-        try:
-            attempt()
-        except OSError:
-            attempt()
+    class Twice(Runner):
+        def attempt(self, stage: str, key: str, attempt: Callable[[], Outcome]) -> None:
+            try:
+                attempt()
+            except OSError:
+                attempt()
 
-    assert reproduce(inside, [], breaks_once, twice)["filter_advantages@i001"] == "run"
+    assert reproduce(inside, [], Twice(breaks_once))["filter_advantages@i001"] == "run"
 
 
 def test_with_work_beside_an_iteration_ends_before_the_next_begins(inside: Path) -> None:
@@ -104,15 +114,18 @@ def test_with_work_beside_an_iteration_ends_before_the_next_begins(inside: Path)
             Path(f"data/iterations/{key}/training_batch.parquet").rename(f"data/iterations/{key}/rollouts.parquet")
             body("filter_advantages", key)
 
-    def look(name: str, key: str, is_due: Callable[[str], bool]) -> None:
-        asked = ("prepare_world", "collect_rollouts@i003", "collect_rollouts@i009")
-        due[f"{name}@{key}"] = [is_due(other) for other in asked]
+    class Looks(Runner):
+        iteration_by_iteration = True
 
-    reproduce(inside, ["filter_advantages", "collect_rollouts"], write, once, look)
+        def prepare(self, name: str, key: str, is_due: Callable[[str], bool]) -> None:
+            asked = ("prepare_world", "collect_rollouts@i003", "collect_rollouts@i009")
+            due[f"{name}@{key}"] = [is_due(other) for other in asked]
+
+    reproduce(inside, ["filter_advantages", "collect_rollouts"], Looks(write))
     stages = [f"{name}@i00{i}" for i in (1, 2, 3) for name in ("filter_advantages", "collect_rollouts")]
     assert list(due) == ["prepare_world@", *stages]
     assert due["filter_advantages@i002"] == [False, True, False]
-    assert reproduce(inside, [], write, once)["collect_rollouts@i003"] == "up to date"
+    assert reproduce(inside, [], Runner(write))["collect_rollouts@i003"] == "up to date"
 
 
 def test_bodies_see_dvcs_variables_for_their_time_only(inside: Path) -> None:
@@ -122,7 +135,7 @@ def test_bodies_see_dvcs_variables_for_their_time_only(inside: Path) -> None:
         seen.append(os.environ["DVC_STAGE"])
         body(name, key)
 
-    reproduce(inside, ["filter_advantages@i001"], look, once)
+    reproduce(inside, ["filter_advantages@i001"], Runner(look))
     assert seen == ["prepare_world", "filter_advantages@i001"]
     assert "DVC_STAGE" not in os.environ
 
@@ -142,7 +155,7 @@ def test_the_lock_is_written_by_our_writer_and_has_the_bytes_that_dvc_writes(
             return super().rewritten()
 
     monkeypatch.setattr(dvc_seam, "LockFile", Counted)
-    reproduce(inside, [], body, once)
+    reproduce(inside, [], Runner())
     assert rewritten == ["dvc.lock"] * len(ALL)
     written = (inside / "dvc.lock").read_text()
     assert dumps_yaml(loads_yaml(written, typ="rt")) == written

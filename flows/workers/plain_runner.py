@@ -1,0 +1,64 @@
+"""Stages run in this process, each once, as DVC asks for them."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from flows.dag.attestations import write_attestation
+from flows.dag.dvc_seam import Outcome, StageRunner
+from flows.dag.recorded import as_recorded, unedited
+from flows.dag.stages import Stage, check_key, find_stage
+from flows.workers.ray_executor import RayExecutor
+from tasks.collapse_monitor.watching import read_new_warnings
+from tasks.core.config.params import Params, load_params
+from tasks.core.interfaces.stage import Executor, ProcessCache, SerialExecutor, StageContext
+from tasks.core.processes.freed_memory import return_freed_memory
+from tasks.core.records.layout import Layout
+from tasks.core.records.run_manifest import recorded_params
+
+_log = logging.getLogger(__name__)
+
+
+class PlainRunner(StageRunner):
+    """Runs the stages of the project at `root`; what they load is kept in `cache`, which the caller closes."""
+
+    def __init__(self, root: Path, cache: ProcessCache) -> None:
+        self.layout, self.cache = Layout(root), cache
+
+    def run(self, name: str, key: str) -> None:
+        """Run a stage with the parameters and the code that are recorded; version_stages records those at hand.
+
+        Raises ParamsError, ArtifactError, NotAsRecorded, UnknownStage (no stage, or a key that the stage is not run
+        for), and whatever the stage raises.
+        """
+        stage = find_stage(name)
+        if name == "version_stages":
+            with unedited(self.layout.params):
+                params = load_params(self.layout.params)
+                check_key(stage, key, params)
+                stage.load()(StageContext(self.layout, params, key, self.cache))
+        else:
+            params = recorded_params(self.layout)
+            check_key(stage, key, params)
+            self._run_as_recorded(stage, key, params)
+
+    def attempt(self, stage: str, key: str, attempt: Callable[[], Outcome]) -> None:
+        """Make the attempt."""
+        attempt()
+
+    def executor(self, stage: Stage, params: Params) -> Executor:
+        """Return Ray's workers, where params.yaml names a cluster and the stage plays rollouts; else this process."""
+        config = params.machines.ray
+        return RayExecutor(stage, config) if stage.plays and config.address is not None else SerialExecutor()
+
+    def _run_as_recorded(self, stage: Stage, key: str, params: Params) -> None:
+        body, layout = stage.load(), self.layout
+        with as_recorded(stage, params, layout, self.cache) as version:
+            try:
+                body(StageContext(layout, stage.inputs_of(params), key, self.cache, self.executor(stage, params)))
+            finally:
+                return_freed_memory()  # an update leaves gigabytes of holes, and the next stage has the same process
+        write_attestation(stage, key, params, version, layout)
+        if stage.name == "update_policy":  # outside of the stage, so that a new limit makes no update stale
+            for found in read_new_warnings(layout, key):
+                _log.warning("%s: sign of a collapse: %s: %s", key, found.rule, found.evidence)
