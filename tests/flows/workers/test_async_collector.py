@@ -182,11 +182,13 @@ def test_closing_while_it_runs_a_stage_does_not_wait_for_it(played: Path) -> Non
 def test_drawing_by_coverage_finds_what_earlier_iterations_played(played: Path, collector: AsyncCollector) -> None:
     content = (played / "params.yaml").read_bytes()
     configure(played, "--refresh", *SETTINGS, "iterations=3", "collection.task_drawing=coverage")
+    succeed(played, "-m", "flows.stage", "version_stages")
     try:
         collector.prefetch("i002", always)
         assert collector.claim("i003")
     finally:
         (played / "params.yaml").write_bytes(content)
+        succeed(played, "-m", "flows.stage", "version_stages")
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
