@@ -130,7 +130,11 @@ def _maps_last(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_maps(content: dict[str, Any]) -> dict[str, Any]:
-    """`content` with the derived maps; wrong numbers are left for validation to name."""
+    """`content` with the derived maps; wrong numbers are left for validation to name.
+
+    `sources` is left out: `Params` derives it from sections that it has found valid.
+    """
+    content = {name: value for name, value in content.items() if name != "sources"}
     iterations = content.get("iterations", Params.model_fields["iterations"].default)
     every = _inner(content, "evaluation", "every", EvaluationConfig().every)
     staleness = _inner(content, "collection", "staleness", CollectionConfig().staleness)

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from flows.dag.dvc_cache import cache_folder
 from flows.dag.versions import changed_code
 from flows.errors import is_expected
 from tasks.core.config.params import Params, load_params
@@ -51,14 +52,6 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if broken else 0
 
 
-def cache_folder(root: Path) -> Path:
-    """The folder of DVC's cache of this project, by its configuration."""
-    from dvc.repo import Repo
-
-    with Repo(str(root)) as repo:
-        return Path(repo.cache.local.path)
-
-
 def page(subject: Subject, found: Provenance, params: Params, root: Path) -> Iterator[str]:
     """The answer in lines, from the artifact to what it began with."""
     yield subject.path
@@ -68,7 +61,7 @@ def page(subject: Subject, found: Provenance, params: Params, root: Path) -> Ite
         made_by = "?" if version is None else f"code {version.code[:12]}, parameters {version.params[:12]}"
         yield f"<- {stage.name} ({made_by})"
         yield from (f"     wrote {path}  {md5}" for path, md5 in stage.outs.items())
-    yield from (f"<- {path}  {md5} (kept in git)" for path, md5 in found.sources.items())
+    yield from (f"<- {path}  {md5} (no stage wrote it)" for path, md5 in found.sources.items())
     if found.played:
         yield "rollouts"
         yield from (f"  {line}" for line in found.played)

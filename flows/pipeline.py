@@ -15,6 +15,7 @@ from pathlib import Path
 
 from flows.dag.checkout_lock import CheckoutBusy, Waiting, checkout_lock
 from flows.dag.dvc_seam import Outcome, PipelineFailed, reproduce, summary
+from flows.dag.input_files import require_sources
 from flows.dag.stages import UnknownStage, check_key, find_stage
 from flows.errors import is_expected
 from flows.orchestration.prefect_server import ServerError, prefect_api
@@ -55,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"flows.pipeline: {error}", file=sys.stderr)
         return 2 if isinstance(error, UnknownStage) else 1
     except PipelineFailed as error:
-        return _explain(error)
+        return _explain(error, root)
     except KeyboardInterrupt:
         return 130
     print(summary(outcomes))
@@ -139,9 +140,14 @@ def _targets(until: str | None, root: Path) -> list[str]:
     return [until]
 
 
-def _explain(failure: PipelineFailed) -> int:
+def _explain(failure: PipelineFailed, root: Path) -> int:
     """The cause in one message where it was expected; with its traceback where it was not."""
-    cause = failure.__cause__ or failure
+    cause: BaseException = failure.__cause__ or failure
+    if isinstance(cause, FileNotFoundError):
+        try:
+            require_sources(load_params(root / "params.yaml"), root)
+        except ParamsError as missing:
+            cause = missing
     if not is_expected(cause) and not type(cause).__module__.startswith("dvc."):
         raise failure
     print(f"flows.pipeline: {failure}\n{cause}", file=sys.stderr)

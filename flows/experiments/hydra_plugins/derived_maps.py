@@ -9,6 +9,9 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from tasks.core.config.monitor import MonitorAction
 from tasks.core.config.params import evaluated_keys, monitoring_maps, previous_map, sampling_maps
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.config.sources import sources_of
+from tasks.core.config.world import WorldConfig
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -58,9 +61,17 @@ def evaluated(iterations: int, every: int) -> ListConfig:
     return OmegaConf.create(evaluated_keys(iterations, every))
 
 
+def sources(policy: DictConfig, world: DictConfig) -> DictConfig:
+    """Return the map `sources` of params.yaml."""
+    policy_config = PolicyConfig.model_validate(OmegaConf.to_container(policy))
+    world_config = WorldConfig.model_validate(OmegaConf.to_container(world))
+    return OmegaConf.create(sources_of(policy_config, world_config).model_dump())
+
+
 OmegaConf.register_new_resolver("loopline.previous", previous, replace=True)
 OmegaConf.register_new_resolver("loopline.collected", collected, replace=True)
 OmegaConf.register_new_resolver("loopline.searched", searched, replace=True)
 OmegaConf.register_new_resolver("loopline.monitored", monitored, replace=True)
 OmegaConf.register_new_resolver("loopline.neutral_courses", neutral_courses, replace=True)
 OmegaConf.register_new_resolver("loopline.evaluated", evaluated, replace=True)
+OmegaConf.register_new_resolver("loopline.sources", sources, replace=True)

@@ -18,6 +18,7 @@ from tasks.core.config.monitor import MonitorAction, MonitorConfig
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.scoring import ScoringConfig
 from tasks.core.config.section import Section
+from tasks.core.config.sources import Sources, sources_of
 from tasks.core.config.task_filter import TaskFilterConfig
 from tasks.core.config.update import WEIGHTED, UpdateConfig
 from tasks.core.config.world import WorldConfig
@@ -97,9 +98,9 @@ def monitoring_maps(previous: Mapping[str, Predecessors], action: MonitorAction)
 
 
 NEUTRAL_COURSES = "data/courses"
-DERIVED_MAPS = ("previous", "collected", "searched", "monitored", "neutral_courses", "evaluated")
+DERIVED_MAPS = ("previous", "collected", "searched", "monitored", "neutral_courses", "evaluated", "sources")
 """Parts of params.yaml that are no knobs: they follow from `iterations`, `collection.staleness`, `collection.every`,
-`collection.tree`, `monitor.action` and `evaluation.every`."""
+`collection.tree`, `monitor.action`, `evaluation.every`, `policy.source` and the world's data."""
 
 
 class Params(Section):
@@ -137,6 +138,8 @@ class Params(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     scoring: ScoringConfig = ScoringConfig()
     lineage: LineageConfig = LineageConfig()
+    sources: Sources = Field(default_factory=lambda checked: _sources(checked))
+    """Derived from `policy.source`, `policy.revision` and the root of the world by `python -m flows.configure`."""
 
     @property
     def sampled(self) -> dict[str, str]:
@@ -229,6 +232,8 @@ class Params(Section):
             raise ValueError(
                 f"`monitored` or `neutral_courses` is not in step with `previous` and monitor.action; {_REGENERATE}"
             )
+        if self.sources != sources_of(self.policy, self.world):
+            raise ValueError(f"`sources` is not in step with policy.source and world.*.root; {_REGENERATE}")
         if self.evaluated != evaluated_keys(self.iterations, self.evaluation.every):
             raise ValueError(f"`evaluated` is not in step with iterations and evaluation.every; {_REGENERATE}")
         if self.collection.engine == "chat_api" and self.iterations:
@@ -261,6 +266,11 @@ class Params(Section):
         if stop is not None and stop.min_per_task > self.collection.rollouts_per_task:
             raise ValueError("collection.early_stop.min_per_task is larger than collection.rollouts_per_task")
         return self
+
+
+def _sources(checked: Mapping[str, Any]) -> Sources:
+    """Return the sources of the sections that were found valid; those of the default where one was not."""
+    return sources_of(checked.get("policy", PolicyConfig()), checked.get("world", WorldConfig()))
 
 
 _REGENERATE = "run `python -m flows.configure --refresh`"

@@ -1,5 +1,6 @@
 """The `policy` section of params.yaml: the base model and what of it is trained."""
 
+import re
 from typing import Literal
 
 from pydantic import Field
@@ -9,6 +10,8 @@ from tasks.core.config.section import Section
 Dtype = Literal["float32", "bfloat16"]
 PACKAGED = "pip:"
 """How a `source` begins that is a Python package."""
+RECIPE = "recipe"
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 class LoraSettings(Section):
@@ -59,3 +62,14 @@ class PolicyConfig(Section):
     """Threads of one torch operation on a CPU, in every stage: results depend on it. None: torch's default."""
     trained: Literal["lora", "full"] = "lora"
     lora: LoraSettings = LoraSettings()
+
+    @property
+    def may_be_hub_id(self) -> bool:
+        """Whether `source` has the form of a hub id, as a relative path of two parts has too."""
+        return bool(_HUB_ID.fullmatch(self.source)) and not self.source.startswith(("data/", "./", "../"))
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether `source` names a folder: it is nothing that is pinned by its name, or by its revision."""
+        pinned = self.source == RECIPE or self.source.startswith(PACKAGED)
+        return not (pinned or (self.may_be_hub_id and self.revision is not None))

@@ -23,7 +23,8 @@ VOLATILE_NAMES = (Layout(Path()).metrics("").name, Layout(Path()).timings("").na
 FOLDERS_OF_MANY = ("iterations", "evaluations")
 """Folders that stages read whole: they may hold wall-clock files and what a longer run left behind."""
 STAGE_VERSIONS = Layout(Path()).stage_versions.as_posix()
-DATA = "data/"
+CODE = ("tasks", "flows", "params.yaml")
+"""Files whose content is in the versions of the stages, and folders of such files."""
 SIDE_TASKS = ("version_stages", "tabulate_curves", "report", "record_lineage")
 """Tasks that look at a run and change neither policy nor scores: a new look of the report makes no new run."""
 
@@ -43,6 +44,11 @@ class LockedStage:
         """Digests of the code and parameters that it ran with; None for the stage that writes them."""
         found = [self.params.get(f"{STAGE_VERSIONS}:{self.task}.{part}") for part in ("code", "params")]
         return None if None in found else StageVersion(code=str(found[0]), params=str(found[1]))
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """The files and folders that it read, code left out: path to md5."""
+        return {path: md5 for path, md5 in self.deps.items() if PurePosixPath(path).parts[0] not in CODE}
 
     @property
     def task(self) -> str:
@@ -66,11 +72,11 @@ class DvcLock:
 
     @cached_property
     def sources(self) -> dict[str, str]:
-        """Artifacts that no stage wrote: what the pipeline starts from (a base policy kept in git).
+        """Inputs that no stage wrote: what the pipeline starts from (a base policy, the data of a world).
 
         A path is written where a stage wrote it, a folder above it, or files inside it.
         """
-        read = {path: md5 for stage in self.stages for path, md5 in stage.deps.items() if path.startswith(DATA)}
+        read = {path: md5 for stage in self.stages for path, md5 in stage.inputs.items()}
         written = self.artifacts.keys() | {folder for out in self.artifacts for folder in _folders_above(out)}
         return {
             path: md5

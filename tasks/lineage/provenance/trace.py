@@ -15,7 +15,7 @@ from tasks.core.records.tables import read_table
 from tasks.lineage.provenance.dvc_lock import FOLDERS_OF_MANY, DvcLock, LockedStage
 from tasks.lineage.provenance.integrity import broken_artifact
 from tasks.lineage.provenance.subject import Subject
-from tasks.lineage.provenance.upstream import UNKNOWN, broken_joints, data_deps, upstream_stages
+from tasks.lineage.provenance.upstream import UNKNOWN, broken_joints, upstream_stages
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def trace_provenance(subject: Subject, lock: DvcLock, layout: Layout, cache: Pat
     stages = upstream_stages(lock, subject.path)
     if not stages:
         return Provenance((), (), {}, (f"{subject.path}: {UNKNOWN}",))
-    read = {path: stage.deps[path] for stage in stages for path in data_deps(stage)}
+    read = {path: stage.deps[path] for stage in stages for path in stage.inputs}
     sources = {path: md5 for path, md5 in read.items() if path in lock.sources}
     played, misplayed = _played(stages, layout)
     broken = [
@@ -115,7 +115,7 @@ def _played(stages: Sequence[LockedStage], layout: Layout) -> tuple[list[str], l
 
 def _misplayed(stage: LockedStage, layout: Layout, digests: set[str]) -> Iterator[str]:
     """The rollouts' own word for who played them, held against the weights in the checkpoint."""
-    for path in data_deps(stage):
+    for path in stage.inputs:
         weights = weights_file(layout.root / path)
         if path.endswith("/policy") and path.count("/") > 1 and weights.exists() and digests != {digest(weights)}:
             found = ", ".join(sorted(one[:12] for one in digests))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tasks.lineage.provenance.dvc_lock import DATA, FOLDERS_OF_MANY, DvcLock, LockedStage
+from tasks.lineage.provenance.dvc_lock import FOLDERS_OF_MANY, DvcLock, LockedStage
 
 UNKNOWN = "no stage in dvc.lock wrote it"
 
@@ -23,20 +23,15 @@ def upstream_stages(lock: DvcLock, path: str) -> list[LockedStage]:
         stage = waiting.pop()
         if stage.name not in found:
             found[stage.name] = stage
-            waiting += [maker for dep in data_deps(stage) for maker in producers(lock, dep)]
+            waiting += [maker for dep in stage.inputs for maker in producers(lock, dep)]
     return _latest_first(list(found.values()), lock)
-
-
-def data_deps(stage: LockedStage) -> list[str]:
-    """The artifacts that a stage read; code is in its version."""
-    return [path for path in stage.deps if path.startswith(DATA)]
 
 
 def broken_joints(lock: DvcLock, stages: list[LockedStage]) -> Iterator[str]:
     """Places where a stage read something else than what dvc.lock says is there now."""
     written = lock.artifacts
     for stage in stages:
-        for path in data_deps(stage):
+        for path in stage.inputs:
             now = written.get(path)
             if now is not None and now != stage.deps[path] and path.rpartition("/")[2] not in FOLDERS_OF_MANY:
                 yield f"{stage.name} read {path} as {stage.deps[path]}, but dvc.lock has {now}; run `dvc repro`"
@@ -62,4 +57,4 @@ def _latest_first(stages: list[LockedStage], lock: DvcLock) -> list[LockedStage]
 
 
 def _reads(user: LockedStage, maker: LockedStage) -> bool:
-    return any(overlap(dep, out) for dep in data_deps(user) for out in maker.outs)
+    return any(overlap(dep, out) for dep in user.inputs for out in maker.outs)

@@ -15,6 +15,7 @@ from flows.dag.dvc_seam import stage_of_command
 from flows.dag.stages import STAGES, Stage, UnknownStage, check_key, find_stage
 from flows.dag.versions import code_version, stage_files
 from tasks.core.config.params import NEUTRAL_COURSES, Params, evaluated_keys, load_params, previous_map
+from tasks.core.config.sources import NO_POLICY_FILES, NO_WORLD_FILES
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.config.stage_inputs import MemoryInputs, UpdateInputs
 from tasks.core.records.layout import Layout
@@ -76,6 +77,7 @@ def resolved(definitions: dict[str, Any], name: str) -> dict[str, Any]:
     text = yaml.safe_dump(definition).replace("${key}", key).replace("${item}", item)
     text = text.replace("${item.policy}", "i001").replace("${item.batch}", "i002")
     text = text.replace("${neutral_courses}", NEUTRAL_COURSES)
+    text = text.replace("${sources.policy}", NO_POLICY_FILES).replace("${sources.world}", NO_WORLD_FILES)
     loaded: dict[str, Any] = yaml.safe_load(text)
     return loaded
 
@@ -110,7 +112,11 @@ def test_every_dependency_is_an_output_or_in_git(definitions: dict[str, Any]) ->
     for name in definitions:
         for dep in resolved(definitions, name).get("deps", []):
             written = any(out == dep or out.startswith(f"{dep}/") for out in made | _iteration_before())
-            assert written or dep == "data/base_policies" or name == "version_stages", (name, dep)
+            assert written or dep in (NO_POLICY_FILES, NO_WORLD_FILES) or name == "version_stages", (name, dep)
+
+
+def test_a_world_that_code_makes_has_a_source_that_its_version_knows() -> None:
+    assert ROOT / NO_WORLD_FILES in stage_files(BY_NAME["prepare_world"], ROOT)
 
 
 def _iteration_before() -> set[str]:

@@ -158,7 +158,8 @@ def test_every_stage_has_a_version_under_the_default_parameters() -> None:
 
 
 def test_what_changed_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for room in ("tasks", "flows"):
+    (tmp_path / "data").mkdir()
+    for room in ("tasks", "flows", "data/base_policies"):
         (tmp_path / room).symlink_to(ROOT / room)
     layout, params = Layout(tmp_path), load_params(ROOT / "params.yaml")
 

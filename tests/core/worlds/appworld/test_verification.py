@@ -8,7 +8,7 @@ import pytest
 
 from tasks.core.config.splits import SPLITS
 from tasks.core.config.world import AppWorldConfig, WorldConfig
-from tasks.core.records.files import ArtifactError
+from tasks.core.records.files import ArtifactError, digest
 from tasks.core.worlds.appworld.root import layout, prepare_root, read_prepared_root, verify_root
 
 TASKS = {split: [f"{number}abc_{place}" for place in (1, 2, 3)] for number, split in enumerate(SPLITS)}
@@ -143,6 +143,17 @@ def test_official_root_is_prepared_by_reference_and_read_again(root: Path, tmp_p
     assert prepared.root == root
     assert [task.task_id for task in prepared.tasks["dev"]] == ["1abc_2", "1abc_3"]
     assert prepared.tasks["train"][0].difficulty == 2
+
+
+def test_each_file_of_an_official_root_is_in_the_artifact_of_the_world(root: Path, tmp_path: Path) -> None:
+    """Episodes read it in place: DVC knows of it by data/world alone."""
+    config = WorldConfig(name="appworld", appworld=AppWorldConfig(source="official", root=root))
+    digests = []
+    for text in ("a", "a", "b"):
+        (root / "data" / "base_dbs" / "notes.txt").write_text(text)
+        prepare_root(config, tmp_path / "world")
+        digests.append(digest(tmp_path / "world"))
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_broken_official_root_leaves_no_world(root: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.world import Task
-from tasks.core.records.files import ArtifactError, read_json, replacing, write_json
+from tasks.core.records.files import ArtifactError, digest, read_json, replacing, write_json
 from tasks.core.worlds.appworld.environment import python_executable
 from tasks.core.worlds.appworld.root.authored import author_root
 from tasks.core.worlds.appworld.root.verification import RootReport, verify_root
@@ -35,7 +35,10 @@ def prepare_root(config: WorldConfig, folder: Path) -> RootReport:
             root = temporary / _ROOT
             author_root(root, python_executable(), config.seed, _counts(config))
         report = verify_root(root, config.appworld.denylist)
-        write_json(temporary / _TASKS, _document(report))
+        document = _document(report)
+        if config.appworld.root is not None:  # episodes read its files in place: what they read is in this artifact
+            document["data_sha256"] = digest(root / "data")
+        write_json(temporary / _TASKS, document)
     return report
 
 

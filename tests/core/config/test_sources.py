@@ -1,0 +1,68 @@
+"""Files that knobs name are sources, which DVC watches: a changed one must not stay unseen."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from flows.configure import params_of
+from tasks.core.config.params import Params, ParamsError, parse_params
+from tasks.core.config.sources import NO_POLICY_FILES, NO_WORLD_FILES
+
+COMMIT = "a" * 40
+
+
+@pytest.mark.parametrize(
+    ("settings", "policy"),
+    [
+        ([], "data/base_policies/pocket"),
+        (["policy.source=bases/x"], "bases/x"),
+        (["policy.source=./bases/x/"], "bases/x"),
+        (["policy.source=/models/x", f"policy.revision={COMMIT}"], "/models/x"),
+        (["policy.source=../x", f"policy.revision={COMMIT}"], "../x"),
+        (["policy.source=Qwen/Qwen2.5-32B", f"policy.revision={COMMIT}"], NO_POLICY_FILES),
+        (["policy.source=recipe"], NO_POLICY_FILES),
+        (["policy.source=pip:packaged==1.0"], NO_POLICY_FILES),
+    ],
+)
+def test_a_folder_is_a_source_and_what_its_name_pins_is_none(settings: list[str], policy: str) -> None:
+    assert params_of("default", settings).sources.policy == policy
+
+
+@pytest.mark.parametrize(
+    ("settings", "world"),
+    [
+        ([], NO_WORLD_FILES),
+        (["world.name=webshop"], NO_WORLD_FILES),
+        (["world.webshop.source=original", "world.webshop.root=/shop"], NO_WORLD_FILES),
+        (["world.name=webshop", "world.webshop.source=original", "world.webshop.root=/shop"], "/shop"),
+        (["world.name=appworld", "world.appworld.source=official", "world.appworld.root=aw"], "aw/data"),
+    ],
+)
+def test_the_data_of_the_world_in_use_is_a_source(settings: list[str], world: str) -> None:
+    longest = "collection.limits.max_turns=40"
+    assert params_of("default", [*settings, longest]).sources.world == world
+
+
+def test_each_knob_that_is_a_path_is_watched() -> None:
+    """A new one must come into `sources_of`, or into the stage's artifact, and then into this list."""
+    assert set(_paths(Params)) == {"world.appworld.root", "world.webshop.root"}
+
+
+def _paths(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in section.model_fields.items():
+        kinds: tuple[Any, ...] = (field.annotation, *get_args(field.annotation))
+        if any(isinstance(kind, type) and issubclass(kind, Path) for kind in kinds):
+            yield f"{prefix}{name}"
+        for kind in kinds:
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from _paths(kind, f"{prefix}{name}.")
+
+
+def test_sources_that_are_not_in_step_are_refused() -> None:
+    content = params_of("default").model_dump(mode="json")
+    content["policy"]["source"] = "bases/x"
+    with pytest.raises(ParamsError, match=r"`sources` is not in step .*; run `python -m flows.configure --refresh`"):
+        parse_params(content, "params.yaml")
