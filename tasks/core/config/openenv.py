@@ -54,12 +54,18 @@ class OpenEnvVerdict(Section):
     solved: float = 1.0
     """The least sum of rewards at which the task is solved."""
 
+    @property
+    def needs_rewards(self) -> bool:
+        """Whether rewards decide, in part at least."""
+        return not (self.success and self.score)
+
 
 class OpenEnvConfig(Section):
     """Any OpenEnv server as a world. It runs already; a session of it is an episode.
 
     A field of an observation is named by its path: `text`, `messages.0.content`. What is text is shown as it is, other
-    values as JSON. A turn's reward is the step's, 0 where there is none.
+    values as JSON. A turn's reward is the step's. A server gives one with every step, or with the last one alone, and
+    then the turns before have 0; any other null, which NaN is sent as, is an error that names the episode.
     """
 
     url: Annotated[str, UNVERSIONED] = Field("http://127.0.0.1:8000", pattern="^https?://")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import NamedTuple
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -63,17 +64,31 @@ def turn_action(text: str, config: OpenEnvConfig, code_blocks: CodeBlocks) -> Tu
     return TurnAction(filled(config.action, values) if blocks else None, blocks)
 
 
-def judged(observation: Fields, total: float, verdict: OpenEnvVerdict) -> Evaluation:
-    """The verdict on an episode whose last observation and sum of rewards these are."""
+def judged(observation: Fields, total: float, verdict: OpenEnvVerdict, *, ended: bool = True) -> Evaluation:
+    """The verdict on an episode whose last observation and sum of rewards these are.
+
+    Raises OpenEnvMismatch where the server has `ended` it and its last observation lacks a field of the verdict.
+    """
     score = (total - verdict.lowest) / (verdict.highest - verdict.lowest)
     solved, requirement = total >= verdict.solved, f"the rewards add up to at least {verdict.solved:g}"
     if verdict.score:
-        given = field(observation, verdict.score)
-        score = float(given) if isinstance(given, int | float) else 0.0
+        score = _score(field(observation, verdict.score), verdict.score, ended)
     if verdict.success:
-        solved, requirement = field(observation, verdict.success) is True, f"the server says {verdict.success}"
+        given = field(observation, verdict.success)
+        if given is None and ended:
+            raise OpenEnvMismatch(f"world.openenv.verdict.success: {verdict.success} is null at the end of an episode")
+        solved, requirement = given is True, f"the server says {verdict.success}"
     passed, failed = ((requirement,), ()) if solved else ((), (requirement,))
     return Evaluation(passed, failed, score=min(1.0, max(0.0, score)))
+
+
+def _score(given: JsonValue, name: str, ended: bool) -> float:
+    """Return the grade in a field; 0 where an episode that goes on has none yet."""
+    if given is None and not ended:
+        return 0.0
+    if isinstance(given, bool) or not isinstance(given, int | float) or not isfinite(given):
+        raise OpenEnvMismatch(f"world.openenv.verdict.score: {name} is {given!r}, no number")
+    return float(given)
 
 
 def field(observation: Fields, path: str) -> JsonValue:

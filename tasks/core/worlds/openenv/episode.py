@@ -3,8 +3,8 @@
 from tasks.core.config.openenv import OpenEnvConfig
 from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import Evaluation, Observation
-from tasks.core.worlds.openenv.client import ActionRefused, Session
-from tasks.core.worlds.openenv.conversation import judged, opening, shown, turn_action
+from tasks.core.worlds.openenv.client import ActionRefused, Session, StepOutcome
+from tasks.core.worlds.openenv.conversation import OpenEnvMismatch, judged, opening, shown, turn_action
 
 _UNREADABLE = "There is no action in your answer."
 _REFUSED = "That is no action here."
@@ -14,9 +14,14 @@ _CALL = ("openenv.step",)
 class OpenEnvEpisode:
     """See `tasks.core.interfaces.world.Episode`. A turn without an action that the server takes counts and earns 0."""
 
-    def __init__(self, session: Session, instruction: str, config: OpenEnvConfig, code_blocks: CodeBlocks) -> None:
-        self._session, self._config, self._code_blocks = session, config, code_blocks
+    def __init__(
+        self, session: Session, name: str, instruction: str, config: OpenEnvConfig, code_blocks: CodeBlocks
+    ) -> None:
+        """`name` is that of the episode, for messages."""
+        self._session, self._config, self._code_blocks, self._name = session, config, code_blocks, name
         self._turns, self._total = 0, 0.0
+        self._is_paid: bool | None = None
+        """Whether the steps before the last have rewards; None before the first step."""
         self._last = session.opening
         self.prompt = opening(self._last.observation, instruction, config)
 
@@ -30,20 +35,38 @@ class OpenEnvEpisode:
             return self._bad_turn(_UNREADABLE, blocks)
         try:
             self._last = self._session.step(action)
+            reward = self._reward(self._last)
         except ActionRefused:
             return self._bad_turn(_REFUSED, blocks)
-        reward = self._last.reward or 0.0
+        except OpenEnvMismatch as error:
+            raise OpenEnvMismatch(f"{self._name}, turn {self._turns}: {error}") from error
         self._total += reward
         seen = shown(self._last.observation, self._config.observation)
         return Observation(seen, done=self._over, api_calls=_CALL, code_blocks=blocks, reward=reward)
 
     def evaluate(self) -> Evaluation:
-        """The server's verdict, or that of the rewards so far."""
-        return judged(self._last.observation, self._total, self._config.verdict)
+        """The server's verdict, or that of the rewards so far. Raises OpenEnvMismatch."""
+        try:
+            return judged(self._last.observation, self._total, self._config.verdict, ended=self._last.done)
+        except OpenEnvMismatch as error:
+            raise OpenEnvMismatch(f"{self._name}: {error}") from None
 
     def close(self) -> None:
         """End the session."""
         self._session.close()
+
+    def _reward(self, outcome: StepOutcome) -> float:
+        """Return the reward of a step. Raises OpenEnvMismatch for a null that is no zero.
+
+        A server gives a reward with every step, or with the last one alone. It sends NaN as null.
+        """
+        given = outcome.reward
+        if given is None and (self._is_paid or (outcome.done and self._config.verdict.needs_rewards)):
+            raise OpenEnvMismatch("the step's reward is null, or NaN: it is worth no number, not even 0")
+        if given is not None and self._is_paid is False and not outcome.done:
+            raise OpenEnvMismatch("the step has a reward, and one before it had null, or NaN, in its place")
+        self._is_paid = given is not None
+        return given or 0.0
 
     def _bad_turn(self, text: str, blocks: int) -> Observation:
         return Observation(text, done=self._over, failed=True, code_blocks=blocks, reward=0.0)

@@ -45,7 +45,8 @@ class OpenEnvWorld:
         session = Session(self._config, filled(task.reset, {"$rollout_seed": seed}), self._started_loop())
         self._sessions.add(session)
         try:
-            return OpenEnvEpisode(session, task.instruction, self._config, self._code_blocks)
+            name = f"episode of task {task_id} with seed {seed}"
+            return OpenEnvEpisode(session, name, task.instruction, self._config, self._code_blocks)
         except BaseException:
             session.close()
             raise

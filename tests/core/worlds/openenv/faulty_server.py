@@ -1,6 +1,7 @@
 """An OpenEnv server that goes wrong as it is told: `python faulty_server.py PORT`.
 
-It is made with the package's kit, and its environment goes wrong on the messages hang, die, break and once. Under
+It is made with the package's kit, and its environment goes wrong on the messages hang, die, break and once, and
+pays nothing for null, null end and nan. Under
 /WAY it is a server of another make or version.
 """
 
@@ -54,7 +55,8 @@ class Faulty(Environment):
         if action.message == "hang" or (action.message == "once" and not Faulty.hung):
             Faulty.hung = True
             time.sleep(3)
-        return Heard(said=action.message, reward=1.0, done=action.message == "once")
+        reward = {"null": None, "null end": None, "nan": float("nan")}.get(action.message, 1.0)
+        return Heard(said=action.message, reward=reward, done=action.message in ("once", "null end"))
 
     @property
     def state(self) -> State:

@@ -1,5 +1,6 @@
 """The rules between text and protocol, on observations and turns as servers and agents send them."""
 
+import math
 from typing import Any
 
 import pytest
@@ -91,3 +92,25 @@ def test_the_verdict_is_of_rewards_or_of_fields(
 ) -> None:
     verdict = judged({"won": True, "lost": "yes", "info": {"grade": 0.25}}, total, OpenEnvVerdict(**rules))
     assert (verdict.success, verdict.score) == (success, pytest.approx(score))
+
+
+@pytest.mark.parametrize(
+    ("observation", "rules", "message"),
+    [
+        ({"grade": None}, {"score": "grade"}, "score: grade is None, no number"),
+        ({}, {"score": "grade"}, "score: grade is None, no number"),
+        ({"grade": math.nan}, {"score": "grade"}, "score: grade is nan, no number"),
+        ({"grade": "B"}, {"score": "grade"}, "score: grade is 'B', no number"),
+        ({"won": None}, {"success": "won"}, "success: won is null at the end of an episode"),
+    ],
+)
+def test_an_ended_episode_without_its_verdict_is_an_error(
+    observation: dict[str, Any], rules: dict[str, str], message: str
+) -> None:
+    with pytest.raises(OpenEnvMismatch, match=rf"world\.openenv\.verdict\.{message}"):
+        judged(observation, 0.0, OpenEnvVerdict(**rules))
+
+
+def test_an_episode_that_was_cut_has_no_verdict_yet() -> None:
+    verdict = judged({}, 1.0, OpenEnvVerdict(success="won", score="grade"), ended=False)
+    assert (verdict.success, verdict.score) == (False, 0.0)

@@ -75,6 +75,32 @@ def test_an_action_that_the_server_refuses_is_a_bad_turn(url: str, world: Open) 
         assert episode.step("hi").failed
 
 
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (("hi", "null"), "turn 2: the step's reward is null"),
+        (("hi", "nan"), "turn 2: the step's reward is null, or NaN"),
+        (("null", "hi"), "turn 2: the step has a reward, and one before it had null"),
+        (("null", "null end"), "turn 2: the step's reward is null"),
+    ],
+)
+def test_a_null_among_rewards_is_an_error_that_names_the_episode(
+    said: tuple[str, ...], message: str, url: str, world: Open
+) -> None:
+    from tasks.core.worlds.openenv.conversation import OpenEnvMismatch
+
+    with closing(world(url).open("dev_001_1", 7)) as episode:
+        episode.step(said[0])
+        with pytest.raises(OpenEnvMismatch, match=f"episode of task dev_001_1 with seed 7, {message}"):
+            episode.step(said[1])
+
+
+def test_a_reward_with_the_last_step_alone_is_the_episodes(url: str, world: Open) -> None:
+    with closing(world(url).open("dev_001_1", 0)) as episode:
+        assert [episode.step(said).reward for said in ("null", "nan", "once")] == [0.0, 0.0, 1.0]
+        assert episode.evaluate().success
+
+
 def test_a_cut_connection_is_no_new_episode(world: Open) -> None:
     """The package's client would connect anew and step in an environment that nobody reset."""
     port = str(free_port())
