@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from tasks.core.policies.chat_format import ChatFormat
 
-CUT_NOTE = "[output cut: {count} more lines]"
-CUT_LINE_NOTE = "[output cut]"
+CUT_LINES = "[output cut: {count} lines left out]"
+CUT_CHARACTERS = "[output cut: {count} characters left out]"
 
 
 class ShownObservation(NamedTuple):
@@ -22,8 +22,9 @@ def shown_observation(
 ) -> ShownObservation:
     """An observation, of whose text at most `max_tokens` stay.
 
-    A longer text ends at a line break, or within its first line when that alone is too long, and a note says so; the
-    note counts too. A budget smaller than the note leaves the note alone. `ending` follows whole and does not count.
+    Of a longer text the first lines and the last one stay, since errors come last. Where there is no room for two, its
+    first characters and a third as many of its last ones stay. A note between them says how much is left out; it counts
+    too. A budget smaller than the note leaves the note alone. `ending` follows whole and does not count.
     """
 
     def render(shown: str) -> ShownObservation:
@@ -36,17 +37,27 @@ def shown_observation(
     if len(whole.ids) <= budget:
         return whole
 
+    def longest(limit: int, cut: Callable[[int], str]) -> int:
+        return _longest(limit, lambda count: len(render(cut(count)).ids) <= budget)
+
     lines = text.splitlines()
-    kept = _longest(len(lines) - 1, lambda count: len(render(_first_lines(lines, count)).ids) <= budget)
+    kept = longest(len(lines) - 2, lambda count: _without_lines(lines, count))
     if kept > 0:
-        return render(_first_lines(lines, kept))
-    first = lines[0]
-    kept = _longest(len(first), lambda count: len(render(first[:count] + CUT_LINE_NOTE).ids) <= budget)
-    return render(first[:kept] + CUT_LINE_NOTE)
+        return render(_without_lines(lines, kept))
+    kept = longest(len(text) * 3 // 4, lambda count: _without_characters(text, count))
+    return render(_without_characters(text, kept))
 
 
-def _first_lines(lines: list[str], count: int) -> str:
-    return "\n".join([*lines[:count], CUT_NOTE.format(count=len(lines) - count)])
+def _without_lines(lines: list[str], first: int) -> str:
+    """The first lines, so many, and the last one."""
+    return "\n".join([*lines[:first], CUT_LINES.format(count=len(lines) - first - 1), lines[-1]])
+
+
+def _without_characters(text: str, first: int) -> str:
+    """The first characters, so many, and a third as many of the last."""
+    last = first // 3
+    note = CUT_CHARACTERS.format(count=len(text) - first - last)
+    return text[:first] + note + text[len(text) - last :]
 
 
 def _longest(limit: int, fits: Callable[[int], bool]) -> int:

@@ -20,6 +20,9 @@ NO_CODE = (
     "per turn. If the task is done, end it with apis.supervisor.complete_task()."
 )
 
+_FAILED = "Execution failed. Traceback:\n"
+_MOST_ERROR_CHARS = 500
+
 ONLY_FIRST = "Only the first of your {count} code blocks was executed."
 
 _SYSTEM = """\
@@ -138,5 +141,14 @@ class Prompt:
 
 
 def _observed(output: str, code: TurnCode, reminder: str) -> tuple[str, str]:
+    shown, error = _parted(output.rstrip())
     notes = [ONLY_FIRST.format(count=code.blocks)] if code.ran < code.blocks else []
-    return f"Output:\n```\n{output.rstrip()}", "\n".join(["\n```", *notes, reminder])
+    return f"Output:\n```\n{shown}", "\n".join([f"{error}\n```", *notes, reminder])
+
+
+def _parted(output: str) -> tuple[str, str]:
+    """The output, and the last line of a failure, which names the error; "" where that is long itself."""
+    head, _, last = output.rpartition("\n")
+    if not output.startswith(_FAILED) or len(last) > _MOST_ERROR_CHARS:
+        return output, ""
+    return head, f"\n{last}"

@@ -251,7 +251,7 @@ class _Demonstrator:
         seen = self._episode.step(text)
         self._messages.append({"role": "assistant", "content": text})
         if not seen.done:
-            self._messages.append({"role": "user", "content": seen.text})
+            self._messages.append({"role": "user", "content": seen.text + seen.ending})
         return seen
 
     def _happens(self, probability: float) -> bool:

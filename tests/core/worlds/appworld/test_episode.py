@@ -59,6 +59,19 @@ def test_the_first_block_runs(text: str, code: str, blocks: int) -> None:
     assert seen.api_calls == ("venmo.login", "venmo.show_profile") and seen.failed_api_calls == ("venmo.login",)
 
 
+@pytest.mark.parametrize(
+    ("output", "text", "ending"),
+    [
+        ("Execution failed. Traceback:\n  File\nE: no\n", "Execution failed. Traceback:\n  File", "\nE: no\n```\n"),
+        ("Execution failed. Traceback:\nE: " + "x" * 500, "Execution failed. Traceback:\nE: " + "x" * 500, "\n```\n"),
+        ("a\nb", "a\nb", "\n```\n"),
+    ],
+)
+def test_the_error_stays_whole_and_what_was_printed_may_be_cut(output: str, text: str, ending: str) -> None:
+    seen = AppWorldEpisode(Recorded(ShellRun(output, False, False, ()), VERDICT), WorldConfig()).step("```py\na\n```")
+    assert seen.text == f"Output:\n```\n{text}" and seen.ending == ending + REMINDER
+
+
 def test_all_blocks_run_as_one_text_where_the_knob_says_so() -> None:
     session = Recorded(RUN, VERDICT)
     seen = AppWorldEpisode(session, WorldConfig(code_blocks="all")).step(

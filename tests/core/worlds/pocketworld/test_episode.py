@@ -1,14 +1,17 @@
 import sys
+from pathlib import Path
 
 import pytest
 
 from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.world import ExecutionTimeout
+from tasks.core.policies.loading import load_chat_format
 from tasks.core.worlds.pocketworld.authoring.scenarios import build_problem
 from tasks.core.worlds.pocketworld.episodes.episode import NO_CODE, ONLY_FIRST
 from tasks.core.worlds.pocketworld.files import write_specs
 from tasks.core.worlds.pocketworld.solutions import oracle, turn
 from tasks.core.worlds.registry import open_world
+from tasks.rollout_collection.observation import shown_observation
 
 NULL_BYTE = "SyntaxError" if sys.version_info >= (3, 11, 4) else "ValueError"
 
@@ -61,7 +64,7 @@ def test_a_turn_without_code_says_what_to_do(episode):
 
 def test_only_the_first_of_several_blocks_runs(episode):
     seen = episode.step(f"First.\n{turn('x=3')}\nThen.\n{turn('x=4')}")
-    assert (seen.text, seen.code_blocks) == (f"Execution successful.\n{ONLY_FIRST}", 2)
+    assert (seen.text, seen.ending, seen.code_blocks) == ("Execution successful.", f"\n{ONLY_FIRST}", 2)
     assert episode.step(turn("print(x)")).text == "3"
 
 
@@ -92,9 +95,30 @@ def test_broken_code_gives_one_short_line(episode, code, error):
 
 
 def test_what_was_printed_before_an_error_is_shown(episode):
-    assert (
-        episode.step(turn("print('seen')\n1/0")).text == "seen\nExecution failed. ZeroDivisionError: division by zero"
-    )
+    seen = episode.step(turn("print('seen')\n1/0"))
+    assert (seen.text, seen.ending) == ("seen", "\nExecution failed. ZeroDivisionError: division by zero")
+
+
+@pytest.mark.parametrize(
+    ("end", "shown"),
+    [
+        ("1/0\n```", "Execution failed. ZeroDivisionError: division by zero"),
+        ("```\n```python\nprint(2)\n```", ONLY_FIRST),
+        ("1/0\n```\n```python\nprint(2)\n```", f"Execution failed. ZeroDivisionError: division by zero\n{ONLY_FIRST}"),
+    ],
+)
+def test_what_decides_is_shown_behind_much_output(episode, end, shown):
+    chat = load_chat_format(Path("data/base_policies/pocket"))
+    seen = episode.step(f"```python\nfor i in range(300): print('line', i)\n{end}")
+    text = shown_observation(chat, seen.text, seen.ending, closed=True, max_tokens=256).text
+    first, note, *last = text.splitlines()[-3 - shown.count("\n") - 1 :]
+    assert first.startswith("line ") and last[0] == "line 299" and "\n".join(last[1:]) == shown
+    assert note == f"[output cut: {300 - 1 - int(first.split()[1]) - 1} lines left out]"
+
+
+def test_an_error_that_is_too_long_says_so(episode):
+    seen = episode.step(turn("raise ValueError('x' * 10000)"))
+    assert seen.text.endswith("x ... (10012 characters in all)")
 
 
 def test_calls_are_logged_with_their_failures(episode):

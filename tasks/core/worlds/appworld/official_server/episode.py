@@ -110,7 +110,9 @@ class OfficialEpisode:
                 raise ExecutionTimeout(f"the code ended or blocked its server: {fault}") from fault
             raise
         completed = bool(self._call("task_completed"))
-        return ShellRun(output[: self._limits.output_chars], output.startswith(_FAILED), completed, self._new_calls())
+        return ShellRun(
+            _shortened(output, self._limits.output_chars), output.startswith(_FAILED), completed, self._new_calls()
+        )
 
     def evaluate(self) -> Verdict:
         """The verdict on the state that the server saved after its last call. Raises WorldFault."""
@@ -151,6 +153,12 @@ class OfficialEpisode:
             if method == entry["method"] and pattern.fullmatch(entry["url"]):
                 return name
         return ""
+
+
+def _shortened(output: str, most: int) -> str:
+    """The output, cut as the pool's shell cuts what is printed."""
+    dropped = len(output) - most
+    return f"{output[:most]}\n... ({dropped} more characters)" if dropped > 0 else output
 
 
 def _api_names(root: Path) -> list[tuple[str, "re.Pattern[str]", str]]:

@@ -41,8 +41,10 @@ class PocketEpisode:
         start = len(self._server.log)
         execution = self._repl.run(code.text, self._call)
         log = self._server.log[start:]
+        shown, ending = _observed(execution, code)
         return Observation(
-            _observed(execution, code),
+            shown,
+            ending=ending,
             done=self._server.completion is not None,
             failed=execution.failed,
             api_calls=tuple(name for name, _ in log),
@@ -67,19 +69,20 @@ def opening(instruction: str) -> list[Message]:
     return [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": instruction}]
 
 
-def _observed(execution: Execution, code: TurnCode) -> str:
-    if execution.failed:
-        text = f"{_printed(execution)}Execution failed. {execution.error}"
-    else:
-        text = execution.output.rstrip("\n") or SUCCESS
-    return f"{text}\n{ONLY_FIRST}" if code.ran < code.blocks else text
+def _observed(execution: Execution, code: TurnCode) -> tuple[str, str]:
+    """What may be cut, and the ending, which stays whole: the error behind printed text, and what did not run."""
+    printed = _printed(execution) if execution.failed else execution.output.rstrip("\n")
+    outcome = f"Execution failed. {execution.error}" if execution.failed else SUCCESS
+    notes = [ONLY_FIRST] if code.ran < code.blocks else []
+    if printed and execution.failed:
+        notes.insert(0, outcome)
+    return printed or outcome, "".join(f"\n{note}" for note in notes)
 
 
 def _printed(execution: Execution) -> str:
     """Text that failing code printed before it failed, without the line of source that the sandbox adds."""
     printed = execution.output.removesuffix(execution.error).rstrip("\n")
-    printed = _SOURCE_LINE.sub("", printed)
-    return f"{printed}\n" if printed else ""
+    return _SOURCE_LINE.sub("", printed)
 
 
 _SOURCE_LINE = re.compile(r"(^|\n)line \d+: [^\n]*\Z")

@@ -113,7 +113,7 @@ class Interpreter:
         except BaseException:
             text = "<the error's text can't be shown>"
         name = type(raised).__name__
-        return str(f"{name}: {text}" if text else name)[: self._error_chars]
+        return _shortened(str(f"{name}: {text}" if text else name), self._error_chars)
 
     def _line(self, raised: BaseException) -> str:
         """`line N: source` of the innermost line of the agent's own code."""
@@ -123,7 +123,7 @@ class Interpreter:
         name, number = place
         lines = self._sources[name]
         source = lines[number - 1].strip() if 0 < number <= len(lines) else ""
-        return f"line {number}: {source}"[: self._error_chars]
+        return _shortened(f"line {number}: {source}", self._error_chars)
 
 
 def _compile(code: str, name: str) -> CodeType:
@@ -141,6 +141,14 @@ def _place(raised: BaseException, sources: dict[str, list[str]]) -> tuple[str, i
             place = name, frame.tb_lineno
         frame = frame.tb_next
     return place
+
+
+def _shortened(text: str, most: int) -> str:
+    """The text, or its beginning and a note that says how much is left out, together of `most` characters."""
+    if len(text) <= most:
+        return text
+    note = f" ... ({len(text)} characters in all)"
+    return text[: max(0, most - len(note))] + note[:most]
 
 
 def _clean(text: str) -> str:
