@@ -8,13 +8,14 @@ requirement texts, solutions and states of the world stay here.
 from collections.abc import Sequence
 from dataclasses import asdict
 from random import randrange
-from typing import Any
+from typing import Any, cast
 
 from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import Action, EnvironmentMetadata, State
 from openenv.core.env_server.types import Observation as WireObservation
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tasks.core.config.broken_rules import broken_rules
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.interfaces.world import Episode, Evaluation, ExecutionTimeout, Message, Observation, Task, World
 
@@ -22,6 +23,22 @@ MOST_CHARS = 1_000_000
 """Limit of a turn."""
 _SEEDS = 2**31
 _KINDS = {"train": "train", "dev": "validation"}
+
+
+class RequestRefused(ValueError):  # noqa: N818
+    """A request that names no task, or a key that a reset does not take; nothing was done."""
+
+
+class ResetKeys(BaseModel):
+    """The keys that a reset takes."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    seed: int | None = None
+    episode_id: str | None = None
+    task_id: str | None = None
+    split: str = "train"
+    index: int | None = None
 
 
 class Turn(Action):
@@ -61,33 +78,27 @@ class WorldEnvironment(Environment):
         self._episode: Episode | None = None
         self._state = EpisodeState()
 
-    def reset(
-        self,
-        seed: int | None = None,
-        episode_id: str | None = None,
-        task_id: str | None = None,
-        split: Split = "train",
-        index: int | None = None,
-        **_: Any,
-    ) -> TurnObservation:
+    def reset(self, **keys: Any) -> TurnObservation:
         """Begin an episode of the task `task_id`, or of the `index`-th of `split`, or of one that `seed` draws there.
 
-        `seed` also feeds what is random in the world. Raises KeyError, ValueError or IndexError for a task that is not
-        there, and WorldFault.
+        `keys` are those of `ResetKeys`. `seed` also feeds what is random in the world. Raises RequestRefused for a task
+        that is not there and for other keys, which leaves the episode that is open as it is, and WorldFault.
         """
+        wanted = _checked(keys)
+        seed = randrange(_SEEDS) if wanted.seed is None else wanted.seed
+        task_id = wanted.task_id or self._task_id(wanted.split, wanted.index, seed)
+        if not any(task.task_id == task_id for split in SPLITS for task in self._world.tasks(split)):
+            raise RequestRefused(f"unknown task {task_id!r}")
         self.close()
-        seed = randrange(_SEEDS) if seed is None else seed
-        index = seed % self.num_tasks(split) if index is None else index
-        task_id = task_id or self.get_task(split, index)["task_id"]
         self._episode = self._world.open(task_id, seed)
-        self._state = EpisodeState(episode_id=episode_id, task_id=task_id)
+        self._state = EpisodeState(episode_id=wanted.episode_id, task_id=task_id)
         messages = self._episode.prompt
         return TurnObservation(text=messages[-1]["content"], messages=messages, task_id=task_id)
 
     def step(self, action: Turn, timeout_s: float | None = None, **_: Any) -> TurnObservation:
-        """Play a turn. The episode is closed with its last one. Raises ValueError where none is open, WorldFault."""
+        """Play a turn. The last one closes the episode. Raises RequestRefused where none is open, WorldFault."""
         if self._episode is None:
-            raise ValueError("no episode is open; reset first")
+            raise RequestRefused("no episode is open; reset first")
         self._state.step_count += 1
         verdict = None
         try:
@@ -134,18 +145,35 @@ class WorldEnvironment(Environment):
 
     def get_task(self, split: Split, index: int) -> dict[str, Any]:
         """A task's description before it is played. Raises IndexError."""
-        if index < 0:
-            raise IndexError(f"no task {index} in {split}")
-        return asdict(self._tasks(split)[index])
+        tasks = self._tasks(split)
+        if not 0 <= index < len(tasks):
+            raise IndexError(f"no task {index} in {split}, which has {len(tasks)}")
+        return asdict(tasks[index])
 
     def get_task_range(self, split: Split, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
         """Tasks from `start` to before `stop`."""
         return [asdict(task) for task in self._tasks(split)[start:stop]]
 
+    def _task_id(self, split: str, index: int | None, seed: int) -> str:
+        try:
+            of_split = cast(Split, split)
+            number = seed % self.num_tasks(of_split) if index is None else index
+            return str(self.get_task(of_split, number)["task_id"])
+        except IndexError as error:
+            raise RequestRefused(str(error)) from None
+
     def _tasks(self, split: Split) -> Sequence[Task]:
         if split not in SPLITS:
             raise IndexError(f"unknown split {split!r}; there are {', '.join(SPLITS)}")
         return self._world.tasks(split)
+
+
+def _checked(keys: dict[str, Any]) -> ResetKeys:
+    try:
+        return ResetKeys.model_validate(keys)
+    except ValidationError as error:
+        takes = f"; it takes {', '.join(ResetKeys.model_fields)}"
+        raise RequestRefused(f"reset: {'; '.join(broken_rules(error, ''))}{takes}") from None
 
 
 def _on_the_wire(seen: Observation, verdict: Evaluation | None) -> TurnObservation:

@@ -4,10 +4,12 @@ import socket
 from functools import partial
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
 from openenv.core.env_server import ConcurrencyConfig, create_fastapi_app
 
-from flows.world_server.environment import EpisodeState, Turn, TurnObservation, WorldEnvironment
+from flows.world_server.environment import EpisodeState, RequestRefused, Turn, TurnObservation, WorldEnvironment
+from flows.world_server.messages import AnswerableMessages
 from tasks.core.config.splits import SPLITS
 from tasks.core.interfaces.world import World
 
@@ -20,7 +22,7 @@ _STOP_S = 5
 def serve(world: World, name: str, version: str, host: str, port: int, sessions: int) -> None:
     """Serve until SIGINT or SIGTERM; `version` is in /metadata. Exits with code 3 where the address is taken."""
     config = uvicorn.Config(
-        app_of(world, name, version, sessions),
+        AnswerableMessages(app_of(world, name, version, sessions)),
         host=host,
         port=port,
         log_level="warning",
@@ -42,7 +44,13 @@ def app_of(world: World, name: str, version: str, sessions: int) -> FastAPI:
         state_cls=EpisodeState,
         mode="simulation",
     )
+    app.add_exception_handler(RequestRefused, _refused)
     return app
+
+
+async def _refused(_: Request, error: Exception) -> JSONResponse:
+    """Answer a refusal over HTTP; over a session the kit does."""
+    return JSONResponse({"detail": str(error)}, status_code=422)
 
 
 class _Announced(uvicorn.Server):

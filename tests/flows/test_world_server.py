@@ -147,8 +147,12 @@ def test_bad_messages_leave_the_session_usable(server: tuple[str, psutil.Process
         for bad, message in (
             (lambda: session.step({"text": "early"}), "no episode is open; reset first"),
             (lambda: session.reset(task_id="nobody"), "unknown task 'nobody'"),
+            (lambda: session.reset(tsk_id=task_id), "reset: tsk_id: Extra inputs are not permitted; it takes seed, "),
+            (lambda: session.reset(index="0"), "reset: index: Input should be a valid integer"),
+            (lambda: session.reset(seed=True), "reset: seed: Input should be a valid integer"),
+            (lambda: session.reset(split=["dev"]), "reset: split: Input should be a valid string"),
             (lambda: session.reset(split="nowhere"), "unknown split 'nowhere'"),
-            (lambda: session.reset(split="dev", index=10**6), "EXECUTION_ERROR"),
+            (lambda: session.reset(split="dev", index=10**6), "no task 1000000 in dev, which has 60"),
             (lambda: session.reset(split="dev", index=-1), "no task -1 in dev"),
             (lambda: session.step({"words": "x"}), "VALIDATION_ERROR"),
             (lambda: session.step({"text": "x" * 1_000_001}), "VALIDATION_ERROR"),
@@ -159,6 +163,78 @@ def test_bad_messages_leave_the_session_usable(server: tuple[str, psutil.Process
         assert [session.step({"text": turn}) for turn in turns][-1].observation["success"]
         with pytest.raises(RuntimeError, match="reset first"):
             session.step({"text": turns[0]})
+
+
+UNANSWERABLE = (
+    ('{"type": "step", "data": {"text": "\\ud800"}}', "VALIDATION_ERROR", "lone surrogate"),
+    ('{"type": "step", "data": {"\\udfff": 1}}', "VALIDATION_ERROR", "lone surrogate"),
+    ('{"type": "step", "data": ' + '{"a": ' * 80 + "1" + "}" * 81, "VALIDATION_ERROR", "nested deeper"),
+    ("[" * 100_000, "INVALID_JSON", "nested deeper"),
+    ("[1, 2]", "INVALID_JSON", "expected a JSON object"),
+    ("null", "INVALID_JSON", "expected a JSON object"),
+    ("5", "INVALID_JSON", "expected a JSON object"),
+    ("1" * 5000, "INVALID_JSON", "Invalid JSON"),
+    ("", "INVALID_JSON", "expected a JSON object"),
+    ("{", "INVALID_JSON", "Invalid JSON"),
+    (b"\xff", "INVALID_JSON", "expected a JSON object"),
+    ('{"type": ["step"]}', "UNKNOWN_TYPE", "Unknown message type"),
+    ('{"type": "step"}', "VALIDATION_ERROR", "Invalid message"),
+    ('{"type": "step", "data": {"text": NaN}}', "VALIDATION_ERROR", "Invalid message"),
+)
+
+
+def test_messages_that_the_kit_cannot_answer_leave_the_episode_open(
+    server: tuple[str, psutil.Process], inner: World
+) -> None:
+    task_id, turns = solution(inner, 0)
+    with connect(server[0].replace("http", "ws") + "/ws") as session:
+
+        def answer(message: str | bytes) -> dict[str, Any]:
+            session.send(message)
+            told: dict[str, Any] = json.loads(session.recv())
+            return told
+
+        answer(json.dumps({"type": "reset", "data": {"task_id": task_id}}))
+        for message, code, reason in UNANSWERABLE:
+            told = answer(message)
+            assert told["type"] == "error" and told["data"]["code"] == code and reason in told["data"]["message"]
+        answer(json.dumps({"type": "reset", "data": {"task_id": "nobody"}}))
+        seen = [answer(json.dumps({"type": "step", "data": {"text": turn}})) for turn in turns]
+        assert seen[-1]["data"]["done"] and seen[-1]["data"]["reward"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "reason"),
+    [
+        ("/reset", '{"task_id": "nope"}', "unknown task 'nope'"),
+        ("/reset", '{"index": -5}', "no task -5 in train"),
+        ("/reset", '{"index": "a"}', "index: Input should be a valid integer"),
+        ("/reset", '{"tsk": 1}', "tsk: Extra inputs are not permitted"),
+        ("/reset", '{"task_id": "\\ud800"}', "lone surrogate"),
+        ("/reset", "[" * 100_000, "nested deeper"),
+        ("/reset", "[1]", "valid dictionary"),
+        ("/step", '{"action": {"text": "\\ud800"}}', "lone surrogate"),
+        ("/step", '{"action": {"text": "x"}}', "reset first"),
+    ],
+)
+def test_bad_requests_are_answered_without_a_traceback(
+    server: tuple[str, psutil.Process], path: str, body: str, reason: str
+) -> None:
+    told = httpx2.post(server[0] + path, content=body, headers={"content-type": "application/json"})
+    assert told.status_code == 422 and reason in told.text
+
+
+def test_code_whose_fences_a_client_took_off_runs_where_the_knob_says_so(inner: World) -> None:
+    task_id, turns = solution(inner, 0)
+    bare = [turn.split("```")[1].removeprefix("python\n") for turn in turns]
+    with served_world("pocketworld", "--set", "world.code_blocks=first_or_bare") as url, client(url) as session:
+        session.reset(task_id=task_id)
+        assert [session.step({"text": code}) for code in bare][-1].observation["success"]
+
+
+def test_the_packages_own_command_runs_in_this_environment() -> None:
+    done = subprocess.run([Path(sys.executable).parent / "openenv", "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and "Usage: openenv" in done.stdout
 
 
 def test_no_solution_and_no_test_crosses_the_wire(server: tuple[str, psutil.Process], inner: World) -> None:

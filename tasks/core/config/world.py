@@ -13,7 +13,7 @@ from tasks.core.config.task_counts import TaskCount
 from tasks.core.config.text_games import BanditConfig, FrozenLakeConfig, SokobanConfig, WebShopConfig
 from tasks.core.config.world_metric import WorldMetric
 
-CodeBlocks = Literal["first", "all"]
+CodeBlocks = Literal["first", "first_or_bare", "all"]
 
 
 class AuthoredCounts(Section):
@@ -81,7 +81,8 @@ class WorldConfig(Section):
     """Seed of the scenario generator; the tasks are part of the world, so it is apart from the run's seed."""
     code_blocks: CodeBlocks = "first"
     """The code that a turn runs: its first code block, or all of them as one text, by apple/ml-loop's very rule
-    (`tasks.core.worlds.code_blocks`). A turn with several is counted as such either way."""
+    (`tasks.core.worlds.code_blocks`). A turn with several is counted as such either way. first_or_bare: a turn without
+    any fence is code as a whole, as clients of a served world send it that take the fences off."""
     pocketworld: PocketworldConfig = PocketworldConfig()
     """Read when `name` is pocketworld."""
     appworld: AppWorldConfig = AppWorldConfig()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tasks.core.config.world import CodeBlocks
 
+_FENCE = "```"
 _FENCED = re.compile(
     r"""(?P<fence>`{3,}+)
     (?: [ \t]*(?:python3?|py)(?!\w) [ \t]*(?:\r?\n)? (?P<code>.*?) (?:`{3,}+|\Z)
@@ -39,9 +40,13 @@ def turn_code(said: str, rule: CodeBlocks) -> TurnCode:
     the next three backticks or with the turn. Any other fenced block is passed over whole, with what looks like code in
     it: it ends at a fence as long as its own that no word follows directly, or with the turn. The first one runs.
 
+    first_or_bare: as first; but a turn without any fence is code as a whole, for clients that take the fences off.
+
     all: the reference's rule to the letter. Every block's code is stripped, a closed block's gets a line break, and all
     are joined; the rest of a longer tag (python3, pycon) counts as code, as there, and other blocks are text.
     """
+    if rule == "first_or_bare" and said.strip() and _FENCE not in said:
+        return TurnCode(said, 1, 1)
     return _all_blocks(said) if rule == "all" else _first_block(said)
 
 

@@ -103,3 +103,16 @@ def test_the_first_block_runs_and_code_blocks_alone_count(turns: list[str]) -> N
 def test_turns_by_hand(said: str, first: str, every: str, blocks: int) -> None:
     assert turn_code(said, "first") == TurnCode(first, blocks, min(1, blocks))
     assert turn_code(said, "all").text == every
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("print(1)\nprint(2)", TurnCode("print(1)\nprint(2)", 1, 1)),
+        ("So:\n```python\nx = 1\n```", TurnCode("x = 1\n", 1, 1)),
+        ("```bash\nls\n```", TurnCode("", 0, 0)),
+        (" \n", TurnCode("", 0, 0)),
+    ],
+)
+def test_a_turn_without_any_fence_is_code_where_the_knob_says_so(said: str, code: TurnCode) -> None:
+    assert turn_code(said, "first_or_bare") == code
