@@ -2,8 +2,9 @@
 
     python -m flows.appworld_export SPLIT FOLDER [--policy selected] [--run 0]
 
-FOLDER becomes an AppWorld root with experiments/outputs/loopline_SPLIT, on which `appworld evaluate` and the
-leaderboard's tools work. Exit code 1: an input is missing, or the package judges a task otherwise than we did.
+FOLDER becomes an AppWorld root with experiments/outputs/loopline_SPLIT, on which `appworld evaluate` and `pack` work;
+with the other test split exported into it too, so does the leaderboard's `make`. Exit code 1: an input is missing, or
+the package judges a task otherwise than we did.
 """
 
 import argparse
@@ -47,7 +48,7 @@ def parsed_arguments(command: str, documentation: str | None, arguments: list[st
     """The score rollouts to export, and the folder for them."""
     parser = argparse.ArgumentParser(prog=command, description=(documentation or "").splitlines()[0])
     parser.add_argument("split", choices=TEST_SPLITS)
-    parser.add_argument("folder", type=Path, help="a new folder")
+    parser.add_argument("folder", type=Path, help="a new one")
     parser.add_argument("--policy", choices=("selected", "base"), default="selected")
     parser.add_argument("--run", type=whole_number(0), default=0, help="which of the evaluation runs")
     return parser.parse_args(arguments)

@@ -99,6 +99,7 @@ def test_the_selected_policy_becomes_a_version_that_leads_back(kept: tuple[Pipel
     assert linked["test_normal.tgc"] == (70.0, rollouts, pipeline.lock.artifacts[rollouts])
     folder = Path(model.artifact_location.removeprefix("file://"))
     assert {"adapter_config.json", "README.md", "MLmodel", "evaluation"} <= {file.name for file in folder.iterdir()}
+    assert version.description == (folder / "README.md").read_text()
     assert not list(folder.rglob("optimizer*"))
     assert (folder / "adapter_model.safetensors").read_bytes() == b"i002"
 

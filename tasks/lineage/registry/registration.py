@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tasks.core.config.collection import SAMPLING_ENGINES
 from tasks.core.config.params import Params
+from tasks.core.policies.digests import MODEL_CARD
 from tasks.lineage.tracking.mlflow_store import Store
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 WriteFiles = Callable[[Path, str], None]
 """Writes the files of a version into a folder, given the id of the logged model."""
+_MOST_CHARS = 5000
+"""Longest description in MLflow's tables."""
+_REST = f"\n\n(the rest: {MODEL_CARD} among the version's files)\n"
 CHALLENGER, CHAMPION = "challenger", "champion"
 
 
@@ -43,8 +47,8 @@ def register(
 ) -> "ModelVersion":
     """The registry version made from this run: found again, or created and called challenger.
 
-    `ancestors` are the md5s of the checkpoints that this policy was trained on from, nearest first: the version made
-    from one of them is its parent.
+    Its description is the model card in the files of `model`. `ancestors` are the md5s of the checkpoints that this
+    policy was trained on from, nearest first: the version made from one of them is its parent.
     """
     client = store.client
     found = client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")
@@ -54,10 +58,25 @@ def register(
         client.create_registered_model(name)
     tags = {**tags, "parent_version": _parent(store, name, ancestors)}
     version = client.create_model_version(
-        name, source=model.artifact_location, run_id=run_id, tags=tags, model_id=model.model_id
+        name,
+        source=model.artifact_location,
+        run_id=run_id,
+        tags=tags,
+        description=_card(store, model),
+        model_id=model.model_id,
     )
     client.set_registered_model_alias(name, CHALLENGER, version.version)
     return version
+
+
+def _card(store: Store, model: "LoggedModel") -> str:
+    """The model card, as long as MLflow's databases take a description."""
+    from mlflow.artifacts import download_artifacts
+
+    with tempfile.TemporaryDirectory() as folder:
+        address, uri = f"{model.artifact_location.rstrip('/')}/{MODEL_CARD}", store.client.tracking_uri
+        card = Path(download_artifacts(artifact_uri=address, dst_path=folder, tracking_uri=uri)).read_text("utf-8")
+    return card if len(card) <= _MOST_CHARS else card[: _MOST_CHARS - len(_REST)] + _REST
 
 
 def _parent(store: Store, name: str, ancestors: Iterable[str]) -> str:

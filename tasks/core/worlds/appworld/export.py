@@ -1,7 +1,7 @@
 """Recorded episodes as the package's experiment outputs, and the package's own verdict on them.
 
 The outputs folder is an AppWorld root of its own (its data are links), so that the package's tools work on it as they
-are: `appworld evaluate NAME SPLIT --root FOLDER`, and those that pack an experiment for the leaderboard.
+are: `appworld evaluate NAME SPLIT --root FOLDER`, `pack`, and, with both test splits in it, the leaderboard's `make`.
 """
 
 import shutil
@@ -17,7 +17,7 @@ from tqdm import tqdm
 from tasks.core.config.splits import Split
 from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import WorldFault
-from tasks.core.records.files import ArtifactError, read_json
+from tasks.core.records.files import ArtifactError, read_json, replacing
 from tasks.core.worlds.appworld.environment import engine_variables
 from tasks.core.worlds.appworld.official_server import OfficialServer, make_agent_root
 from tasks.core.worlds.appworld.root import layout
@@ -60,17 +60,25 @@ def export_outputs(
     `turns`: task id -> the turns of its episode; `code_blocks`: what of a turn was run, as that knob had it.
     A turn whose code ends or blocks the server ends its task's replay, as it ended the episode. The server is less safe
     than the pool; what agents' code gains by that shows as a difference between the package's verdicts and the recorded
-    ones. Raises ArtifactError when `folder` exists.
+    ones. Raises ArtifactError when `folder` exists, unless it is an export of another split of the same root.
     """
-    if folder.exists():
-        raise ArtifactError(f"{folder}: exists already; name a new folder")
-    outputs = folder / "experiments" / "outputs" / experiment_name(split) / "tasks"
-    with tempfile.TemporaryDirectory(prefix="appworld-export-") as temporary:
+    outputs = folder / "experiments" / "outputs" / experiment_name(split)
+    _require_room(root, folder, outputs)
+    _link_data(root, split, turns, folder / "data")
+    with tempfile.TemporaryDirectory(prefix="appworld-export-") as temporary, replacing(outputs) as made:
         agent_root = make_agent_root(root, Path(temporary) / "root")
         with _Replay(python, agent_root, experiment_name(split), code_blocks) as replay:
             for task_id, said in tqdm(turns.items(), desc=f"replaying {split}", unit="task", leave=False, disable=None):
-                shutil.copytree(replay.play(task_id, said), outputs / task_id)
-    _link_data(root, split, turns, folder / "data")
+                shutil.copytree(replay.play(task_id, said), made / "tasks" / task_id)
+
+
+def _require_room(root: Path, folder: Path, outputs: Path) -> None:
+    """Raises ArtifactError."""
+    if outputs.exists():
+        raise ArtifactError(f"{outputs}: exists already; name a new folder")
+    linked = folder / "data" / "tasks"
+    if folder.exists() and not (linked.is_symlink() and linked.resolve() == (root / "data" / "tasks").resolve()):
+        raise ArtifactError(f"{folder}: exists already, and is no export of this run's tasks; name a new folder")
 
 
 def package_scores(python: Path, folder: Path, split: Split) -> PackageScores:
@@ -123,12 +131,12 @@ class _Replay:
 
 def _link_data(root: Path, split: Split, task_ids: Mapping[str, object], folder: Path) -> None:
     """The root's data as links, but for a data set that lists the exported tasks alone, in the root's order."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     source = root.resolve() / "data"
     for entry in source.iterdir():
-        if entry.name != "datasets":
+        if entry.name != "datasets" and not (folder / entry.name).is_symlink():
             (folder / entry.name).symlink_to(entry)
     listed = [line.partition(":")[0].strip() for line in layout.dataset(root, split).read_text().splitlines()]
     path = layout.dataset(folder.parent, split)
-    path.parent.mkdir()
+    path.parent.mkdir(exist_ok=True)
     path.write_text("".join(f"{task_id}\n" for task_id in listed if task_id in task_ids), encoding="utf-8")

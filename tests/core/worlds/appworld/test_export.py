@@ -1,5 +1,6 @@
 """Experiment outputs: recorded turns replayed, and the package's own evaluation of them."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from tasks.core.config.world import CodeBlocks
 from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.appworld.demonstration import demonstration
+from tasks.core.worlds.appworld.environment import engine_variables
 from tasks.core.worlds.appworld.export import experiment_name, export_outputs, package_scores
 
 FAIL = '```python\napis.supervisor.complete_task(status="fail")\n```'
@@ -34,6 +36,33 @@ def test_the_package_judges_exported_episodes_as_played(
         assert (task / "evaluation" / "report.md").is_file()
     with pytest.raises(ArtifactError, match="exists already"):
         export_outputs(appworld_python, appworld_root, "test_normal", turns, folder)
+
+
+@pytest.mark.appworld
+def test_the_leaderboards_tools_run_on_an_export_of_both_splits(
+    appworld_python: Path, appworld_root: Path, tmp_path: Path
+) -> None:
+    folder, splits = tmp_path / "export", ("test_normal", "test_challenge")
+
+    def tool(*arguments: str) -> str:
+        command = [str(appworld_python), "-m", "appworld.cli", *arguments, "--root", str(folder)]
+        variables = engine_variables(appworld_python, folder)
+        done = subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    for split in splits:
+        ids = (appworld_root / "data" / "datasets" / f"{split}.txt").read_text().split()[:3]
+        export_outputs(appworld_python, appworld_root, split, {task_id: [FAIL] for task_id in ids}, folder)
+        tool("pack", experiment_name(split), split, "LOOP", "method", "model", "model", "https://example.org")
+    assert "test_challenge" in tool("make", *map(experiment_name, splits))
+
+
+def test_a_folder_that_is_no_export_of_the_root_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(ArtifactError, match="mine: exists already, and is no export of this run's tasks"):
+        export_outputs(Path("python"), tmp_path / "root", "test_normal", {"a_1": []}, tmp_path / "mine")
+    assert not list((tmp_path / "mine").iterdir())
 
 
 @pytest.mark.appworld
