@@ -15,7 +15,7 @@ from pathlib import Path
 
 from flows.dag.checkout_lock import CheckoutBusy, Waiting, checkout_lock
 from flows.dag.dvc_seam import Outcome, PipelineFailed, reproduce, summary
-from flows.dag.input_files import require_sources
+from flows.dag.input_files import require_named_files
 from flows.dag.stages import UnknownStage, check_key, find_stage
 from flows.errors import is_expected
 from flows.orchestration.prefect_server import ServerError, prefect_api
@@ -145,7 +145,7 @@ def _explain(failure: PipelineFailed, root: Path) -> int:
     cause: BaseException = failure.__cause__ or failure
     if isinstance(cause, FileNotFoundError):
         try:
-            require_sources(load_params(root / "params.yaml"), root)
+            require_named_files(load_params(root / "params.yaml"), root)
         except ParamsError as missing:
             cause = missing
     if not is_expected(cause) and not type(cause).__module__.startswith("dvc."):

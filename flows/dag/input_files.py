@@ -3,18 +3,24 @@
 from pathlib import Path
 
 from tasks.core.config.params import Params, ParamsError
+from tasks.core.config.sources import NO_WORLD_FILES
+
+_ELSEWHERE = "where it was pulled with its results, `dvc repro --allow-missing` goes on"
 
 
-def require_sources(params: Params, root: Path) -> None:
+def require_named_files(params: Params, root: Path) -> None:
     """Raise ParamsError where `policy.source` or the data of the world is not there, in the place of DVC's errno."""
     sources = params.sources
     if not (root / sources.policy).exists():
         raise ParamsError(
             f"policy.source: {params.policy.source} is no folder here, nor `recipe`, `pip:PACKAGE==VERSION` or a hub "
-            "id with its policy.revision; where it was pulled with its results, `dvc repro --allow-missing` goes on"
+            f"id with its policy.revision; {_ELSEWHERE}"
         )
-    if not (root / sources.world).exists():
-        raise ParamsError(
-            f"world.{params.world.name}.root: there is no {sources.world}; where it was pulled with its results, "
-            "`dvc repro --allow-missing` goes on"
-        )
+    if sources.world != NO_WORLD_FILES and not (root / sources.world).exists():
+        raise ParamsError(f"world.{params.world.name}.root: there is no {sources.world}; {_ELSEWHERE}")
+
+
+def require_own_files(params: Params, root: Path) -> None:
+    """Raise ParamsError as `require_named_files`, but not for files of the project itself, which git has."""
+    if not params.sources.policy.startswith("data/"):
+        require_named_files(params, root)

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from flows.dag.file_signatures import changed_files, signatures
-from flows.dag.input_files import require_sources
+from flows.dag.input_files import require_own_files
 from flows.dag.left_overs import clear_left_overs
 from flows.dag.stages import STAGES, Stage, find_stage
 from tasks.core.config.params import Params, ParamsError
@@ -65,7 +65,7 @@ def version_stages(context: StageContext[Params]) -> None:
     """
     layout, params = context.layout, context.inputs
     _check_whose_code(layout.root)
-    require_sources(params, layout.root)
+    require_own_files(params, layout.root)
     before = signatures(_code_files())
     manifest = run_manifest(params, layout.params)
     versions = StageVersions({name: recorded_version(manifest, find_stage(name), params) for name in manifest.stages})
