@@ -5,11 +5,11 @@ deep; it takes any JSON for an object. It then closes the session, and the episo
 """
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 _MOST_DEPTH = 64
-Message = dict[str, Any]
+Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
@@ -96,7 +96,7 @@ def _children(value: Any) -> list[Any]:
 
 def _again(body: bytes, receive: Receive) -> Receive:
     """Hand on a body that was read; then what comes."""
-    waiting = [{"type": "http.request", "body": body, "more_body": False}]
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def next_message() -> Message:
         return waiting.pop() if waiting else await receive()
