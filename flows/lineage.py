@@ -19,6 +19,7 @@ from flows.dag.dvc_cache import cache_folder
 from flows.dag.versions import changed_code
 from flows.errors import is_expected
 from tasks.core.config.params import Params, load_params
+from tasks.core.processes.caller_variables import settle_variables
 from tasks.core.processes.garbage import spare_old_objects
 from tasks.core.records.layout import Layout
 from tasks.lineage.provenance.dvc_lock import lock_of
@@ -35,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m flows.lineage", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("subject", help="i012, test_normal.tgc, i003:TASK:2 or a path below data/")
     layout = Layout(Path.cwd())
+    settle_variables()
     spare_old_objects()
     try:
         params = load_params(layout.root / "params.yaml")

@@ -23,6 +23,7 @@ from flows.errors import is_expected
 from tasks.core.config.params import Params, load_params
 from tasks.core.config.stage_inputs import RescoringInputs
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.processes.caller_variables import settle_variables
 from tasks.core.processes.garbage import spare_old_objects
 from tasks.core.records.comparison import Comparison
 from tasks.core.records.documents import write_document
@@ -42,6 +43,7 @@ from tasks.lineage.tracking.params_and_metrics import registered_model
 def main(arguments: list[str] | None = None) -> int:
     """Parse, do, and turn expected errors into one message and an exit code."""
     parsed = _parser().parse_args(arguments)
+    settle_variables()
     root = Path.cwd()
     spare_old_objects()
     try:

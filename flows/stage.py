@@ -14,10 +14,12 @@ import signal
 import sys
 
 from flows.orchestration.stage_client import run_in_server
+from tasks.core.processes.caller_variables import settle_variables
 
 
 def main(arguments: list[str]) -> int:
     """Have the stage run and return its exit code."""
+    settle_variables()
     try:
         code = run_in_server(arguments)
     except KeyboardInterrupt:

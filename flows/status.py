@@ -15,6 +15,7 @@ from pathlib import Path
 from flows.dag.due_stages import Due, due_stages
 from flows.errors import is_expected
 from flows.signals import stop_cleanly_on_signals
+from tasks.core.processes.caller_variables import settle_variables
 from tasks.core.processes.garbage import spare_old_objects
 
 
@@ -22,6 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Parse, ask, print. Exit code 1: params.yaml, dvc.yaml or dvc.lock can't be read."""
     parser = argparse.ArgumentParser(prog="python -m flows.status", description=(__doc__ or "").splitlines()[0])
     parser.parse_args(arguments)
+    settle_variables()
     stop_cleanly_on_signals()
     spare_old_objects()
     try:

@@ -17,17 +17,19 @@ from flows.arguments import whole_number
 from flows.comparison.attempts import read_cost, read_stamp
 from flows.comparison.plan import StudyPlan, checked, chosen, read_plan, runs
 from flows.comparison.running import Place, run_all
-from flows.comparison.workspaces import WorkspaceError, remove_workspaces, take_snapshot
-from flows.dag.checkout_lock import CheckoutBusy, held
+from flows.comparison.workspaces import remove_workspaces, take_snapshot
+from flows.dag.checkout_lock import held
+from flows.errors import is_expected
 from flows.profile_stack import UnknownProfile
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.params import ParamsError
+from tasks.core.processes.caller_variables import settle_variables
 from tasks.core.processes.usable_cores import usable_cores
 from tasks.core.records.documents import write_document
-from tasks.core.records.files import ArtifactError, replacing
+from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
 from tasks.core.records.study import Study
-from tasks.lineage.tracking.mlflow_store import LineageError, open_store, tracking_uri
+from tasks.lineage.tracking.mlflow_store import open_store, tracking_uri
 from tasks.report.study.comparing import compare
 from tasks.report.study.finished_run import RunLabel, read_finished_run
 from tasks.report.study.markdown import markdown
@@ -40,6 +42,7 @@ WORKSPACES = Path(".loopline/studies")
 def main(arguments: list[str] | None = None) -> int:
     """Run, print the table. Exit code 2: no such profile or study; 1: a run failed, or the result breaks a rule."""
     parsed = _parser().parse_args(arguments)
+    settle_variables()
     root = Path.cwd()
     try:
         plan = _plan(parsed)
@@ -52,7 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
         study = _study(plan, places)
     except KeyboardInterrupt:
         return 130
-    except (UnknownProfile, ParamsError, CheckoutBusy, WorkspaceError, ArtifactError, LineageError) as error:
+    except Exception as error:
+        if not is_expected(error):
+            raise
         print(f"flows.comparison: {error}", file=sys.stderr)
         return 2 if isinstance(error, UnknownProfile) else 1
     for failure in failures:

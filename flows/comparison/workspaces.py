@@ -37,6 +37,11 @@ class Snapshot:
 def take_snapshot(root: Path) -> Snapshot:
     """Read the checkout; nothing in it changes. Raises WorkspaceError where it is no git repository with a commit."""
     commit = _git(root, "rev-parse", "--verify", "HEAD^{commit}")
+    if _git(root, "rev-parse", "--show-superproject-working-tree"):
+        raise WorkspaceError(
+            f"{root}: a study needs a clone of its own; this is a submodule, in whose working trees DVC finds no "
+            "repository"
+        )
     with tempfile.TemporaryDirectory() as folder:
         index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
         _git(root, "read-tree", commit, **index)

@@ -53,9 +53,9 @@ import sys
 before = set(sys.modules)
 import flows.stage
 new = {name.partition(".")[0] for name in set(sys.modules) - before}
-print(new - sys.stdlib_module_names)
+print(sorted(new - sys.stdlib_module_names))
 """
-    assert python("-c", code).stdout.strip() == "{'flows'}"
+    assert python("-c", code).stdout.strip() == "['flows', 'tasks']"
 
 
 def test_expected_errors_are_those_our_code_raises() -> None:

@@ -43,6 +43,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield folder
 
 
+def run_git(project: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=project, check=True, capture_output=True, text=True).stdout
+
+
 def at_work(project: Path) -> list[psutil.Process]:
     """Processes that work in a workspace of the project."""
     found = []
@@ -74,8 +78,12 @@ def test_a_killed_study_leaves_no_process_and_goes_on_where_it_stopped(project: 
     rollouts = first / "data/iterations/i001/rollouts.parquet"
     made = rollouts.stat().st_mtime_ns if rollouts.exists() else None
 
-    done = run(project, *COMMAND)
+    (project / "notes.md").write_text("staged")
+    subprocess.run(["git", "add", "notes.md"], cwd=project, check=True)
+    hook = {"GIT_DIR": str(project / ".git"), "GIT_INDEX_FILE": str(project / ".git" / "index"), "GIT_PREFIX": ""}
+    done = run(project, *COMMAND, **hook)
     assert done.returncode == 1, done.stderr
+    assert "A  notes.md\n" in run_git(project, "status", "--short"), "the index of whoever called stays as it is"
     assert "little-broken-s0 failed with exit code" in done.stderr and "/nowhere" in done.stderr
     if made is not None and (first / "dvc.lock").exists():
         assert rollouts.exists()

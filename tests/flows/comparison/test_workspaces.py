@@ -82,6 +82,17 @@ def test_removed_workspaces_are_gone_from_disk_and_from_git(checkout: Path) -> N
     assert len(git(checkout, "worktree", "list").splitlines()) == 1
 
 
+def test_a_submodule_is_refused_and_a_separate_git_folder_is_none(checkout: Path, tmp_path: Path) -> None:
+    outer, apart = tmp_path / "outer", tmp_path / "apart"
+    git(tmp_path, "init", "-q", str(outer))
+    git(outer, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(checkout), "inner")
+    with pytest.raises(WorkspaceError, match="inner: a study needs a clone of its own; this is a submodule"):
+        take_snapshot(outer / "inner")
+    git(tmp_path, "clone", "-q", "--separate-git-dir", str(tmp_path / "elsewhere"), str(checkout), str(apart))
+    make_workspace(apart, apart / ".loopline" / "studies" / "one", take_snapshot(apart))
+    assert (apart / ".loopline" / "studies" / "one" / "kept.py").exists()
+
+
 def test_outside_of_git_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match="git rev-parse failed"):
         take_snapshot(tmp_path)

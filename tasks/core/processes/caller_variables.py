@@ -1,0 +1,63 @@
+"""Variables that a hook, a shell or a container hands to a command, made right for it. Standard library only."""
+
+import os
+from collections.abc import MutableMapping
+
+REPOSITORY = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_COMMON_DIR",
+    "GIT_PREFIX",
+    "GIT_NAMESPACE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_QUARANTINE_PATH",
+    "GIT_SHALLOW_FILE",
+    "GIT_GRAFT_FILE",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_INTERNAL_SUPER_PREFIX",
+)
+"""Git gives them to a hook or to `git rebase --exec`: they name the repository and index of whoever called."""
+HERE = ("localhost", "127.0.0.1", "::1")
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "ws_proxy", "wss_proxy", "socks_proxy")
+_BYPASS = ("no_proxy", "NO_PROXY")
+_USERS = ("LOGNAME", "USER", "LNAME", "USERNAME")
+"""As getpass.getuser asks for them, before the passwd file."""
+
+
+def settle_variables(variables: MutableMapping[str, str] = os.environ) -> None:
+    """Make `variables` right for this command and all that it starts. Idempotent; call it first in every command.
+
+    Git finds the repository from the folder, not from variables. Servers of this machine are asked without a proxy.
+    A user id without an entry in the passwd file (`docker run --user 12345`) has a name, which DVC and torch ask for.
+    """
+    for name in REPOSITORY:
+        variables.pop(name, None)
+    _bypass_proxies(variables)
+    if not any(variables.get(name) for name in _USERS) and not _has_entry():
+        variables["USER"] = f"uid{os.getuid()}"
+
+
+def _bypass_proxies(variables: MutableMapping[str, str]) -> None:
+    """Name this machine in both spellings of NO_PROXY, for some libraries read the one, some the other first."""
+    if not any(variables.get(name) or variables.get(name.upper()) for name in _PROXIES):
+        return
+    given = next((variables[name] for name in _BYPASS if variables.get(name)), "")
+    hosts = [host.strip() for host in given.split(",") if host.strip()]
+    if hosts != ["*"]:
+        for name in _BYPASS:
+            variables[name] = ",".join([*hosts, *(host for host in HERE if host not in hosts)])
+
+
+def _has_entry() -> bool:
+    """Whether the passwd file has this process's user; true where a system has no such file."""
+    try:
+        from pwd import getpwuid
+    except ImportError:
+        return True
+    try:
+        getpwuid(os.getuid())
+    except KeyError:
+        return False
+    return True
