@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from flows.dag.local_change import show_change
+from flows.errors import is_expected
 from flows.profile_stack import UnknownProfile, merged, profile_names, read_mapping, stacked
 from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.evaluation import EvaluationConfig
 from tasks.core.config.monitor import MonitorConfig
 from tasks.core.config.params import (
     DERIVED_MAPS,
+    MOST_ITERATIONS,
     Params,
     ParamsError,
     evaluated_keys,
@@ -27,6 +27,8 @@ from tasks.core.config.params import (
     previous_map,
     sampling_maps,
 )
+from tasks.core.config.yaml_text import YamlFault, parse_yaml, yaml_text
+from tasks.core.processes.caller_variables import settle_variables
 from tasks.core.records.dotted import dotted
 from tasks.core.records.files import replacing
 
@@ -42,6 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--set", action="append", default=[], metavar="a.b=VALUE", help="change one knob; VALUE is YAML"
     )
     parsed = parser.parse_args(arguments)
+    settle_variables()
     path = Path.cwd() / "params.yaml"
     if bool(parsed.names) == parsed.refresh:
         parser.error("give a profile's name, or --refresh")
@@ -50,7 +53,9 @@ def main(arguments: list[str] | None = None) -> int:
         changes = write_params(path, assigned(content, parsed.set))
         if show_change(path):
             changes.append("git sees params.yaml again, in which a scheduled run had raised `iterations`")
-    except (UnknownProfile, ParamsError) as error:
+    except Exception as error:
+        if not is_expected(error):
+            raise
         print(f"flows.configure: {error}", file=sys.stderr)
         return 2 if isinstance(error, UnknownProfile) else 1
     print("\n".join(changes) or "params.yaml is as it was")
@@ -83,8 +88,8 @@ def parse_assignment(text: str) -> dict[str, Any]:
     if not equals or not all(name.split(".")):
         raise ParamsError(f"--set {text}: expected NAME=VALUE, such as update.epochs=3")
     try:
-        overlay: Any = yaml.safe_load(value)
-    except yaml.YAMLError as error:
+        overlay: Any = parse_yaml(value)
+    except YamlFault as error:
         raise ParamsError(f"--set {text}: the value is not valid YAML: {error}") from None
     for part in reversed(name.split(".")):
         overlay = {part: overlay}
@@ -94,13 +99,17 @@ def parse_assignment(text: str) -> dict[str, Any]:
 def write_params(path: Path, content: dict[str, Any]) -> list[str]:
     """Check and write params.yaml in full, defaults included. Returns one line per value that changed.
 
-    Another line says where the file that was there could not be read. Raises ParamsError before anything is written.
+    A file that would stay as it is is not written. Another line says where the file that was there could not be read,
+    or has changed in its text alone. Raises ParamsError before anything is written.
     """
     complete = _complete(content, str(path))
+    text = _text(complete)
+    if path.exists() and path.read_bytes() == text.encode():
+        return []
     before, unread = _present(path)
     with replacing(path) as temporary:
-        temporary.write_text(_text(complete), encoding="utf-8")
-    return [*unread, *_changes(before, dotted(complete))]
+        temporary.write_text(text, encoding="utf-8")
+    return [*unread, *_changes(before, dotted(complete))] or [_TEXT_ALONE]
 
 
 def _present(path: Path) -> tuple[dict[str, Any], list[str]]:
@@ -121,7 +130,7 @@ def _complete(content: dict[str, Any], place: str) -> dict[str, Any]:
 
 
 def _text(complete: dict[str, Any]) -> str:
-    return yaml.safe_dump(complete, sort_keys=False)
+    return yaml_text(complete)
 
 
 def _maps_last(content: dict[str, Any]) -> dict[str, Any]:
@@ -141,7 +150,7 @@ def _with_maps(content: dict[str, Any]) -> dict[str, Any]:
     collecting = _inner(content, "collection", "every", CollectionConfig().every)
     if not all(isinstance(number, int) for number in (iterations, every, staleness, collecting)):
         return {**content, **_NO_MAPS}
-    if not (0 <= iterations < 1000 and every > 0 and staleness >= 0 and collecting >= 0):
+    if not (0 <= iterations <= MOST_ITERATIONS and every > 0 and staleness >= 0 and collecting >= 0):
         return {**content, **_NO_MAPS}
     previous = previous_map(iterations, staleness, collecting)
     return {
@@ -168,6 +177,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 
 _UNSET = object()
+_TEXT_ALONE = "no value has changed; the text of params.yaml was written anew, without comments"
 _NO_MAPS: dict[str, Any] = {"previous": {}, "collected": {}, "searched": {}, "evaluated": []}
 
 

@@ -184,13 +184,49 @@ def test_set_changes_one_knob_and_says_so(project: Path, capsys: pytest.CaptureF
     assert load_params(project / "params.yaml").iterations == 4
 
 
+def test_a_key_twice_is_refused_with_its_line_and_left_as_it_is(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = project / "params.yaml"
+    assert main(["default"]) == 0
+    path.write_text(path.read_text().replace("iterations: 16\n", "iterations: 16\niterations: 3\n"))
+    text, number = path.read_text(), path.read_text().splitlines().index("iterations: 3") + 1
+    assert main(["--refresh"]) == 1
+    message = f"params.yaml: not valid YAML: line {number}: the key 'iterations' for the second time, after line"
+    assert message in capsys.readouterr().err
+    assert path.read_text() == text
+
+
+def test_as_it_was_is_said_of_the_same_bytes_alone(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = project / "params.yaml"
+    main(["default"])
+    whole, made = path.read_text(), path.stat().st_ino
+    capsys.readouterr()
+    assert main(["--refresh"]) == 0
+    assert (capsys.readouterr().out, path.stat().st_ino) == ("params.yaml is as it was\n", made)
+    path.write_text(f"# mine\n{whole}")
+    assert main(["--refresh"]) == 0
+    assert capsys.readouterr().out.startswith("no value has changed; the text of params.yaml was written anew")
+    assert path.read_text() == whole
+
+
+@pytest.mark.parametrize("value", ["3.0", "true", "abc", "null", "-1"])
+@pytest.mark.parametrize("knob", ["iterations", "evaluation.every", "collection.every", "collection.staleness"])
+def test_an_impossible_number_names_its_knob(
+    project: Path, capsys: pytest.CaptureFixture[str], knob: str, value: str
+) -> None:
+    assert main(["default", "--set", f"{knob}={value}"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"params.yaml: {knob}: Input should be " in line
+
+
 def test_a_file_with_conflict_markers_is_written_anew(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = project / "params.yaml"
     assert main(["default"]) == 0
     whole = path.read_text()
     path.write_text(f"<<<<<<< HEAD\nseed: 1\n=======\n{whole}>>>>>>> other\n")
     assert main(["--refresh"]) == 1
-    assert "params.yaml: not valid YAML" in capsys.readouterr().err
+    assert "params.yaml: not valid YAML: line 1: a conflict marker of git" in capsys.readouterr().err
     assert main(["default"]) == 0
     assert path.read_text() == whole
     assert capsys.readouterr().out.startswith("what was there could not be read, so every value counts as new: ")

@@ -15,6 +15,8 @@ import yaml
 
 from flows.configure import main as write_profile
 from flows.configure import parse_assignment
+from flows.experiments.hydra_plugins.derived_maps import _require_one_reading
+from tasks.core.config.params import ParamsError
 from tasks.core.processes.free_port import free_port
 from tests.flows.tiny_project import ROOT, configure, copy_project, run, succeed
 
@@ -64,6 +66,21 @@ def test_composing_without_changes_leaves_params_yaml_as_it_is(tmp_path: Path, m
         written = [word for change in changes for word in ("--set", change.replace(":", ": "))]
         assert write_profile(["default", *written]) == 0
         assert composed == yaml.safe_load((tmp_path / "params.yaml").read_text())
+
+
+def test_an_impossible_counted_knob_is_named(tmp_path: Path) -> None:
+    changes = {"iterations": "3.0", "evaluation.every": "0", "collection.staleness": "-1", "monitor.action": "dance"}
+    for knob, value in {**changes, "collection.every": "null"}.items():
+        given = value.replace("null", "None")
+        with pytest.raises(AssertionError, match=rf"{knob}: Input should be .*, not '?{given}'?"):
+            compose(tmp_path / "params.yaml", f"{knob}={value}")
+
+
+def test_a_number_that_hydra_reads_otherwise_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text((ROOT / "params.yaml").read_text().replace("\nseed: 0\n", "\nseed: 010\n"))
+    with pytest.raises(ParamsError, match="seed: DVC reads 10, Hydra 8; write what both read"):
+        _require_one_reading(path)
 
 
 def compose(target: Path, *overrides: str) -> bytes:

@@ -91,7 +91,7 @@ class CollectionConfig(Section):
     turn_progress: bool = False
     """Run the task's unit tests after every turn, and keep the share that passes, for `advantages.estimator:
     turn_progress`."""
-    every: int = Field(1, ge=0)
+    every: int = Field(1, ge=0, strict=True)
     """Collect rollouts in every n-th iteration only, beginning with the first, and train on them until the next; 0: on
     the first iteration's throughout. Older rollouts are corrected for as stale ones are. Changes the maps `previous`
     and `collected`: set it by `python -m flows.configure --refresh --set collection.every=0`."""
@@ -109,7 +109,7 @@ class CollectionConfig(Section):
 
     It decides the bytes, since a batch's make-up does; where the parts are played does not.
     """
-    staleness: int = Field(0, ge=0)
+    staleness: int = Field(0, ge=0, strict=True)
     """Updates that the policy which samples an iteration's rollouts may lack of the one that learns from them.
 
     0: strictly on-policy, as in the paper. 1: asynchronous collection; an iteration's rollouts do not wait for the

@@ -11,7 +11,7 @@ from tasks.core.config.section import UNVERSIONED, Section
 class EvaluationConfig(Section):
     """Dev evaluation during training. The paper: 50 turns; best of N by dev TGC."""
 
-    every: Annotated[int, UNVERSIONED] = Field(2, ge=1)
+    every: Annotated[int, UNVERSIONED] = Field(2, ge=1, strict=True)
     """Evaluate after every n-th iteration (and always before the first and after the last)."""
     temperature: float = Field(0.1, ge=0)
     rollouts_per_task: int = Field(1, ge=1)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from tasks.core.config.advantages import AdvantageConfig
@@ -22,6 +21,7 @@ from tasks.core.config.sources import Sources, sources_of
 from tasks.core.config.task_filter import TaskFilterConfig
 from tasks.core.config.update import WEIGHTED, UpdateConfig
 from tasks.core.config.world import WorldConfig
+from tasks.core.config.yaml_text import YamlFault, parse_yaml
 
 
 class ParamsError(ValueError):
@@ -103,13 +103,17 @@ DERIVED_MAPS = ("previous", "collected", "searched", "monitored", "neutral_cours
 `collection.tree`, `monitor.action`, `evaluation.every`, `policy.source` and the world's data."""
 
 
+MOST_ITERATIONS = 999
+"""Keys of iterations have three digits."""
+
+
 class Params(Section):
     """The whole of params.yaml."""
 
     profiles: tuple[str, ...] = ("default",)
     """Those that params.yaml was made from, the later on top of the earlier; values may have been changed since."""
     seed: int = Field(0, ge=0)
-    iterations: int = Field(20, ge=0, le=999)
+    iterations: int = Field(20, ge=0, le=MOST_ITERATIONS, strict=True)
     """0: score the base policy, train nothing."""
     previous: dict[str, Predecessors]
     """Derived from `iterations`, `collection.staleness` and `.every` by `python -m flows.configure`."""
@@ -284,12 +288,12 @@ def load_params(path: Path) -> Params:
 def read_yaml(path: Path) -> Any:
     """The content of a YAML file. Raises ParamsError."""
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ParamsError(f"{path}: missing; run `python -m flows.configure default`") from None
     except OSError as error:
         raise ParamsError(f"{path}: cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    except (UnicodeDecodeError, YamlFault) as error:
         raise ParamsError(f"{path}: not valid YAML: {error}") from None
 
 

@@ -11,9 +11,8 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import yaml
-
 from tasks.core.config.params import Params
+from tasks.core.config.yaml_text import YamlFault, parse_yaml
 from tasks.core.records.documents import StageVersion
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
@@ -138,10 +137,10 @@ def read_lock(
 
 def _entries(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
+        content = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ArtifactError(f"{path}: missing; run `dvc repro`") from None
-    except yaml.YAMLError as error:
+    except (UnicodeDecodeError, YamlFault) as error:
         raise ArtifactError(f"{path}: not valid YAML ({error}); restore it from git or run `dvc repro`") from None
     if not isinstance(content, dict) or not isinstance(content.get("stages"), dict):
         raise ArtifactError(f"{path}: holds no `stages`; restore it from git or run `dvc repro`")
@@ -170,6 +169,3 @@ def _folders_above(path: str) -> list[str]:
 def _stable(files: Mapping[str, str]) -> dict[str, str]:
     left_out = (*VOLATILE_NAMES, *FOLDERS_OF_MANY)
     return {path: md5 for path, md5 in files.items() if Path(path).name not in left_out}
-
-
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
