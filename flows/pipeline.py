@@ -13,16 +13,17 @@ from concurrent.futures import Future
 from importlib import import_module
 from pathlib import Path
 
-from flows.dag.checkout_lock import CheckoutBusy, Waiting, checkout_lock
+from flows.dag.checkout_lock import Waiting, checkout_lock
 from flows.dag.dvc_seam import Outcome, PipelineFailed, reproduce, summary
 from flows.dag.input_files import require_named_files
 from flows.dag.stages import UnknownStage, check_key, find_stage
 from flows.errors import is_expected
-from flows.orchestration.prefect_server import ServerError, prefect_api
+from flows.orchestration.prefect_server import prefect_api
 from flows.signals import stop_cleanly_on_signals
 from flows.workers.plain_runner import PlainRunner
 from tasks.core.config.params import ParamsError, iteration_key, load_params
 from tasks.core.interfaces.stage import ProcessCache
+from tasks.core.processes.caller_variables import settle_variables
 from tasks.core.processes.garbage import spare_old_objects
 
 
@@ -42,6 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--wait", action="store_true", help="for another run that works in this checkout")
     parsed = parser.parse_args(arguments)
+    settle_variables()
     stop_cleanly_on_signals()
     spare_old_objects()
     root = Path.cwd()
@@ -52,13 +54,15 @@ def main(arguments: list[str] | None = None) -> int:
             outcomes = run_without_prefect(root, targets, waiting)
         else:
             outcomes = run_pipeline(root, targets, waiting, sequential=parsed.sequential)
-    except (UnknownStage, ParamsError, ServerError, CheckoutBusy) as error:
-        print(f"flows.pipeline: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UnknownStage) else 1
     except PipelineFailed as error:
         return _explain(error, root)
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        if not is_expected(error):
+            raise
+        print(f"flows.pipeline: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UnknownStage) else 1
     print(summary(outcomes))
     return 0
 
@@ -142,15 +146,18 @@ def _targets(until: str | None, root: Path) -> list[str]:
 
 def _explain(failure: PipelineFailed, root: Path) -> int:
     """The cause in one message where it was expected; with its traceback where it was not."""
-    cause: BaseException = failure.__cause__ or failure
+    cause = failure.__cause__
     if isinstance(cause, FileNotFoundError):
         try:
             require_named_files(load_params(root / "params.yaml"), root)
         except ParamsError as missing:
             cause = missing
-    if not is_expected(cause) and not type(cause).__module__.startswith("dvc."):
+    if cause is None:
+        print(f"flows.pipeline: {failure}", file=sys.stderr)
+    elif is_expected(cause) or type(cause).__module__.startswith("dvc."):
+        print(f"flows.pipeline: {failure}\n{cause}", file=sys.stderr)
+    else:
         raise failure
-    print(f"flows.pipeline: {failure}\n{cause}", file=sys.stderr)
     return 1
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flows.dag.lock_file import LockFile
+from tasks.core.config.params import ParamsError, read_yaml
 
 Outcome = Literal["up to date", "from cache", "run"]
 
@@ -24,7 +25,7 @@ COMMAND = ("python", "-m", "flows.stage")
 
 
 class PipelineFailed(RuntimeError):  # noqa: N818
-    """A stage failed, or DVC could not read or lock the project. `__cause__` is what happened."""
+    """A stage failed, and `__cause__` is why; or DVC could not read or lock the project, as the message says."""
 
 
 class StageRunner(ABC):
@@ -52,7 +53,7 @@ def reproduce(root: Path, targets: Sequence[str], runner: StageRunner) -> dict[s
 
     Raises PipelineFailed. dvc.lock holds every stage that was done before the failure.
     """
-    from dvc.exceptions import DvcException
+    from dvc.exceptions import DvcException, ReproductionError
     from dvc.repo import Repo
 
     logging.getLogger("dvc").setLevel(logging.WARNING)
@@ -73,8 +74,10 @@ def reproduce(root: Path, targets: Sequence[str], runner: StageRunner) -> dict[s
                 single_item=bool(planned),
                 repro_fn=_repro_fn(outcomes, ran, runner),
             )
-    except DvcException as error:
+    except ReproductionError as error:
         raise PipelineFailed(str(error)) from (error.__cause__ or error)
+    except DvcException as error:
+        raise PipelineFailed(_fault_of_file(root, error) or str(error)) from None
     return outcomes
 
 
@@ -84,6 +87,16 @@ def summary(outcomes: Mapping[str, Outcome]) -> str:
     if set(counts) <= {"up to date"}:
         return f"all {len(outcomes)} stages are up to date"
     return ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("run", "from cache", "up to date"))
+
+
+def _fault_of_file(root: Path, error: Exception) -> str | None:
+    """Return file, line and fault where `error` is of a YAML file that is none; DVC names the file alone."""
+    if (path := getattr(error, "path", None)) is not None:
+        try:
+            read_yaml(root / path)
+        except ParamsError as fault:
+            return str(fault)
+    return None
 
 
 def _by_iteration(repo: Any, targets: Sequence[str]) -> list[str]:

@@ -17,9 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flows.signals import stop_cleanly_on_signals
+from tasks.core.processes.addresses import without_credentials
 from tasks.core.processes.free_port import free_port
 from tasks.core.processes.garbage import spare_old_objects
-from tasks.core.processes.http_health import is_healthy
+from tasks.core.processes.http_health import fault_of, is_healthy
 
 LOG = Path(".prefect/server.log")
 HERE = "127.0.0.1"
@@ -37,7 +38,7 @@ SHORT_LIVED = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1"}
 
 
 class ServerError(RuntimeError):
-    """The Prefect server did not come up."""
+    """The Prefect server did not come up, or does not answer."""
 
 
 @contextmanager
@@ -46,7 +47,8 @@ def prefect_api(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None
 
     `meanwhile` is called while that one starts. Raises ServerError.
     """
-    if os.environ.get("PREFECT_API_URL"):
+    if url := os.environ.get("PREFECT_API_URL"):
+        require_server(url)
         yield
         return
     with local_server(meanwhile) as url:
@@ -76,6 +78,14 @@ def local_server(meanwhile: Callable[[], object] = lambda: None) -> Iterator[str
 def api_url(port: int) -> str:
     """Address of the API of a server on this port of this machine."""
     return f"http://{HERE}:{port}/api"
+
+
+def require_server(url: str) -> None:
+    """Raise ServerError where no Prefect server answers at `url`; Prefect's own client needs 114 lines for it."""
+    if fault := fault_of(f"{url.rstrip('/')}/health"):
+        raise ServerError(
+            f"no Prefect server answers at {without_credentials(url)} ({fault}); start it, or unset PREFECT_API_URL"
+        )
 
 
 def require_free(port: int) -> None:

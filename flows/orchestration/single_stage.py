@@ -49,7 +49,10 @@ def _run(name: str, key: str, root: Path, cache: ProcessCache) -> int:
     label = stage_label(name, key)
     try:
         with checkout_lock(root, label):
-            if os.environ.get("PREFECT_API_URL"):
+            if url := os.environ.get("PREFECT_API_URL"):
+                from flows.orchestration.prefect_server import require_server
+
+                require_server(url)
                 from flows.orchestration.prefect_runner import run_as_flow
 
                 run_as_flow(name, key, root, cache)

@@ -2,13 +2,15 @@
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.flows.tiny_project import configure, make_project, run, succeed
+from tasks.core.processes.free_port import free_port
+from tests.flows.tiny_project import configure, environment, make_project, run, succeed
 
 WarmFlow = Callable[[], subprocess.CompletedProcess[str]]
 
@@ -21,8 +23,10 @@ def real_project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def warm_flow(real_project: Path, prefect_url: str) -> WarmFlow:
-    """Run the warm flow in it, up to the tasks."""
-    return partial(run, real_project, "-m", "flows.pipeline", "--until", "filter_tasks", PREFECT_API_URL=prefect_url)
+    """Run the warm flow in it, up to the tasks, where the environment names proxies that nothing is reached through."""
+    proxies = {"HTTP_PROXY": "http://127.0.0.1:9", "ALL_PROXY": "socks5://127.0.0.1:9", "no_proxy": "", "NO_PROXY": ""}
+    command = ("-m", "flows.pipeline", "--until", "filter_tasks")
+    return partial(run, real_project, *command, PREFECT_API_URL=prefect_url, **proxies)
 
 
 def test_bad_targets_are_one_message(project: Path) -> None:
@@ -34,6 +38,37 @@ def test_bad_targets_are_one_message(project: Path) -> None:
         assert done.returncode == 2
         assert message in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_prefect_server_that_is_down_is_one_line(project: Path) -> None:
+    url = f"http://someone:secret@127.0.0.1:{free_port()}/api"
+    shown = url.replace("someone:secret@", "")
+    for command in (["flows.pipeline"], ["flows.stage", "filter_advantages", "i001"]):
+        done = run(project, "-m", *command, PREFECT_API_URL=url)
+        (line,) = done.stderr.splitlines()
+        assert done.returncode == 1
+        assert f"no Prefect server answers at {shown} (" in line and line.endswith("start it, or unset PREFECT_API_URL")
+
+
+def test_a_file_that_dvc_cannot_read_is_one_line_with_its_place(project: Path) -> None:
+    (project / "dvc.yaml").write_text("stages:\n<<<<<<< HEAD\n  a: {cmd: b}\n=======\n>>>>>>> theirs\n")
+    done = run(project, "-m", "flows.pipeline", "--without-prefect")
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, line.partition(": not valid")[2]) == (1, " YAML: line 2: a conflict marker of git")
+
+
+def test_a_checkout_that_cannot_be_written_is_one_line(project: Path) -> None:
+    read_only = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && cd "$0" && exec "$@"'
+    unshared = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", read_only, str(project)]
+    if subprocess.run([*unshared, "true"], capture_output=True).returncode:
+        pytest.skip("needs the right to mount")
+    commands = (["flows.pipeline", "--without-prefect"], ["flows.stage", "filter_advantages", "i001"])
+    for command in (*commands, ["flows.configure", "--refresh", "--set", "seed=3"]):
+        done = subprocess.run(
+            [*unshared, sys.executable, "-m", *command], env=environment(project), capture_output=True, text=True
+        )
+        (line,) = done.stderr.splitlines()
+        assert done.returncode == 1 and "Read-only file system" in line
 
 
 @pytest.mark.services

@@ -11,3 +11,18 @@ def is_healthy(url: str) -> bool:
         return httpx2.get(url, timeout=_PATIENCE_S, trust_env=False).status_code == httpx2.codes.OK
     except httpx2.TransportError:
         return False
+
+
+def fault_of(url: str) -> str | None:
+    """The reason why `url`, of a server that a user names, gives no JSON; None where it does, be it an error's.
+
+    Proxies of the environment are asked, but for hosts that NO_PROXY names.
+    """
+    try:
+        answer = httpx2.get(url, timeout=_PATIENCE_S, follow_redirects=True)
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, ImportError) as error:
+        return str(error) or type(error).__name__
+    if answer.is_server_error:
+        return f"status {answer.status_code}"
+    kind = answer.headers.get("content-type", "no type")
+    return None if "json" in kind else f"status {answer.status_code}, an answer of {kind} instead of JSON"
