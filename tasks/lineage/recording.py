@@ -7,6 +7,7 @@ server was down.
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from tasks.collapse_monitor.watching import read_warnings
 from tasks.core.config.params import iteration_key, iteration_number
 from tasks.core.config.splits import TEST_SPLITS
+from tasks.core.processes.caller_variables import settle_variables
 from tasks.core.records.documents import Scores, read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import RolloutSet, rollout_sets
@@ -23,7 +25,7 @@ from tasks.lineage.pipeline import Pipeline, require_as_it_ran
 from tasks.lineage.registry.registration import log_policy, register, scores_own_weights
 from tasks.lineage.registry.version_files import write_version
 from tasks.lineage.tracing.recording import TraceRecorder, write_addresses
-from tasks.lineage.tracking.mlflow_store import Store, explained, open_store, tracking_uri
+from tasks.lineage.tracking.mlflow_store import LineageError, Store, explained, open_store, tracking_uri
 from tasks.lineage.tracking.params_and_metrics import (
     flat_params,
     iteration_numbers,
@@ -91,6 +93,18 @@ def record_pipeline(pipeline: Pipeline) -> Recorded:
         sets = rollout_sets(pipeline.layout, pipeline.params, TEST_SPLITS)
         write_addresses(pipeline.layout.traces, _recorder(store, run_id, pipeline).record(sets))
         return recorded
+
+
+@contextmanager
+def recordable_later() -> Iterator[None]:
+    """Add to a LineageError what was not recorded, and how to record it afterwards."""
+    try:
+        yield
+    except LineageError as error:
+        raise LineageError(
+            f"{error}. The run is not in MLflow; dvc.lock and data/ hold all of it: then run "
+            "`python -m tasks.lineage.recording`"
+        ) from error
 
 
 def _tags_of(run: "Run", pipeline: Pipeline) -> dict[str, str]:
@@ -184,12 +198,14 @@ def _inputs(layout: Layout) -> tuple[Path, Path]:
 
 def main() -> int:
     """Record the finished pipeline in the current folder."""
+    settle_variables()
     layout = Layout(Path.cwd())
     try:
         pipeline = Pipeline(layout, recorded_params(layout))
         require_as_it_ran(pipeline)
-        recorded = record_pipeline(pipeline)
-    except (RuntimeError, ValueError) as error:
+        with recordable_later():
+            recorded = record_pipeline(pipeline)
+    except (RuntimeError, ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     version = (

@@ -1,6 +1,6 @@
 """The stage record_lineage: the finished pipeline goes to MLflow; and what runners call while it goes on."""
 
-import warnings
+import sys
 from collections.abc import Callable
 
 from tasks.core.config.params import Params
@@ -9,7 +9,7 @@ from tasks.core.records.files import write_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import RolloutSet, dev_set, training_set
 from tasks.lineage.pipeline import Pipeline
-from tasks.lineage.recording import record_iteration, record_pipeline
+from tasks.lineage.recording import record_iteration, record_pipeline, recordable_later
 from tasks.lineage.tracking.mlflow_store import LineageError
 
 LIVE_STAGES: dict[str, Callable[[Layout, str], RolloutSet]] = {
@@ -27,7 +27,8 @@ def record_lineage(context: StageContext[Params]) -> None:
     by its `pipeline_digest` tag. Raises LineageError when MLflow cannot be reached; `dvc repro` then tries again.
     """
     pipeline = Pipeline(context.layout, context.inputs)
-    recorded = record_pipeline(pipeline)
+    with recordable_later():
+        recorded = record_pipeline(pipeline)
     write_json(
         context.layout.lineage,
         {
@@ -57,4 +58,5 @@ def record_stage(context: StageContext[Params], stage: str) -> None:
         )
     except LineageError as error:
         context.cache.get("lineage_is_down", None, lambda: [False])[0] = True
-        warnings.warn(f"the run can't be watched live; {error}", stacklevel=2)
+        unwatched = "the run goes on and can't be watched live; record_lineage records it at its end"
+        print(f"{unwatched}: {error}", file=sys.stderr)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flows.orchestration.prefect_server import local_server
-from tasks.lineage.tracking.mlflow_store import without_credentials
+from tasks.core.processes.addresses import without_credentials
 from tests.flows.tiny_project import make_project, run
 
 SECRET = "hunter2"  # in every fake below

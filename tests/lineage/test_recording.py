@@ -240,17 +240,84 @@ def test_an_unfinished_pipeline_is_refused_by_name(pipeline: Pipeline) -> None:
 
 
 def test_a_server_that_is_down_stops_no_run_and_is_explained(
-    layout: Layout, params: Params, monkeypatch: pytest.MonkeyPatch
+    layout: Layout, params: Params, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    _check_that_training_goes_on(layout, params, capsys, "start that server")
+
+
+@pytest.mark.parametrize(
+    ("uri", "remedy"),
+    [
+        (
+            "mysql+pymysql://me:secret@127.0.0.1/x",
+            "at mysql+pymysql://127.0.0.1/x: No module named 'pymysql'; install ",
+        ),
+        ("sqlite:///", "names no file and would keep nothing; set MLFLOW_TRACKING_URI=sqlite:///mlflow.db"),
+        ("sqlite://", "names no file"),
+        ("sqlite:///:memory:", "names no file"),
+        ("sqlite:///file::memory:?uri=true", "names no file"),
+    ],
+)
+def test_a_store_that_cannot_be_used_stops_no_run_and_the_advice_fits(
+    layout: Layout,
+    params: Params,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    uri: str,
+    remedy: str,
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    _check_that_training_goes_on(layout, params, capsys, remedy)
+
+
+def test_a_deleted_experiment_stops_no_run_and_can_be_brought_back(
+    layout: Layout, params: Params, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = open_store(params.lineage, layout.root)
+    store.client.delete_experiment(store.experiment_id)
+    _check_that_training_goes_on(layout, params, capsys, f"restore --experiment-id {store.experiment_id}` brings it")
+
+
+def _check_that_training_goes_on(
+    layout: Layout, params: Params, capsys: pytest.CaptureFixture[str], remedy: str
+) -> None:
+    """One line while it goes on, whatever the number of stages, and one at the end, with what to do."""
     context = StageContext(layout, params, key="i001")
-    with pytest.warns(UserWarning, match="can't be watched live"):
+    for _ in range(2):
         record_stage(context, "update_policy")
-    record_stage(context, "update_policy")
-    with pytest.raises(LineageError, match=r"python -m tasks\.lineage\.recording"):
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "the run goes on and can't be watched live; record_lineage records it at its end: MLflow at "
+    )
+    with pytest.raises(LineageError) as found:
         record_lineage(StageContext(layout, params))
+    (line,) = str(found.value).splitlines()
+    assert remedy in line and "secret" not in line
+    assert line.endswith(
+        "The run is not in MLflow; dvc.lock and data/ hold all of it: then run `python -m tasks.lineage.recording`"
+    )
     assert not layout.lineage.exists()
+
+
+@pytest.mark.parametrize("name", ["what now?", "#1", "50%3F?a=b"])
+def test_any_name_of_the_checkout_has_its_store_in_the_checkout(
+    tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    root = tmp_path / name
+    root.mkdir()
+    shutil.copy2(empty_store, root)
+    monkeypatch.chdir(root)
+    store = open_store(LineageConfig(), root)
+    (root / "note").write_text("kept")
+    store.client.log_artifact(store.client.create_run(store.experiment_id).info.run_id, "note")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db?timeout=5")
+    assert open_store(LineageConfig(), root).experiment_id == store.experiment_id
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert {path.name for path in root.iterdir()} == {"mlflow.db", "mlartifacts", "note", ".loopline"} - {
+        folder for folder in (".loopline",) if not (root / folder).exists()
+    }
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from tokenizers import Tokenizer
 
 from tasks.core.config.params import Params
+from tasks.core.processes.addresses import without_credentials
 from tasks.core.records.documents import Timings, read_document
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import RolloutSet, script, viewer_places
 from tasks.lineage.tracing.traced_rollout import TracedRollout, drawn_rows, traced_rollout
-from tasks.lineage.tracking.mlflow_store import Store, without_credentials
+from tasks.lineage.tracking.mlflow_store import Store
 
 if TYPE_CHECKING:
     from mlflow.entities import Trace

@@ -5,6 +5,7 @@ Imports MLflow inside functions: the import costs 1.6 s, which stages that recor
 
 import os
 import re
+import shlex
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -12,13 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from tasks.core.config.lineage import LineageConfig
+from tasks.core.processes.addresses import without_credentials
 from tasks.core.processes.file_lock import held_alone
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
+    from mlflow.entities import Experiment, Run
 
 METRICS_PER_BATCH = 1000
 """MLflow's limit of one log_batch call."""
@@ -27,7 +30,7 @@ UI = "http://127.0.0.1:5000"
 
 
 class LineageError(RuntimeError):
-    """MLflow could not be reached or refused a record. Nothing is lost: dvc.lock and data/ hold it all."""
+    """MLflow could not be reached or refused a record. The message is one line: store, reason, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -100,11 +103,13 @@ def open_store(config: LineageConfig, root: Path) -> Store:
 
     uri = tracking_uri(root)
     with explained(uri):
+        _require_file(uri)
         if uri == _default_uri(root):
             _make_database(_database(root))
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         experiment = client.get_experiment_by_name(config.experiment)
         if experiment is not None:
+            _require_not_deleted(experiment, uri)
             return Store(client, experiment.experiment_id, uri)
         location = _artifact_location(uri, root)
         return Store(client, client.create_experiment(config.experiment, artifact_location=location), uri)
@@ -116,8 +121,11 @@ def tracking_uri(root: Path) -> str:
     A relative SQLite file is the project's: a study's runs, which work in folders of their own, share it.
     """
     given = os.environ.get("MLFLOW_TRACKING_URI") or _default_uri(root)
-    relative = re.fullmatch(r"sqlite:///([^/:].*)", given)
-    return f"sqlite:///{_project_root(root) / relative[1]}" if relative else given
+    relative = re.fullmatch(r"sqlite:///([^/:?][^?]*)(\?.*)?", given)
+    if relative is None or relative[1].startswith("file:"):
+        return given
+    path, options = _project_root(root) / relative[1], relative[2] or ""
+    return _sqlite_uri(path) + (options.replace("?", "&", 1) if "?" in str(path) else options)
 
 
 def store_exists(root: Path) -> bool:
@@ -133,21 +141,46 @@ def explained(uri: str) -> Iterator[None]:
 
     try:
         yield
-    except (MlflowException, SQLAlchemyError, OSError) as error:
+    except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:
         reason = without_credentials(str(error).strip().splitlines()[0][:300])
+        raise LineageError(f"MLflow at {without_credentials(uri)}: {reason}; {_remedy(error, uri)}") from error
+
+
+def _remedy(error: Exception, uri: str) -> str:
+    """Return what to do about an error of MLflow's at a store."""
+    if isinstance(error, ImportError):
+        return f"install {error.name or 'what is missing'} here, or set MLFLOW_TRACKING_URI to another store"
+    if uri.startswith("http"):
+        return "start that server, or set MLFLOW_TRACKING_URI to another one"
+    return "mend the store, or set MLFLOW_TRACKING_URI to another one"
+
+
+def _require_file(uri: str) -> None:
+    """Raise LineageError for a SQLite store without a file: it would lie in memory, and end with the process."""
+    if re.fullmatch(r"sqlite(\+\w+)?:(//)?(/((file:)?:memory:)?)?(\?.*)?", uri):
         raise LineageError(
-            f"MLflow at {without_credentials(uri)}: {reason}\nNothing is lost: dvc.lock and data/ hold the whole run. "
-            "Record it with `python -m tasks.lineage.recording` once the store can be reached."
-        ) from error
+            f"MLflow at {uri}: this names no file and would keep nothing; set MLFLOW_TRACKING_URI=sqlite:///mlflow.db, "
+            "or unset it, which means the same"
+        )
 
 
-def without_credentials(text: str) -> str:
-    """`text` with the user information taken out of every address in it."""
-    return re.sub(r"(?<=://)[^/@\s]+@", "", text)
+def _require_not_deleted(experiment: "Experiment", uri: str) -> None:
+    if experiment.lifecycle_stage == "deleted":
+        place, number = without_credentials(uri), experiment.experiment_id
+        raise LineageError(
+            f"MLflow at {place}: the experiment {experiment.name} was deleted; "
+            f"`MLFLOW_TRACKING_URI={shlex.quote(place)} mlflow experiments restore --experiment-id {number}` brings it "
+            "back, lineage.experiment in params.yaml names another"
+        )
 
 
 def _default_uri(root: Path) -> str:
-    return f"sqlite:///{_database(root)}"
+    return _sqlite_uri(_database(root))
+
+
+def _sqlite_uri(path: Path) -> str:
+    """Return the address of a SQLite file. SQLAlchemy ends a path at a question mark; SQLite's own form does not."""
+    return f"sqlite+pysqlite:///file:{quote(str(path))}?uri=true" if "?" in str(path) else f"sqlite:///{path}"
 
 
 def _database(root: Path) -> Path:
@@ -164,7 +197,7 @@ def _make_database(path: Path) -> None:
     beside.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="mlflow-", dir=beside) as folder:
         made = Path(folder) / path.name
-        MlflowClient(tracking_uri=f"sqlite:///{made}").search_experiments(max_results=1)
+        MlflowClient(tracking_uri=_sqlite_uri(made)).search_experiments(max_results=1)
         with held_alone(beside / "mlflow.lock"):
             if not path.exists():  # else another process was faster, and may have recorded into its own by now
                 made.rename(path)
@@ -172,7 +205,7 @@ def _make_database(path: Path) -> None:
 
 def _artifact_location(uri: str, root: Path) -> str | None:
     """Model files beside the local database; a server knows its own place (None)."""
-    return (_project_root(root) / "mlartifacts").as_uri() if uri.startswith("sqlite:") else None
+    return (_project_root(root) / "mlartifacts").as_uri() if uri.startswith("sqlite") else None
 
 
 def _project_root(root: Path) -> Path:
