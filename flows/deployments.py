@@ -10,29 +10,30 @@ resumed by the next.
 import argparse
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import prefect.runtime.flow_run
-import yaml
 from prefect import flow, get_client
 from prefect.artifacts import create_markdown_artifact
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed, Running
+from pydantic import Field
 
 from flows.arguments import LAST_PORT, whole_number
-from flows.configure import write_params
+from flows.configure import params_text, write_params
 from flows.dag.checkout_lock import CheckoutBusy, checkout_lock
 from flows.dag.dvc_seam import PipelineFailed
 from flows.dag.local_change import hide_change
 from flows.dag.versions import changed_code
 from flows.errors import is_expected
-from flows.orchestration.prefect_server import ServerError
 from flows.orchestration.warm_run import bring_up_to_date, final_state
+from flows.profile_stack import read_mapping
 from flows.signals import stop_cleanly_on_signals
-from tasks.core.config.params import iteration_key, load_params
+from tasks.core.config.params import MOST_ITERATIONS, ParamsError, iteration_key, load_params
+from tasks.core.processes.caller_variables import settle_variables
 from tasks.core.processes.garbage import spare_old_objects
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.files import ArtifactError
@@ -40,6 +41,11 @@ from tasks.lineage.provenance.dvc_lock import lock_of
 
 _LOOKS_AT_POLICIES = ("evaluate_policy", "select_checkpoint", "score")
 """Stages that nothing is trained on: a change of theirs leaves no iteration untrained."""
+
+Iterations = Annotated[int, Field(ge=1, le=MOST_ITERATIONS, strict=True)]
+VersionName = Annotated[str, Field(min_length=1)]
+VersionNames = Annotated[list[VersionName], Field(min_length=1)]
+"""Types of parameters: the server holds them against a run when it is made, the flow when it begins."""
 
 
 def run_name() -> str:
@@ -50,7 +56,10 @@ def run_name() -> str:
 
 def iteration_run_name() -> str:
     """`run_name` with the iteration that training is to reach: "short-iteration to i017 2026-11-21 03:30"."""
-    goal = iteration_key(iterations_to_reach(Path.cwd(), int(prefect.runtime.flow_run.parameters["iterations"])))
+    try:
+        goal = iteration_key(iterations_to_reach(Path.cwd(), int(prefect.runtime.flow_run.parameters["iterations"])))
+    except ParamsError:  # which the run itself explains
+        return run_name()
     run = prefect.runtime.flow_run
     return f"{run.flow_name} to {goal} {run.scheduled_start_time:%Y-%m-%d %H:%M}"
 
@@ -60,32 +69,36 @@ def nightly() -> State[Any]:
     """Bring the whole pipeline up to date with code and params.yaml."""
     root = _begin()
     with _turn(root, "nightly"):
-        return _everything(root)
+        return _explained(lambda: final_state(bring_up_to_date(root, [])))
 
 
 @flow(name="short-iteration", flow_run_name=iteration_run_name)
-def short_iteration(iterations: int = 1) -> State[Any]:
+def short_iteration(iterations: Iterations = 1) -> State[Any]:
     """Continue training by so many iterations and bring evaluation, selection and scores up to date.
 
     Where an earlier run left iterations untrained, it finishes those and adds none. Skipped if the checkout is busy.
     """
     root = _begin()
-    try:
+
+    def work() -> State[Any]:
         with checkout_lock(root, "short-iteration"):
             _raise_iterations(root, iterations_to_reach(root, iterations))
-            return _everything(root)
+            return final_state(bring_up_to_date(root, []))
+
+    try:
+        return _explained(work)
     except CheckoutBusy as busy:
         return Completed(name="Skipped", message=str(busy))
 
 
 @flow(name="rescore-champion", flow_run_name=run_name)
-def rescore_champion(version: str = "champion") -> State[Any]:
+def rescore_champion(version: VersionName = "champion") -> State[Any]:
     """Play all splits anew with a registered version, in the world and with the code of today."""
     return _compared("rescore-champion", [version], rescore=True)
 
 
 @flow(name="comparison", flow_run_name=run_name)
-def comparison(versions: list[str], rescore: bool = False) -> State[Any]:
+def comparison(versions: VersionNames, rescore: bool = False) -> State[Any]:
     """Compare registered versions, named by numbers or aliases, by their stored scores or by new ones."""
     return _compared("comparison", versions, rescore)
 
@@ -93,13 +106,18 @@ def comparison(versions: list[str], rescore: bool = False) -> State[Any]:
 def _compared(run: str, versions: list[str], rescore: bool) -> State[Any]:
     from flows.registry import compare_versions, open_registry
     from tasks.lineage.registry.comparison_page import comparison_page
+    from tasks.lineage.tracking.mlflow_store import explained, tracking_uri
 
     root = _begin()
-    params = load_params(root / "params.yaml")
-    with _turn(root, run):
-        compared, folder = compare_versions(open_registry(root, params), versions, root, params, rescore)
-    create_markdown_artifact(comparison_page(compared), key=run)
-    return Completed(message=f"written to {folder.relative_to(root)}/")
+
+    def work() -> State[Any]:
+        params = load_params(root / "params.yaml")
+        with _turn(root, run), explained(tracking_uri(root)):
+            compared, folder = compare_versions(open_registry(root, params), versions, root, params, rescore)
+        create_markdown_artifact(comparison_page(compared), key=run)
+        return Completed(message=f"written to {folder.relative_to(root)}/")
+
+    return _explained(work)
 
 
 def iterations_to_reach(root: Path, more: int) -> int:
@@ -117,23 +135,32 @@ def iterations_to_reach(root: Path, more: int) -> int:
     return params.iterations if unfinished else params.iterations + more
 
 
-def _everything(root: Path) -> State[Any]:
-    """Bring the whole pipeline up to date; a failure says why in the UI and in the worker's log."""
+def _explained(work: Callable[[], State[Any]]) -> State[Any]:
+    """Return the state that `work` ends in; an expected failure says why in the UI and in the worker's log."""
     try:
-        return final_state(bring_up_to_date(root, []))
+        return work()
+    except CheckoutBusy:
+        raise
     except PipelineFailed as failure:
-        cause = failure.__cause__ or failure
-        traceback.print_exception(cause, limit=0 if is_expected(cause) else None)
-        return Failed(message=f"{failure}: {cause}")
+        cause = failure.__cause__
+        traceback.print_exception(cause or failure, limit=0 if cause is None or is_expected(cause) else None)
+        return Failed(message=f"{failure}: {cause}" if cause else str(failure))
+    except Exception as error:
+        if not is_expected(error):
+            raise
+        print(error, file=sys.stderr)
+        return Failed(message=str(error))
 
 
 def _raise_iterations(root: Path, iterations: int) -> None:
     """Write params.yaml, which `dvc repro` by hand reads too; the checkout does not count as changed because of it."""
     path = root / "params.yaml"
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content = read_mapping(path)
     if content["iterations"] != iterations:
+        raised = {**content, "iterations": iterations}
+        params_text(raised)  # raises ParamsError while git still looks
         hide_change(path)
-        write_params(path, {**content, "iterations": iterations})
+        write_params(path, raised)
 
 
 def _begin() -> Path:
@@ -169,16 +196,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("command", choices=("up",), help="start server, worker and deployments; Ctrl-C ends them")
     parser.add_argument("--port", type=whole_number(1, LAST_PORT), default=4200, help="of the server and its UI")
     parsed = parser.parse_args(arguments)
+    settle_variables()
     stop_cleanly_on_signals()
     from flows.orchestration.local_services import serve
 
     try:
         serve(Path.cwd(), parsed.port)
-    except ServerError as error:
-        print(f"flows.deployments: {error}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        if not is_expected(error):
+            raise
+        print(f"flows.deployments: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

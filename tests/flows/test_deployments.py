@@ -9,6 +9,9 @@ import prefect
 import pytest
 import yaml
 from dvc.repo import Repo
+from prefect.exceptions import ParameterTypeError, SignatureMismatchError
+from prefect.utilities.callables import parameter_schema
+from prefect.utilities.schema_tools import ValidationError, validate
 
 from flows import configure, deployments
 from flows.configure import write_params
@@ -16,7 +19,7 @@ from flows.dag.stages import find_stage
 from flows.dag.versions import stage_version
 from flows.orchestration.local_services import POOL
 from flows.profile_stack import stacked
-from tasks.core.config.params import load_params
+from tasks.core.config.params import ParamsError, load_params
 
 ROOT = Path(__file__).resolve().parents[2]
 DECLARED: list[dict[str, Any]] = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
@@ -33,6 +36,32 @@ def test_a_deployment_fits_its_flow(declared: dict[str, Any]) -> None:
     inspect.signature(flow.fn).bind(**declared.get("parameters", {}))
     assert declared["work_pool"] == {"name": POOL}
     assert declared["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        *(("short_iteration", {"iterations": value}) for value in (-1, 0, 1000, "many", 1.5)),
+        ("rescore_champion", {"version": ""}),
+        ("comparison", {"versions": []}),
+        ("comparison", {"versions": [""]}),
+        ("comparison", {}),
+    ],
+)
+def test_impossible_parameters_are_refused_when_a_run_is_made_and_when_it_begins(
+    name: str, parameters: dict[str, Any]
+) -> None:
+    flow = FLOWS[name]
+    with pytest.raises(ValidationError):
+        validate(parameters, parameter_schema(flow).model_dump_for_openapi(), raise_on_error=True)
+    with pytest.raises((ParameterTypeError, SignatureMismatchError)):
+        flow.validate_parameters(parameters)
+
+
+def test_a_number_that_cannot_be_reached_leaves_git_looking(checkout: Path) -> None:
+    with pytest.raises(ParamsError, match="iterations: Input should be less than or equal to 999"):
+        deployments._raise_iterations(checkout, 1001)
+    assert git(checkout, "ls-files", "-v") == "H params.yaml\n"
 
 
 @pytest.fixture
