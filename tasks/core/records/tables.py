@@ -64,9 +64,16 @@ def read_table(
         raise ArtifactError(f"{path}: missing; {missing}") from None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ArtifactError(f"{path}: damaged parquet ({error}); {damaged}") from None
+    _require_once(table, path, damaged)
     if not trusted:
         validate(table, schema, path)
     return table.select([name for name in schema.names if name in table.column_names])
+
+
+def _require_once(table: pa.Table, path: Path, remedy: str) -> None:
+    """Raise ArtifactError for a name that two columns have: which of them is meant nobody knows, Arrow neither."""
+    twice = sorted({name for name in table.column_names if table.column_names.count(name) > 1})
+    _refuse(path, (f"column {name}: there is more than one; {remedy}" for name in twice))
 
 
 def validate(table: pa.Table, schema: pa.Schema, path: Path) -> None:

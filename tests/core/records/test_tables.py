@@ -50,6 +50,14 @@ def batch_row(**changes: Any) -> Row:
     return {name: whole[name] for name in TRAINING_BATCH.names if name in whole}
 
 
+@pytest.mark.parametrize("trusted", [False, True])
+def test_a_column_that_is_there_twice_is_refused_by_name(tmp_path: Path, trusted: bool) -> None:
+    table = write_rows(tmp_path / "r.parquet", [rollout()], ROLLOUTS)
+    pq.write_table(table.append_column("seed", table["seed"]), tmp_path / "r.parquet")
+    with pytest.raises(ArtifactError, match=r"r\.parquet: column seed: there is more than one; delete it"):
+        read_table(tmp_path / "r.parquet", ROLLOUTS, trusted=trusted)
+
+
 def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
     rows = [
         rollout(index=0),
