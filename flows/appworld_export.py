@@ -25,7 +25,7 @@ from tasks.core.worlds.appworld.environment import EnvironmentUnavailable, pytho
 from tasks.core.worlds.appworld.episode import GAVE_UP
 from tasks.core.worlds.appworld.export import EvaluationFailed, PackageScores, export_outputs, package_scores
 from tasks.core.worlds.appworld.root import read_prepared_root
-from tasks.evaluation.scored_rows import Row, outcomes, turn_texts
+from tasks.evaluation.scored_rows import Row, answers, outcomes
 from tasks.evaluation.tgc_sgc import Outcome, sgc, tgc
 
 
@@ -71,7 +71,7 @@ def export(layout: Layout, params: Params, split: Split, rows: Sequence[Row], fo
     root = read_prepared_root(params.world, layout.world).root
     chat = load_chat_format(layout.base_policy)
     python = python_executable()
-    turns = {row["task_id"]: turn_texts(row, chat) for row in rows}
+    turns = {row["task_id"]: answers(row, chat) for row in rows}
     export_outputs(python, root, split, turns, folder, params.world.code_blocks)
     return package_scores(python, folder, split)
 

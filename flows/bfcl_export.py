@@ -18,7 +18,7 @@ from tasks.core.records.layout import Layout
 from tasks.core.worlds.bfcl.environment import EnvironmentUnavailable, python_executable
 from tasks.core.worlds.bfcl.export import Examined, examine, require_new, write_results
 from tasks.core.worlds.bfcl.pool import BfclPool
-from tasks.evaluation.scored_rows import Row, turn_texts
+from tasks.evaluation.scored_rows import Row, answers
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,7 +45,7 @@ def export(layout: Layout, params: Params, rows: Sequence[Row]) -> dict[str, Exa
     chat = load_chat_format(layout.base_policy)
     pool = BfclPool(python_executable())
     try:
-        return examine(pool, {row["task_id"]: turn_texts(row, chat) for row in rows})
+        return examine(pool, {row["task_id"]: answers(row, chat) for row in rows})
     finally:
         pool.close()
 

@@ -57,10 +57,18 @@ def acted_rollouts(rows: Sequence[Row], chat: ChatFormat) -> Iterator[ActedRollo
 
 
 def turn_texts(row: Row, chat: ChatFormat) -> list[str]:
-    """The policy's own turns as text."""
+    """The policy's own turns as text, thoughts included."""
+    return [chat.decode(ids) for ids in _turn_ids(row)]
+
+
+def answers(row: Row, chat: ChatFormat) -> list[str]:
+    """The texts that the world acted on: the policy's own turns without thoughts."""
+    return [chat.answer(ids) for ids in _turn_ids(row)]
+
+
+def _turn_ids(row: Row) -> list[list[int]]:
     ids, turn_index = np.asarray(row["token_ids"]), np.asarray(row["turn_index"])
-    turns = range(max(row["turn_index"], default=-1) + 1)
-    return [chat.decode(ids[turn_index == turn].tolist()) for turn in turns]
+    return [ids[turn_index == turn].tolist() for turn in range(max(row["turn_index"], default=-1) + 1)]
 
 
 def _difficulty_score(played: Sequence[Outcome]) -> DifficultyScore:

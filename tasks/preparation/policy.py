@@ -5,6 +5,7 @@ from shutil import copytree
 from tasks.core.config.params import iteration_key
 from tasks.core.config.stage_inputs import BasePolicyInputs
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.policies.chat_settings import write_chat_settings
 from tasks.core.policies.delivery_probe import untrained_probe, write_probe
 from tasks.core.policies.loading import load_base_model, load_chat_format, save_policy, trainable_policy
 from tasks.core.records.files import replacing
@@ -26,6 +27,7 @@ def prepare_policy(context: StageContext[BasePolicyInputs]) -> None:
             fetch_base_model(config, layout.root, folder)
         else:
             copytree(layout.warm_started_base, folder)
+        write_chat_settings(folder, config.chat, context.inputs.world)
         chat = load_chat_format(folder)
         model = load_base_model(folder, config)
         seed = derive_seed(context.inputs.seed, "initial policy")

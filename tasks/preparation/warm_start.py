@@ -11,6 +11,7 @@ from tasks.core.config.params import ParamsError
 from tasks.core.config.policy import WarmStart
 from tasks.core.config.stage_inputs import WarmStartInputs
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.policies.chat_settings import write_chat_settings
 from tasks.core.policies.digests import MODEL_CARD, write_digests
 from tasks.core.policies.loading import load_base_model, load_chat_format, load_tokenizer
 from tasks.core.policies.recipe import GAME_RECIPES, POCKETWORLD, warm_start_phases
@@ -43,6 +44,7 @@ def _train(inputs: WarmStartInputs, settings: WarmStart, root: Path, folder: Pat
         raise ParamsError(f"policy.warm_start: {inputs.world} has no demonstrations; the worlds that have: {known}")
     with TemporaryDirectory(prefix="pretrained-", dir=folder.parent) as pretrained:
         fetch_base_model(inputs.base, root, Path(pretrained))
+        write_chat_settings(Path(pretrained), inputs.chat, inputs.world)
         model, chat = load_base_model(Path(pretrained), inputs.base), load_chat_format(Path(pretrained))
         tokenizer = load_tokenizer(Path(pretrained))
         card = Path(pretrained) / MODEL_CARD
@@ -58,6 +60,7 @@ def _train(inputs: WarmStartInputs, settings: WarmStart, root: Path, folder: Pat
     losses = train(model, warm_start_phases(chat, inputs.world, settings, seed), supervised, seed)
     (model.bfloat16() if half else model).save_pretrained(folder)  # type: ignore[operator]
     tokenizer.save_pretrained(folder)
+    write_chat_settings(folder, inputs.chat, inputs.world)
     taught = f"{settings.perfect_demonstrations} perfect and {settings.imperfect_demonstrations} imperfect"
     text = f"{origin}\nThen all weights were trained on {taught} demonstrations of {inputs.world}.\n"
     (folder / MODEL_CARD).write_text(text, encoding="utf-8")

@@ -31,11 +31,11 @@ class Conversation:
         )
 
     def add_turn(self, generation: Generation) -> str:
-        """Append what stays of a sampled turn (see `ChatFormat.kept_ids`). Returns its text, without special tokens."""
+        """Append what stays of a sampled turn (see `ChatFormat.kept_ids`). Returns its answer, without its thought."""
         ids = self._chat.kept_ids(generation.token_ids)
         self._rollout.transcript.add_turn(ids, generation.logprobs[: len(ids)])
         self._turn_closed = self._chat.closes(ids)
-        text = self._chat.decode(ids)
+        text = self._chat.answer(ids)
         self._messages.append({"role": "assistant", "content": text})
         return text
 

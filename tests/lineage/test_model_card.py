@@ -1,10 +1,17 @@
 """A version's card, on its training."""
 
+from pathlib import Path
+
 import pytest
 
 from flows.configure import params_of
-from tasks.lineage.registry.model_card import BaseModel, model_card
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.loading import load_tokenizer
+from tasks.lineage.registry.model_card import BaseModel, conversation_lines, model_card
+from tests.core.policies.test_chat_templates import FAMILIES, tokenizer_of
 from tests.finished_run import scores, training_budget
+
+SHIPPED = Path(__file__).resolve().parents[2] / "data" / "base_policies" / "pocket"
 
 
 @pytest.mark.parametrize(
@@ -30,3 +37,15 @@ def test_a_card_names_both_budgets() -> None:
     )
     assert "budget (20 turns, 1,500 tokens per turn, 3,000 per observation; above 40 turns, " in card
     assert "per observation) | 30.0 / 10.0 | 60.0 / 40.0 |" in card
+
+
+def test_a_card_says_where_conversations_were_not_the_templates_own() -> None:
+    family = FAMILIES["gpt-oss"]
+    lines = conversation_lines(ChatFormat(tokenizer_of(family), settings=family.settings))
+    card = model_card(params_of("smoke"), "m-1", None, [scores("test_normal")], {"iteration": "i002"}, lines)
+    assert "- the thoughts of earlier turns stayed as they were sampled (`policy.chat.earlier_thoughts: kept`)" in card
+    assert "- the date that the chat template shows as today's was 2023-05-18\n" in card
+    thoughtless = FAMILIES["qwen3, no thinking"]
+    lines = conversation_lines(ChatFormat(tokenizer_of(thoughtless), settings=thoughtless.settings))
+    assert "- `enable_thinking` was false" in lines
+    assert conversation_lines(ChatFormat(load_tokenizer(SHIPPED))) == []

@@ -1,5 +1,6 @@
 """The `policy` section of params.yaml: the base model and what of it is trained."""
 
+import datetime
 import re
 from typing import Literal
 
@@ -42,6 +43,19 @@ class WarmStart(Section):
     warmup_steps: int = Field(4, ge=1)
 
 
+class ChatSettings(Section):
+    """How conversations are made with the base model's chat template."""
+
+    earlier_thoughts: Literal["kept", "as_template"] = "kept"
+    """What becomes of the thoughts of earlier turns. kept: they stay, token by token as they were sampled, also where
+    the template leaves them out. as_template: a template that leaves them out is refused."""
+    enable_thinking: bool | None = None
+    """The template's variable of this name; null: not set."""
+    date: datetime.date | None = None
+    """The day that a template shows as today's. null: the world's own, where its clock stands still (appworld); in
+    other worlds a template that shows the date is refused."""
+
+
 class PolicyConfig(Section):
     """The base policy and the trainable part of it."""
 
@@ -52,6 +66,7 @@ class PolicyConfig(Section):
     """Commit of the hub id; required for one, so that the base model is pinned."""
     context_length: int | None = Field(None, ge=1)
     """Positions of a conversation, fewer than the base model has; None: as many."""
+    chat: ChatSettings = ChatSettings()
     warm_start: WarmStart | None = None
     """Training of the base model before that of the policy; None: it is used as it is."""
     dtype: Dtype = "float32"

@@ -23,7 +23,7 @@ from tasks.core.config.engine import VllmConfig
 from tasks.core.config.evaluation import EvaluationConfig
 from tasks.core.config.monitor import InformationConfig, MonitorAction
 from tasks.core.config.params import Params, Predecessors
-from tasks.core.config.policy import Dtype, PolicyConfig, WarmStart
+from tasks.core.config.policy import ChatSettings, Dtype, PolicyConfig, WarmStart
 from tasks.core.config.scoring import ScoringConfig
 from tasks.core.config.section import UNVERSIONED, Section
 from tasks.core.config.task_filter import TaskFilterConfig
@@ -79,6 +79,7 @@ class WarmStartInputs(StageInputs):
     source: str = knob("policy.source")
     revision: str | None = knob("policy.revision")
     context_length: int | None = knob("policy.context_length")
+    chat: ChatSettings = knob("policy.chat")
     warm_start: WarmStart | None = knob("policy.warm_start")
     dtype: Dtype = knob("policy.dtype")
     device: str = knob("policy.device")
@@ -100,6 +101,7 @@ class BasePolicyInputs(StageInputs):
     """prepare_policy."""
 
     seed: int
+    world: WorldName = knob("world.name")
     policy: PolicyConfig
 
 

@@ -1,5 +1,6 @@
 """The `world` section of params.yaml."""
 
+import datetime
 from pathlib import Path
 from typing import Literal, Self
 
@@ -71,6 +72,8 @@ class PocketworldConfig(Section):
 WorldName = Literal[
     "pocketworld", "appworld", "bandit", "bfcl", "frozen_lake", "openenv", "sokoban", "webshop", "scienceworld"
 ]
+STANDING_DATES: dict[WorldName, datetime.date] = {"appworld": datetime.date(2023, 5, 18)}
+"""The day on which the clock of a world stands."""
 
 
 class WorldConfig(Section):

@@ -2,57 +2,70 @@
 
 Token in, token out: a sampled turn is never rendered or tokenised again. So the template is applied only to messages
 that are new: to the opening ones by `prompt_ids`, and to each observation by `continuation_ids`, which is the text that
-the template puts between the content of one assistant turn and that of the next. This holds for every template that is
-additive (a new message only adds text); the others are refused. Where a template has no place for a system message
-(Gemma's raises, others drop it), its text begins the first message of the user, as Gemma's model card has it.
+the template puts between the content of one assistant turn and that of the next. `chat_template` says which templates
+allow this; the others are refused. Where a template has no place for a system message (Gemma's raises, others drop
+it), its text begins the first message of the user, as Gemma's model card has it.
+
+A turn may begin with a thought. It stays in the conversation as it was sampled; the world acts on the answer after it.
 
 A turn is over at the template's end of turn, and also where a model ends it by other means: at an end-of-text id of its
 generation config, or at a token with which the template opens the next turn. Facts: Qwen2.5's generation_config.json
 names <|im_end|> and <|endoftext|>; apple/ml-loop (phi_agents/rl/llm/qwen_25.py) stops on these and on <|im_start|>,
 keeps whichever was sampled in the conversation and trains on it. Here only the end of turn is kept (`kept_ids`).
+gpt-oss ends a turn with <|return|>, for which its template has <|end|> in earlier turns: the sampled one is kept.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
+from tasks.core.config.policy import ChatSettings
 from tasks.core.interfaces.world import Message
+from tasks.core.policies.chat_template import NEXT, THINK, ChatTemplate, ChatTemplateError, read_frame
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+__all__ = ["ChatFormat", "ChatTemplateError"]
+
 _Role = Literal["system", "user", "assistant"]
-_USER, _TURN, _NEXT_USER, _NEXT_TURN, _LAST_USER, _SYSTEM = (f"sentinel-{letter}" for letter in "ABCDEF")
-
-
-class ChatTemplateError(ValueError):
-    """The tokenizer's chat template cannot be used for an agent loop; the message says why."""
-
-
+_USER, _TURN = "sentinel-X", "sentinel-Y"
+_BEFORE = "x"
+"""Text that stands before a sampled turn when it is decoded: SentencePiece takes a blank off the first word."""
 _REMEMBERED = 512
 """Openings and observations whose ids are kept: rollouts of a task share the one, and many turns answer the same."""
 
 
 class ChatFormat:
-    """Renders conversations for one tokenizer. Thread-safe.
+    """The conversations of one tokenizer. Thread-safe.
 
     Raises ChatTemplateError when the tokenizer has no chat template, when the template is not additive (it rewrites
-    earlier turns, or needs to see what comes later) or when it does not end assistant turns with a special token.
+    earlier turns, or needs to see what comes later), when it does not end assistant turns with a special token, or when
+    it does not fit `settings`.
     """
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase", end_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: "PreTrainedTokenizerBase",
+        end_ids: Sequence[int] = (),
+        settings: ChatSettings = ChatSettings(),  # noqa: B008 - frozen
+    ) -> None:
         """`end_ids`: the ids that the model's generation config ends on; see `loading.load_chat_format`."""
-        self._tokenizer = tokenizer
+        self._tokenizer, self.settings = tokenizer, settings
         special = {id: str(token) for id, token in tokenizer.added_tokens_decoder.items() if token.special}
         self._special_ids = frozenset(special)
         self._special = re.compile("|".join(map(re.escape, special.values())) or r"(?!)")
-        self._takes_system = True
-        _require_additive(self)
-        self._takes_system = self._shows_system()
-        self._end_of_turn = self._find_end_of_turn()
+        self._template = ChatTemplate(tokenizer, settings)
+        self._takes_system = self._template.shows_system()
+        self.frame = read_frame(self._template, settings)
+        """The template's own text around a turn."""
+        self._between, self._end_of_turn = self._find_ends()
         eos = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
-        self._stop_ids = tuple(dict.fromkeys([self._end_of_turn, *eos, *end_ids, *self._find_openers()]))
+        ends = dict.fromkeys([self._end_of_turn, *eos, *end_ids, *self._find_openers()])
+        self._stop_ids = tuple(end for end in ends if end not in self._marks_within_turns())
+        self._before = self._ids_before()
         self._opening_ids = lru_cache(_REMEMBERED)(self._encode_opening)
         self._reply_ids = lru_cache(_REMEMBERED)(self._encode_reply)
 
@@ -88,15 +101,38 @@ class ChatFormat:
         `closed` says that the turn ended with the end of turn (`closes`), which must not come twice.
         """
         ids = self._reply_ids(observation)
-        return list(ids[ids.index(self._end_of_turn) + 1 :] if closed else ids)
+        return list(ids[ids.index(self._between) + 1 :] if closed else ids)
 
     def turn_ids(self, text: str) -> list[int]:
-        """The ids of a written (not sampled) assistant turn with its end: what a demonstration trains on."""
-        return [*self._encode(self._inert(text)), self._end_of_turn]
+        """The ids of a written (not sampled) assistant turn with its end: what a demonstration trains on.
+
+        They are the template's own: `text` follows the generation prompt, and an empty thought where the template
+        shows one. A text that begins with a thought of its own keeps it.
+        """
+        frame, said = self.frame, text.strip() if self.frame.trims else text
+        if frame.thought_ends.strip() and frame.thought_ends.strip() in said:
+            lead = ""
+            said = said.removeprefix(THINK).removeprefix("\n") if frame.prompt_opens_thought else said
+        else:
+            lead = frame.lead
+        tail = self._special.split(frame.ending, maxsplit=1)[0] if self._special.search(frame.ending) else ""
+        return [*self._encode_after_prompt(lead + self._inert(said) + tail), self._end_of_turn]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of sampled ids, without special tokens."""
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+        """The text of sampled ids, thoughts included, without special tokens."""
+        return self._text(ids, special=False)
+
+    def answer(self, ids: Sequence[int]) -> str:
+        """The text of a sampled turn that the world acts on: what follows its thought; empty if that has no end."""
+        frame = self.frame
+        if not frame.thought_ends:
+            return self.decode(ids).removeprefix(frame.lead)
+        whole = self._text(ids, special=True)
+        for mark in (frame.thought_ends.strip(), frame.lead.strip()):
+            if mark and mark in whole:
+                return self._after(mark, ids)
+        begun = frame.prompt_opens_thought or whole.lstrip().startswith(frame.thought_begins)
+        return "" if begun else self.decode(ids)
 
     def render(self, messages: Sequence[Message]) -> str:
         """The template's text for `messages` and the generation prompt.
@@ -104,8 +140,9 @@ class ChatFormat:
         Special tokens spelt out in a message are made inert by a space, so that no observation can forge a turn.
         """
         messages = messages if self._takes_system else _without_system(messages)
-        safe = [{"role": message["role"], "content": self._inert(message["content"])} for message in messages]
-        return str(self._tokenizer.apply_chat_template(safe, tokenize=False, add_generation_prompt=True))
+        return self._template.text(
+            [{"role": message["role"], "content": self._inert(message["content"])} for message in messages]
+        )
 
     def _encode_opening(self, messages: tuple[tuple[_Role, str], ...]) -> tuple[int, ...]:
         return tuple(self._encode(self.render([{"role": role, "content": content} for role, content in messages])))
@@ -123,19 +160,53 @@ class ChatFormat:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
         return ids
 
-    def _shows_system(self) -> bool:
-        try:
-            return _SYSTEM in self.render([{"role": "system", "content": _SYSTEM}, *_conversation(_USER)])
-        except Exception:  # a template raises what it likes
-            return False
+    def _encode_after_prompt(self, text: str) -> list[int]:
+        """The ids of `text` where it follows a generation prompt.
 
-    def _find_end_of_turn(self) -> int:
-        marks, _ = self._marks()
-        if marks:
-            return marks[0]
-        raise ChatTemplateError(
-            f"{self._tokenizer.name_or_path}: the chat template ends assistant turns with no special token"
+        A SentencePiece tokenizer puts a blank before what it takes for the beginning of a text. Where text and prompt
+        would share a token, which sampling cannot give, something else stands before the text.
+        """
+        last = [match.start() for match in self._special.finditer(self.frame.glue)][-1]
+        prompt, plain = self.frame.glue[last:], self._encode(text)
+        found = []
+        for before in (prompt, prompt + _BEFORE, _BEFORE):
+            head, ids = self._encode(before), self._encode(before + text)
+            if ids[: len(head)] == head:
+                found.append(ids[len(head) :])
+                if found[-1] == plain or self._text(found[-1], special=True) == text:
+                    return found[-1]
+        return [*found, plain][0]
+
+    def _ids_before(self) -> list[int]:
+        """Ids of _BEFORE, of which decoding gives nothing else; none where the tokenizer lacks it."""
+        ids = self._encode(_BEFORE)
+        return ids if self._tokenizer.decode(ids, clean_up_tokenization_spaces=False) == _BEFORE else []
+
+    def _text(self, ids: Sequence[int], *, special: bool) -> str:
+        """The text of ids within a conversation, so that a first blank stays; with `special` tokens or without."""
+        text = str(
+            self._tokenizer.decode(
+                [*self._before, *ids], skip_special_tokens=not special, clean_up_tokenization_spaces=False
+            )
         )
+        return text[len(_BEFORE) :] if self._before else text
+
+    def _after(self, mark: str, ids: Sequence[int]) -> str:
+        """The text after the first `mark`, without special tokens and line breaks that follow the mark."""
+        shown = range(1, len(ids) + 1)
+        end = 1 + bisect_left(shown, True, key=lambda count: mark in self._text(ids[:count], special=True))
+        rest = self._text(ids[:end], special=True).partition(mark)[2] + self._text(ids[end:], special=False)
+        return rest.lstrip("\n")
+
+    def _find_ends(self) -> tuple[int, int]:
+        """(the token that ends earlier turns, the one that ends a turn that is sampled)."""
+        if self._continuation(NEXT) != self.frame.glue:
+            raise self._template.error("the chat template puts other text between turns after a system message")
+        glue, _ = self._marks()
+        if not glue:
+            raise self._template.error("the chat template ends assistant turns with no special token")
+        last = [token for token in self._encode(self.frame.ending) if token in self._special_ids]
+        return glue[0], (last or glue)[0]
 
     def _find_openers(self) -> list[int]:
         """The special tokens that open a user's and an assistant's message; of each the first that ends no turn."""
@@ -144,9 +215,14 @@ class ChatFormat:
 
     def _marks(self) -> tuple[list[int], list[int]]:
         """The special tokens between a turn and the observation, and between the observation and the next turn."""
-        before, _, after = self._continuation(_NEXT_USER).partition(_NEXT_USER)
+        before, _, after = self.frame.glue.partition(NEXT)
         user, turn = ([token for token in self._encode(text) if token in self._special_ids] for text in (before, after))
         return user, turn
+
+    def _marks_within_turns(self) -> set[int]:
+        """The special tokens between the parts of a turn, which do not end it (gpt-oss has channels)."""
+        parts = (self.frame.lead, self.frame.thought_begins, self.frame.thought_ends)
+        return {token for part in parts for token in self._encode(part)} & self._special_ids
 
 
 def _conversation(*contents: str) -> list[Message]:
@@ -163,18 +239,3 @@ def _without_system(messages: Sequence[Message]) -> Sequence[Message]:
         return messages
     system, user, *rest = messages
     return [{"role": "user", "content": f"{system['content']}\n\n{user['content']}"}, *rest]
-
-
-def _require_additive(chat: ChatFormat) -> None:
-    """Two turns more must leave the text so far as it was, and be separated like the turns before."""
-    name = chat._tokenizer.name_or_path
-    if not chat._tokenizer.chat_template:
-        raise ChatTemplateError(f"{name}: the tokenizer has no chat template; use an instruction-tuned model")
-    opening = chat.render(_conversation(_USER))
-    one = chat.render(_conversation(_USER, _TURN, _NEXT_USER))
-    two = chat.render(_conversation(_USER, _TURN, _NEXT_USER, _NEXT_TURN, _LAST_USER))
-    between = one.removeprefix(opening + _TURN)
-    if between == one or _NEXT_USER not in between:
-        raise ChatTemplateError(f"{name}: the chat template is not additive: an answer changes the text before it")
-    if two != one + _NEXT_TURN + between.replace(_NEXT_USER, _LAST_USER):
-        raise ChatTemplateError(f"{name}: the chat template is not additive: a later turn rewrites earlier ones")

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.chat_settings import read_chat_settings
 from tasks.core.policies.checkpoint_files import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
@@ -51,14 +52,15 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerFast":
 def load_chat_format(folder: Path) -> ChatFormat:
     """The chat format of the base policy in `folder`: its tokenizer's, with all end ids of its generation_config.json.
 
-    Raises ArtifactError when the folder holds no tokenizer or the end ids are no ids, ChatTemplateError as ChatFormat.
+    Its settings are those that lie in the folder. Raises ArtifactError when the folder holds no tokenizer, the end ids
+    are no ids or the settings are not valid, ChatTemplateError as ChatFormat.
     """
     path = folder / "generation_config.json"
     found = read_json(path).get("eos_token_id") if path.is_file() else None
     ids = found if isinstance(found, list) else [] if found is None else [found]
     if not all(isinstance(one, int) for one in ids):
         raise ArtifactError(f"{path}: eos_token_id must be an id or a list of ids, not {found!r}")
-    return ChatFormat(load_tokenizer(folder), ids)
+    return ChatFormat(load_tokenizer(folder), ids, read_chat_settings(folder))
 
 
 def load_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":

@@ -1,10 +1,11 @@
 """The README.md of a model version: what it is, how good, and the lines that pull and serve it. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tasks.core.config.params import Params, iteration_key
 from tasks.core.engines.vllm_server.launching import LORA_RANKS, allowed_rank
+from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.documents import PairedScores, Scores
 from tasks.lineage.tracking.params_and_metrics import registered_model
 
@@ -25,9 +26,14 @@ class BaseModel:
 
 
 def model_card(
-    params: Params, model_id: str, base: BaseModel | None, scores: list[Scores], tags: Mapping[str, str]
+    params: Params,
+    model_id: str,
+    base: BaseModel | None,
+    scores: list[Scores],
+    tags: Mapping[str, str],
+    conversations: Sequence[str] = (),
 ) -> str:
-    """Markdown. `base` is None for full weights, which need none."""
+    """Markdown. `base` is None for full weights, which need none; `conversations`: see `conversation_lines`."""
     rank = params.policy.lora.rank
     kind = f"LoRA adapter (rank {rank}) for the base model `{base.name}`" if base else "full weights"
     lines = [
@@ -56,12 +62,28 @@ def model_card(
         "```",
         "",
         *_missing_base(base),
+        *conversations,
         "Made from:",
         "",
         *(f"- {key}: `{value}`" for key, value in sorted(tags.items()) if value),
         "",
     ]
     return "\n".join(lines)
+
+
+def conversation_lines(chat: ChatFormat) -> list[str]:
+    """Say where the policy's conversations were others than its chat template makes them by itself."""
+    settings, notes = chat.settings, []
+    if chat.frame.drops_thoughts:
+        notes.append(
+            "the thoughts of earlier turns stayed as they were sampled (`policy.chat.earlier_thoughts: kept`), where "
+            "the chat template leaves them out: a server that renders each conversation anew shows other prompts"
+        )
+    if settings.enable_thinking is not None:
+        notes.append(f"`enable_thinking` was {str(settings.enable_thinking).lower()}")
+    if settings.date is not None:
+        notes.append(f"the date that the chat template shows as today's was {settings.date}")
+    return ["Its conversations in training:", "", *(f"- {note}" for note in notes), ""] if notes else []
 
 
 def _training(params: Params, iteration: str) -> str:

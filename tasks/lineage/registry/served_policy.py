@@ -39,7 +39,9 @@ class ServedPolicy:
         sampling = {"do_sample": True, "temperature": temperature} if temperature > 0 else {"do_sample": False}
         with torch.inference_mode():
             output = self.model.generate(**ids, max_new_tokens=max_new_tokens, **sampling)
-        return str(self.tokenizer.decode(output[0, ids["input_ids"].shape[1] :], skip_special_tokens=True))
+        asked = self.tokenizer.decode(ids["input_ids"][0], skip_special_tokens=True)
+        # SentencePiece takes the blank off the first word that it decodes, so the turn is decoded in its place.
+        return str(self.tokenizer.decode(output[0], skip_special_tokens=True))[len(asked) :]
 
 
 def _load_pyfunc(folder: str) -> ServedPolicy:

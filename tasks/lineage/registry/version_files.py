@@ -26,7 +26,7 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table
 from tasks.lineage.registry import served_policy
-from tasks.lineage.registry.model_card import BaseModel, model_card
+from tasks.lineage.registry.model_card import BaseModel, conversation_lines, model_card
 from tasks.lineage.registry.version_evaluation import FOLDER, write_evaluation
 
 SMALL_BASE_BYTES = 64 * 2**20
@@ -39,12 +39,15 @@ def write_version(
     folder: Path, layout: Layout, params: Params, iteration: str, model_id: str, tags: Mapping[str, str]
 ) -> None:
     """Write all files of the version that the policy after `iteration` becomes. Raises ArtifactError."""
+    from tasks.core.policies.loading import load_chat_format  # torch
+
     _copy(layout.policy(iteration), folder, POLICY_FILES)
     base = _write_base(folder, layout, params)
     write_evaluation(folder / FOLDER, layout, params, iteration_key(0), iteration)
     scores = [read_document(layout.score(split), Scores) for split in TEST_SPLITS]
     adapter = base if params.policy.trained == "lora" else None
-    card = model_card(params, model_id, adapter, scores, tags)
+    conversations = conversation_lines(load_chat_format(layout.base_policy))
+    card = model_card(params, model_id, adapter, scores, tags, conversations)
     (folder / "README.md").write_text(card, encoding="utf-8")
     _write_mlmodel(folder, model_id, _example(layout))
 

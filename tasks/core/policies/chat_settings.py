@@ -1,0 +1,47 @@
+"""The settings of `policy.chat` in a base policy's folder, which all stages that play with it read.
+
+A folder without the file has the default settings.
+"""
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from tasks.core.config.policy import ChatSettings
+from tasks.core.config.world import STANDING_DATES, WorldName
+from tasks.core.policies.digests import DIGESTS, write_digests
+from tasks.core.records.files import ArtifactError, read_json, write_json
+
+CHAT_SETTINGS = "chat_settings.json"
+
+
+def read_chat_settings(folder: Path) -> ChatSettings:
+    """Read the settings. Raises ArtifactError for a damaged file."""
+    path = folder / CHAT_SETTINGS
+    if not path.is_file():
+        return ChatSettings()
+    try:
+        return ChatSettings.model_validate(read_json(path))
+    except ValidationError as error:
+        raise ArtifactError(f"{path}: {error.errors()[0]['msg']}; delete the folder and run `dvc repro`") from None
+
+
+def write_chat_settings(folder: Path, settings: ChatSettings, world: WorldName) -> None:
+    """Write the settings into the folder of a base policy that is played in `world`; default ones need no file.
+
+    A date that is not set is that of the world, where its clock stands still.
+    """
+    date = STANDING_DATES.get(world) if settings.date is None else settings.date
+    chosen = settings.model_copy(update={"date": date if _shows_date(folder) else None})
+    if chosen == read_chat_settings(folder):
+        return
+    (folder / CHAT_SETTINGS).unlink(missing_ok=True)
+    if chosen != ChatSettings():
+        write_json(folder / CHAT_SETTINGS, chosen.model_dump(mode="json"))
+    if (folder / DIGESTS).exists():
+        write_digests(folder)
+
+
+def _shows_date(folder: Path) -> bool:
+    files = [folder / "tokenizer_config.json", *folder.glob("*.jinja")]
+    return any("strftime_now(" in file.read_text(encoding="utf-8") for file in files if file.is_file())

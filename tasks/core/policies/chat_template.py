@@ -1,0 +1,253 @@
+"""A tokenizer's chat template, read by probing it with sentinels.
+
+The conversation of an agent is a sequence of tokens that only grows: prompt, sampled turn, glue, sampled turn, glue.
+Glue is the text that the template puts between the content of one turn and the end of the next generation prompt. This
+holds for every template that only adds text for a new message. One deviation is accepted, where the knob
+`policy.chat.earlier_thoughts` lets it: a template that leaves the thoughts out of earlier turns. The sampled tokens
+then stay as they are. Every other deviation is refused by its name.
+"""
+
+import datetime
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tasks.core.config.policy import ChatSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Said = Mapping[str, str]
+"""A message as templates take it; `reasoning_content` holds the thought of a turn that has one."""
+THINK, END_OF_THOUGHT = "<think>", "</think>"
+_SYSTEM, _THOUGHT, _USER, _TURN, NEXT, _NEXT_TURN, _LAST_USER = (f"sentinel-{letter}" for letter in "STABCDE")
+_DATE = "strftime_now("
+_DATE_CALL = re.compile(r"""strftime_now\(\s*(?P<quote>["'])(?P<format>.*?)(?P=quote)\s*\)""")
+_SOME_DATES = datetime.date(2001, 2, 3), datetime.date(2014, 5, 6)
+
+
+class ChatTemplateError(ValueError):
+    """A chat template that cannot be used for an agent loop; the message says why."""
+
+
+class ChatTemplate:
+    """The template of one tokenizer, with the settings of `policy.chat` in force. Raises ChatTemplateError."""
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase", settings: ChatSettings) -> None:
+        self.name = f"{type(tokenizer).__name__} {tokenizer.name_or_path}".rstrip()
+        self._tokenizer, self._settings = tokenizer, settings
+        if not tokenizer.chat_template:
+            raise self.error("the tokenizer has no chat template; use an instruction-tuned model")
+        self._source = str(tokenizer.get_chat_template())
+        self._pin_date()
+        self._require_switch()
+
+    def error(self, reason: str) -> ChatTemplateError:
+        """The error for this template."""
+        return ChatTemplateError(f"{self.name}: {reason}")
+
+    def text(self, messages: Sequence[Said], *, prompt: bool = True) -> str:
+        """The template's text for `messages`, by default with the generation prompt."""
+        return self._render(self._source, messages, prompt, self._settings.enable_thinking)
+
+    def shows_system(self) -> bool:
+        """Return whether the template has a place for a system message."""
+        try:
+            return _SYSTEM in self.text([_said("system", _SYSTEM), _said("user", _USER)])
+        except Exception:  # a template raises what it likes
+            return False
+
+    def _render(self, source: str, messages: Sequence[Said], prompt: bool, thinking: bool | None) -> str:
+        from jinja2 import TemplateError
+
+        switch: dict[str, Any] = {} if thinking is None else {"enable_thinking": thinking}
+        said = [dict(message) for message in messages]
+        try:
+            return str(
+                self._tokenizer.apply_chat_template(
+                    said, chat_template=source, tokenize=False, add_generation_prompt=prompt, **switch
+                )
+            )
+        except TemplateError as error:
+            raise self.error(f"the chat template fails: {error}") from None
+
+    def _pin_date(self) -> None:
+        """Put the date of the settings in the place of today's: a run that passes midnight has one prompt."""
+        if _DATE not in self._source:
+            return
+        first, second = (_dated(self._source, date) for date in _SOME_DATES)
+        if self._settings.date is not None:
+            self._source = _dated(self._source, self._settings.date)
+        elif self._sample(first, None) != self._sample(second, None):
+            raise self.error("the chat template shows today's date; set policy.chat.date, so that the prompt stays")
+        else:
+            self._source = first
+        if _DATE in self._source:
+            raise self.error("the chat template computes how it shows today's date, so policy.chat.date cannot pin it")
+
+    def _require_switch(self) -> None:
+        chosen = self._settings.enable_thinking
+        if chosen is not None and self._sample(self._source, True) == self._sample(self._source, False):
+            raise self.error("the chat template has no enable_thinking; set policy.chat.enable_thinking to null")
+
+    def _sample(self, source: str, thinking: bool | None) -> str:
+        said = [_said("user", _USER), _said("assistant", _TURN), _said("user", _LAST_USER)]
+        return self._render(source, said, True, thinking)
+
+
+@dataclass(frozen=True)
+class TurnFrame:
+    """The template's own text around an assistant's turn."""
+
+    prompt: str
+    """Text from the end of the user's message on, the generation prompt included."""
+    lead: str
+    """Text between the generation prompt and a written answer: a blank, or a thought that is empty or that ends."""
+    ending: str
+    """Text after the answer of a conversation's last turn; empty where the template ends that with nothing."""
+    glue: str
+    """Text from an answer to the end of the next generation prompt, around the observation NEXT."""
+    thought_begins: str
+    """Mark with which a turn begins a thought. Empty where the generation prompt has it, or there are no thoughts."""
+    thought_ends: str
+    """Text between a thought and its answer; empty where the template knows no thoughts."""
+    prompt_opens_thought: bool
+    drops_thoughts: bool
+    """Whether the template leaves out the thoughts of earlier turns."""
+    trims: bool
+    """Whether the template takes white space around an answer away."""
+
+
+def read_frame(template: ChatTemplate, settings: ChatSettings) -> TurnFrame:
+    """Probe the template with a system message (where it shows one), three turns and thoughts.
+
+    Raises ChatTemplateError naming what the template does to earlier messages.
+    """
+    opening = [_said("user", _USER)]
+    if template.shows_system():
+        opening.insert(0, _said("system", _SYSTEM))
+    start, found, prompt = template.text(opening).partition(_USER)
+    if not found:
+        raise template.error("the chat template does not show a user's message that is plain text")
+    probe = _Probe(template, opening, start + found, prompt)
+    plain = probe.history(_plain)
+    if not plain.exact:
+        raise template.error(_NOT_ADDITIVE.format("a later turn rewrites earlier ones"))
+    probe.require_same_opening(plain.opened)
+    thinking = probe.thinking()
+    thoughtful = probe.history(thinking)
+    drops = _THOUGHT not in thoughtful.opened or not thoughtful.exact
+    if drops and settings.earlier_thoughts == "as_template":
+        raise template.error(
+            "the chat template leaves out the thoughts of earlier turns, which a conversation that only grows cannot; "
+            "policy.chat.earlier_thoughts: kept keeps them as they were sampled"
+        )
+    return probe.frame(plain.glue, thinking, drops=drops)
+
+
+class _History(NamedTuple):
+    """How a template shows a first turn once the conversation has gone on."""
+
+    opened: str
+    """Text between the user's message and the answer."""
+    glue: str
+    exact: bool
+    """Whether two more turns change nothing; else they change nothing but thoughts."""
+
+
+@dataclass(frozen=True)
+class _Probe:
+    template: ChatTemplate
+    opening: list[Said]
+    start: str
+    """The opening's text up to the end of the user's message."""
+    prompt: str
+    """Its text from there on, with the generation prompt."""
+
+    def history(self, turn: Callable[[str], Said]) -> _History:
+        """Render longer conversations. Raises ChatTemplateError where they change more than thoughts."""
+        one = [*self.opening, turn(_TURN), _said("user", NEXT)]
+        head, found, glue = self.template.text(one).partition(_TURN)
+        if not found or not head.startswith(self.start) or NEXT not in glue or _SYSTEM in glue:
+            raise self._not_additive(head, "an answer changes the text before it")
+        opened = head[len(self.start) :]
+        two = self.template.text([*one, turn(_NEXT_TURN), _said("user", _LAST_USER)])
+        between = glue.removesuffix(self.prompt) + opened
+        expected = head + _TURN + between + _NEXT_TURN + glue.replace(NEXT, _LAST_USER)
+        if _without_thoughts(two) != _without_thoughts(expected):
+            raise self._not_additive(two.partition(_TURN)[0], "a later turn rewrites earlier ones")
+        return _History(opened, glue, two == expected)
+
+    def require_same_opening(self, opened: str) -> None:
+        """Raise ChatTemplateError where, apart from thoughts, an earlier turn begins unlike the generation prompt."""
+        prompt, earlier = _without_thoughts(self.prompt), _without_thoughts(opened)
+        if not earlier.startswith(prompt):
+            raise self.template.error(
+                f"the chat template opens earlier turns with {opened!r}, but prompts for one with {self.prompt!r}"
+            )
+
+    def thinking(self) -> Callable[[str], Said]:
+        """Return what makes a turn with a thought of an answer, in the form that the template knows."""
+        return _apart if _THOUGHT in self._last(_apart(_TURN)) else _within
+
+    def frame(self, glue: str, thinking: Callable[[str], Said], *, drops: bool) -> TurnFrame:
+        """Read the text around the last turn of a conversation, with a thought and without."""
+        opened, _, ending = self._last(_plain(_TURN)).partition(_TURN)
+        before, shown, after = self._last(thinking(_TURN)).partition(_THOUGHT)
+        known = not shown or thinking is _apart
+        opens = self.prompt.rstrip().endswith(THINK) or (thinking is _apart and before == self.prompt)
+        begins = before.removeprefix(self.prompt).strip() if before.startswith(self.prompt) else THINK
+        ends = after.partition(_TURN)[0] if thinking is _apart else f"\n{END_OF_THOUGHT}\n\n"
+        return TurnFrame(
+            prompt=self.prompt,
+            lead=ends if opens else opened.removeprefix(self.prompt) if opened.startswith(self.prompt) else "",
+            ending=ending,
+            glue=glue,
+            thought_begins=(begins or THINK) if known and not opens else "",
+            thought_ends=ends if known or opens else "",
+            prompt_opens_thought=opens,
+            drops_thoughts=drops,
+            trims=self._last(_plain(f" {_TURN} ")) == self._last(_plain(_TURN)),
+        )
+
+    def _last(self, turn: Said) -> str:
+        """Render `turn` as the last of a conversation: the text after the opening's."""
+        text = self.template.text([*self.opening, turn], prompt=False)
+        if not text.startswith(self.start):
+            raise self._not_additive(text, "an answer changes the text before it")
+        return text[len(self.start) :]
+
+    def _not_additive(self, head: str, change: str) -> ChatTemplateError:
+        if len(self.opening) > 1 and _SYSTEM not in head:
+            change = "it moves the system message to a later message of the user"
+        return self.template.error(_NOT_ADDITIVE.format(change))
+
+
+_NOT_ADDITIVE = "the chat template is not additive: {}"
+
+
+def _said(role: str, content: str) -> Said:
+    return {"role": role, "content": content}
+
+
+def _plain(answer: str) -> Said:
+    return _said("assistant", answer)
+
+
+def _apart(answer: str) -> Said:
+    return {**_plain(answer), "reasoning_content": _THOUGHT}
+
+
+def _within(answer: str) -> Said:
+    return _plain(f"{THINK}\n{_THOUGHT}\n{END_OF_THOUGHT}\n\n{answer}")
+
+
+def _without_thoughts(text: str) -> str:
+    """Take thoughts, their marks and all white space out."""
+    return re.sub(rf"\s+|{_THOUGHT}|{THINK}|{END_OF_THOUGHT}", "", text)
+
+
+def _dated(source: str, date: datetime.date) -> str:
+    noon = datetime.datetime.combine(date, datetime.time(12))
+    return _DATE_CALL.sub(lambda call: repr(noon.strftime(call["format"])), source)
