@@ -9,6 +9,7 @@ from pydantic import Field
 from tasks.core.config.section import Section
 
 Dtype = Literal["float32", "bfloat16"]
+ALL_LINEAR = "all-linear"
 PACKAGED = "pip:"
 """How a `source` begins that is a Python package."""
 RECIPE = "recipe"
@@ -20,7 +21,9 @@ class LoraSettings(Section):
 
     rank: int = Field(8, ge=1)
     alpha: int = Field(16, ge=1)
-    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    targets: Literal["all-linear"] | tuple[str, ...] = ALL_LINEAR
+    """all-linear: every linear module but the head, as in PEFT (of Qwen2 and Llama these are the paper's seven); or
+    names of linear modules, each of which must exist. Experts that are fused into one tensor are not adapted."""
 
 
 class WarmStart(Section):

@@ -30,6 +30,7 @@ from tasks.core.policies.checkpoint_files import (
     require,
     weights_file,
 )
+from tasks.core.policies.lora_targets import adapted_modules, peft_names, require_adapted
 from tasks.core.processes.freed_memory import return_large_blocks
 from tasks.core.records.files import ArtifactError, read_json, write_json
 
@@ -202,17 +203,20 @@ def _with_lora(model: nn.Module, settings: LoraSettings) -> nn.Module:
 
     if is_lora(model):
         return model
+    chosen = adapted_modules(model, settings.targets)
     config = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
-        target_modules=sorted(settings.targets),
+        target_modules=peft_names(model, settings.targets, chosen),
         lora_dropout=0.0,
         bias="none",
         task_type="CAUSAL_LM",
     )
     with warnings.catch_warnings():  # PEFT asks transformers by a name that is to go
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
-        return get_peft_model(model, config, adapter_name=_ADAPTER_NAME, low_cpu_mem_usage=_is_empty(model))  # type: ignore[arg-type]
+        policy = get_peft_model(model, config, adapter_name=_ADAPTER_NAME, low_cpu_mem_usage=_is_empty(model))  # type: ignore[arg-type]
+    require_adapted(policy, chosen)
+    return policy
 
 
 def _is_empty(model: nn.Module) -> bool:

@@ -39,17 +39,25 @@ def write_version(
     folder: Path, layout: Layout, params: Params, iteration: str, model_id: str, tags: Mapping[str, str]
 ) -> None:
     """Write all files of the version that the policy after `iteration` becomes. Raises ArtifactError."""
-    from tasks.core.policies.loading import load_chat_format  # torch
-
     _copy(layout.policy(iteration), folder, POLICY_FILES)
     base = _write_base(folder, layout, params)
     write_evaluation(folder / FOLDER, layout, params, iteration_key(0), iteration)
     scores = [read_document(layout.score(split), Scores) for split in TEST_SPLITS]
     adapter = base if params.policy.trained == "lora" else None
-    conversations = conversation_lines(load_chat_format(layout.base_policy))
-    card = model_card(params, model_id, adapter, scores, tags, conversations)
+    card = model_card(params, model_id, adapter, scores, tags, _conversations(layout))
     (folder / "README.md").write_text(card, encoding="utf-8")
     _write_mlmodel(folder, model_id, _example(layout))
+
+
+def _conversations(layout: Layout) -> list[str]:
+    """Lines of the card on the policy's conversations; none for a base policy that has no chat template."""
+    from tasks.core.policies.chat_format import ChatTemplateError
+    from tasks.core.policies.loading import load_chat_format  # torch
+
+    try:
+        return conversation_lines(load_chat_format(layout.base_policy))
+    except ChatTemplateError:
+        return []
 
 
 def _write_base(folder: Path, layout: Layout, params: Params) -> BaseModel:
