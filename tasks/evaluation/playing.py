@@ -122,9 +122,11 @@ def spread_scenarios(tasks: Sequence[Task], count: int | None) -> list[Task]:
 
 
 def _play_settings(inputs: PlayInputs, config: EvaluationConfig | ScoringConfig, limits: AgentLimits) -> PlaySettings:
-    """Evaluation's temperature and limits; collection's number of concurrent episodes and retries; no early stop."""
+    """Evaluation's sampling and limits; collection's number of concurrent episodes and retries; no early stop."""
     return PlaySettings(
         temperature=config.temperature,
+        top_k=config.top_k,
+        top_p=config.top_p,
         limits=limits,
         max_concurrent_episodes=inputs.max_concurrent_episodes,
         world_retries=inputs.world_retries,

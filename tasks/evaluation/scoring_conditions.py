@@ -29,9 +29,9 @@ def scored_differently(runs: Mapping[str, Mapping[str, str]], splits: Iterable[s
 
 def _conditions(knobs: Mapping[str, str], sections: Iterable[str]) -> Iterator[tuple[str, str]]:
     own = f"world.{knobs.get('world.name')}."
-    temperatures = {f"{section}.temperature" for section in sections}
+    sampling = {f"{section}.{name}" for section in sections for name in ("temperature", "top_k", "top_p")}
     for name, value in knobs.items():
-        if name in _EVERYWHERE or name in temperatures or (name.startswith(own) and name not in _WHERE):
+        if name in _EVERYWHERE or name in sampling or (name.startswith(own) and name not in _WHERE):
             yield name, value
     for section in sections:
         for limit in AgentLimits.model_fields:

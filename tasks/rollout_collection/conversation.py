@@ -24,7 +24,13 @@ class Conversation:
         return GenerationRequest(
             rollout.name,
             rollout.transcript.token_ids + self._context,
-            SamplingSettings(temperature, settings.limits.max_tokens_per_turn, self._chat.stop_ids),
+            SamplingSettings(
+                temperature,
+                settings.limits.max_tokens_per_turn,
+                self._chat.stop_ids,
+                top_k=settings.top_k,
+                top_p=settings.top_p,
+            ),
             rollout.seed("turn", rollout.transcript.played_turns),
             rollout.planned.task.task_id,
             tuple(self._messages),

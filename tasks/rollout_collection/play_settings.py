@@ -18,5 +18,8 @@ class PlaySettings:
     early_stop: EarlyStop | None = None
     judge_unfinished: bool = False
     """Whether the verdict on an episode that ran out of turns or context counts."""
+    top_k: int = 0
+    top_p: float = 1.0
+    """As in `SamplingSettings`; training samples from the whole distribution."""
     turn_progress: bool = False
     """Whether the task's unit tests are run after every turn."""

@@ -17,6 +17,8 @@ from tasks.lineage.tracking.params_and_metrics import flat_params
 DIFFERENT = [
     ("scoring.temperature", "1.0"),
     ("evaluation.temperature", "1.0"),
+    ("scoring.top_k", "20"),
+    ("evaluation.top_p", "0.95"),
     ("world.seed", "1"),
     ("world.pocketworld.chain", "2"),
     ("collection.judge_unfinished", "true"),

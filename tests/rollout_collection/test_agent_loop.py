@@ -1,6 +1,7 @@
 """One episode by itself: what it asks for, and that it is closed however it ends."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,6 +50,22 @@ def test_an_episode_asks_for_turns_until_the_world_says_that_it_is_over(
     end: EpisodeEnd = over.value.value
     assert end.end_reason == "completed" and end.evaluation is not None and end.evaluation.success
     assert world.open_now == 0 and rollout.transcript.played_turns == 2
+
+
+def test_turns_are_sampled_as_the_settings_say(
+    game: Callable[..., Any], chat: ChatFormat, settings: PlaySettings
+) -> None:
+    world = game()
+    for chosen in (settings, replace(settings, top_k=20, top_p=0.95)):
+        rollout = LiveRollout(plan_rollouts(world.tasks("train"), 1, seed=3)[0])
+        steps = play_episode(rollout, world, chat, chosen)
+        sampling = next(steps).sampling
+        assert (sampling.temperature, sampling.top_k, sampling.top_p) == (
+            chosen.temperature,
+            chosen.top_k,
+            chosen.top_p,
+        )
+        steps.close()
 
 
 def test_a_turn_for_which_there_was_no_room_ends_the_episode_with_a_verdict(

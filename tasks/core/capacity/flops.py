@@ -1,4 +1,4 @@
-"""Counts of the parameters of a decoder of the Qwen2/Llama family, and of the FLOPs of an update or a generation.
+"""Counts of the parameters of a decoder of the Qwen and Llama families, and of the FLOPs of an update or a generation.
 
 Pure arithmetic on the sizes in a model's config.json, without torch. A multiply-add counts as 2 FLOPs; only matrix
 products count (norms, softmax, rotary positions and the optimizer are under 1% at the sizes where it matters).
@@ -6,11 +6,75 @@ Attention counts what a causal kernel inside each sequence must do. LoRA counts 
 is a trade for models where none of this matters).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.core.config.policy import LoraSettings
+from tasks.core.config.policy import ALL_LINEAR, LoraSettings
+
+Matrices = dict[str, tuple[int, int]]
+"""(inputs, outputs) of matrices, by transformers' names."""
+CHUNK = 64
+"""Tokens that the gated delta rule takes at a time."""
+
+
+@dataclass(frozen=True)
+class LinearAttention:
+    """Sizes of the layers with linear attention of a hybrid model: the gated delta rule of Qwen3.5 and 3.6."""
+
+    layers: int
+    key_heads: int
+    key_width: int
+    """Width of a key head."""
+    value_heads: int
+    value_width: int
+    """Width of a value head."""
+    kernel: int
+    """Positions that the convolution before it sees."""
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Any]) -> "LinearAttention | None":
+        """None for a model whose layers have softmax attention only."""
+        layers = list(config.get("layer_types") or ()).count("linear_attention")
+        if not layers:
+            return None
+        return cls(
+            layers=layers,
+            key_heads=int(config["linear_num_key_heads"]),
+            key_width=int(config["linear_key_head_dim"]),
+            value_heads=int(config["linear_num_value_heads"]),
+            value_width=int(config["linear_value_head_dim"]),
+            kernel=int(config["linear_conv_kernel_dim"]),
+        )
+
+    @property
+    def keys(self) -> int:
+        return self.key_heads * self.key_width
+
+    @property
+    def values(self) -> int:
+        return self.value_heads * self.value_width
+
+    def projections(self, width: int) -> Matrices:
+        """The matrices of one layer of a model of this hidden size, without its feed-forward part."""
+        return {
+            "in_proj_qkv": (width, 2 * self.keys + self.values),
+            "in_proj_z": (width, self.values),
+            "in_proj_b": (width, self.value_heads),
+            "in_proj_a": (width, self.value_heads),
+            "out_proj": (self.values, width),
+        }
+
+    @property
+    def small_parameters(self) -> int:
+        """Parameters of one layer that are no matrices: convolution, decay, step and the norm of a head."""
+        return (2 * self.keys + self.values) * self.kernel + 2 * self.value_heads + self.value_width
+
+    @property
+    def flops_per_token(self) -> float:
+        """FLOPs of one layer's rule: within chunks as causal attention, between chunks through the state."""
+        within = 2.0 * CHUNK * self.value_heads * (self.key_width + self.value_width)
+        return within + 3 * 2.0 * self.value_heads * self.key_width * self.value_width
 
 
 @dataclass(frozen=True)
@@ -28,6 +92,12 @@ class ModelShape:
     """Whether the head is the embedding matrix."""
     attention_bias: bool
     """Whether q, k and v have a bias (Qwen2)."""
+    head_norms: bool = False
+    """Whether queries and keys are normed head by head (Qwen3 and later)."""
+    gated: bool = False
+    """Whether q_proj also gives a gate for what attention returns (Qwen3.5)."""
+    linear: LinearAttention | None = None
+    """The layers that have linear attention instead."""
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> "ModelShape":
@@ -44,37 +114,72 @@ class ModelShape:
                 vocabulary=int(config["vocab_size"]),
                 tied=bool(config.get("tie_word_embeddings", False)),
                 attention_bias=config.get("model_type") == "qwen2" or bool(config.get("attention_bias", False)),
+                head_norms=str(config.get("model_type", "")).startswith("qwen3"),
+                gated=bool(config.get("attn_output_gate", False)),
+                linear=LinearAttention.of_config(config),
             )
         except KeyError as error:
             raise ValueError(f"model configuration: {error} is missing; cannot count parameters or FLOPs") from None
 
     @property
-    def projections(self) -> dict[str, tuple[int, int]]:
-        """(inputs, outputs) of the matrices of one layer, by transformers' names."""
+    def softmax_layers(self) -> int:
+        """Number of layers with softmax attention, which have keys and values to cache."""
+        return self.layers - (self.linear.layers if self.linear else 0)
+
+    @property
+    def projections(self) -> Matrices:
+        """The matrices of one layer with softmax attention."""
         queries, keys = self.heads * self.head_width, self.kv_heads * self.head_width
-        return {
-            "q_proj": (self.width, queries),
+        attention = {
+            "q_proj": (self.width, queries * (1 + self.gated)),
             "k_proj": (self.width, keys),
             "v_proj": (self.width, keys),
             "o_proj": (queries, self.width),
+        }
+        return attention | self._feed_forward_projections
+
+    @property
+    def _feed_forward_projections(self) -> Matrices:
+        return {
             "gate_proj": (self.width, self.feed_forward),
             "up_proj": (self.width, self.feed_forward),
             "down_proj": (self.feed_forward, self.width),
         }
 
+    def layer_kinds(self) -> Iterator[tuple[int, Matrices]]:
+        """Yield (number of layers, matrices of one of them) of both kinds."""
+        yield self.softmax_layers, self.projections
+        if self.linear:
+            yield self.linear.layers, self.linear.projections(self.width) | self._feed_forward_projections
+
+    @property
+    def matrix_parameters(self) -> int:
+        """Parameters of the matrices of all layers."""
+        return sum(layers * _size(matrices) for layers, matrices in self.layer_kinds())
+
 
 def parameters(shape: ModelShape) -> int:
     """All parameters of the base model: matrices, biases, norms, embedding and, unless tied, the head."""
-    matrices = sum(inputs * outputs for inputs, outputs in shape.projections.values())
     biases = sum(shape.projections[name][1] for name in ("q_proj", "k_proj", "v_proj")) * shape.attention_bias
+    softmax = shape.softmax_layers * (biases + 2 * shape.head_width * shape.head_norms)
+    linear = shape.linear.layers * shape.linear.small_parameters if shape.linear else 0
     vocabularies = shape.vocabulary * shape.width * (1 if shape.tied else 2)
-    return shape.layers * (matrices + biases + 2 * shape.width) + shape.width + vocabularies
+    norms = (2 * shape.layers + 1) * shape.width
+    return shape.matrix_parameters + softmax + linear + norms + vocabularies
 
 
 def adapter_parameters(shape: ModelShape, lora: LoraSettings) -> int:
-    """Parameters of the LoRA matrices A and B of all targets in all layers."""
-    return shape.layers * sum(
-        lora.rank * (shape.projections[name][0] + shape.projections[name][1]) for name in lora.targets
+    """Parameters of the LoRA matrices A and B of all targets in all layers.
+
+    Raises ValueError for a target of which a plan knows no size.
+    """
+    known = {name for _, matrices in shape.layer_kinds() for name in matrices}
+    targets = known if lora.targets == ALL_LINEAR else set(lora.targets)
+    if targets - known:
+        raise ValueError(f"policy.lora.targets: the size of {min(targets - known)} is not known to the plan")
+    return sum(
+        layers * lora.rank * sum(sum(sizes) for name, sizes in matrices.items() if name in targets)
+        for layers, matrices in shape.layer_kinds()
     )
 
 
@@ -153,7 +258,11 @@ def update_flops(
 
 def _matrices(shape: ModelShape) -> float:
     """FLOPs per token of all layers' projections."""
-    return 2.0 * shape.layers * sum(inputs * outputs for inputs, outputs in shape.projections.values())
+    return 2.0 * shape.matrix_parameters
+
+
+def _size(matrices: Matrices) -> int:
+    return sum(inputs * outputs for inputs, outputs in matrices.values())
 
 
 def _head(shape: ModelShape, policy_tokens: int) -> float:
@@ -161,6 +270,8 @@ def _head(shape: ModelShape, policy_tokens: int) -> float:
 
 
 def _attention(shape: ModelShape, lengths: Iterable[int]) -> float:
-    """Scores and weighted values: token t of a sequence looks at t keys, itself included."""
-    pairs = sum(length * (length + 1) / 2 for length in lengths)
-    return 2.0 * 2.0 * shape.layers * shape.heads * shape.head_width * pairs
+    """Scores and weighted values: token t of a sequence looks at t keys, itself included; and the linear layers."""
+    sizes = list(lengths)
+    pairs = sum(length * (length + 1) / 2 for length in sizes)
+    softmax = 2.0 * 2.0 * shape.softmax_layers * shape.heads * shape.head_width * pairs
+    return softmax + (shape.linear.layers * shape.linear.flops_per_token * sum(sizes) if shape.linear else 0.0)

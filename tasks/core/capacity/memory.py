@@ -5,6 +5,7 @@ against torch's own record of allocations on a CPU (tests/core/capacity/test_mem
 in float32 and with a bfloat16 base. Packs that are passed side by side need as much each: with SmolLM2-135M in float32
 and two of 2,048 positions, the process grew by 7.2 GB where the formula says 6.4. Sharding (FSDP2) and GPUs follow by
 arithmetic and have not been measured.
+Layers with linear attention are taken for layers with softmax attention of the same model, which has not been measured.
 Loading needs no more than training: ranks that share a model read their parts (tests/benchmarks/learner_loading.py).
 """
 
@@ -145,7 +146,7 @@ def engine_memory(shape: ModelShape, policy: PolicyConfig, tensor_parallel: int)
     return EngineMemory(
         weights=parameters(shape) * element / tensor_parallel,
         adapter=adapter / tensor_parallel,
-        cache_per_token=2 * shape.layers * heads * shape.head_width * element,
+        cache_per_token=2 * shape.softmax_layers * heads * shape.head_width * element,
     )
 
 
@@ -155,7 +156,7 @@ def layer_activations(shape: ModelShape, policy: PolicyConfig) -> float:
     Below float32 the norms keep their input in float32; what the adapters keep (`lora_product`) is of the base's dtype.
     """
     element, width, ffn = DTYPE_BYTES[policy.dtype], shape.width, shape.feed_forward
-    queries, keys = shape.heads * shape.head_width, shape.kv_heads * shape.head_width
+    queries, keys = shape.heads * shape.head_width * (1 + shape.gated), shape.kv_heads * shape.head_width
     ranks = 7 * policy.lora.rank * element if policy.trained == "lora" else 0
     if element == ADAPTER_BYTES:
         return 4.0 * (4 * width + 3 * queries + 2 * keys + 4 * ffn) + ranks + 8
@@ -191,11 +192,11 @@ def _folded(shape: ModelShape, policy: PolicyConfig, update: LearnerKnobs) -> fl
     """Matrices W + s BA that a pass keeps, and the gradient of one. Only a float32 base is folded into."""
     if not update.fold_adapter or policy.trained != "lora" or policy.dtype != "float32":
         return 0.0
-    sizes = [inputs * outputs for inputs, outputs in shape.projections.values()]
-    return float(ADAPTER_BYTES * (shape.layers * sum(sizes) + max(sizes)))
+    largest = max(inputs * outputs for _, kind in shape.layer_kinds() for inputs, outputs in kind.values())
+    return float(ADAPTER_BYTES * (shape.matrix_parameters + largest))
 
 
 def _gathered(shape: ModelShape) -> int:
     """Parameters that a rank holds whole at one time beside its part: embedding and head, and two layers."""
-    layer = sum(inputs * outputs for inputs, outputs in shape.projections.values())
+    layer = max(sum(inputs * outputs for inputs, outputs in kind.values()) for _, kind in shape.layer_kinds())
     return shape.vocabulary * shape.width * (1 if shape.tied else 2) + 2 * layer

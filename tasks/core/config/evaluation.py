@@ -14,6 +14,11 @@ class EvaluationConfig(Section):
     every: Annotated[int, UNVERSIONED] = Field(2, ge=1, strict=True)
     """Evaluate after every n-th iteration (and always before the first and after the last)."""
     temperature: float = Field(0.1, ge=0)
+    top_k: int = Field(0, ge=0)
+    """Sample among this many likeliest tokens; 0: among all. As `top_p`, for models whose makers name it; training
+    samples from the whole distribution."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Sample among the likeliest tokens that have this share of the probability together."""
     rollouts_per_task: int = Field(1, ge=1)
     limits: ChangedLimits = ChangedLimits()
     """Where they differ from `collection.limits`."""

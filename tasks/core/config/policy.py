@@ -50,7 +50,7 @@ class ChatSettings(Section):
     """How conversations are made with the base model's chat template."""
 
     earlier_thoughts: Literal["kept", "as_template"] = "kept"
-    """What becomes of the thoughts of earlier turns. kept: they stay, token by token as they were sampled, also where
+    """Fate of the thoughts of earlier turns. kept: they stay, token by token as they were sampled, also where
     the template leaves them out. as_template: a template that leaves them out is refused."""
     enable_thinking: bool | None = None
     """The template's variable of this name; null: not set."""

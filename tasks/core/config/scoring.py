@@ -17,6 +17,11 @@ class ScoringConfig(Section):
     rollouts_per_task: int = Field(3, ge=1)
     """Evaluation runs: each has a seed of its own and plays every task once."""
     temperature: float = Field(0.1, ge=0)
+    top_k: int = Field(0, ge=0)
+    """Sample among this many likeliest tokens; 0: among all. As `top_p`, for models whose makers name it; training
+    samples from the whole distribution."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Sample among the likeliest tokens that have this share of the probability together."""
     limits: ChangedLimits = ChangedLimits()
     """The test budget, where it differs from that of dev evaluation."""
     at_training_budget: bool = False

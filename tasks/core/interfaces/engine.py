@@ -29,6 +29,10 @@ class SamplingSettings:
     """Longest turn, in tokens, the stop token included."""
     stop_ids: tuple[int, ...]
     """Sampling ends after one of these; it is part of the returned ids. The first is the template's end of turn."""
+    top_k: int = 0
+    """Sample among this many likeliest tokens; 0: among all. Never set for training, nor is `top_p`."""
+    top_p: float = 1.0
+    """Sample among the likeliest tokens that have this share of the probability together, after `top_k`."""
 
 
 @dataclass(frozen=True)

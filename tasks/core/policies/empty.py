@@ -1,7 +1,8 @@
 """A base model that is built without weights, and filled after it was sharded: no process ever holds all of it.
 
 What transformers' own loader does to names and shapes of some architectures on the way is not done here: the files must
-hold the tensors under the names that the model has, as those of the Qwen2 and Llama families do.
+hold the tensors under the names that the model has, as those of the Qwen2 and Llama families do, or, of a model with a
+vision tower, under those of its text model (Qwen3.5).
 """
 
 from pathlib import Path
@@ -18,6 +19,10 @@ from tasks.core.records.files import ArtifactError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+_TEXT_MODEL = "model.language_model."
+"""How names of the text model's tensors begin in the files of a model with a vision tower."""
 
 
 def empty_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
@@ -65,13 +70,14 @@ def fill_base(policy: nn.Module, folder: Path, *, quiet: bool = False) -> None:
 def _fill_from(path: Path, left: dict[str, Tensor]) -> int:
     """Take those of `left` out that the file holds, and fill them; how many these were."""
     with opened(path) as file:
-        names = sorted(left.keys() & file.keys())
-        for name in names:
-            tensor, shape = left.pop(name), file.get_slice(name).get_shape()
+        names = {key.replace(_TEXT_MODEL, "model.", 1): key for key in file.keys()}  # noqa: SIM118
+        found = sorted(left.keys() & names.keys())
+        for place, name in ((place, names[place]) for place in found):
+            tensor, shape = left.pop(place), file.get_slice(name).get_shape()
             if shape != list(tensor.shape):
                 raise ArtifactError(f"{path}: tensor {name} has shape {shape}, not {list(tensor.shape)}")
             tensor.copy_(read_tensor(file, name, tensor))
-    return len(names)
+    return len(found)
 
 
 def _base_tensors(policy: nn.Module) -> dict[str, Tensor]:

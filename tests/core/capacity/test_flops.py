@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3_5ForCausalLM, Qwen3_5TextConfig
 
 from tasks.core.capacity.flops import (
     ModelShape,
@@ -43,6 +43,32 @@ def test_parameters_are_those_of_the_model(tied: bool) -> None:
     policy = trainable_policy(model.requires_grad_(False), PolicyConfig(lora=LORA), None, seed=0)
     trained = [weight.numel() for weight in policy.parameters() if weight.requires_grad]
     assert adapter_parameters(shape, LORA) == sum(trained)
+
+
+def test_a_hybrid_models_parameters_and_adapter_are_those_of_the_model() -> None:
+    config = Qwen3_5TextConfig(
+        vocab_size=50,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        linear_num_key_heads=2,
+        linear_num_value_heads=4,
+        linear_key_head_dim=8,
+        linear_value_head_dim=16,
+        tie_word_embeddings=False,
+        eos_token_id=1,
+    )
+    shape = ModelShape.of_config({**config.to_dict(), "attn_output_gate": True})
+    assert (shape.softmax_layers, shape.layers) == (1, 4)
+    model = Qwen3_5ForCausalLM(config)
+    assert parameters(shape) == sum(weight.numel() for weight in model.parameters())
+    policy = trainable_policy(model.requires_grad_(False), PolicyConfig(lora=LORA), None, seed=0)
+    assert adapter_parameters(shape, LORA) == sum(w.numel() for w in policy.parameters() if w.requires_grad)
+    with pytest.raises(ValueError, match=r"policy\.lora\.targets: the size of qkv_proj is not known"):
+        adapter_parameters(shape, LoraSettings(targets=("qkv_proj",)))
 
 
 def test_published_sizes() -> None:

@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3_5Config, Qwen3_5ForConditionalGeneration
 
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.policies.empty import allocate, empty_base_model, fill_base
 from tasks.core.policies.loading import load_base_model, with_trained_part
 from tasks.core.records.files import ArtifactError
 
+FULL = PolicyConfig(trained="full", device="cpu")
 SIZES = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
@@ -42,6 +43,20 @@ def test_it_is_the_model_that_transformers_loads(tmp_path: Path, tied: bool, dty
     assert torch.equal(found(input_ids=ids).logits, expected(input_ids=ids).logits)
     assert found.config.to_json_string() == expected.config.to_json_string()  # type: ignore[operator, union-attr]
     assert len(list(found.parameters())) == len(list(expected.parameters()))
+
+
+def test_of_a_model_with_a_vision_tower_the_text_model_is_read(tmp_path: Path) -> None:
+    text = {**SIZES, "num_key_value_heads": 2, "head_dim": 8, "layer_types": ["linear_attention", "full_attention"]}
+    linear = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8}
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 16}
+    ends = {"eos_token_id": 1, "linear_value_head_dim": 8}
+    config = Qwen3_5Config(text_config={**text, **linear, **ends}, vision_config=vision)
+    Qwen3_5ForConditionalGeneration(config).save_pretrained(tmp_path)
+    found, expected = filled(tmp_path, FULL), load_base_model(tmp_path, FULL)
+    assert found.state_dict().keys() == expected.state_dict().keys()
+    assert not any("visual" in name for name in found.state_dict())
+    ids = torch.arange(8)[None]
+    assert torch.equal(found(input_ids=ids).logits, expected(input_ids=ids).logits)
 
 
 def test_an_adapter_is_added_in_float32_and_alone_trained(tmp_path: Path) -> None:

@@ -92,6 +92,10 @@ class ChatClient:
         body = {"model": asked.model, "messages": list(messages), asked.max_tokens_field: sampling.max_tokens}
         if asked.send_temperature:
             body["temperature"] = sampling.temperature
+        if sampling.top_k:
+            body["top_k"] = sampling.top_k
+        if sampling.top_p < 1:
+            body["top_p"] = sampling.top_p
         if asked.send_seed:
             body["seed"] = seed
         prompt = sum(len(message["content"].encode()) for message in messages)

@@ -19,6 +19,8 @@ _PER_ROW = {
     "start": np.int64,
     "end": np.int64,
     "temperature": np.float32,
+    "top_k": np.int64,
+    "top_p": np.float32,
     "state": np.int8,
 }
 IDLE, QUEUED, SAMPLING = 0, 1, 2
@@ -39,6 +41,8 @@ class Conversations:
     start: Rows
     end: Rows
     temperature: NDArray[np.float32]
+    top_k: Rows
+    top_p: NDArray[np.float32]
     state: NDArray[np.int8]
 
     def __init__(self) -> None:
@@ -81,6 +85,7 @@ class Conversations:
         self.draws[row, len(prompt) : end] = uniforms(request.seed, end - len(prompt))
         self.known[row] = self.start[row] = len(prompt)
         self.end[row], self.temperature[row], self.state[row] = end, sampling.temperature, QUEUED
+        self.top_k[row], self.top_p[row] = sampling.top_k, sampling.top_p
         self._set_stops(row, sampling.stop_ids)
 
     def append(self, rows: Rows, ids: NDArray[np.int64], logprobs: NDArray[np.float32]) -> Rows:

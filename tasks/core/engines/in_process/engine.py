@@ -210,7 +210,10 @@ class TransformersEngine:
         if not sampled.all():
             logits = logits[torch.from_numpy(np.flatnonzero(sampled)).to(device)]
         draws = torch.from_numpy(rows.draws[sampling, rows.known[sampling]]).to(device)
-        ids, logprobs = draw(logits, torch.from_numpy(rows.temperature[sampling]).to(device), draws)
+        temperature, top_k, top_p = (
+            torch.from_numpy(each[sampling]).to(device) for each in (rows.temperature, rows.top_k, rows.top_p)
+        )
+        ids, logprobs = draw(logits, temperature, draws, top_k, top_p)
         return ids.cpu().numpy(), logprobs.cpu().numpy()
 
     def _pass(self, part: slice | Rows, width: int) -> _Pass:

@@ -107,6 +107,8 @@ class ServerClient:
         max_tokens: int,
         stop_ids: Sequence[int],
         seed: int,
+        top_k: int = 0,
+        top_p: float = 1.0,
         prompt_logprobs: bool = False,
     ) -> Sampled:
         """Sample one turn. The end-of-text id of the model's config ends it only where it is one of `stop_ids`."""
@@ -119,6 +121,8 @@ class ServerClient:
             "logprobs": 0,
             "detokenize": False,
         }
+        if top_k or top_p < 1:
+            parameters |= {"top_k": top_k, "top_p": top_p}
         if prompt_logprobs:
             parameters["prompt_logprobs"] = 0
         body = {"model": model, "token_ids": list(prompt), "sampling_params": parameters}

@@ -157,6 +157,8 @@ class VllmEngine:
                     max_tokens=min(sampling.max_tokens, self.context_length - len(prompt)),
                     stop_ids=sampling.stop_ids,
                     seed=request.seed,
+                    top_k=sampling.top_k,
+                    top_p=sampling.top_p,
                 )
             except ServerGone as gone:
                 # Shielded: others wait for the server too when this turn is aborted.

@@ -1,11 +1,12 @@
 import math
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.core.engines.in_process.sampling import draw, uniforms
+from tasks.core.engines.in_process.sampling import draw, truncated, uniforms
 
 
 def drawn(logits: list[float], temperature: float, uniform: float) -> tuple[int, float]:
@@ -59,3 +60,27 @@ def test_a_rows_draw_does_not_depend_on_its_place(seed: int, rows: int, shift: i
 def test_a_seed_names_one_stream_of_which_a_shorter_one_is_the_start() -> None:
     assert np.array_equal(uniforms(2**63 - 1, 5), uniforms(2**63 - 1, 9)[:5])
     assert not np.array_equal(uniforms(1, 5), uniforms(2, 5))
+
+
+def test_only_the_likeliest_tokens_are_drawn_and_share_the_probability() -> None:
+    shares = torch.tensor([[0.1, 0.4, 0.2, 0.3]]).expand(5, 4)
+    top_k = torch.tensor([0, 2, 0, 3, 1])
+    top_p = torch.tensor([1.0, 1.0, 0.7, 0.5, 0.1])
+    expected = [
+        [0.1, 0.4, 0.2, 0.3],
+        [0, 4 / 7, 0, 3 / 7],
+        [0, 4 / 7, 0, 3 / 7],
+        [0, 4 / 7, 0, 3 / 7],  # of 4/9, 3/9 and 2/9 the first is less than a half
+        [0, 1, 0, 0],
+    ]
+    assert torch.allclose(truncated(shares, top_k, top_p), torch.tensor(expected))
+
+
+def test_a_truncated_rows_logprob_is_of_what_it_was_drawn_from_and_the_others_are_as_before() -> None:
+    logits = torch.tensor([[0.1, 0.4, 0.2, 0.3]]).log().expand(3, 4)
+    temperature, uniform = torch.tensor([1.0, 1.0, 0.0]), torch.full((3,), 0.99, dtype=torch.float64)
+    top_k, top_p = torch.tensor([2, 0, 2]), torch.ones(3)
+    ids, logprobs = draw(logits, temperature, uniform, top_k, top_p)
+    plain_ids, plain = draw(logits, temperature, uniform)
+    assert ids.tolist() == [3, 3, 1] and plain_ids.tolist() == [3, 3, 1]
+    assert logprobs[0].exp() == pytest.approx(3 / 7) and torch.equal(logprobs[1:], plain[1:])
