@@ -6,7 +6,7 @@ retries or other episodes: `scheduler` drives many of them at once.
 
 from contextlib import closing
 
-from tasks.core.interfaces.world import ExecutionTimeout, Observation, World
+from tasks.core.interfaces.world import ExecutionTimeout, Observation, ReadsThoughts, World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.rollout_collection.conversation import Conversation
 from tasks.rollout_collection.live_rollout import EpisodeEnd, EpisodeSteps, LiveRollout
@@ -20,7 +20,8 @@ def play_episode(rollout: LiveRollout, world: World, chat: ChatFormat, settings:
     with the stop reason "context" was never sampled. Raises WorldFault, and what is a bug of the world.
     """
     with closing(world.open(rollout.planned.task.task_id, rollout.world_seed)) as episode:
-        conversation = Conversation(rollout, chat, settings, episode.prompt)
+        text_of = chat.whole_turn if isinstance(world, ReadsThoughts) and world.reads_thoughts else chat.answer
+        conversation = Conversation(rollout, chat, settings, episode.prompt, text_of)
         while True:
             generation = yield conversation.next_turn()
             if generation.stop_reason == "context":

@@ -1,5 +1,7 @@
 """An episode as the policy meets it: messages, and the ids that its next turn goes on from."""
 
+from collections.abc import Callable, Sequence
+
 from tasks.core.interfaces.engine import Generation, GenerationRequest, SamplingSettings
 from tasks.core.interfaces.world import Message, Observation
 from tasks.core.policies.chat_format import ChatFormat
@@ -11,8 +13,16 @@ from tasks.rollout_collection.play_settings import PlaySettings
 class Conversation:
     """The conversation of one attempt at a rollout; the turns that it is given go into the rollout's transcript."""
 
-    def __init__(self, rollout: LiveRollout, chat: ChatFormat, settings: PlaySettings, opening: list[Message]) -> None:
-        self._rollout, self._chat, self._settings = rollout, chat, settings
+    def __init__(
+        self,
+        rollout: LiveRollout,
+        chat: ChatFormat,
+        settings: PlaySettings,
+        opening: list[Message],
+        text_of: Callable[[Sequence[int]], str],
+    ) -> None:
+        """`text_of`: what of a turn's ids the world is given, as text."""
+        self._rollout, self._chat, self._settings, self._text_of = rollout, chat, settings, text_of
         self._messages = list(opening)
         self._context = chat.prompt_ids(opening)
         self._turn_closed = False
@@ -37,11 +47,11 @@ class Conversation:
         )
 
     def add_turn(self, generation: Generation) -> str:
-        """Append what stays of a sampled turn (see `ChatFormat.kept_ids`). Returns its answer, without its thought."""
+        """Append what stays of a sampled turn (see `ChatFormat.kept_ids`). Returns what the world is given."""
         ids = self._chat.kept_ids(generation.token_ids)
         self._rollout.transcript.add_turn(ids, generation.logprobs[: len(ids)])
         self._turn_closed = self._chat.closes(ids)
-        text = self._chat.answer(ids)
+        text = self._text_of(ids)
         self._messages.append({"role": "assistant", "content": text})
         return text
 

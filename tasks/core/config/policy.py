@@ -2,14 +2,14 @@
 
 import datetime
 import re
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
 from tasks.core.config.section import Section
 
 Dtype = Literal["float32", "bfloat16"]
-ALL_LINEAR = "all-linear"
+ALL_LINEAR: Final = "all-linear"
 PACKAGED = "pip:"
 """How a `source` begins that is a Python package."""
 RECIPE = "recipe"

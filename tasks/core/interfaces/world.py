@@ -138,6 +138,16 @@ class OfChance(Protocol):
 
 
 @runtime_checkable
+class ReadsThoughts(Protocol):
+    """A world that says whether it reads the thought of a turn. One that does not say so is given the answer alone."""
+
+    @property
+    def reads_thoughts(self) -> bool:
+        """Whether a turn must begin with `<think>...</think>`."""
+        ...
+
+
+@runtime_checkable
 class Demonstrating(Protocol):
     """A world that can also say how its tasks are solved. For engines that recite; no agent ever sees it."""
 

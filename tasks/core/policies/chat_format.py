@@ -122,6 +122,10 @@ class ChatFormat:
         """The text of sampled ids, thoughts included, without special tokens."""
         return self._text(ids, special=False)
 
+    def whole_turn(self, ids: Sequence[int]) -> str:
+        """The text of a sampled turn with its thought, also where the generation prompt has begun that."""
+        return f"{THINK}{self.decode(ids)}" if self.frame.prompt_opens_thought else self.decode(ids)
+
     def answer(self, ids: Sequence[int]) -> str:
         """The text of a sampled turn that the world acts on: what follows its thought; empty if that has no end."""
         frame = self.frame

@@ -98,7 +98,7 @@ def _taken_for_experts(model: nn.Module, names: Sequence[str]) -> set[str]:
             convert_peft_config_for_transformers(config, model, None)
         except ValueError:  # one of several that are fused into one
             return True
-        return set(config.target_modules) != {name}
+        return set(config.target_modules or ()) != {name}
 
     last = {name: name.rpartition(".")[2] for name in names}
     taken = {name for name in set(last.values()) if is_taken(name)}

@@ -16,6 +16,7 @@ from tasks.core.policies.chat_settings import CHAT_SETTINGS, read_chat_settings,
 from tasks.core.policies.digests import DIGESTS, write_digests
 from tasks.core.policies.supervised import encode_example
 from tasks.core.records.files import ArtifactError
+from tasks.core.worlds.text_games.answers import read_answer
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
 OPENING: list[Message] = [{"role": "system", "content": "Act."}, {"role": "user", "content": "Pay."}]
@@ -180,6 +181,15 @@ def test_the_world_acts_on_the_answer(family: Family, chat: ChatFormat) -> None:
     assert chat.answer(chat.turn_ids(code)) == (code.strip() if chat.frame.trims else code)
     if family.turn != "A":
         assert chat.answer(chat._encode(family.turn.partition("T")[0] + thought)) == ""
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3.6", "deepseek", "glm4moe"])
+def test_a_world_that_reads_thoughts_gets_them_however_they_begin(name: str) -> None:
+    chat = ChatFormat(tokenizer_of(FAMILIES[name]))
+    written = "<think>go left</think><answer>Left</answer>"
+    assert chat.whole_turn(chat.turn_ids(written)) == written
+    sampled = chat._encode(FAMILIES[name].turn.replace("T", "go left").replace("A", "<answer>Left</answer>"))
+    assert read_answer(chat.whole_turn(sampled), thinking=True, max_actions=1).actions == ("Left",)
 
 
 def test_a_written_turn_is_the_templates_own(family: Family, chat: ChatFormat) -> None:

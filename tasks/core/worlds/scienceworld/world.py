@@ -68,6 +68,11 @@ class ScienceWorld:
         """
         return ScienceEpisode(PooledSession(self._pool, self._task(task_id)), self._config)
 
+    @property
+    def reads_thoughts(self) -> bool:
+        """See `ReadsThoughts`."""
+        return self._config.thinking
+
     def demonstration(self, task_id: str) -> list[str]:
         """See `Demonstrating`: the official solution, which may be longer than the official limit of moves."""
         thought = "I do what solves it." if self._config.thinking else None

@@ -60,6 +60,11 @@ class TextGameWorld(Generic[T]):
         """See `OfChance`."""
         return self._kind.rules.of_chance
 
+    @property
+    def reads_thoughts(self) -> bool:
+        """See `ReadsThoughts`."""
+        return self._turns.thinking
+
     def demonstration(self, task_id: str) -> list[str]:
         """See `Demonstrating`. As few turns as hold the actions."""
         actions, size = list(self._kind.solution(self._task(task_id))), self._turns.max_actions_per_turn
