@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.core.config.advantages import StdKind
+from tasks.core.spread import are_equal
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -47,7 +48,7 @@ def divided_by_std(advantages: Floats, returns: Floats, kind: StdKind) -> Floats
 
 def return_std(returns: Floats, kind: StdKind = "sample") -> float:
     """Standard deviation, with K (population) or K - 1 (sample) below; exactly 0 when all returns are equal."""
-    return 0.0 if np.ptp(returns) == 0 else float(returns.std(ddof={"population": 0, "sample": 1}[kind]))
+    return 0.0 if are_equal(returns) else float(returns.std(ddof={"population": 0, "sample": 1}[kind]))
 
 
 ESTIMATORS: dict[str, Estimator] = {
@@ -64,5 +65,5 @@ def _require_group(returns: Floats) -> None:
 
 
 def _exact_zero_if_equal(returns: Floats, centred: Floats) -> Floats:
-    """The mean of equal numbers may be off by one rounding; without this a threshold of 0 would train on noise."""
-    return np.zeros_like(centred) if np.ptp(returns) == 0 else centred
+    """Without this a threshold of 0 would train on rounding, and a division by the std would make it as large as 1."""
+    return np.zeros_like(centred) if are_equal(returns) else centred

@@ -23,14 +23,17 @@ class AdvantageResult:
     summary: AdvantageSummary
 
 
-def compute_advantages(outcomes: Outcomes, config: AdvantageConfig) -> AdvantageResult:
-    """Label every finished rollout within its task's, then filter. Raises ValueError if all are void."""
+def compute_advantages(outcomes: Outcomes, config: AdvantageConfig, seed: int = 0) -> AdvantageResult:
+    """Label every finished rollout within its task's, then filter; `seed` is that of what is drawn among them.
+
+    Raises ValueError if all are void.
+    """
     rewarded = outcomes.all_or_nothing() if config.all_or_nothing else outcomes
     every = groups_of(outcomes)
     groups = [group for group in every if len(group) >= config.smallest_group]
     stds = np.array([return_std(rewarded.returns[group]) for group in groups], dtype=np.float64)
     varied = VARIANCE_FILTERS[config.variance_share_of](stds, config.top_variance_share)
-    labels, candidate = label(rewarded, groups, config), np.zeros(len(outcomes.returns), dtype=np.bool_)
+    labels, candidate = label(rewarded, groups, config, seed), np.zeros(len(outcomes.returns), dtype=np.bool_)
     for group, chosen in zip(groups, varied, strict=True):
         candidate[group] = chosen
     kept = candidate & labels.carry_signal & outcomes.sampled

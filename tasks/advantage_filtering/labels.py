@@ -1,6 +1,6 @@
 """Labels that a batch's rollouts are trained towards: one advantage each, one for each turn, or a place in a pair."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,12 +10,12 @@ from tasks.advantage_filtering.estimators import ESTIMATORS, Flags, Floats, divi
 from tasks.advantage_filtering.filters import large_enough
 from tasks.advantage_filtering.outcomes import Outcomes
 from tasks.advantage_filtering.turn_credit import TURN_ESTIMATORS
-from tasks.core.config.advantages import AdvantageConfig
+from tasks.core.config.advantages import AdvantageConfig, PairChoice
+from tasks.core.seeding import derive_seed
+from tasks.core.spread import ROUNDING, rounded, whiten
 
 Group = NDArray[np.int64]
 """Rows of one task."""
-ROUNDING = 1e-9
-"""Returns are shares of a few tests: two that differ by less are equal."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,13 @@ class Labels:
     """[N] the pair to which a rollout belongs, whose better one has the advantage 1 and the other -1; -1: none."""
 
 
-def label(outcomes: Outcomes, groups: Sequence[Group], config: AdvantageConfig) -> Labels:
-    """Labels of the rollouts in `groups`. Raises ValueError where what they are made of is missing."""
+def label(outcomes: Outcomes, groups: Sequence[Group], config: AdvantageConfig, seed: int) -> Labels:
+    """Labels of the rollouts in `groups`; `seed` decides which are drawn as pairs.
+
+    Raises ValueError where what they are made of is missing.
+    """
     if config.pair_gap is not None:
-        return _pairs(outcomes, groups, config.pair_gap)
+        return _pairs(outcomes, groups, PAIR_CHOICES[config.pair_choice], config.pair_gap, seed)
     if config.estimator in TURN_ESTIMATORS:
         return _by_turn(outcomes, groups, config)
     advantages = np.zeros(len(outcomes.returns))
@@ -43,16 +46,9 @@ def label(outcomes: Outcomes, groups: Sequence[Group], config: AdvantageConfig) 
         advantages[group] = _advantages(outcomes, group, config)
     if config.normalise_over_batch and groups:
         rows = np.concatenate(groups)
-        advantages[rows] = normalised(advantages[rows])
+        # REINFORCE++ (arXiv 2501.03262) normalises over tokens: a longer rollout weighs more in mean and std.
+        advantages[rows] = whiten(advantages[rows], outcomes.policy_tokens[rows])
     return Labels(advantages, large_enough(advantages, config.min_absolute_advantage))
-
-
-def normalised(advantages: Floats) -> Floats:
-    """(A - mean A) / std A over a batch, the population's (REINFORCE++, arXiv 2501.03262); 0 where all are equal."""
-    if np.ptp(advantages) == 0:
-        return np.zeros_like(advantages)
-    centred: Floats = advantages - advantages.mean()
-    return centred / float(advantages.std())
 
 
 def _advantages(outcomes: Outcomes, group: Group, config: AdvantageConfig) -> Floats:
@@ -77,14 +73,36 @@ def _by_turn(outcomes: Outcomes, groups: Sequence[Group], config: AdvantageConfi
     return Labels(advantages, np.array(signal, dtype=np.bool_), turn_advantages=by_turn)
 
 
-def _pairs(outcomes: Outcomes, groups: Sequence[Group], gap: float) -> Labels:
-    """The best and the worst of each group, the earlier one of equals, if they are more than `gap` apart."""
+def _pairs(outcomes: Outcomes, groups: Sequence[Group], choose: "PairRule", gap: float, seed: int) -> Labels:
+    """A pair of each group that has two rollouts with tokens, if their returns are more than `gap` apart."""
     count = len(outcomes.returns)
     advantages, pairs = np.zeros(count), np.full(count, -1, dtype=np.int32)
     for number, group in enumerate(groups):
-        returns = outcomes.returns[group]
-        better, worse = group[returns.argmax()], group[returns.argmin()]
-        apart = outcomes.returns[better] - outcomes.returns[worse] > gap + ROUNDING
-        if apart and outcomes.sampled[[better, worse]].all():
-            advantages[[better, worse]], pairs[[better, worse]] = (1.0, -1.0), number
+        rows = group[outcomes.sampled[group]]
+        if len(rows) < 2:
+            continue
+        returns = outcomes.returns[rows]
+        better, worse = choose(returns, derive_seed(seed, "pair", outcomes.task_ids[rows[0]]))
+        if returns[better] - returns[worse] > gap + ROUNDING:
+            pair = rows[[better, worse]]
+            advantages[pair], pairs[pair] = (1.0, -1.0), number
     return Labels(advantages, pairs >= 0, pairs=pairs)
+
+
+PairRule = Callable[[Floats, int], tuple[int, int]]
+"""(returns [K >= 2] of one task's rollouts, seed) -> the places of the better and the worse of a pair."""
+
+
+def sampled_pair(returns: Floats, seed: int) -> tuple[int, int]:
+    """Two rollouts of the task, drawn without regard to what they earned (DMPO in the LOOP paper)."""
+    first, second = np.random.Generator(np.random.PCG64(seed)).choice(len(returns), size=2, replace=False).tolist()
+    return (first, second) if returns[first] >= returns[second] else (second, first)
+
+
+def best_and_worst(returns: Floats, seed: int) -> tuple[int, int]:
+    """The rollouts with the highest and the lowest return, the earlier of equals."""
+    order = rounded(returns)
+    return int(order.argmax()), int(order.argmin())
+
+
+PAIR_CHOICES: dict[PairChoice, PairRule] = {"sampled": sampled_pair, "best_and_worst": best_and_worst}

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from tasks.advantage_filtering.estimators import Flags, Floats
 from tasks.core.records.documents import Timings, read_document
@@ -21,8 +22,8 @@ class Outcomes:
     returns: Floats
     successes: Flags
     end_reasons: Sequence[str]
-    sampled: Flags
-    """[N] False where the policy sampled no token: an opening that is too long for its context."""
+    policy_tokens: NDArray[np.int64]
+    """[N] tokens that the policy sampled in each; 0 where the opening is too long for its context."""
     turn_progress: Sequence[Floats] | None = None
     """[turns] of each, the share of unit tests passed after every turn; None where it was not measured."""
 
@@ -30,6 +31,11 @@ class Outcomes:
     def finished(self) -> Flags:
         """[N] True unless the rollout is void (the world broke, or collection stopped before it ended)."""
         return np.array([reason not in VOID_REASONS for reason in self.end_reasons], dtype=np.bool_)
+
+    @property
+    def sampled(self) -> Flags:
+        """[N] False where the policy sampled no token."""
+        return self.policy_tokens > 0
 
     def all_or_nothing(self) -> "Outcomes":
         """The same with the return 1 where every unit test passed, and 0 elsewhere."""
@@ -43,7 +49,7 @@ def read_outcomes(rollouts: pa.Table) -> Outcomes:
         returns=rollouts["return"].to_numpy(),
         successes=rollouts["success"].to_numpy(),
         end_reasons=rollouts["end_reason"].to_pylist(),
-        sampled=_sampled(rollouts["policy_mask"].combine_chunks()),
+        policy_tokens=_policy_tokens(rollouts["policy_mask"].combine_chunks()),
         turn_progress=_turn_progress(rollouts),
     )
 
@@ -53,10 +59,9 @@ def most_frequent_fault(timings: Path) -> str:
     return read_document(timings, Timings).most_frequent_fault if timings.exists() else ""
 
 
-def _sampled(masks: pa.LargeListArray) -> Flags:
-    found = np.zeros(len(masks), dtype=np.bool_)
-    found[pc.list_parent_indices(masks).filter(pc.list_flatten(masks)).to_numpy()] = True
-    return found
+def _policy_tokens(masks: pa.LargeListArray) -> NDArray[np.int64]:
+    owners = pc.list_parent_indices(masks).filter(pc.list_flatten(masks)).to_numpy()
+    return np.bincount(owners, minlength=len(masks))
 
 
 def _turn_progress(rollouts: pa.Table) -> list[Floats] | None:

@@ -16,6 +16,7 @@ from tasks.core.records.files import ArtifactError
 from tasks.core.records.monitoring import Course
 from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table, write_table
+from tasks.core.seeding import derive_seed
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +30,8 @@ def filter_advantages(context: StageContext[AdvantageInputs]) -> None:
     rollouts = read_table(path, ROLLOUTS)
     outcomes = read_outcomes(rollouts)
     try:
-        result = compute_advantages(outcomes, _config(context))
+        seed = derive_seed(context.inputs.seed, "filter_advantages", context.key)
+        result = compute_advantages(outcomes, _config(context), seed)
     except ValueError as error:
         fault = most_frequent_fault(context.layout.timings(context.key))
         raise ArtifactError(f"{path}: {error}{fault}") from None

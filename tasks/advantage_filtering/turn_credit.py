@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tasks.advantage_filtering.estimators import Floats, leave_one_out
+from tasks.core.spread import are_equal
 
 TurnEstimator = Callable[[Floats, Sequence[Floats]], list[Floats]]
 
@@ -38,5 +39,6 @@ def _advantage(to_go: Sequence[Floats], own: int, turn: int, alone: float) -> fl
     others = [turns[turn] for other, turns in enumerate(to_go) if other != own and len(turns) > turn]
     if not others:
         return alone
-    gap = np.array(others) - to_go[own][turn]
-    return 0.0 if not gap.any() else float(-gap.mean())
+    if are_equal([to_go[own][turn], *others]):
+        return 0.0
+    return float(-(np.array(others) - to_go[own][turn]).mean())

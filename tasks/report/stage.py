@@ -15,6 +15,7 @@ from tasks.core.records.documents import Scores, Selection, read_document
 from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.records.rollout_sets import RolloutSet, rollout_sets, script
 from tasks.core.records.schemas import VOID_REASONS
+from tasks.core.spread import are_equal
 from tasks.core.worlds.registry import open_world
 from tasks.report.heat_map import Cell, TaskProgress
 from tasks.report.lost_skill import lost_skill
@@ -71,7 +72,7 @@ def _cells(table: pa.Table) -> Mapping[str, Cell]:
 
 
 def _cell(returns: tuple[float, ...], successes: tuple[bool, ...]) -> Cell:
-    return Cell(fmean(returns), fmean(successes), len(returns), min(returns) != max(returns))
+    return Cell(fmean(returns), fmean(successes), len(returns), not are_equal(returns))
 
 
 def _instructions(config: WorldConfig, folder: Path) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tasks.advantage_filtering.estimators import Floats
-from tasks.advantage_filtering.labels import ROUNDING
+from tasks.core.spread import ROUNDING
 
 ROOT = 0
 """The node from which every path starts."""
@@ -48,7 +48,7 @@ def turn_pairs(
     for (parent, _), found in sorted(_candidates(rows, paths, turns, returns).items(), key=lambda item: item[0]):
         siblings.setdefault(parent, []).append(found)
     return [
-        TurnPair(max(found, key=lambda candidate: candidate.q), min(reversed(found), key=lambda candidate: candidate.q))
+        TurnPair(max(found, key=_order), min(reversed(found), key=_order))
         for found in siblings.values()
         if len(found) > 1
     ]
@@ -57,6 +57,10 @@ def turn_pairs(
 def over_gap(pairs: Sequence[TurnPair], gap: float) -> list[TurnPair]:
     """Those whose Q differ by more than `gap`."""
     return [pair for pair in pairs if pair.gap > gap + ROUNDING]
+
+
+def _order(candidate: Candidate) -> float:
+    return round(candidate.q, 9)
 
 
 def _candidates(

@@ -25,8 +25,8 @@ COUNT = GROUPS.size
 class Paper(NamedTuple):
     """An objective that a paper maximises."""
 
-    advantages: Callable[[], np.ndarray]
-    """[tasks, K]"""
+    advantages: Callable[[np.ndarray], np.ndarray]
+    """[tasks, K] tokens of each rollout -> [tasks, K]"""
     clip: tuple[float, float]
     part: Callable[[Tensor, int, int], Tensor]
     """[P] values, tokens of all rollouts, tokens of those in groups of different returns -> [] a rollout's part, to be
@@ -38,6 +38,13 @@ def over_std(returns: np.ndarray, ddof: int) -> np.ndarray:
     std = returns.std(axis=1, ddof=ddof, keepdims=True)
     centred = returns - returns.mean(axis=1, keepdims=True)
     return np.divide(centred, std, out=np.zeros_like(centred), where=std > 0)
+
+
+def over_std_of_tokens(tokens: np.ndarray) -> np.ndarray:
+    """REINFORCE++: mean and std (of a sample) over the batch's tokens, whose advantage is their rollout's return."""
+    spread = np.repeat(GROUPS.ravel(), tokens.ravel())
+    normalised: np.ndarray = (GROUPS - spread.mean()) / spread.std(ddof=1)
+    return normalised
 
 
 def mean_of_rollouts(values: Tensor, everything: int, mixed: int) -> Tensor:
@@ -59,12 +66,12 @@ def sum_over_512(values: Tensor, everything: int, mixed: int) -> Tensor:
 LOOPS_CLIP = (1 / 1.1, 1.1)
 """Update without weights where it takes one step, on-policy: GRPO as in the LOOP paper, CANOPY."""
 PAPERS = {
-    "grpo": Paper(lambda: over_std(GROUPS, 0), LOOPS_CLIP, mean_of_rollouts, 0.04),
-    "dr_grpo": Paper(lambda: GROUPS - GROUPS.mean(1, keepdims=True), (0.8, 1.2), sum_over_512),
-    "dapo": Paper(lambda: over_std(GROUPS, 1), (0.8, 1.28), mean_of_tokens_in_mixed_groups),
-    "gspo": Paper(lambda: over_std(GROUPS, 1), (1 - 3e-4, 1 + 4e-4), mean_of_rollouts),
-    "reinforce_pp": Paper(lambda: (GROUPS - GROUPS.mean()) / GROUPS.std(), (0.8, 1.2), mean_of_tokens, 0.01),
-    "canopy": Paper(lambda: over_std((GROUPS == 1).astype(float), 1), LOOPS_CLIP, mean_of_tokens, 1e-4),
+    "grpo": Paper(lambda _: over_std(GROUPS, 0), LOOPS_CLIP, mean_of_rollouts, 0.04),
+    "dr_grpo": Paper(lambda _: GROUPS - GROUPS.mean(1, keepdims=True), (0.8, 1.2), sum_over_512),
+    "dapo": Paper(lambda _: over_std(GROUPS, 1), (0.8, 1.28), mean_of_tokens_in_mixed_groups),
+    "gspo": Paper(lambda _: over_std(GROUPS, 1), (1 - 3e-4, 1 + 4e-4), mean_of_rollouts),
+    "reinforce_pp": Paper(over_std_of_tokens, (0.8, 1.2), mean_of_tokens, 0.01),
+    "canopy": Paper(lambda _: over_std((GROUPS == 1).astype(float), 1), LOOPS_CLIP, mean_of_tokens, 1e-4),
 }
 
 
@@ -72,11 +79,11 @@ PAPERS = {
 def test_a_preset_is_its_papers_objective(make_policy: MakePolicy, make_rollouts: MakeRollouts, name: str) -> None:
     paper, params = PAPERS[name], params_of(f"default {name}")
     rows = [(f"task {task}", value, value == 1) for task, group in enumerate(GROUPS.tolist()) for value in group]
-    labelled = compute_advantages(outcomes(*rows), params.advantages)
     drawn = make_rollouts(COUNT)
     sizes = [len(rollout.turns) for rollout in drawn]
+    labelled = compute_advantages(outcomes(*rows, tokens=sizes), params.advantages)
     tokens = sum(sizes), sum(sizes[:6])
-    wanted = paper.advantages().ravel()
+    wanted = paper.advantages(np.array(sizes).reshape(GROUPS.shape)).ravel()
     kept = [
         replace(drawn[row], name=str(row), advantage=float(labelled.labels.advantages[row]))
         for row in np.flatnonzero(labelled.kept)

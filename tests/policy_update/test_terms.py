@@ -19,7 +19,13 @@ from tasks.policy_update.learner import make_learner, update
 from tasks.policy_update.model.attention import use_packed_attention
 from tasks.policy_update.objective.backward import backward
 from tasks.policy_update.objective.fixed_logprobs import compute_fixed_logprobs
-from tasks.policy_update.objective.losses import averaged, importance_units, mean_by_unit, unit_weights
+from tasks.policy_update.objective.losses import (
+    averaged,
+    importance_units,
+    mean_by_unit,
+    turn_discounts,
+    unit_weights,
+)
 from tasks.policy_update.objective.objective import Objective
 from tasks.policy_update.objective.stats import read_stats
 from tasks.policy_update.packing import pack_rollouts
@@ -127,18 +133,46 @@ def test_the_supervised_loss_is_the_naive_one(
     compare(make_policy, rollouts, config, naive)
 
 
+def phi(turn: int, turns: int, gamma: float | None) -> float:
+    """Eq. 16 of DMPO (arXiv 2406.14868), and 1 for DPO."""
+    if gamma is None:
+        return 1.0
+    return (turns - turn) / turns if gamma == 1 else (1 - gamma ** (turns - turn)) / (1 - gamma**turns)
+
+
+@pytest.mark.parametrize("gamma", [None, 0.7, 1.0])
 @pytest.mark.parametrize("reference", ["iteration", "base"])
 def test_the_preference_loss_is_the_naive_one(
-    make_policy: MakePolicy, make_rollouts: MakeRollouts, reference: str
+    make_policy: MakePolicy, make_rollouts: MakeRollouts, reference: str, gamma: float | None
 ) -> None:
     def naive(new: list[Tensor], old: list[Tensor], base: list[Tensor], rollouts: list[Rollout]) -> Tensor:
         from_what = {"iteration": old, "base": base}[reference]
-        gains = [now.sum() - other.sum() for now, other in zip(new, from_what, strict=True)]
+        gains = []
+        for now, other, rollout in zip(new, from_what, rollouts, strict=True):
+            turns = int(rollout.turns.max()) + 1
+            gains.append(sum(phi(t, turns, gamma) * gain for t, gain in zip(rollout.turns, now - other, strict=True)))
         losses = [-torch.log(1 / (1 + torch.exp(-0.3 * (gains[row + 3] - gains[row])))) for row in range(3)]
         return sum(losses) / 4  # type: ignore[return-value]
 
-    config = settings(objective="preference", preference={"beta": 0.3, "reference": reference})
+    config = settings(objective="preference", preference={"beta": 0.3, "reference": reference, "gamma": gamma})
     compare(make_policy, paired(make_rollouts(6)), config, naive)
+
+
+@pytest.mark.parametrize(
+    ("gamma", "weights"), [(1.0, [1, 1, 2 / 3, 1 / 3, 1, 0.5]), (0.5, [1, 1, 6 / 7, 4 / 7, 1, 2 / 3])]
+)
+def test_turn_discounts_by_hand(gamma: float, weights: list[float]) -> None:
+    """Rollouts of turns 0, 1, 2 and of turns 4, 7: turns without tokens do not count."""
+    rollout_ids, turns = torch.tensor([0, 0, 0, 0, 1, 1]), torch.tensor([0, 0, 1, 2, 4, 7])
+    found = turn_discounts(importance_units("turn", rollout_ids, turns), 2, gamma)
+    assert found.tolist() == pytest.approx(weights)
+
+
+@pytest.mark.parametrize("gamma", [0.7, 1.0])
+def test_a_pair_of_turns_is_dpo_whatever_gamma(gamma: float) -> None:
+    """A lone turn, which searched trees give, is the first and the last: its weight is 1."""
+    units = importance_units("turn", torch.tensor([0, 0, 1]), torch.tensor([3, 3, 3]))
+    assert turn_discounts(units, 2, gamma).tolist() == [1, 1, 1]
 
 
 def test_the_preference_loss_at_the_reference_is_log_2(make_policy: MakePolicy, make_rollouts: MakeRollouts) -> None:

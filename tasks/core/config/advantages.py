@@ -7,6 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from tasks.core.config.section import Section
 
 StdKind = Literal["population", "sample"]
+PairChoice = Literal["sampled", "best_and_worst"]
 VarianceMeasure = Literal["groups", "mass", "softmax", "largest"]
 
 
@@ -26,12 +27,15 @@ class AdvantageConfig(Section):
     """Divide by the standard deviation of the group's returns: `population` (K in its denominator), as LOOP's code does
     for its ablation and for GRPO; `sample` (K - 1), as RAGEN, verl and TRL do. None: no division."""
     normalise_over_batch: bool = False
-    """Subtract from the advantages the mean over all finished rollouts of the iteration and divide by their standard
-    deviation (REINFORCE++)."""
+    """Subtract from the advantages their mean over the policy tokens of all finished rollouts of the iteration, and
+    divide by their standard deviation over them (REINFORCE++, arXiv 2501.03262; verl)."""
     pair_gap: float | None = Field(None, ge=0, lt=1)
-    """Label pairs in place of advantages: of every task, the rollout with the highest and that with the lowest return,
-    if their returns differ by more than this (DMPO; `update.objective: preference` needs it). `estimator` and
-    `min_absolute_advantage` decide nothing then."""
+    """Label pairs in place of advantages: two rollouts of every task, if their returns differ by more than this
+    (DMPO and DPO; `update.objective: preference` needs it). `estimator` and `min_absolute_advantage` decide nothing
+    then."""
+    pair_choice: PairChoice = "sampled"
+    """The two rollouts. sampled: drawn among the task's, as the LOOP paper does for DMPO. best_and_worst: the one with
+    the highest and the one with the lowest return. Of a searched tree it is always the best and the worst turn."""
     min_absolute_advantage: float = Field(0.01, ge=0)
     """Rollouts with a smaller |A| are dropped, exactly those: |A| is taken to be equal to this within 1e-9, which is
     more than its rounding and less than any two different advantages from fractions of unit tests are apart."""

@@ -201,6 +201,7 @@ class AdvantageInputs(PairInputs):
     """filter_advantages."""
 
     previous: Previous
+    seed: int
 
 
 class UpdateInputs(StageInputs):

@@ -47,6 +47,11 @@ class LossConfig(Section):
 class PreferenceConfig(Section):
     """Direct preference optimisation over pairs of rollouts (`update.objective: preference`)."""
 
+    gamma: float | None = Field(None, gt=0, le=1)
+    """Discount of DMPO (arXiv 2406.14868, eq. 16): turn t of T, the first being 0, counts (1 - gamma^(T - t)) /
+    (1 - gamma^T); at 1 its limit (T - t) / T. The authors' code has 0.7, and multiplies by gamma^t, which the equation
+    does not. None: every turn counts 1, plain DPO (arXiv 2305.18290)."""
+
     beta: float = Field(0.1, gt=0)
     """Inverse scale of the implied reward, in nats: the larger, the nearer the policy stays to its reference."""
     reference: PreferenceReference = "iteration"

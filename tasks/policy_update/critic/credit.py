@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.core.config.update import CriticConfig
+from tasks.core.spread import whiten
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-_VARIANCE_FLOOR = 1e-8
 
 
 class Credit(NamedTuple):
@@ -100,14 +100,11 @@ def rewarded_credit(turn_rewards: Floats, values: Floats, turns: Integers, confi
 def whitened(credit: Sequence[Credit]) -> list[Credit]:
     """Credit of a batch with advantages of mean 0 and variance 1 over all its policy tokens; targets are as they were.
 
-    The variance is a sample's, plus 1e-8 (`masked_whiten`, which ends verl's GAE, verl/utils/torch_functional.py, and
-    RAGEN's bi-level one). Advantages that are all equal, or one alone, become 0.
+    So end verl's GAE and RAGEN's bi-level one. Advantages that are all equal, or one alone, become 0.
     """
-    tokens = np.concatenate([part.advantages for part in credit])
-    if np.ptp(tokens) == 0:
-        return [Credit(np.zeros_like(part.advantages), part.targets) for part in credit]
-    mean, std = tokens.mean(), np.sqrt(tokens.var(ddof=1) + _VARIANCE_FLOOR)
-    return [Credit((part.advantages - mean) / std, part.targets) for part in credit]
+    found = whiten(np.concatenate([part.advantages for part in credit]))
+    parts = np.split(found, np.cumsum([len(part.advantages) for part in credit])[:-1])
+    return [Credit(advantages, part.targets) for advantages, part in zip(parts, credit, strict=True)]
 
 
 def _starts(turns: Integers) -> Integers:

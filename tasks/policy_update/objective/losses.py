@@ -159,6 +159,21 @@ def sum_by_rollout(values: Tensor, rollout_ids: Tensor, rollouts: int) -> Tensor
     return values.new_zeros(rollouts).index_add(0, rollout_ids, values)
 
 
+def turn_discounts(turns: ImportanceUnits, rollouts: int, gamma: float) -> Tensor:
+    """Return DMPO's weight [P] of each token's turn, number t = 0, 1, ... of the T turns with tokens of its rollout.
+
+    (1 - gamma^(T - t)) / (1 - gamma^T), and at gamma = 1 its limit (T - t) / T (arXiv 2406.14868, eq. 16): 1 for the
+    first turn, falling to the last. float32.
+    """
+    counts = sum_by_rollout(torch.ones_like(turns.rollout_ids), turns.rollout_ids, rollouts)
+    firsts = counts.cumsum(0) - counts
+    number = torch.arange(len(turns.rollout_ids), device=counts.device) - firsts[turns.rollout_ids]
+    total = counts[turns.rollout_ids].double()
+    left = total - number
+    weights = left / total if gamma == 1 else (1 - gamma**left) / (1 - gamma**total)
+    return weights.float()[turns.ids]
+
+
 def k1(log_ratios: Tensor) -> Tensor:
     """[P] -x: an unbiased estimate of KL(p || q) for x = log q - log p at samples of p, of either sign.
 

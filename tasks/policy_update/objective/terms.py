@@ -17,6 +17,7 @@ from tasks.policy_update.objective.losses import (
     importance_units,
     k3,
     sum_by_rollout,
+    turn_discounts,
 )
 from tasks.policy_update.objective.settings import ObjectiveSettings, PackTerms
 from tasks.policy_update.packing import Pack, TrainingPack
@@ -44,15 +45,19 @@ def supervised_terms(settings: ObjectiveSettings, new: TokenLogprobs, pack: Trai
 
 
 def preference_terms(settings: ObjectiveSettings, new: TokenLogprobs, pack: TrainingPack) -> PackTerms:
-    """Direct preference optimisation over whole rollouts (arXiv 2305.18290, eq. 7): of each pair
+    """Direct preference optimisation over whole rollouts: of each pair
 
         log sigmoid(beta (log pi(better) / ref(better) - log pi(worse) / ref(worse)))
 
-    with sums over policy tokens, all turns alike. Half of it goes to either rollout, so that the divisor, which counts
-    rollouts, is as for other objectives but for a factor: `update.minibatch` rollouts are half as many pairs.
+    with sums over policy tokens, each times the weight of its turn (DMPO, arXiv 2406.14868, eq. 16), or 1 (DPO, arXiv
+    2305.18290, eq. 7). Half of it goes to either rollout, so that the divisor, which counts rollouts, is as for other
+    objectives but for a factor: `update.minibatch` rollouts are half as many pairs.
     """
     reference = pack.old_logprobs if pack.reference_logprobs is None else pack.reference_logprobs
-    gains = sum_by_rollout(new.logprobs - reference, pack.rollout_ids, len(pack.rows))
+    log_ratios, gamma = new.logprobs - reference, settings.preference.gamma
+    if gamma is not None:
+        log_ratios = log_ratios * turn_discounts(_units("turn", pack), len(pack.rows), gamma)
+    gains = sum_by_rollout(log_ratios, pack.rollout_ids, len(pack.rows))
     better, worse = (torch.tensor(side, device=gains.device) for side in zip(*pack.pairs, strict=True))
     margins = settings.preference.beta * (gains[better] - gains[worse])
     values = gains.new_zeros(len(pack.rows)).index_add(0, better, 2 * logsigmoid(margins))
