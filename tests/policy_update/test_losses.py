@@ -11,10 +11,12 @@ from tasks.policy_update.objective.losses import (
     UNITS,
     ImportanceUnits,
     averaged,
+    behaviour_weights,
     clip_range,
     clipped_objective,
     importance_units,
     k3,
+    weighted_by_ratio,
 )
 
 ROLLOUT_IDS = torch.tensor([0, 0, 0, 0, 1, 1])
@@ -196,3 +198,50 @@ def test_the_weight_of_the_behaviour_policy_makes_the_gradient_unbiased() -> Non
     assert logits.grad is not None
     # d/dz of 0.5 * 1 * log pi_1 + 0.5 * -0.5 * log pi_2 at pi = (0.5, 0.5)
     assert logits.grad.tolist() == pytest.approx([0.375, -0.375])
+
+
+def test_the_weight_of_the_behaviour_policy_is_the_product_with_a_geometric_mean_too() -> None:
+    """GSPO's own weight is e^-0.5, that of four samples of an engine e^-2: verl's `rollout_is: sequence`."""
+    zeros, log_ratios = torch.zeros(4, dtype=torch.long), torch.full((4,), -0.5)
+    whole = importance_units("trajectory", zeros, zeros)
+    for unit_weight in ("product", "geometric_mean"):
+        config = LossConfig.model_validate({"importance": "trajectory", "unit_weight": unit_weight})
+        assert behaviour_weights(log_ratios, whole, config).tolist() == pytest.approx([math.exp(-2)])
+
+
+def test_gspo_token_by_hand() -> None:
+    """Weight e^0.6, clipped at 1.2 for the two better tokens, not for the worse: those alone have a gradient."""
+    zeros, log_ratios = torch.zeros(4, dtype=torch.long), torch.full((4,), 0.6, requires_grad=True)
+    config = LossConfig(
+        importance="trajectory", unit_weight="geometric_mean", clip_epsilon=0.2, lower_bound="symmetric"
+    )
+    advantages = torch.tensor([1.0, 1.0, -1.0, -1.2])
+    found = clipped_objective(log_ratios, importance_units("trajectory", zeros, zeros), advantages, config)
+    weight = math.exp(0.6)
+    assert found.values.tolist() == pytest.approx([(1.2 + 1.2 - weight - 1.2 * weight) / 4])
+    found.values.sum().backward()
+    assert log_ratios.grad is not None
+    assert log_ratios.grad.tolist() == pytest.approx([0, 0, -weight / 4, -1.2 * weight / 4])
+    assert int(found.clipped) == 0
+    better = clipped_objective(log_ratios, importance_units("trajectory", zeros, zeros), torch.ones(4), config)
+    assert int(better.clipped) == 1
+
+
+def test_the_gradients_of_the_kl_penalty() -> None:
+    """Exactly, over a vocabulary of 7: of k3 as it stands KL(base || policy)'s, weighted KL(policy || base)'s."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(7, generator=generator, dtype=torch.float64, requires_grad=True)
+    base = torch.log_softmax(1.5 * torch.randn(7, generator=generator, dtype=torch.float64), -1)
+    policy = torch.log_softmax(logits, -1)
+    sampled = policy.detach()
+
+    def gradient(value: Tensor) -> Tensor:
+        return torch.autograd.grad(value, logits, retain_graph=True)[0]
+
+    of_policy = gradient((policy.exp() * (policy - base)).sum())
+    of_base = gradient((base.exp() * (base - policy)).sum())
+    estimates = k3(base - policy)
+    torch.testing.assert_close(gradient((sampled.exp() * estimates).sum()), of_base)
+    weighted = weighted_by_ratio(estimates, policy - sampled)
+    torch.testing.assert_close(gradient((sampled.exp() * weighted).sum()), of_policy)
+    assert not torch.allclose(of_policy, of_base)

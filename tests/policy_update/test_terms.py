@@ -87,6 +87,10 @@ def paired(rollouts: list[Rollout]) -> list[Rollout]:
     ]
 
 
+def clipped(weight: Tensor, advantage: float) -> Tensor:
+    return torch.minimum(weight * advantage, weight.clamp(1 / 1.1, 1.1) * advantage)
+
+
 @pytest.mark.parametrize("average", ["rollout", "token", "constant"])
 @pytest.mark.parametrize("importance", ["token", "turn", "trajectory"])
 @pytest.mark.parametrize("unit_weight", ["product", "geometric_mean"])
@@ -106,8 +110,12 @@ def test_averages_units_and_turn_advantages_are_the_naive_ones(
                 weight = math.prod(ratios, start=torch.ones((), dtype=torch.float64))
                 weight = weight ** (1 / len(inside)) if unit_weight == "geometric_mean" else weight
                 assert rollout.turn_advantages is not None
-                advantage = float(np.mean([rollout.turn_advantages[rollout.turns[index]] for index in inside]))
-                values.append(torch.minimum(weight * advantage, weight.clamp(1 / 1.1, 1.1) * advantage))
+                advantages = [rollout.turn_advantages[rollout.turns[index]] for index in inside]
+                if unit_weight == "geometric_mean":  # GSPO-token, eq. 14
+                    own = [weight.detach() * (now[index] - now[index].detach()).exp() for index in inside]
+                    values.append(torch.stack(list(map(clipped, own, advantages))).mean())
+                else:
+                    values.append(clipped(weight, float(np.mean(advantages))))
                 sizes.append(len(inside))
             whole = sum(value * size for value, size in zip(values, sizes, strict=True))
             parts.append(
@@ -116,6 +124,24 @@ def test_averages_units_and_turn_advantages_are_the_naive_ones(
         return -sum(parts)  # type: ignore[return-value]
 
     compare(make_policy, with_turn_advantages(make_rollouts(8)), settings(loss=terms), naive)
+
+
+@pytest.mark.parametrize("kl_gradient", ["k3", "unbiased"])
+def test_the_kl_penalty_is_the_naive_one(
+    make_policy: MakePolicy, make_rollouts: MakeRollouts, kl_gradient: str
+) -> None:
+    def naive(new: list[Tensor], old: list[Tensor], base: list[Tensor], rollouts: list[Rollout]) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        for now, before, reference, rollout in zip(new, old, base, rollouts, strict=True):
+            penalty = (reference - now).exp() - 1 - (reference - now)
+            if kl_gradient == "unbiased":
+                penalty = penalty * (now - before).exp()
+            total += torch.stack([clipped(ratio, rollout.advantage) for ratio in (now - before).exp()]).mean()
+            total -= 0.3 * penalty.mean()
+        return -total / 8
+
+    loss = {"kl_coefficient": 0.3, "kl_gradient": kl_gradient}
+    compare(make_policy, make_rollouts(6), settings(loss=loss), naive)
 
 
 @pytest.mark.parametrize("average", ["rollout", "token"])

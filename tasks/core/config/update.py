@@ -20,7 +20,9 @@ class LossConfig(Section):
     importance: Literal["token", "turn", "trajectory"] = "token"
     """Unit to which one importance weight belongs: each token, each assistant turn, the whole rollout."""
     unit_weight: Literal["product", "geometric_mean"] = "product"
-    """A unit's weight from its tokens' weights. With `trajectory`, the geometric mean is GSPO's sequence weight."""
+    """A unit's weight from its tokens' weights. product: clipped by the mean of its tokens' advantages.
+    geometric_mean: with `trajectory` GSPO's sequence weight; each token is clipped by its own advantage (GSPO-token),
+    which differ where turns have advantages. The weight pi_old / pi_behaviour is the product with both."""
     average: Literal["rollout", "token", "constant"] = "rollout"
     """Units that count alike in a minibatch's loss. rollout: rollouts; a mean over each one's units, then over the
     rollouts (LOOP). token: policy tokens; a mean over all of the minibatch (DAPO, CANOPY). constant: policy tokens; a
@@ -41,6 +43,10 @@ class LossConfig(Section):
     both agree, as the embedded policy's engine and learner do: the weights are then 1 up to rounding."""
     kl_coefficient: float = Field(0.0, ge=0)
     """Weight of the k3 estimate of KL(policy || base policy); 0: no reference forward pass is made."""
+    kl_gradient: Literal["k3", "unbiased"] = "k3"
+    """The penalty's gradient. k3: that of the estimate as it stands (GRPO, eq. 4), which is the gradient of KL(base ||
+    policy) and not of the value above: the policy is drawn over all that the base does. unbiased: each token's estimate
+    is weighted by pi / pi_old, by which the gradient is that of KL(policy || base) (TRL: `use_bias_correction_kl`)."""
     entropy_coefficient: float = Field(0.0, ge=0)
 
 

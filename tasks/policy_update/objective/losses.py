@@ -2,7 +2,8 @@
 
 Shapes: P policy tokens of R rollouts; `rollout_ids` [P] names each token's rollout and rises. An importance unit is
 what one importance weight belongs to: a token, an assistant turn, or a whole rollout (LOOP, eq. 6, 7 and 8). Every
-token has an advantage; that of a unit is the mean over its tokens.
+token has an advantage. A unit whose weight is the product of its tokens' has the mean of their advantages; one whose
+weight is the geometric mean clips for each token by its own advantage (GSPO-token).
 
 Rollouts whose behaviour policy is another than the policy before the update (an older one, or an engine that computes
 otherwise) take the decoupled objective of Hilton, Cobbe and Schulman (arXiv 2110.00641; for LLMs: AReaL, arXiv
@@ -80,7 +81,7 @@ class ClippedObjective(NamedTuple):
     """The clipped objective of U units, to be maximised."""
 
     values: Tensor
-    """[U] min(w A, clip(w) A) of each."""
+    """[U] min(w A, clip(w) A) of each, or the mean of that over its tokens."""
     clipped: Tensor
     """[] how many units gave no gradient because their weight left the clip range."""
 
@@ -97,18 +98,53 @@ def clipped_objective(
     With one unit per token this is LOOP's per-token objective, before it is averaged (`averaged`).
     `behaviour_log_ratios` is for rollouts with another behaviour policy than pi_old; None is the same as zeros.
     """
+    clipped = CLIPPED[config.unit_weight](log_ratios, units, advantages, config)
+    if behaviour_log_ratios is None:
+        return clipped
+    return clipped._replace(values=clipped.values * behaviour_weights(behaviour_log_ratios, units, config))
+
+
+def clipped_by_unit(
+    log_ratios: Tensor, units: ImportanceUnits, advantages: Tensor, config: LossConfig
+) -> ClippedObjective:
+    """The weight of a unit is the product of its tokens' ratios, its advantage their mean (LOOP, eq. 6 to 8)."""
     weights, unit_advantages = unit_weights(log_ratios, units, config), mean_by_unit(advantages, units)
     plain = weights * unit_advantages
     bounded = weights.clamp(*clip_range(config)) * unit_advantages
-    values = torch.minimum(plain, bounded)
-    if behaviour_log_ratios is not None:
-        values = values * behaviour_weights(behaviour_log_ratios, units, config)
-    return ClippedObjective(values, (bounded < plain).sum())
+    return ClippedObjective(torch.minimum(plain, bounded), (bounded < plain).sum())
+
+
+def clipped_by_token(
+    log_ratios: Tensor, units: ImportanceUnits, advantages: Tensor, config: LossConfig
+) -> ClippedObjective:
+    """The weight of a unit is the geometric mean of its tokens' ratios; each token is clipped by its own advantage.
+
+    Over rollouts this is GSPO-token (arXiv 2507.18071, eq. 14): a token's weight has the unit's value and the gradient
+    of its own log-prob, s = sg[s_unit] pi / sg[pi]. With one advantage for all tokens, value and gradient are GSPO's
+    (eq. 5).
+    """
+    sizes = unit_sizes(units, log_ratios)
+    weights = unit_weights(log_ratios.detach(), units, config)[units.ids] * (log_ratios - log_ratios.detach()).exp()
+    plain = weights * advantages
+    bounded = weights.clamp(*clip_range(config)) * advantages
+    values = _sum_by_unit(torch.minimum(plain, bounded), units) / sizes
+    left = _sum_by_unit((bounded < plain).to(sizes.dtype), units)
+    return ClippedObjective(values, (left == sizes).sum())
+
+
+CLIPPED: dict[str, Callable[[Tensor, ImportanceUnits, Tensor, LossConfig], ClippedObjective]] = {
+    "product": clipped_by_unit,
+    "geometric_mean": clipped_by_token,
+}
 
 
 def behaviour_weights(log_ratios: Tensor, units: ImportanceUnits, config: LossConfig) -> Tensor:
-    """log_ratios [P] = log pi_old - log pi_behaviour -> [U] min(pi_old / pi_behaviour, cap) of each unit."""
-    return unit_weights(log_ratios, units, config).clamp(max=config.max_behaviour_weight)
+    """log_ratios [P] = log pi_old - log pi_behaviour -> [U] min(pi_old / pi_behaviour, cap) of each unit.
+
+    The product over a unit's tokens whatever `unit_weight` is: by it, samples of the one policy have the expectations
+    of the other's (verl: `rollout_is: sequence`). A geometric mean would not.
+    """
+    return _exponential(_sum_by_unit(log_ratios, units)).clamp(max=config.max_behaviour_weight)
 
 
 def unit_weights(log_ratios: Tensor, units: ImportanceUnits, config: LossConfig) -> Tensor:
@@ -116,10 +152,17 @@ def unit_weights(log_ratios: Tensor, units: ImportanceUnits, config: LossConfig)
 
     The geometric mean over a rollout is GSPO's sequence weight (arXiv 2507.18071, eq. 7).
     """
-    sums = log_ratios.new_zeros(len(units.rollout_ids)).index_add(0, units.ids, log_ratios)
-    if config.unit_weight == "geometric_mean":
-        sums = sums / unit_sizes(units, sums)
-    return sums.clamp(max=_MAX_LOG_WEIGHT).exp()
+    sums = _sum_by_unit(log_ratios, units)
+    return _exponential(sums / unit_sizes(units, sums) if config.unit_weight == "geometric_mean" else sums)
+
+
+def _sum_by_unit(values: Tensor, units: ImportanceUnits) -> Tensor:
+    """[P] values of tokens -> [U] the sum over each unit's."""
+    return values.new_zeros(len(units.rollout_ids)).index_add(0, units.ids, values)
+
+
+def _exponential(log_weights: Tensor) -> Tensor:
+    return log_weights.clamp(max=_MAX_LOG_WEIGHT).exp()
 
 
 def mean_by_unit(values: Tensor, units: ImportanceUnits) -> Tensor:
@@ -186,10 +229,20 @@ def k3(log_ratios: Tensor) -> Tensor:
     """[P] e^x - 1 - x: an unbiased, never negative estimate of KL(p || q) for x = log q - log p at samples of p.
 
     Beyond x = 20 it goes on as a straight line: nearer to p is always less. Source: Schulman, "Approximating KL
-    divergence"; with p the policy and q the base it is GRPO's KL term (eq. 4).
+    divergence"; with p the policy and q the base it is GRPO's KL term (eq. 4). Its gradient, without that of the
+    samples' own probability, is that of KL(q || p): see `weighted_by_ratio`.
     """
     beyond = math.exp(_MAX_LOG_WEIGHT) * (log_ratios - _MAX_LOG_WEIGHT).relu()
     return torch.expm1(log_ratios.clamp(max=_MAX_LOG_WEIGHT)) + beyond - log_ratios
+
+
+def weighted_by_ratio(estimates: Tensor, log_ratios: Tensor) -> Tensor:
+    """[P] KL estimates times pi / pi_old, of log_ratios [P] = log pi - log pi_old: the gradient is KL(pi || base)'s.
+
+    The samples are pi_old's. Differentiated as they stand, their k3 terms give the gradient of KL(base || pi), which
+    lacks how pi changes what is sampled; the ratio brings it in (TRL: `use_bias_correction_kl`).
+    """
+    return estimates * _exponential(log_ratios)
 
 
 KL_ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {"k1": k1, "k3": k3}

@@ -18,6 +18,7 @@ from tasks.policy_update.objective.losses import (
     k3,
     sum_by_rollout,
     turn_discounts,
+    weighted_by_ratio,
 )
 from tasks.policy_update.objective.settings import ObjectiveSettings, PackTerms
 from tasks.policy_update.packing import Pack, TrainingPack
@@ -75,8 +76,10 @@ def _regularised(values: Tensor, settings: ObjectiveSettings, new: TokenLogprobs
     """values [R] minus the KL term, plus the entropy bonus, averaged as `update.loss.average` says."""
     loss, count = settings.loss, len(pack.rows)
     if pack.reference_logprobs is not None:
-        kl = averaged(k3(pack.reference_logprobs - new.logprobs), _units("token", pack), count, loss)
-        values = values - loss.kl_coefficient * kl
+        kl = k3(pack.reference_logprobs - new.logprobs)
+        if loss.kl_gradient == "unbiased":
+            kl = weighted_by_ratio(kl, new.logprobs - pack.old_logprobs)
+        values = values - loss.kl_coefficient * averaged(kl, _units("token", pack), count, loss)
     if new.entropies is not None:
         values = values + loss.entropy_coefficient * averaged(new.entropies, _units("token", pack), count, loss)
     return values

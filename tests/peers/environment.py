@@ -1,0 +1,36 @@
+"""The peers' interpreter: `trl` and `verl` without what they need beside this project's own packages.
+
+Made by `uv` from a pinned list on first use (3 MB each, a few seconds); torch, transformers and the rest are read from
+this project's environment, behind the peers' own packages, and so it is an interpreter of the same Python version.
+"""
+
+import json
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from tasks.core.environments import ENVIRONMENTS, EnvironmentRecipe, inherited_variables, python_executable
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PEERS = EnvironmentRecipe(
+    name="peers",
+    requirements=HERE / "requirements.txt",
+    python=f"{sys.version_info.major}.{sys.version_info.minor}",
+    dependencies=False,
+    check="import importlib.metadata as m; m.version('trl'); m.version('verl')",
+)
+
+
+def ask_peers(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Run inside.py on the cases. Returns what the peers' functions make of each, by the functions' names."""
+    python = python_executable(ROOT / ENVIRONMENTS, PEERS)
+    command = [str(python), str(HERE / "inside.py"), sysconfig.get_path("purelib")]
+    done = subprocess.run(
+        command, input=json.dumps(cases), env=inherited_variables(), capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    answers: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return answers
