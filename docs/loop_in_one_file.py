@@ -69,7 +69,7 @@ def play(world: World, engine: Engine, chat: Any, tasks: Sequence[Task], seed: i
             rollout = live[turn.sequence_id]
             ids = chat.kept_ids(turn.token_ids)
             _append(rollout, ids, sampled=True)
-            observation = rollout.episode.step(chat.decode(ids))
+            observation = rollout.episode.step(chat.answer(ids))
             rollout.turns += 1
             if not observation.done and rollout.turns < MAX_TURNS:
                 text = observation.text + observation.ending
