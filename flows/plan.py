@@ -26,6 +26,7 @@ from tasks.core.capacity.pilot import pilot_coverage, pilot_facts
 from tasks.core.capacity.plan import Plan, make_plan
 from tasks.core.config.chat_api import Traffic
 from tasks.core.config.params import Params
+from tasks.core.policies.positions import limited_context
 
 HOUR = 3600.0
 _DEVICES = "default: cpu or h100, by policy.device; where that is auto, cpu for a policy.dtype of float32"
@@ -49,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
         params = params_of(name, parsed.set) if parsed.profile else params_in(root / name, parsed.set)
         config = model_config(params.policy.source, root)
         if params.policy.context_length is not None:
-            config = {**config, "max_position_embeddings": params.policy.context_length}
+            config = limited_context(config, params.policy.context_length)
         kind = parsed.hardware or default_hardware(params)
         pilot = pilot_coverage(parsed.pilot) if parsed.pilot else None
         plan = make_plan(params, config, HARDWARE[kind], parsed.gpus or params.update.distributed.size)

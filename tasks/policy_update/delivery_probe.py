@@ -16,6 +16,7 @@ from tasks.core.config.update import UpdateConfig
 from tasks.core.policies.delivery_probe import common_ids, probe_sequence, read_probe
 from tasks.core.records.delivery_probe import DeliveryProbe
 from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup
+from tasks.policy_update.model.passes import pack_capacity
 from tasks.policy_update.objective.logprobs import map_packs, token_logprobs
 from tasks.policy_update.packing import Pack, pack_rollouts
 from tasks.policy_update.rollouts import Rollout
@@ -74,7 +75,7 @@ def read_tokens(policy: nn.Module, tokens: ProbeTokens, config: UpdateConfig, gr
     def read(pack: Pack) -> Tensor:
         return token_logprobs(policy, pack, 1.0, config.logprob_chunk, entropy=False).logprobs.cpu()
 
-    packs = pack_rollouts(rollouts, range(len(rollouts)), config.tokens_per_pack, place)
+    packs = pack_rollouts(rollouts, range(len(rollouts)), pack_capacity(policy, config.tokens_per_pack), place)
     for pack, logprobs in zip(packs, map_packs(read, policy, packs, group), strict=True):
         parts = torch.split(logprobs, pack.policy_tokens)
         found.update((row, part.tolist()) for row, part in zip(pack.rows, parts, strict=True))

@@ -3,10 +3,11 @@
 Measured by tests/benchmarks/bfloat16_noise.py: an engine and the learner on the same tokens and weights.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class EngineNoise(NamedTuple):
@@ -21,6 +22,22 @@ class EngineNoise(NamedTuple):
 ENGINE_NOISE = {torch.float32: EngineNoise(1e-2, 1e-3), torch.bfloat16: EngineNoise(0.5, 0.1)}
 """In bfloat16 one and a half times the largest that was measured of a token (0.35), three times the mean (0.03 to
 0.04); in float32, where it is 3e-5 and 5e-6, what would begin to matter beside a clip range of 0.1."""
+
+
+EXACT = 1e-4
+"""Largest difference of a token's log-prob, in nats, between two float32 computations of one function."""
+
+
+def difference(found: Sequence[Tensor], expected: Sequence[Tensor], dtype: torch.dtype) -> float | None:
+    """Return by how many nats log-probs of a policy in `dtype` differ; None if rounding explains it.
+
+    In float32 the largest difference of a token counts; in bfloat16 the mean, since a mixture of experts may round a
+    token to another expert.
+    """
+    apart = (torch.cat(list(found)).double().cpu() - torch.cat(list(expected)).double().cpu()).abs()
+    exact = dtype == torch.float32
+    size, limit = float(apart.max() if exact else apart.mean()), EXACT if exact else ENGINE_NOISE[dtype].mean
+    return None if size <= limit else size
 
 
 def engine_noise(policy: nn.Module) -> EngineNoise:

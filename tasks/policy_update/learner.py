@@ -17,7 +17,7 @@ from tqdm import tqdm
 from tasks.core.config.monitor import InformationConfig
 from tasks.core.config.update import PAIRED, UpdateConfig
 from tasks.core.policies.float32_logits import use_float32_logits
-from tasks.core.records.documents import PromptInformation
+from tasks.core.records.documents import Passes, PromptInformation
 from tasks.core.seeding import derive_seed
 from tasks.policy_update.critic.critic import Critic
 from tasks.policy_update.distributed.process_group import SINGLE, ProcessGroup
@@ -25,8 +25,8 @@ from tasks.policy_update.distributed.sharding import full_tensor, is_sharded, sh
 from tasks.policy_update.divergence import rollouts_not_finite
 from tasks.policy_update.master_weights import Masters, make_masters, move_gradients, round_masters
 from tasks.policy_update.model.activation_checkpointing import checkpoint_activations
-from tasks.policy_update.model.attention import use_packed_attention
 from tasks.policy_update.model.lora_forward import fold_adapter, narrow_adapter
+from tasks.policy_update.model.passes import pack_capacity, use_passes
 from tasks.policy_update.objective.backward import backward
 from tasks.policy_update.objective.fixed_logprobs import ReferenceView, compute_fixed_logprobs
 from tasks.policy_update.objective.logprobs import SHARDED_FORWARD, forward_pass
@@ -81,9 +81,11 @@ class UpdateStats:
     seconds: float
 
 
-def make_learner(policy: nn.Module, config: UpdateConfig, group: ProcessGroup = SINGLE) -> Learner:
+def make_learner(
+    policy: nn.Module, config: UpdateConfig, group: ProcessGroup = SINGLE, passes: Passes | None = None
+) -> Learner:
     """A learner with a new optimizer over those weights of `policy` that require gradients."""
-    prepare_forward(policy, config, group)
+    prepare_forward(policy, config, group, passes)
     trained = [weight for weight in policy.parameters() if weight.requires_grad]
     masters = make_masters(trained)
     stepped = [masters.get(weight, weight) for weight in trained]
@@ -93,9 +95,12 @@ def make_learner(policy: nn.Module, config: UpdateConfig, group: ProcessGroup = 
     return Learner(policy, optimizer, group=group, masters=masters)
 
 
-def prepare_forward(policy: nn.Module, config: UpdateConfig, group: ProcessGroup) -> None:
-    """Make `policy` compute as `config` says: packed attention, folded adapter, checkpointing, shards. Idempotent."""
-    use_packed_attention(policy)
+def prepare_forward(policy: nn.Module, config: UpdateConfig, group: ProcessGroup, passes: Passes | None = None) -> None:
+    """Make `policy` compute as `config` says: folded adapter, checkpointing, shards, and `passes`. Idempotent.
+
+    `passes`: what preflight has proven; None: what the model's layers suggest.
+    """
+    use_passes(policy, passes)
     use_float32_logits(policy)
     narrow_adapter(policy)
     if config.fold_adapter:
@@ -134,13 +139,14 @@ def update(
     first_step = learner.optimizer_steps
     _require_pairs(rollouts, config)
     objective = Objective.of(config, len(rollouts), temperature, stale=stale, critic=learner.critic)
-    pack = partial(pack_rollouts, rollouts, capacity=config.tokens_per_pack, device=_device(policy), group=group)
+    capacity = pack_capacity(policy, config.tokens_per_pack)
+    pack = partial(pack_rollouts, rollouts, capacity=capacity, device=_device(policy), group=group)
     minibatches = list(_minibatches(rollouts, config, seed))
     rows = [range(len(rollouts))] if _computes_in_float32(policy) else _first_epoch(minibatches, len(rollouts))
     first = [one for chosen in rows for one in pack(chosen)]
     fixed = compute_fixed_logprobs(policy, first, rollouts, objective, reference_view, group)
     prompts, pairs = sample_pairs(rollouts, information, derive_seed(seed, "information"))
-    measured = measure_information(policy, prompts, pairs, objective, config.tokens_per_pack, group)
+    measured = measure_information(policy, prompts, pairs, objective, capacity, group)
     steps: list[StepStats] = []
     total = sum(map(len, minibatches))
     with tqdm(total=total, desc=name, unit="rollout", leave=False, disable=not group.is_main) as bar:

@@ -9,7 +9,7 @@ from tasks.core.config.collection import SAMPLING_ENGINES
 from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.checkpoint_files import policy_digest
-from tasks.core.records.documents import AdvantageSummary, Metrics, read_document, write_document
+from tasks.core.records.documents import AdvantageSummary, Metrics, Preflight, read_document, write_document
 from tasks.core.records.files import replacing
 from tasks.core.records.monitoring import Course, watched
 from tasks.core.records.training_course import require_going_on
@@ -38,7 +38,7 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
     if not rollouts:
         metrics = unchanged_metrics(summary)
     elif job.update.distributed.size > 1:
-        metrics = train_on_ranks(job)
+        metrics = train_on_ranks(job).metrics
     else:
         trained = train(job, rollouts, context.cache)
         metrics = trained_metrics(
@@ -76,6 +76,7 @@ def _job(context: StageContext[UpdateInputs], course: Course) -> UpdateJob:
         update=inputs.update.model_copy(update={"learning_rate": learning_rate}),
         information=inputs.information,
         temperature=inputs.temperature,
+        passes=read_document(context.layout.preflight, Preflight).passes,
     )
 
 

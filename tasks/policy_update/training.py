@@ -18,6 +18,7 @@ from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.policies.empty import allocate, empty_base_model, fill_base
 from tasks.core.policies.loading import device, is_lora, load_base_model, load_weights, with_trained_part
 from tasks.core.records.delivery_probe import DeliveryProbe
+from tasks.core.records.documents import Passes
 from tasks.core.records.files import ArtifactError, fingerprint
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import TRAINING_BATCH
@@ -38,7 +39,9 @@ from tasks.policy_update.learner import (
     update,
     uses_fsdp,
 )
+from tasks.policy_update.model.passes import suggested
 from tasks.policy_update.objective.fixed_logprobs import ReferenceView
+from tasks.policy_update.passes_proof import prove_passes
 from tasks.policy_update.prompt_information import UNMEASURED
 from tasks.policy_update.rollouts import Rollout, read_rollouts
 
@@ -55,6 +58,10 @@ class UpdateJob(Section):
     update: UpdateConfig
     information: InformationConfig = UNMEASURED
     temperature: float
+    passes: Passes | None = None
+    """How forward passes take rollouts, as preflight has proven; None: as the model's layers suggest."""
+    proves_passes: bool = False
+    """Whether to prove that the passes are exact before the update, and find the fastest way that is."""
 
     @property
     def layout(self) -> Layout:
@@ -79,15 +86,18 @@ class Trained(NamedTuple):
     stats: UpdateStats
     probe: DeliveryProbe
     """Its record, which lacks the weights' digest."""
+    passes: Passes
+    """How forward passes took the rollouts."""
 
 
 def train(job: UpdateJob, rollouts: list[Rollout], cache: ProcessCache, group: ProcessGroup = SINGLE) -> Trained:
     """Load the policy of `job.previous.policy` and update it. Writes nothing.
 
     Raises ArtifactError (missing or damaged input), ValueError (a checkpoint that does not fit the base model) or
-    UpdateDiverged (loss or gradient not finite), on every rank alike.
+    UpdateDiverged (loss or gradient not finite), on every rank alike, and AnotherFunction (see `prove_passes`).
     """
     learner = _load_learner(job, cache, group)
+    passes = prove_passes(learner.policy, job.update) if job.proves_passes else job.passes
     vocabulary = int(read_model_config(job.layout.base_policy)["vocab_size"])
     tokens = probe_tokens(job.layout.policy(job.previous.policy), vocabulary, rollouts)
     previous = read_tokens(learner.policy, tokens, job.update, group)
@@ -106,7 +116,7 @@ def train(job: UpdateJob, rollouts: list[Rollout], cache: ProcessCache, group: P
     except UpdateDiverged as error:
         raise UpdateDiverged(f"update_policy@{job.key}: {error}") from None
     free_gradients(learner)
-    return Trained(learner, stats, _record(job, learner, tokens, previous))
+    return Trained(learner, stats, _record(job, learner, tokens, previous), passes or suggested(learner.policy))
 
 
 def _record(job: UpdateJob, learner: Learner, tokens: ProbeTokens, previous: Readings) -> DeliveryProbe:
@@ -129,11 +139,11 @@ def _load_learner(job: UpdateJob, cache: ProcessCache, group: ProcessGroup) -> L
     computing = (job.update.activation_checkpointing, job.update.fold_adapter)
     policy = cache.get("learner_policy", (fingerprint(folder), job.policy, computing), load)
     load_weights(policy, previous)
-    learner = make_learner(policy, job.update, group)
+    learner = make_learner(policy, job.update, group, job.passes)
     restore_optimizer(learner, previous)
     if job.update.critic is not None:
         seed = derive_seed(job.seed, "critic")
-        config, weight = cast(Any, policy.config), next(policy.parameters())
+        config, weight = cast(Any, policy.config).get_text_config(), next(policy.parameters())
         learner.critic = make_critic(config.hidden_size, job.update.critic, weight.device, seed)
         restore_critic(learner.critic, previous)
     return learner

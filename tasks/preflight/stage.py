@@ -1,4 +1,4 @@
-"""preflight: one update at the maximum length on the real model, before money is spent on rollouts -> preflight.json.
+"""preflight: the model's own function, and one update at the maximum length, before money is spent -> preflight.json.
 
 A stage of its own, on which collection waits: prepare_policy knows nothing of `update`, and a longer pack or a larger
 chunk must be tried again without fetching the model again. Its output holds nothing that was measured, so that no
@@ -20,19 +20,24 @@ from tasks.core.capacity.known_models import read_model_config
 from tasks.core.capacity.memory import LearnerMemory, memory_of, packs_at_once
 from tasks.core.capacity.plan import advice
 from tasks.core.capacity.workload import longest_rollout
+from tasks.core.config.collection import SAMPLING_ENGINES
 from tasks.core.config.params import Predecessors, iteration_key
+from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.stage_inputs import PreflightInputs
 from tasks.core.config.update import PAIRED, CriticConfig, LossConfig, UpdateConfig
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.policies.loading import device
+from tasks.core.policies.positions import context_length, require_fixed_rotary
 from tasks.core.processes.oom_kills import oom_kills
-from tasks.core.records.documents import AdvantageSummary, Preflight, write_document
+from tasks.core.records.documents import AdvantageSummary, Passes, Preflight, write_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import TRAINING_BATCH
 from tasks.core.records.tables import write_rows
 from tasks.policy_update.launch.launcher import RankFailed, train_on_ranks
 from tasks.policy_update.training import UpdateJob, read_batch, train
+from tasks.preflight.engine_proof import prove_engine
 from tasks.preflight.longest_batch import longest_batch
+from tasks.preflight.shaken_adapter import shake_adapter
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
 """Messages of torch when memory runs out, on a GPU and on a CPU."""
@@ -47,29 +52,43 @@ class DoesNotFit(RuntimeError):  # noqa: N818
 
 
 def preflight(context: StageContext[PreflightInputs]) -> None:
-    """Update a copy of the untrained policy on the longest batch that the params allow, and throw it away.
+    """Prove that learner and engine compute the model's own function, and that the longest update fits.
 
-    As many full packs are passed as an update passes at once, and at least two, because the second one finds gradients
-    in memory; on a CPU that depends on its cores, so preflight.json counts the rollouts of one pack of each rank.
-    Writes preflight.json; a run that trains nothing tries nothing. Raises DoesNotFit, ArtifactError and what an update
-    raises.
+    Both take a copy of the untrained policy, with an adapter that is not zero: the engine in this process samples from
+    it, if it is to; then the learner, whose fastest exact forward passes are found first, updates it on the longest
+    batch that the params allow, and it is thrown away. As many full packs are passed as an update passes at once, and
+    at least two, because the second one finds gradients in memory; on a CPU that depends on its cores, so
+    preflight.json counts the rollouts of one pack of each rank.
+    Writes preflight.json; a run that trains nothing tries no update. Raises AnotherFunction, DoesNotFit, ArtifactError
+    and what an update raises.
     """
     inputs, layout, ranks = context.inputs, context.layout, context.inputs.distributed.size
-    if not inputs.trains:
-        write_document(layout.preflight, Preflight(positions=0, rollouts=0, ranks=ranks))
-        return
     config = read_model_config(layout.base_policy)
-    length = longest_rollout(inputs, int(config["max_position_embeddings"]))
+    if inputs.engine in SAMPLING_ENGINES:
+        require_fixed_rotary(config, str(config.get("model_type")))
+    with _trial(layout, inputs.policy) as trial:
+        if inputs.engine == "transformers":
+            prove_engine(trial.base_policy, inputs.policy, trial.policy(iteration_key(0)))
+        found = _try_update(inputs, trial, config, context.cache) if inputs.trains else None
+    write_document(layout.preflight, found or Preflight(positions=0, rollouts=0, ranks=ranks, passes=None))
+
+
+def _try_update(inputs: PreflightInputs, trial: Layout, config: Mapping[str, Any], cache: ProcessCache) -> Preflight:
+    """Make the longest update in the project `trial`."""
+    ranks = inputs.distributed.size
+    length = longest_rollout(inputs, context_length(config))
     each = max(2 if inputs.objective in PAIRED else 1, inputs.tokens_per_pack // length)
     rollouts = each * ranks
     played = rollouts * max(2, packs_at_once(inputs, device(inputs.policy).type))
     rows = longest_batch(length, played, int(config["vocab_size"]), inputs.limits.max_turns, SEED)
     started = time.perf_counter()
-    with _project(layout, rows) as root, memory_explained(inputs, config, each * length):
-        _try(_job(inputs, root, played, max(inputs.tokens_per_pack, each * length)), context.cache)
-    write_document(layout.preflight, Preflight(positions=each * length, rollouts=rollouts, ranks=ranks))
+    write_rows(trial.training_batch(iteration_key(1)), rows, TRAINING_BATCH)
+    write_document(trial.advantage_summary(iteration_key(1)), _summary(len(rows)))
+    with memory_explained(inputs, config, each * length):
+        passes = _try(_job(inputs, trial.root, played, max(inputs.tokens_per_pack, each * length)), cache)
     took = time.perf_counter() - started
     print(f"preflight: {played // rollouts} x {each * length:,} positions fit, {took:.1f} s{_peak()}")
+    return Preflight(positions=each * length, rollouts=rollouts, ranks=ranks, passes=passes)
 
 
 @contextmanager
@@ -85,11 +104,10 @@ def memory_explained(inputs: PreflightInputs, config: Mapping[str, Any], positio
         raise
 
 
-def _try(job: UpdateJob, cache: ProcessCache) -> None:
+def _try(job: UpdateJob, cache: ProcessCache) -> Passes:
     if job.update.distributed.size > 1:
-        train_on_ranks(job)
-    else:
-        train(job, read_batch(job), cache)
+        return train_on_ranks(job).passes
+    return train(job, read_batch(job), cache).passes
 
 
 def _job(inputs: PreflightInputs, root: Path, rollouts: int, tokens_per_pack: int) -> UpdateJob:
@@ -117,25 +135,26 @@ def _job(inputs: PreflightInputs, root: Path, rollouts: int, tokens_per_pack: in
             critic=CriticConfig(warmup_iterations=0) if inputs.critic else None,
         ),
         temperature=1.0,
+        proves_passes=True,
     )
 
 
 @contextmanager
-def _project(layout: Layout, rows: list[dict[str, object]]) -> Iterator[Path]:
-    """A project's folder with the real policy and this batch, beside the real artifacts: other machines may join."""
+def _trial(layout: Layout, policy: PolicyConfig) -> Iterator[Layout]:
+    """A project's folder with the real policy, beside the real artifacts: other machines may join."""
     root = layout.preflight_project
     shutil.rmtree(root, ignore_errors=True)
-    trial, first = Layout(root), iteration_key(1)
+    trial, untrained = Layout(root), layout.policy(iteration_key(0))
     try:
-        for link, target in (
-            (trial.base_policy, layout.base_policy),
-            (trial.policy(iteration_key(0)), layout.policy(iteration_key(0))),
-        ):
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(target.resolve(), target_is_directory=True)
-        write_rows(trial.training_batch(first), rows, TRAINING_BATCH)
-        write_document(trial.advantage_summary(first), _summary(len(rows)))
-        yield root
+        trial.base_policy.parent.mkdir(parents=True)
+        trial.base_policy.symlink_to(layout.base_policy.resolve(), target_is_directory=True)
+        place = trial.policy(iteration_key(0))
+        place.parent.mkdir(parents=True)
+        if policy.trained == "lora":
+            shake_adapter(untrained, place, SEED)
+        else:
+            place.symlink_to(untrained.resolve(), target_is_directory=True)
+        yield trial
     finally:
         shutil.rmtree(root, ignore_errors=True)
 

@@ -9,6 +9,7 @@ from tasks.core.config.policy import PACKAGED, RECIPE, PolicyConfig
 from tasks.core.policies.checkpoint_files import FULL_CONFIG
 from tasks.core.policies.digests import DIGESTS, copy_verified, write_digests
 from tasks.core.policies.packaged_model import fetch_packaged_model
+from tasks.core.policies.positions import context_length, limited_context, names_context
 from tasks.core.records.files import ArtifactError, read_json, write_json
 
 HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja", "*.model", "LICENSE*", "README.md")
@@ -43,10 +44,10 @@ def fetch_base_model(config: PolicyConfig, root: Path, folder: Path) -> None:
 
 def _shorten_context(folder: Path, length: int) -> None:
     config = read_json(folder / FULL_CONFIG)
-    own = int((config.get("text_config") or config)["max_position_embeddings"])
-    if length > own:
-        raise ParamsError(f"policy.context_length: {length}, but the base model has {own} positions")
-    (config.get("text_config") or config)["max_position_embeddings"] = length
+    text = config.get("text_config") or config
+    if names_context(text) and length > context_length(text):
+        raise ParamsError(f"policy.context_length: {length}, but the base model has {context_length(text)} positions")
+    text.update(limited_context(text, length))
     write_json(folder / FULL_CONFIG, config)
     if (folder / DIGESTS).exists():
         write_digests(folder)

@@ -34,4 +34,6 @@ def prepare_policy(context: StageContext[BasePolicyInputs]) -> None:
         with replacing(layout.policy(iteration_key(0))) as checkpoint:
             policy = trainable_policy(model, config, None, seed)
             save_policy(policy, checkpoint)
-            write_probe(checkpoint, untrained_probe(policy, chat, model.config.vocab_size, config, checkpoint))
+            write_probe(
+                checkpoint, untrained_probe(policy, chat, model.config.get_text_config().vocab_size, config, checkpoint)
+            )

@@ -22,7 +22,7 @@ from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.config.update import UpdateConfig
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
-from tasks.core.records.documents import AdvantageSummary, Metrics, read_document, write_document
+from tasks.core.records.documents import AdvantageSummary, Metrics, Preflight, read_document, write_document
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
 from tasks.core.records.monitoring import Course
@@ -55,6 +55,7 @@ def prepare(root: Path, base: Path, params: Params, batches: dict[str, list[Roll
     shutil.copytree(base, layout.base_policy)
     policy = trainable_policy(load_base_model(base, params.policy), params.policy, None, seed=0)
     save_policy(policy, layout.policy("i000"))
+    write_document(layout.preflight, Preflight(positions=1, rollouts=1, ranks=1, passes="packed"))
     for key in ("i000", *batches):
         write_document(layout.course(key), Course())
     for key, rollouts in batches.items():

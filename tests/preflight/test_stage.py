@@ -51,7 +51,7 @@ def test_the_longest_update_is_tried_and_leaves_the_policy_as_it_was(
 ) -> None:
     before = digest(layout.policy("i000")), digest(layout.base_policy)
     preflight(StageContext(layout, PreflightInputs.of(params("update.tokens_per_pack=600"))))
-    assert read_document(layout.preflight, Preflight) == Preflight(positions=512, rollouts=2, ranks=1)
+    assert read_document(layout.preflight, Preflight) == Preflight(positions=512, rollouts=2, ranks=1, passes="packed")
     assert (digest(layout.policy("i000")), digest(layout.base_policy)) == before
     assert sorted(path.name for path in layout.data.iterdir()) == ["iterations", "policy", "preflight.json"]
     assert f"preflight: {max(2, usable_cores())} x 512 positions fit" in capsys.readouterr().out
@@ -96,7 +96,7 @@ def test_the_same_params_give_the_same_bytes_and_a_run_without_iterations_tries_
     preflight(StageContext(layout, PreflightInputs.of(params("update.learning_rate=1e-5"))))
     assert layout.preflight.read_bytes() == first
     preflight(StageContext(layout, PreflightInputs.of(params("iterations=0"))))
-    assert read_document(layout.preflight, Preflight).positions == 0
+    assert read_document(layout.preflight, Preflight) == Preflight(positions=0, rollouts=0, ranks=1, passes=None)
 
 
 @pytest.mark.faults

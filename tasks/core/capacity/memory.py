@@ -18,6 +18,7 @@ from tasks.core.capacity.workload import longest_pack
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.stage_inputs import MemoryInputs
 from tasks.core.config.update import UpdateConfig
+from tasks.core.policies.positions import context_length
 from tasks.core.processes.usable_cores import side_by_side, usable_cores
 
 LearnerKnobs = UpdateConfig | MemoryInputs
@@ -90,7 +91,7 @@ def memory_of(
     `device`: torch's name of their type. The learner passes its longest packs; an engine's replica lies on
     `tensor_parallel` devices. Raises ValueError naming a size that is missing.
     """
-    shape, pack = ModelShape.of_config(model), longest_pack(inputs, int(model["max_position_embeddings"]))
+    shape, pack = ModelShape.of_config(model), longest_pack(inputs, context_length(model))
     ranks = ranks or inputs.distributed.size
     return DeviceMemory(
         learner=learner_memory(shape, inputs.policy, inputs, pack, pack - 1, ranks, packs_at_once(inputs, device)),

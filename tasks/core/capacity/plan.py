@@ -14,6 +14,7 @@ from tasks.core.capacity.sharing import choose_sharing
 from tasks.core.capacity.workload import KEPT_SHARE, Episodes, Workload, longest_pack, longest_rollout, workload
 from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import MemoryInputs
+from tasks.core.policies.positions import context_length
 
 WEIGHTS_SHARE = 0.6
 """An engine's weights should leave the rest of a device's memory to the caches."""
@@ -87,7 +88,7 @@ def make_plan(
     """The plan of `params` with a base model of this config.json. Raises ValueError for sizes that are missing."""
     shape, load = ModelShape.of_config(config), workload(params, episodes, kept_share)
     lora = params.policy.lora if params.policy.trained == "lora" else None
-    context, memory_inputs = int(config["max_position_embeddings"]), MemoryInputs.of(params)
+    context, memory_inputs = context_length(config), MemoryInputs.of(params)
     pack = longest_pack(memory_inputs, context)
     engines = _engines(params, shape, hardware, gpus, load.episodes.tokens)
     kind = "cpu" if hardware is HARDWARE["cpu"] else "cuda"

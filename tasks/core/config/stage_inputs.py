@@ -125,6 +125,7 @@ class MemoryInputs(StageInputs):
 class PreflightInputs(MemoryInputs):
     """preflight: no other knob of the update but those that memory depends on."""
 
+    engine: EngineName = knob("collection.engine")
     trains: IsPositive = knob("iterations")
     kl_penalty: IsPositive = knob("update.loss.kl_coefficient")
     preferred_to: PreferenceReference = knob("update.preference.reference")

@@ -51,10 +51,10 @@ def forget_paid_answers(engine: str, task_ids: Iterable[str]) -> None:
 
 
 def _transformers(policy: PolicyConfig, base_policy: Path) -> Engine:
-    from tasks.core.engines.in_process.engine import TransformersEngine
+    from tasks.core.engines.in_process.own_cache import in_process_engine
     from tasks.core.policies.loading import load_base_model
 
-    return TransformersEngine(load_base_model(base_policy, policy))
+    return in_process_engine(load_base_model(base_policy, policy))
 
 
 def _chat_api(config: ChatApiConfig, chat: ChatFormat) -> Engine:

@@ -12,6 +12,7 @@ from tqdm import tqdm
 from tasks.core.config.section import Section
 from tasks.core.interfaces.world import Message
 from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.head import body_of, logits_of
 from tasks.core.policies.pass_threads import add_gradients
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def _step(
 
 def _summed_loss(model: "PreTrainedModel", ids: Tensor, targets: Tensor) -> Tensor:
     """Sum of the cross-entropies in nats; the head sees only the positions that have a target."""
-    hidden: Tensor = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+    hidden: Tensor = body_of(model)(input_ids=ids, use_cache=False)[0]
     chosen = targets != _IGNORED
-    logits: Tensor = model.lm_head(hidden[chosen])
+    logits = logits_of(model, hidden[chosen])
     return torch.nn.functional.cross_entropy(logits, targets[chosen], reduction="sum")

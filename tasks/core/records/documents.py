@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -30,6 +30,9 @@ Percent = Annotated[float, Field(ge=0, le=100)]
 Positive = Annotated[float, Field(ge=0)]
 IterationKey = Annotated[str, Field(pattern=r"^i\d{3}$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Passes = Literal["packed", "single", "single_eager"]
+"""How the learner's forward passes take rollouts: side by side in packs; one to a pass; or one to a pass, with the
+eager attention of the model's own file."""
 T = TypeVar("T")
 OnlyWhereGiven = Annotated[T | None, Field(exclude_if=lambda value: value is None)]
 """A field that is left out of the file where it is None."""
@@ -119,6 +122,8 @@ class Preflight(Document):
     """Positions of one forward and backward pass; 0 when the run trains nothing."""
     rollouts: Count
     ranks: Count
+    passes: Passes | None
+    """The fastest way in which the learner computes the model's own function; null when the run trains nothing."""
 
 
 class Timings(Document):

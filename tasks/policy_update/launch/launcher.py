@@ -12,12 +12,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tasks.core.records.documents import Metrics, read_document
-from tasks.core.records.files import replacing
+from tasks.core.records.documents import Metrics, Passes, read_document
+from tasks.core.records.files import read_json, replacing
 from tasks.core.records.layout import Layout
-from tasks.policy_update.launch.rank import EXPECTED, METRICS, POLICY
+from tasks.policy_update.launch.rank import EXPECTED, METRICS, PASSES, POLICY
 from tasks.policy_update.training import UpdateJob
 
 if TYPE_CHECKING:
@@ -38,7 +38,15 @@ class RankFailed(RuntimeError):  # noqa: N818 - the field's word
         self.ended_by = ended_by
 
 
-def train_on_ranks(job: UpdateJob) -> Metrics:
+class TrainedOnRanks(NamedTuple):
+    """What the ranks of an update left beside its policy."""
+
+    metrics: Metrics
+    passes: Passes
+    """How forward passes took the rollouts."""
+
+
+def train_on_ranks(job: UpdateJob) -> TrainedOnRanks:
     """Run `job` on its ranks and move the policy that they wrote to its place, whole or not at all.
 
     Raises RankFailed, after every rank of this machine has ended.
@@ -47,7 +55,7 @@ def train_on_ranks(job: UpdateJob) -> Metrics:
         start_ranks(job, folder)
         with replacing(job.layout.policy(job.key)) as temporary:
             (folder / POLICY).rename(temporary)
-        return read_document(folder / METRICS, Metrics)
+        return TrainedOnRanks(read_document(folder / METRICS, Metrics), read_json(folder / PASSES))
 
 
 def job_files(layout: Layout) -> Iterator[Path]:

@@ -18,12 +18,13 @@ from tasks.core.policies.loading import device
 from tasks.core.processes.garbage import spare_old_objects
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.documents import AdvantageSummary, read_document, write_document
+from tasks.core.records.files import write_json
 from tasks.policy_update.checkpoint import save_learner
 from tasks.policy_update.distributed.process_group import ProcessGroup, join_process_group
 from tasks.policy_update.metrics import trained_metrics
 from tasks.policy_update.training import UpdateJob, read_batch, train
 
-POLICY, METRICS = "policy", "metrics.json"
+POLICY, METRICS, PASSES = "policy", "metrics.json", "passes.json"
 EXPECTED = 3
 """Exit code of a rank whose error message says all that there is to say."""
 
@@ -46,16 +47,17 @@ def main(arguments: list[str]) -> int:
 
 
 def run_rank(job: UpdateJob, group: ProcessGroup, output: Path) -> None:
-    """Train with the other ranks; the first writes `output`/policy and `output`/metrics.json."""
+    """Train with the other ranks; the first writes `output`/policy, `output`/metrics.json and `output`/passes.json."""
     if not group.is_main:
         warnings.simplefilter("ignore")
     summary = read_document(job.layout.advantage_summary(job.previous.batch), AdvantageSummary)
     rollouts = read_batch(job)
-    learner, stats, probe = train(job, rollouts, ProcessCache(), group)
+    learner, stats, probe, passes = train(job, rollouts, ProcessCache(), group)
     save_learner(learner, output / POLICY, probe)
     if group.is_main:
         metrics = trained_metrics(rollouts, stats, learner, summary, job.update.loss, job.previous.staleness)
         write_document(output / METRICS, metrics)
+        write_json(output / PASSES, passes)
 
 
 def _die_with_the_launcher() -> None:

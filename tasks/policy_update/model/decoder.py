@@ -6,6 +6,13 @@ from torch import nn
 
 
 def decoder_layers(policy: nn.Module) -> list[nn.Module]:
-    """The layers of a transformers decoder, with or without peft's wrapping."""
+    """The layers of a transformers decoder, with or without peft's wrapping.
+
+    Raises ValueError for a model whose text part has no list of layers.
+    """
     model: Any = policy.get_base_model() if hasattr(policy, "get_base_model") else policy  # type: ignore[operator]
-    return list(model.base_model.layers)
+    text = model.get_decoder()
+    lists = [part for part in text.children() if isinstance(part, nn.ModuleList)]
+    if not lists:
+        raise ValueError(f"{type(model).__name__}: no list of decoder layers to shard or to checkpoint one by one")
+    return list(max(lists, key=len))

@@ -5,21 +5,25 @@ So a [tokens, vocabulary] tensor never exists, in the backward pass neither: a c
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
+from tasks.core.policies.head import body_of, logits_of
 from tasks.core.policies.pass_threads import map_passes
 from tasks.policy_update.distributed.process_group import ProcessGroup
 from tasks.policy_update.distributed.sharding import is_sharded
+from tasks.policy_update.model.passes import is_packed, known_positions, language_model
 from tasks.policy_update.objective.fused_cross_entropy import can_fuse, fused_cross_entropy
 from tasks.policy_update.packing import Pack
 
 SHARDED_FORWARD = "sharded_forward_pass"
 T = TypeVar("T")
+Head = Callable[[Tensor], Tensor]
+"""Hidden states [P, d] -> logits [P, V], float32 where the model's head has lower precision."""
 
 
 class TokenLogprobs(NamedTuple):
@@ -52,19 +56,40 @@ def map_packs(run: Callable[[Pack], T], policy: nn.Module, packs: Sequence[Pack]
 
 def forward_pass(policy: nn.Module, pack: Pack, temperature: float, chunk: int, entropy: bool) -> TokenLogprobs:
     """The pass itself; on a sharded policy it must run as its method SHARDED_FORWARD, which gathers the weights."""
-    model: Any = policy.get_base_model() if hasattr(policy, "get_base_model") else policy  # type: ignore[operator]
-    states = model.base_model(
-        input_ids=pack.input_ids, position_ids=pack.position_ids, use_cache=False, rollout_lengths=pack.lengths
-    ).last_hidden_state[0]
-    before = states[pack.logit_positions]
-    found = head_logprobs(before, pack.targets, model.get_output_embeddings(), temperature, chunk, entropy=entropy)
-    return found._replace(states=before.detach())
+    model = language_model(policy)
+    states = hidden_states(model, pack)
+    found = head_logprobs(states, pack.targets, partial(logits_of, model), temperature, chunk, entropy=entropy)
+    return found._replace(states=states.detach())
+
+
+def hidden_states(model: nn.Module, pack: Pack) -> Tensor:
+    """Return the last hidden states [P, d] from which the policy tokens of `pack` are predicted.
+
+    Raises ValueError for a rollout beyond the length up to which the model's positions are known.
+    """
+    longest, body = known_positions(model), body_of(model)
+    if longest is not None and max(pack.lengths) > longest:
+        raise ValueError(
+            f"{type(model).__name__}: a rollout of {max(pack.lengths)} positions, but its rotary factors are fixed for "
+            f"{longest}: policy.context_length must be at most {longest}"
+        )
+    if is_packed(model):
+        states: Tensor = body(
+            input_ids=pack.input_ids, position_ids=pack.position_ids, use_cache=False, rollout_lengths=pack.lengths
+        )[0]
+        return states[0, pack.logit_positions]
+    start, parts = 0, []
+    places = torch.split(pack.logit_positions, pack.policy_tokens)
+    for ids, place in zip(torch.split(pack.input_ids, list(pack.lengths), dim=1), places, strict=True):
+        parts.append(body(input_ids=ids, use_cache=False)[0][0, place - start])
+        start += ids.shape[1]
+    return torch.cat(parts)
 
 
 def head_logprobs(
-    states: Tensor, targets: Tensor, head: nn.Module, temperature: float, chunk: int, *, entropy: bool
+    states: Tensor, targets: Tensor, head: Head, temperature: float, chunk: int, *, entropy: bool
 ) -> TokenLogprobs:
-    """states [P, d] and targets [P] through `head` (d -> vocabulary), at most `chunk` tokens' logits at a time."""
+    """states [P, d] and targets [P] through `head`, at most `chunk` tokens' logits at a time."""
     single = len(targets) <= chunk or not torch.is_grad_enabled()
     parts = [
         _chunk(state, target, head, temperature, entropy)
@@ -78,9 +103,7 @@ def head_logprobs(
     return TokenLogprobs(logprobs, torch.cat([part[1] for part in parts]) if entropy else None)
 
 
-def _chunk(
-    states: Tensor, targets: Tensor, head: nn.Module, temperature: float, entropy: bool
-) -> tuple[Tensor, Tensor]:
+def _chunk(states: Tensor, targets: Tensor, head: Head, temperature: float, entropy: bool) -> tuple[Tensor, Tensor]:
     logits = head(states).float()
     if temperature != 1:
         logits = logits / temperature

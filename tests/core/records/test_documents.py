@@ -110,7 +110,7 @@ EXAMPLES: dict[str, Document | StageVersions] = {
         world_faults={"the referee has left": 2},
     ),
     "warm_start": WarmStartRecord(losses=(2.5, 1.25)),
-    "preflight": Preflight(positions=32768, rollouts=8, ranks=8),
+    "preflight": Preflight(positions=32768, rollouts=8, ranks=8, passes="packed"),
     "advantages": AdvantageSummary(
         mean_return=0.5,
         group_return_std=0.25,

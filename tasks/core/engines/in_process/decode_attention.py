@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from tasks.core.policies.attention_keywords import additive, read_keywords
+
 IMPLEMENTATION = "decode_rows"
 _COPY_COST = 3
 """Rows that are read by index are copied: read, written, read again."""
@@ -55,15 +57,25 @@ def decode_attention(
     *,
     reading: Reading | None = None,
     scaling: float | None = None,
-    **_: Any,
+    query_positions: Tensor | None = None,
+    **keywords: Any,
 ) -> tuple[Tensor, None]:
-    """query [B, H, Q, D], key and value [B, H_kv, L, D] -> [B, Q, H, D] (transformers' attention interface)."""
+    """query [B, H, Q, D], key and value [B, H_kv, L, D] -> [B, Q, H, D] (transformers' attention interface).
+
+    `query_positions` [B, Q]: where in its row each query lies. Raises ValueError for a keyword that is not understood.
+    """
+    asked = read_keywords(module, keywords)
+    if asked.window is not None and query_positions is not None and asked.window < key.shape[2]:
+        attention_mask = _narrowed(attention_mask, query_positions, key.shape[2], asked.window, query.dtype)
     single = query.shape[2] == 1 and key.shape == value.shape
     by_products = single and query.device.type == "cpu" and query.dtype.itemsize < 4
 
     def attend(rows: Tensor | slice, end: int) -> Tensor:
         mask = None if attention_mask is None else attention_mask[rows, ..., :end]
         keys, values = key[rows, :, :end], value[rows, :, :end]
+        if asked.eager is not None:
+            mixed, _ = asked.eager(module, query[rows], keys, values, mask, scaling=scaling, **keywords)
+            return mixed.transpose(1, 2)
         if by_products:
             return attend_by_products(query[rows], keys, values, mask, scaling)
         return scaled_dot_product_attention(
@@ -83,6 +95,13 @@ def decode_attention(
     if len(reading.long):
         output[reading.long] = attend(reading.long, key.shape[2])
     return output.transpose(1, 2), None
+
+
+def _narrowed(mask: Tensor | None, positions: Tensor, length: int, window: int, dtype: torch.dtype) -> Tensor:
+    """[B, 1, Q, L] additive: `mask`, and what lies `window` positions or more before each query hidden as well."""
+    keys = torch.arange(length, device=positions.device)
+    near = additive(keys > positions[:, None, :, None] - window, dtype)
+    return near if mask is None else torch.minimum(mask, near)
 
 
 def attend_by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None) -> Tensor:

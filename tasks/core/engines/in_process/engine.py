@@ -14,7 +14,7 @@ not worth a decoder for one architecture. At 144 rows the time is that of the pr
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from itertools import pairwise
@@ -33,7 +33,10 @@ from tasks.core.engines.in_process.row_cache import AllCached, RowCache, Window
 from tasks.core.engines.in_process.sampling import draw
 from tasks.core.interfaces.engine import Generation, GenerationRequest, check_request, check_room
 from tasks.core.policies.float32_logits import use_float32_logits
+from tasks.core.policies.head import body_of
+from tasks.core.policies.layers import foreign_layer
 from tasks.core.policies.pass_threads import map_passes
+from tasks.core.policies.positions import context_length, require_fixed_rotary
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -67,18 +70,25 @@ class TransformersEngine:
 
     def __init__(self, model: "PreTrainedModel") -> None:
         """Raises ValueError for a model whose layers keep something else than keys and values of all positions."""
-        self._model = model
-        self._device = model.device  # which transformers searches for, each time it is asked
-        self._body: nn.Module = model.base_model
-        """All but the head, for a prefill that runs to its end: of a model whose last layer caches nothing."""
-        model.train(False)
-        self._context_length = _context_length(model)
-        self._vocabulary: int = model.config.get_text_config().vocab_size
+        foreign = foreign_layer(model)
+        if foreign is not None:
+            raise ValueError(f"{type(model).__name__}: {foreign}, for which the rows of one cache have no place")
+        self._adopt(model)
         use_decode_attention(model)
-        use_float32_logits(model)
-        self._weights = PolicyWeights(model)
         self._rows_per_pass, self._prefill_positions = _pass_sizes(model)
         self._cache = RowCache(model.config.get_text_config().num_hidden_layers)
+
+    def _adopt(self, model: "PreTrainedModel") -> None:
+        """Take over a model, whatever its layers keep."""
+        self._model = model
+        self._device = model.device  # which transformers searches for, each time it is asked
+        self._body = body_of(model)
+        """All but the head, for a prefill that runs to its end: of a model whose last layer caches nothing."""
+        model.train(False)
+        self._context_length = context_of(model)
+        self._vocabulary: int = model.config.get_text_config().vocab_size
+        use_float32_logits(model)
+        self._weights = PolicyWeights(model)
         self._rows = Conversations()
 
     @property
@@ -247,6 +257,7 @@ class TransformersEngine:
             past_key_values=self._cache.through(one.window, whole=whole),
             use_cache=True,
             reading=one.reading,
+            query_positions=one.window.positions,
         )
 
     def _reading(self, part: slice | Rows, offsets: Rows) -> Reading | None:
@@ -297,14 +308,11 @@ def _batches(rows: Rows, lengths: Rows, positions: int) -> Iterator[Rows]:
         yield np.asarray(batch)
 
 
-def _context_length(model: "PreTrainedModel") -> int:
-    config = model.config.get_text_config()
-    kinds: Iterable[str] = set(getattr(config, "layer_types", None) or ["full_attention"])
-    unknown = sorted(set(kinds) - {"full_attention", "sliding_attention"})
-    if unknown:
-        raise ValueError(
-            f"{type(model).__name__}: the transformers engine has no cache for layers of type {unknown[0]}"
-        )
-    sliding = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
-    # Within its window, sliding attention is full attention.
-    return int(min(config.max_position_embeddings, sliding or config.max_position_embeddings))
+def context_of(model: "PreTrainedModel") -> int:
+    """Return the positions that a conversation with `model` may have.
+
+    Raises ValueError for a model that names none, or whose rotary factors are others for longer conversations.
+    """
+    config = model.config.get_text_config().to_dict()
+    require_fixed_rotary(config, type(model).__name__)
+    return context_length(config)

@@ -342,13 +342,15 @@ def test_full_weights_that_do_not_fit_are_refused_by_tensor(qwen2: Build, tmp_pa
         engine.load_adapter(tmp_path)
 
 
-def test_sliding_attention_limits_the_context_to_its_window(qwen2: Build) -> None:
-    model = qwen2(use_sliding_window=True, sliding_window=24, max_window_layers=0)
-    assert TransformersEngine(model).context_length == 24
+def test_layers_with_a_sliding_window_see_no_more_and_leave_the_context_as_it_is(qwen2: Build) -> None:
+    window = {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1}
+    engine, model = TransformersEngine(qwen2(**window)), qwen2(**window)
+    assert engine.context_length == 256
+    assert worst_difference(model, play(engine)) < 1e-4
 
 
 def test_a_model_without_a_plain_cache_is_refused(qwen2: Build) -> None:
     model = qwen2()
     model.config.layer_types = ["linear_attention", "full_attention"]
-    with pytest.raises(ValueError, match="linear_attention"):
+    with pytest.raises(ValueError, match="Qwen2ForCausalLM: layers of type linear_attention"):
         TransformersEngine(model)

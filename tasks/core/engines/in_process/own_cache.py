@@ -1,0 +1,112 @@
+"""An engine in this process for models that the rows of one key-value cache have no place for.
+
+Each conversation has a cache of transformers' own, whatever the model's layers keep in it, and passes of its own, with
+the eager attention of the model's own file. A recurrent state cannot be cut back to an earlier position, nor do all
+models go on from one by several ids at once: so a turn begins with one pass over the whole conversation, and then takes
+a pass for each id. That is exact and slow; a server such as vLLM is for models of any size.
+"""
+
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tasks.core.engines.in_process.conversations import QUEUED, SAMPLING, Conversations, Rows
+from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.engines.in_process.sampling import draw
+from tasks.core.policies.layers import foreign_layer, use_own_attention
+from tasks.core.policies.pass_threads import map_passes
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_CACHES = ("past_key_values", "cache_params")
+"""Names by which transformers' models take and give a cache."""
+_NO_CACHE = "it gives no cache of what it has read, so collection.engine: transformers cannot sample from it"
+
+
+def in_process_engine(model: "PreTrainedModel") -> TransformersEngine:
+    """Return the fastest engine in this process that computes what `model` does. Raises ValueError without one."""
+    return TransformersEngine(model) if foreign_layer(model) is None else OwnCacheEngine(model)
+
+
+class OwnCacheEngine(TransformersEngine):
+    """`Engine` over a loaded model with one of its own caches for each conversation."""
+
+    def __init__(self, model: "PreTrainedModel") -> None:
+        """Raises ValueError for a model that keeps what it has read in none of transformers' caches."""
+        known = inspect.signature(type(model).forward).parameters
+        names = [name for name in _CACHES if name in known]
+        if not names:
+            raise ValueError(f"{type(model).__name__}: {_NO_CACHE}")
+        (self._cache_name,) = names
+        self._takes_positions = "position_ids" in known
+        use_own_attention(model)
+        self._adopt(model)
+        self._caches: dict[str, Any] = {}
+
+    def load_adapter(self, path: Path | None) -> None:
+        """Use the adapter or full weights in the folder `path`; None: the base. Drops all cached conversations."""
+        self._caches.clear()
+        super().load_adapter(path)
+
+    def release(self, sequence_id: str) -> None:
+        """Forget a conversation. Unknown ids are ignored."""
+        self._caches.pop(sequence_id, None)
+        if sequence_id in self._rows.row_of:
+            self._rows.remove(sequence_id)
+
+    def close(self) -> None:
+        self._caches.clear()
+        self._rows = Conversations()
+
+    def _prefill(self) -> None:
+        """Read all ids of the queued conversations but the last."""
+        rows, queued = self._rows, self._rows.rows(QUEUED)
+        for row in queued:
+            self._caches[rows.names[row]] = None
+        list(map_passes(self._read_row, queued, self._device))
+        rows.cached[queued] = rows.known[queued] - 1
+        rows.state[queued] = SAMPLING
+
+    def _step(self) -> Rows:
+        """Sample one id for every conversation that is being sampled; returns those that are done."""
+        sampling = self._rows.rows(SAMPLING)
+        found = list(map_passes(self._sample_row, sampling, self._device))
+        ids, logprobs = (np.concatenate(part) for part in zip(*found, strict=True))
+        return self._rows.append(sampling, ids, logprobs)
+
+    @torch.inference_mode()
+    def _read_row(self, row: int) -> None:
+        ids = self._rows.ids[row, : self._rows.known[row] - 1]
+        if len(ids):
+            self._feed(self._body, row, 0, ids)
+
+    @torch.inference_mode()
+    def _sample_row(self, row: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The next id [1] of a conversation, and its log-prob [1]."""
+        rows, place = self._rows, self._rows.known[row]
+        logits = self._feed(self._model, row, place - 1, rows.ids[row, place - 1 : place]).logits[:, -1]
+        draws = torch.from_numpy(rows.draws[row, place : place + 1]).to(self._device)
+        temperature = torch.from_numpy(rows.temperature[row : row + 1]).to(self._device)
+        ids, logprobs = draw(logits, temperature, draws)
+        return ids.cpu().numpy(), logprobs.cpu().numpy()
+
+    def _feed(self, model: Any, row: int, start: int, ids: NDArray[np.int64]) -> Any:
+        """Pass the `ids` from position `start` on through `model`, after what the conversation's cache holds.
+
+        Hybrid models would ask the first layer for the position, and a recurrent one does not know it.
+        """
+        name, given = self._rows.names[row], {}
+        if self._takes_positions:
+            given["position_ids"] = torch.arange(start, start + len(ids), device=self._device)[None]
+        if self._caches[name] is not None:
+            given[self._cache_name] = self._caches[name]
+        output = model(input_ids=torch.from_numpy(ids).to(self._device)[None], use_cache=True, **given)
+        self._caches[name] = getattr(output, self._cache_name, None)
+        if self._caches[name] is None:
+            raise ValueError(f"{type(self._model).__name__}: {_NO_CACHE}")
+        return output

@@ -1,0 +1,65 @@
+"""Logits from hidden states as the model's own forward pass makes them: scaled, capped, multiplied, whatever it does.
+
+The pass runs over a view of the model whose body returns the given states, so no list of architectures is needed.
+"""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+
+class _States:
+    """A body that has computed already; what else a head asks of its body, the body answers."""
+
+    def __init__(self, body: nn.Module, states: Tensor) -> None:
+        self._body = body
+        self._output = _Output(states)
+
+    def __call__(self, *_: Any, **__: Any) -> "_Output":
+        return self._output
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._body, name)
+
+
+class _Output:
+    """A body's output: the last hidden states under their name and as the first element; all else is None."""
+
+    def __init__(self, states: Tensor) -> None:
+        self.last_hidden_state = states
+
+    def __getitem__(self, place: Any) -> Any:
+        return (self.last_hidden_state,)[place]
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
+def logits_of(model: nn.Module, states: Tensor) -> Tensor:
+    """Return the logits [P, V] that a transformers `model` makes of its body's last hidden `states` [P, d].
+
+    Raises ValueError for a model whose body is no part of it under its own name.
+    """
+    view: Any = object.__new__(type(model))  # a sharded model's class makes other objects than its own
+    view.__dict__.update(model.__dict__)
+    name = body_name(model)
+    view._modules = {**model._modules, name: _States(model.get_submodule(name), states[None])}
+    logits: Tensor = type(model).forward(view).logits
+    return logits[0]
+
+
+def body_name(model: nn.Module) -> str:
+    """Return the name of the part of a language model that gives hidden states. Raises ValueError without one."""
+    name: Any = getattr(model, "base_model_prefix", "")
+    if name in model._modules:
+        return str(name)
+    bodies = [name for name, part in model.named_children() if hasattr(part, "get_input_embeddings")]
+    if len(bodies) != 1:
+        raise ValueError(f"{type(model).__name__}: no single part of it is its body, apart from its head")
+    return bodies[0]
+
+
+def body_of(model: nn.Module) -> nn.Module:
+    """Return the part of a language model that gives hidden states. Raises ValueError without one."""
+    return model.get_submodule(body_name(model))

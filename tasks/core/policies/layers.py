@@ -1,0 +1,36 @@
+"""What the layers of a model keep of a sequence, and whether they take an attention function from outside."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_KEYS_AND_VALUES = frozenset(("full_attention", "sliding_attention"))
+
+
+def foreign_layer(model: "PreTrainedModel") -> str | None:
+    """Return what makes `model` more than attention over keys and values; None where nothing does.
+
+    Such a model has no place for another attention function, or layers that keep a state, a part of the sequence or
+    what other layers have made.
+    """
+    from transformers.cache_utils import get_layer_types_and_kwargs
+
+    if not takes_attention(model):
+        return "attention of its own"
+    if model._is_stateful:
+        return "recurrent layers"
+    config: Any = model.config.get_text_config(decoder=True)
+    kinds, _ = get_layer_types_and_kwargs(config)
+    return next((f"layers of type {kind}" for kind in kinds if kind not in _KEYS_AND_VALUES), None)
+
+
+def takes_attention(model: "PreTrainedModel") -> bool:
+    """Return whether attention functions can be given to `model` by transformers' interface."""
+    return model._can_set_attn_implementation()
+
+
+def use_own_attention(model: "PreTrainedModel") -> None:
+    """Make `model` compute attention by the eager function of its own modelling file. Idempotent."""
+    if takes_attention(model):
+        model.set_attn_implementation("eager")

@@ -1,0 +1,106 @@
+"""Proof that the engine in this process samples from the model's own function, before the first rollout.
+
+Conversations of different lengths, on both sides of each window that the config names, are sampled in two turns each;
+every log-prob is compared with that of the model's own forward pass over the whole conversation.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.engines.in_process.own_cache import in_process_engine
+from tasks.core.interfaces.engine import Engine, GenerationRequest, SamplingSettings
+from tasks.core.policies.checkpoint_files import FULL_CONFIG, holds_adapter
+from tasks.core.policies.float32_logits import use_float32_logits
+from tasks.core.policies.layers import use_own_attention
+from tasks.core.policies.loading import load_base_model, trainable_policy
+from tasks.core.records.files import read_json
+from tasks.policy_update.engine_noise import difference
+from tasks.policy_update.model.passes import language_model
+from tasks.policy_update.passes_proof import AnotherFunction, own_logprobs, probe_sequences, whole_rollout
+
+_TURN, _OBSERVATION = 5, 4
+"""Tokens of a turn, and of what follows the first one."""
+
+
+class _Played(NamedTuple):
+    """A conversation with an engine."""
+
+    ids: list[int]
+    logprobs: dict[int, float]
+    """Of each position that was sampled."""
+
+
+def prove_engine(base: Path, config: PolicyConfig, checkpoint: Path) -> None:
+    """Raise AnotherFunction if the engine's log-probs are not those of the model's own forward pass.
+
+    `checkpoint`: the policy that both load; its adapter should not be zero. The error names the architecture and what
+    differs. Raises ValueError for a model that the engine refuses.
+    """
+    size = _difference(base, config, checkpoint)
+    if size is None:
+        return
+    name = read_json(base / FULL_CONFIG).get("architectures", ["?"])[0]
+    if holds_adapter(checkpoint) and _difference(base, config, None) is None:
+        part = "what the adapter does (policy.lora.targets)"
+    else:
+        part = "attention or positions (policy.source, or another collection.engine)"
+    raise AnotherFunction(
+        f"{name}: the log-probs of the engine in this process differ by {size:.2g} nats from those of the model's own "
+        f"forward pass; what differs: {part}"
+    )
+
+
+def _difference(base: Path, config: PolicyConfig, checkpoint: Path | None) -> float | None:
+    """By how many nats the engine's log-probs differ from the model's own; None if rounding explains it."""
+    model = load_base_model(base, config)
+    prompts = probe_sequences(model)
+    engine = in_process_engine(model)
+    if checkpoint is not None:
+        engine.load_adapter(checkpoint)
+    room = engine.context_length - 2 * _TURN - _OBSERVATION
+    played = _play(engine, [ids[: max(1, room)] for ids in prompts])
+    engine.close()
+    del engine, model
+    policy: nn.Module = load_base_model(base, config)
+    if checkpoint is not None:
+        policy = trainable_policy(policy, config, checkpoint, seed=0)
+    use_own_attention(language_model(policy))
+    use_float32_logits(policy)
+    expected = [_own(policy, one) for one in played]
+    found = [torch.tensor(list(one.logprobs.values())) for one in played]
+    return difference(found, expected, next(policy.parameters()).dtype)
+
+
+def _play(engine: Engine, prompts: Sequence[Sequence[int]]) -> list[_Played]:
+    """Two turns of every conversation, all of them side by side."""
+    played = [_Played(list(prompt), {}) for prompt in prompts]
+    turns = dict.fromkeys(map(str, range(len(played))), 0)
+    for name, one in zip(turns, played, strict=True):
+        engine.submit(_request(name, one.ids, 0))
+    while done := engine.collect():
+        for turn in done:
+            one, name = played[int(turn.sequence_id)], turn.sequence_id
+            one.logprobs.update(zip(range(len(one.ids), len(one.ids) + _TURN), turn.logprobs, strict=False))
+            one.ids.extend(turn.token_ids)
+            turns[name] += 1
+            if turns[name] < 2:
+                one.ids.extend(one.ids[:_OBSERVATION])
+                engine.submit(_request(name, one.ids, turns[name]))
+    return played
+
+
+def _request(name: str, ids: Sequence[int], turn: int) -> GenerationRequest:
+    return GenerationRequest(name, list(ids), SamplingSettings(1.0, _TURN, ()), seed=2 * int(name) + turn)
+
+
+@torch.no_grad()
+def _own(policy: nn.Module, one: _Played) -> Tensor:
+    """The log-probs of the sampled ids [P] by the policy's own forward pass over the conversation."""
+    positions = np.array(list(one.logprobs), dtype=np.int64)
+    return own_logprobs(policy, whole_rollout(one.ids))[torch.from_numpy(positions - 1)]
