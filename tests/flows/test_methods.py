@@ -11,7 +11,14 @@ from flows.dag.stages import STAGES
 from flows.workers.plain_runner import PlainRunner
 from tasks.core.config.params import load_params
 from tasks.core.interfaces.stage import ProcessCache
-from tasks.core.records.documents import AdvantageSummary, Evaluation, Metrics, read_document
+from tasks.core.records.documents import (
+    AdvantageSummary,
+    Evaluation,
+    Metrics,
+    Preflight,
+    read_document,
+    write_document,
+)
 from tasks.core.records.layout import Layout
 from tests.flows.tiny_project import ROOT
 
@@ -39,6 +46,8 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: ProcessCache) -
     def played(method: str, *settings: str) -> Layout:
         assert configure(["drill", method, *(f"--set={setting}" for setting in (*SIZE, *settings))]) == 0
         params = load_params(tmp_path / "params.yaml")
+        tried = Preflight(positions=0, rollouts=0, ranks=1, passes="packed")
+        write_document(Layout(tmp_path).preflight, tried)
         runs = [(stage, key) for stage in UNTIL_DEV for key in stage.keys(params)]
         runs.sort(key=lambda run: (run[0].name == "evaluate_policy", run[1] if run[0].name in TRAINING else ""))
         runner = PlainRunner(tmp_path, cache)

@@ -1,9 +1,11 @@
 """Attention inside packed rows: that of each rollout by itself, and the layout that flash-attn's kernel is given."""
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from tasks.policy_update.model import attention
 from tasks.policy_update.model.attention import packed_attention, varlen_attention
 
 LENGTHS = (5, 1, 7)
@@ -58,3 +60,30 @@ def test_the_layout_for_flash_attention_gives_the_same() -> None:
     found = varlen_attention(query, key, value, LENGTHS, 0.3, reference_kernel)
     assert found.shape == expected.shape
     assert torch.allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("block", [2, 1024])
+def test_a_window_hides_what_lies_further_back(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "_BLOCK", block)
+    query, key, value = tensors()
+    how = {"rollout_lengths": LENGTHS, "scaling": 0.3, "sliding_window": 3}
+    mixed, _ = packed_attention(nn.Identity(), query, key, value, None, **how)
+    start = 0
+    for length in LENGTHS:
+        own = slice(start, start + length)
+        scores = 0.3 * query[0, :, own] @ key[0].repeat_interleave(2, 0)[:, own].transpose(1, 2)
+        seen = torch.ones(length, length).tril().bool() & torch.ones(length, length).triu(-2).bool()
+        expected = scores.masked_fill(~seen, float("-inf")).softmax(-1) @ value[0].repeat_interleave(2, 0)[:, own]
+        assert torch.allclose(mixed[0, own].transpose(0, 1), expected, atol=1e-6)
+        start += length
+
+
+def test_flash_attention_is_told_the_window() -> None:
+    told: dict[str, object] = {}
+
+    def kernel(query: Tensor, *_: object, **how: object) -> Tensor:
+        told.update(how)
+        return query
+
+    varlen_attention(*tensors(), LENGTHS, 0.3, kernel, window=3)
+    assert told["window_size"] == (2, 0)

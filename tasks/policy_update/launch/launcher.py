@@ -55,7 +55,7 @@ def train_on_ranks(job: UpdateJob) -> TrainedOnRanks:
         start_ranks(job, folder)
         with replacing(job.layout.policy(job.key)) as temporary:
             (folder / POLICY).rename(temporary)
-        return TrainedOnRanks(read_document(folder / METRICS, Metrics), read_json(folder / PASSES))
+        return TrainedOnRanks(read_document(folder / METRICS, Metrics), read_json(folder / PASSES)["passes"])
 
 
 def job_files(layout: Layout) -> Iterator[Path]:

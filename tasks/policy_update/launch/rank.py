@@ -57,7 +57,7 @@ def run_rank(job: UpdateJob, group: ProcessGroup, output: Path) -> None:
     if group.is_main:
         metrics = trained_metrics(rollouts, stats, learner, summary, job.update.loss, job.previous.staleness)
         write_document(output / METRICS, metrics)
-        write_json(output / PASSES, passes)
+        write_json(output / PASSES, {"passes": passes})
 
 
 def _die_with_the_launcher() -> None:

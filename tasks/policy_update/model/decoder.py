@@ -12,7 +12,10 @@ def decoder_layers(policy: nn.Module) -> list[nn.Module]:
     """
     model: Any = policy.get_base_model() if hasattr(policy, "get_base_model") else policy  # type: ignore[operator]
     text = model.get_decoder()
-    lists = [part for part in text.children() if isinstance(part, nn.ModuleList)]
-    if not lists:
+    layers: list[nn.Module] = []
+    for part in text.children():
+        if isinstance(part, nn.ModuleList) and len(part) > len(layers):
+            layers = list(part)
+    if not layers:
         raise ValueError(f"{type(model).__name__}: no list of decoder layers to shard or to checkpoint one by one")
-    return list(max(lists, key=len))
+    return layers

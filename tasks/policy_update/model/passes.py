@@ -52,7 +52,8 @@ def suggested(policy: nn.Module) -> Passes:
 
 def is_packed(policy: nn.Module) -> bool:
     """Return whether rollouts share forward passes."""
-    return vars(language_model(policy)).get(_WAY, "packed") == "packed"
+    way: Passes = vars(language_model(policy)).get(_WAY, "packed")
+    return way == "packed"
 
 
 def pack_capacity(policy: nn.Module, tokens_per_pack: int) -> int:

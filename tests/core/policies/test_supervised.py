@@ -4,7 +4,7 @@ from random import Random
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from transformers import Qwen2ForCausalLM
+from transformers import GraniteConfig, GraniteForCausalLM, Qwen2ForCausalLM
 
 from tasks.core.interfaces.world import Message
 from tasks.core.policies.architecture import TinyQwen2, new_model
@@ -14,6 +14,7 @@ from tasks.core.policies.supervised import (
     Phase,
     SupervisedSettings,
     _step,
+    _summed_loss,
     encode_example,
     padded,
     step_batches,
@@ -116,3 +117,16 @@ def test_the_number_of_cores_changes_no_bit(half: bool, monkeypatch: pytest.Monk
         losses = train(model, phases, settings, seed=0)
         found.append([losses, *(weight.tolist() for weight in model.parameters())])
     assert found[0] == found[1]
+
+
+def test_the_loss_is_the_models_own_where_its_head_scales_logits() -> None:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = GraniteForCausalLM(GraniteConfig(vocab_size=31, num_key_value_heads=2, logits_scaling=8.0, **sizes)).eval()
+    model.lm_head.weight.data.normal_()
+    ids = torch.randint(3, 31, (2, 9))
+    targets = torch.cat([ids[:, 1:], torch.full((2, 1), -100)], dim=1)
+    with torch.no_grad():
+        assert float(_summed_loss(model, ids, targets)) == pytest.approx(
+            float(model(ids, labels=ids).loss) * 16, rel=1e-5
+        )

@@ -68,14 +68,14 @@ class OwnCacheEngine(TransformersEngine):
         rows, queued = self._rows, self._rows.rows(QUEUED)
         for row in queued:
             self._caches[rows.names[row]] = None
-        list(map_passes(self._read_row, queued, self._device))
+        list(map_passes(self._read_row, queued.tolist(), self._device))
         rows.cached[queued] = rows.known[queued] - 1
         rows.state[queued] = SAMPLING
 
     def _step(self) -> Rows:
         """Sample one id for every conversation that is being sampled; returns those that are done."""
         sampling = self._rows.rows(SAMPLING)
-        found = list(map_passes(self._sample_row, sampling, self._device))
+        found = list(map_passes(self._sample_row, sampling.tolist(), self._device))
         ids, logprobs = (np.concatenate(part) for part in zip(*found, strict=True))
         return self._rows.append(sampling, ids, logprobs)
 
