@@ -25,7 +25,7 @@ from tasks.policy_update.rollouts import Rollout
 
 _log = logging.getLogger(__name__)
 _DIFFERS: dict[Passes, str] = {"packed": "packing", "single": "attention", "single_eager": "head"}
-"""What has a difference that a way has and the next one has not."""
+"""Part that differs where a way is not exact and the next one is."""
 
 
 class AnotherFunction(ValueError):  # noqa: N818 - says what was found

@@ -33,7 +33,7 @@ class _Played(NamedTuple):
 
     ids: list[int]
     logprobs: dict[int, float]
-    """Of each position that was sampled."""
+    """One for each position that was sampled."""
 
 
 def prove_engine(base: Path, config: PolicyConfig, checkpoint: Path) -> None:

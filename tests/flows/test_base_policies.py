@@ -16,10 +16,10 @@ from transformers import (
 )
 
 from flows.configure import main as configure
-from flows.dag.execution import run_body
 from flows.dag.stages import STAGES
+from flows.workers.plain_runner import PlainRunner
 from tasks.core.config.params import load_params
-from tasks.core.interfaces.stage import ProcessCache, SerialExecutor
+from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.records.documents import Metrics, Preflight, read_document
 from tasks.core.records.layout import Layout
 from tests.flows.tiny_project import ROOT
@@ -70,9 +70,10 @@ def learn(root: Path, profile: str, *settings: str) -> Layout:
     """Run the stages of one iteration with the base policy in `root`/base, up to its update."""
     assert configure([profile, *(f"--set={one}" for one in ("policy.source=base", "iterations=1", *settings))]) == 0
     params, cache = load_params(root / "params.yaml"), ProcessCache()
-    for stage in STAGES[1:UNTIL_UPDATED]:
+    runner = PlainRunner(root, cache)
+    for stage in STAGES[:UNTIL_UPDATED]:
         for key in stage.keys(params)[:1]:
-            run_body(stage, key, root, cache, lambda stage, params: SerialExecutor())
+            runner.run(stage.name, key)
     cache.close()
     return Layout(root)
 
@@ -85,7 +86,7 @@ def test_the_engine_samples_what_the_learner_trains(
     write_base(make, tmp_path / "base")
     targets = "policy.lora.targets=[q_proj, o_proj, down_proj]"
     turns = ("collection.limits.max_turns=2", "collection.limits.max_tokens_per_turn=16")
-    layout = learn(tmp_path, "drill", targets, *turns, "advantages.filter=none")
+    layout = learn(tmp_path, "drill", targets, *turns, "advantages.min_absolute_advantage=0")
     assert read_document(layout.preflight, Preflight).passes == passes
     metrics = read_document(layout.metrics("i001"), Metrics)
     assert metrics.engine_mismatch is not None and metrics.engine_mismatch.max < 1e-4

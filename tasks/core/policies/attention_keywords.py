@@ -1,4 +1,4 @@
-"""What a layer asks of attention, read from the keywords of transformers' attention interface.
+"""Keywords of transformers' attention interface, by which a layer says what it asks of attention.
 
 The learner's and the engine's attention are SDPA's, plus a sliding window. A layer that asks for more (a soft cap of
 its scores, attention sinks) gets the eager function of its own modelling file. A keyword that nobody here knows is an
@@ -36,7 +36,7 @@ _OWN = frozenset(("softcap", "s_aux"))
 
 
 class Asked(NamedTuple):
-    """What a layer asks of attention beyond causality and a scale."""
+    """Demands of a layer on its attention, beyond causality and a scale."""
 
     window: int | None = None
     """Each position sees itself and the `window` - 1 before it; None: all before it."""

@@ -1,4 +1,4 @@
-"""What the layers of a model keep of a sequence, and whether they take an attention function from outside."""
+"""Layers of a model: whether all that they keep of a sequence is keys and values, by an attention function of ours."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -39,7 +39,7 @@ class RankFailed(RuntimeError):  # noqa: N818 - the field's word
 
 
 class TrainedOnRanks(NamedTuple):
-    """What the ranks of an update left beside its policy."""
+    """Results of the ranks of an update, beside its policy."""
 
     metrics: Metrics
     passes: Passes
