@@ -33,7 +33,7 @@ from tasks.core.worlds.text_games.phrases import grid_rows, phrases
 if TYPE_CHECKING:
     from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
 
-POCKETWORLD = "pocketworld"
+POCKETWORLD, APPWORLD = "pocketworld", "appworld"
 OPENING = 2
 """Messages before the first demonstrated turn: system and user."""
 
@@ -180,13 +180,20 @@ def warm_start_phases(chat: ChatFormat, world: str, settings: WarmStart, seed: i
 
 
 def train_policy(
-    recipe: Recipe, pieces: list[str], perfect: Iterable[list[Message]], imperfect: Iterable[list[Message]]
+    recipe: Recipe,
+    pieces: list[str],
+    perfect: Iterable[list[Message]],
+    imperfect: Iterable[list[Message]],
+    opening: int = OPENING,
 ) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
-    """Train a new model, whose tokenizer has these pieces, first on perfect and then on imperfect demonstrations."""
+    """Train a new model, whose tokenizer has these pieces, first on perfect and then on imperfect demonstrations.
+
+    `opening`: messages before the first demonstrated turn.
+    """
     tokenizer = build_tokenizer(pieces, recipe.sizes.context_length)
     chat = ChatFormat(tokenizer)
     model = new_model(recipe.sizes, len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, recipe.seed)
-    train(model, _two_phases(chat, perfect, imperfect, recipe), recipe.supervised, recipe.seed)
+    train(model, _two_phases(chat, perfect, imperfect, recipe, opening), recipe.supervised, recipe.seed)
     return model, tokenizer
 
 
@@ -195,10 +202,12 @@ def _two_phases(
     perfect: Iterable[list[Message]],
     imperfect: Iterable[list[Message]],
     settings: Recipe | WarmStart,
+    opening: int = OPENING,
 ) -> tuple[Phase, Phase]:
+    good, bad = _examples(chat, perfect, opening), _examples(chat, imperfect, opening)
     return (
-        Phase("perfect", _examples(chat, perfect), settings.perfect_steps, settings.learning_rate),
-        Phase("imperfect", _examples(chat, imperfect), settings.imperfect_steps, settings.learning_rate / 2),
+        Phase("perfect", good, settings.perfect_steps, settings.learning_rate),
+        Phase("imperfect", bad, settings.imperfect_steps, settings.learning_rate / 2),
     )
 
 
@@ -212,12 +221,12 @@ def save(model: "Qwen2ForCausalLM", tokenizer: "Qwen2Tokenizer", folder: Path) -
         write_digests(temporary)
 
 
-def _examples(chat: ChatFormat, conversations: Iterable[list[Message]]) -> list[Example]:
+def _examples(chat: ChatFormat, conversations: Iterable[list[Message]], opening: int) -> list[Example]:
     examples = []
     for messages in tqdm(conversations, unit="episode", desc="demonstrations"):
-        texts = [message["content"] for message in messages[OPENING:]] + [""]
+        texts = [message["content"] for message in messages[opening:]] + [""]
         turns = list(zip(texts[::2], texts[1::2], strict=False))
-        examples.append(encode_example(chat, messages[:OPENING], turns))
+        examples.append(encode_example(chat, messages[:opening], turns))
     return examples
 
 
@@ -225,13 +234,17 @@ def main() -> None:
     """Train and save; see the module's docstring."""
     parser = argparse.ArgumentParser(description="Train the embedded policy.")
     parser.add_argument("folder", type=Path, help="where model and tokenizer go")
-    parser.add_argument("--world", choices=[POCKETWORLD, *GAME_RECIPES], default=POCKETWORLD)
+    parser.add_argument("--world", choices=[POCKETWORLD, APPWORLD, *GAME_RECIPES], default=POCKETWORLD)
     parser.add_argument("--seed", type=int, default=Recipe().seed)
     parser.add_argument("--chained-share", type=float, default=0.0, help="pocketworld's tasks of two requests")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.world == POCKETWORLD:
         policy = make_policy(Recipe(seed=arguments.seed, chained_share=arguments.chained_share))
+    elif arguments.world == APPWORLD:
+        from tasks.core.policies.appworld_recipe import APPWORLD_RECIPE, make_appworld_policy
+
+        policy = make_appworld_policy(APPWORLD_RECIPE.model_copy(update={"seed": arguments.seed}))
     else:
         recipe = GAME_RECIPES[arguments.world].model_copy(update={"seed": arguments.seed})
         policy = make_game_policy(recipe, teacher_of(arguments.world))

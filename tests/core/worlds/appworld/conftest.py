@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.config.splits import Split
 from tasks.core.worlds.appworld.environment import ENVIRONMENTS, python_executable
 from tasks.core.worlds.appworld.pool import EpisodePool, PoolLimits
 from tasks.core.worlds.appworld.root import author_root
@@ -18,7 +17,7 @@ LIMITS = PoolLimits(
 )
 PROJECT = Path(__file__).parents[4]
 SEED = 2502
-COUNTS: dict[Split, int] = {"train": 39, "dev": 6, "test_normal": 9, "test_challenge": 18}
+COUNTS = {"train": 111, "dev": 6, "test_normal": 9, "test_challenge": 36, "demonstrations": 9}
 
 
 @pytest.fixture(scope="session")

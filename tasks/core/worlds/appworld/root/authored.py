@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from tasks.core.config.splits import SPLITS, Split
 from tasks.core.processes.garbage import SPARING
 from tasks.core.records.files import replacing
 from tasks.core.worlds.appworld.environment import engine_variables
@@ -25,8 +24,10 @@ class AuthoringFailed(RuntimeError):  # noqa: N818
     """The generator stopped; the message holds its last lines. A bug: the same seed fails again."""
 
 
-def author_root(root: Path, python: Path, seed: int, counts: Mapping[Split, int]) -> None:
+def author_root(root: Path, python: Path, seed: int, counts: Mapping[str, int]) -> None:
     """Write a root with `counts` tasks per split to `root`, whole or not at all. Same arguments, same bytes.
+
+    Beside the four splits there may be `demonstrations`, with the words of train and all templates that may be shown.
 
     `python` is AppWorld's interpreter (`environment.python_executable`). Raises AuthoringFailed, and ValueError for
     counts that are no whole number of scenarios of three tasks.
@@ -39,10 +40,8 @@ def author_root(root: Path, python: Path, seed: int, counts: Mapping[Split, int]
         _run_generator(temporary, python, seed, counts)
 
 
-def _run_generator(root: Path, python: Path, seed: int, counts: Mapping[Split, int]) -> None:
-    arguments = json.dumps(
-        {"root": str(root.resolve()), "seed": seed, "counts": {split: counts[split] for split in SPLITS}}
-    )
+def _run_generator(root: Path, python: Path, seed: int, counts: Mapping[str, int]) -> None:
+    arguments = json.dumps({"root": str(root.resolve()), "seed": seed, "counts": dict(counts)})
     command = [str(python), "-P", "-c", _START.format(package=str(_PACKAGE), arguments=arguments)]
     with subprocess.Popen(
         command,

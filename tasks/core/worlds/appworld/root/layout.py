@@ -52,3 +52,8 @@ def ground_truth(root: Path, task_id: str) -> Path:
 def oracle(root: Path, task_id: str) -> Path:
     """`def solution(apis, requester)`. Authored roots have one for every task."""
     return ground_truth(root, task_id) / "compiled_solution.py"
+
+
+def walkthrough(root: Path, task_id: str) -> Path:
+    """The oracle as an agent's turns, a list of {thought, code}. Authored roots have one for every task."""
+    return ground_truth(root, task_id) / "walkthrough.json"

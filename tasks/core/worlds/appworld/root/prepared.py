@@ -1,7 +1,9 @@
 """data/world/ of AppWorld: the task list and, when authored, the root itself. Read alike for both sources."""
 
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
+from shutil import copytree
 
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.config.world import WorldConfig
@@ -13,6 +15,8 @@ from tasks.core.worlds.appworld.root.verification import RootReport, verify_root
 
 _TASKS = "tasks.json"
 _ROOT = "root"
+ROOTS = Path(".loopline/appworld_roots")
+"""Roots that were authored here; may be deleted at any time."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ def prepare_root(config: WorldConfig, folder: Path) -> RootReport:
         root = config.appworld.root
         if root is None:
             root = temporary / _ROOT
-            author_root(root, python_executable(), config.seed, _counts(config))
+            copytree(_kept_root(config), root)
         report = verify_root(root, config.appworld.denylist)
         document = _document(report)
         if config.appworld.root is not None:  # episodes read its files in place: what they read is in this artifact
@@ -53,6 +57,21 @@ def read_prepared_root(config: WorldConfig, folder: Path) -> PreparedRoot:
     except (KeyError, TypeError) as error:
         raise ArtifactError(f"{folder / _TASKS}: {error!r}; delete the folder and run `dvc repro`") from None
     return PreparedRoot(root.resolve(), tasks)
+
+
+def _kept_root(config: WorldConfig) -> Path:
+    """The authored root that `config` asks for, kept for the next time: writing one takes minutes.
+
+    Its name says what its bytes depend on: the generator's code, the engine's requirements, seed and counts.
+    """
+    package = Path(__file__).parents[1]
+    files = [*sorted((package / "inside/authoring").rglob("*.py")), package / "environment/requirements.txt"]
+    inputs = ([digest(file) for file in files], config.seed, _counts(config))
+    name = sha256(repr(inputs).encode()).hexdigest()[:16]
+    root = ROOTS / name
+    if not root.is_dir():
+        author_root(root, python_executable(), config.seed, _counts(config))
+    return root
 
 
 def _counts(config: WorldConfig) -> dict[Split, int]:

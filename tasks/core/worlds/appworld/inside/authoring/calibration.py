@@ -4,7 +4,9 @@ Through the engine's own APIs, databases and test tracker, but without the agent
 every step, which would be most of the time. The tests play a task of every template in the whole engine too.
 """
 
+import contextlib
 import importlib.util
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -57,7 +59,8 @@ def _play_oracle(task: Any, folder: Path, states: Any) -> Any:
         states.end_db_home_path, task.models_from_db_home_path, load_apps=task.allowed_apps
     )
     try:
-        _module(folder / "compiled_solution.py").solution(apis, requester)
+        with contextlib.redirect_stdout(io.StringIO()):
+            _module(folder / "compiled_solution.py").solution(apis, requester)
     except Exception as error:
         raise UnsoundTask(f"{task.id}: the oracle failed: {error}") from error
     return apis, requester

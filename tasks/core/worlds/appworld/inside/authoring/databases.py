@@ -12,9 +12,9 @@ from appworld.collections.models import ModelCollection
 from appworld.common.datetime import DateTime
 
 from .documents import save_documents
-from .people import ACCOUNTS, Person
+from .people import ACCOUNTS, Person, namesakes
 from .shop import SELLERS
-from .world import FOLDERS, NOW, World
+from .world import NOW, World
 
 _BASE = ":memory:base"
 _SONG_RATINGS = 5
@@ -159,6 +159,9 @@ def _save_libraries(spotify: Any, world: World) -> None:
 
 
 def _save_phone(phone: Any, world: World) -> None:
+    people = list(world.people)
+    strangers = [one | {"user_id": person.id} for person in people for one in namesakes(person, people)]
+    save_rows(phone.Contact, strangers)
     save_rows(
         phone.Contact,
         [
@@ -268,11 +271,14 @@ def _save_files(file_system: Any, world: World) -> None:
     files: list[dict[str, Any]] = []
     for person in world.people:
         home = f"/home/{person.first_name.lower()}/"
-        paths = ("/", "/home/", home, *(f"{home}{folder}/" for folder in FOLDERS))
-        folders += [{"user_id": person.id, "path": path} for path in paths]
+        names = sorted({path.partition("/")[0] for path in world.files[person.id]})
+        folders += [
+            {"user_id": person.id, "path": path}
+            for path in ("/", "/home/", home, *(f"{home}{name}/" for name in names))
+        ]
         files += [
-            {"user_id": person.id, "path": home + path, "content": f"Contents of {path}"}
-            for path in world.files[person.id]
+            {"user_id": person.id, "path": home + path, "content": content}
+            for path, content in world.files[person.id].items()
         ]
     save_rows(file_system.Directory, folders)
     save_rows(file_system.File, files)

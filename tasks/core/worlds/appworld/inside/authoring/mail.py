@@ -6,13 +6,10 @@ from appworld.apps.api_lib import call_api
 
 from .people import Person
 
-_SUBJECTS = ("Keys", "Question about the form", "Next week", "Photos", "Borrowed book", "Idea", "Directions", "Hello")
 
-
-def send_mails(collection: Any, pairs: list[tuple[Person, Person]]) -> None:
-    """One thread per (sender, receiver), subjects in turn."""
-    for number, (sender, receiver) in enumerate(pairs):
-        subject = _SUBJECTS[number % len(_SUBJECTS)]
+def send_mails(collection: Any, mails: list[tuple[Person, Person, str]]) -> None:
+    """One thread per (sender, receiver, subject)."""
+    for sender, receiver, subject in mails:
         call_api(
             "gmail",
             "send_email",

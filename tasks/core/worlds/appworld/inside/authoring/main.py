@@ -6,7 +6,7 @@ from pathlib import Path
 from .calibration import calibrate_task
 from .databases import frozen_at, write_base_databases
 from .plan import plan_tasks
-from .scenarios import TEMPLATES, UNSEEN_APPS
+from .scenarios import TEMPLATES
 from .world import NOW, make_world
 from .writing import write_task
 
@@ -16,7 +16,7 @@ def author_root(root: str, seed: int, counts: dict[str, int]) -> None:
     os.environ["APPWORLD_ROOT"] = root
     folder = Path(root)
     world = make_world(seed)
-    tasks = plan_tasks(world, TEMPLATES, UNSEEN_APPS, counts, seed)
+    tasks = plan_tasks(world, TEMPLATES, counts, seed)
     write_base_databases(folder, world, seed)
     with frozen_at(NOW):  # once, for freezegun looks through every module each time
         for task in tasks:

@@ -3,36 +3,10 @@
 from dataclasses import dataclass
 from random import Random
 
-GENRES = ("jazz", "folk", "rock", "classical", "electronic", "soul")
-_ADJECTIVES = (
-    "Amber",
-    "Broken",
-    "Crystal",
-    "Distant",
-    "Electric",
-    "Fading",
-    "Golden",
-    "Hidden",
-    "Lonely",
-    "Silent",
-    "Velvet",
-    "Wild",
-)
-_NOUNS = ("Harbor", "Mirror", "River", "Lantern", "Garden", "Horizon", "Winter", "Shadow")
-_ARTISTS = (
-    "Paper Comets",
-    "Nora Vale",
-    "The Tin Orchard",
-    "Sable & Finch",
-    "Iron Meadow",
-    "Otto Lark",
-    "Blue Cartography",
-    "Mirea Stone",
-    "Low Tide Choir",
-    "The Quiet Engines",
-    "Juno Park",
-    "Cobalt Fields",
-)
+from .words import ARTISTS, GENRES, SHARES, TITLE_ADJECTIVES, TITLE_NOUNS, Share, pool
+
+_ALBUMS_PER_ARTIST = 2
+_ARTISTS_PER_SHARE = 6
 _SONGS_PER_ALBUM = 4
 
 
@@ -62,28 +36,42 @@ class Music:
     def song(self, song_id: int) -> Song:
         return self.songs[song_id - 1]
 
+    def artist(self, song: Song) -> str:
+        """The name of a song's artist."""
+        return self.artists[song.artist_id - 1][0]
+
+    def part(self, share: Share) -> tuple[Song, ...]:
+        """The songs whose titles and artists belong to a share."""
+        size = len(self.songs) // len(SHARES)
+        return self.songs[SHARES.index(share) * size :][:size]
+
 
 def make_music(rng: Random) -> Music:
-    """96 songs with different titles, play counts, like counts and durations, so that no question has two answers."""
-    titles = [f"{adjective} {noun}" for adjective in _ADJECTIVES for noun in _NOUNS]
-    rng.shuffle(titles)
-    artists = tuple((name, GENRES[index % len(GENRES)]) for index, name in enumerate(_ARTISTS))
+    """48 songs per share; titles, counts and durations all differ, so that no question has two answers."""
+    names = [name for share in SHARES for name in rng.sample(pool(ARTISTS, share), _ARTISTS_PER_SHARE)]
+    artists = tuple((name, GENRES[index % len(GENRES)]) for index, name in enumerate(names))
+    titles = [title for share in SHARES for title in _titles(rng, share)]
     play_counts, like_counts = rng.sample(range(100, 9000), len(titles)), rng.sample(range(10, 900), len(titles))
     durations = rng.sample(range(120, 420), len(titles))
-    albums = len(titles) // _SONGS_PER_ALBUM
-    years = [rng.randrange(2012, 2023) for _ in range(albums)]
+    years = [rng.randrange(2000, 2023) for _ in range(len(titles) // _SONGS_PER_ALBUM)]
     songs = tuple(
         Song(
             id=index + 1,
             title=title,
-            artist_id=index // _SONGS_PER_ALBUM % len(artists) + 1,
+            artist_id=index // (_SONGS_PER_ALBUM * _ALBUMS_PER_ARTIST) + 1,
             album_id=index // _SONGS_PER_ALBUM + 1,
             duration=durations[index],
             year=years[index // _SONGS_PER_ALBUM],
-            genre=artists[index // _SONGS_PER_ALBUM % len(artists)][1],
+            genre=artists[index // (_SONGS_PER_ALBUM * _ALBUMS_PER_ARTIST)][1],
             play_count=play_counts[index],
             like_count=like_counts[index],
         )
         for index, title in enumerate(titles)
     )
-    return Music(artists, tuple(f"{songs[i * _SONGS_PER_ALBUM].title} Sessions" for i in range(albums)), songs)
+    albums = tuple(f"{songs[place * _SONGS_PER_ALBUM].title} Sessions" for place in range(len(years)))
+    return Music(artists, albums, songs)
+
+
+def _titles(rng: Random, share: Share) -> list[str]:
+    every = [f"{adjective} {noun}" for adjective in TITLE_ADJECTIVES for noun in pool(TITLE_NOUNS, share)]
+    return rng.sample(every, _ARTISTS_PER_SHARE * _ALBUMS_PER_ARTIST * _SONGS_PER_ALBUM)

@@ -2,25 +2,17 @@
 
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
-FIRST_NAMES = ("Amara", "Boris", "Celia", "Dmitri", "Elena", "Farid", "Greta", "Hugo", "Ingrid", "Jonas", "Kei", "Luis")
-_LAST_NAMES = (
-    "Abbott",
-    "Brandt",
-    "Castell",
-    "Dorsey",
-    "Ekholm",
-    "Fontana",
-    "Grayson",
-    "Hollis",
-    "Ibarra",
-    "Jansen",
-    "Kowal",
-    "Lindner",
-)
+from .words import FIRST_NAMES, LAST_NAMES, SHARES, Share, pool
+
 ACCOUNTS = ("amazon", "phone", "file_system", "spotify", "venmo", "gmail", "splitwise", "simple_note", "todoist")
 _STREETS = ("Birch", "Cedar", "Elm", "Hazel", "Larch", "Maple", "Poplar", "Rowan", "Spruce", "Willow")
 _CITIES = (("Fairview", "Oregon"), ("Milton", "Vermont"), ("Ashford", "Colorado"), ("Lakeside", "Michigan"))
+_CIRCLE = 12
+"""People of one share; they know each other and nobody else."""
+_NAMESAKES = 3
+"""Neighbours in everybody's contacts who share the first name of somebody closer."""
 _ROOMMATES = 3
 _COMPANIES = 4
 
@@ -30,6 +22,8 @@ class Person:
     """One person; `id` is also the id of their account in every app."""
 
     id: int
+    share: Share
+    """Whose words this person's things have; tasks of other splits never meet the person."""
     first_name: str
     last_name: str
     email: str
@@ -56,48 +50,78 @@ class Person:
 
 
 def make_people(rng: Random) -> list[Person]:
-    """Twelve people with different first names, so that an instruction can name one by it."""
-    last_names = rng.sample(_LAST_NAMES, len(_LAST_NAMES))
-    return [_make_person(rng, index, first, last_names[index]) for index, first in enumerate(FIRST_NAMES)]
+    """A circle of twelve people per share, with different first names: the engine's main users must have them."""
+    return [person for place, share in enumerate(SHARES) for person in _make_circle(rng, share, place * _CIRCLE)]
 
 
-def _make_person(rng: Random, index: int, first_name: str, last_name: str) -> Person:
+def _make_circle(rng: Random, share: Share, before: int) -> list[Person]:
+    first_names = rng.sample(pool(FIRST_NAMES, share), _CIRCLE)
+    last_names = rng.sample(pool(LAST_NAMES, share), _CIRCLE)
+    return [
+        _make_person(rng, index, before, share, names)
+        for index, names in enumerate(zip(first_names, last_names, strict=True))
+    ]
+
+
+def _make_person(rng: Random, index: int, before: int, share: Share, names: tuple[str, str]) -> Person:
     city, state = rng.choice(_CITIES)
     return Person(
-        id=index + 1,
-        first_name=first_name,
-        last_name=last_name,
-        email=f"{first_name}.{last_name}@gmail.com".lower(),
-        phone_number=f"{rng.randrange(200, 990)}555{1000 + 7 * index + rng.randrange(7):04d}",
+        id=before + index + 1,
+        share=share,
+        first_name=names[0],
+        last_name=names[1],
+        email=f"{names[0]}.{names[1]}@gmail.com".lower(),
+        phone_number=f"{rng.randrange(200, 990)}555{1000 + 7 * (before + index) + rng.randrange(7):04d}",
         birthday=f"{rng.randrange(1960, 2000)}-{rng.randrange(1, 13):02d}-{rng.randrange(1, 29):02d}",
         sex=rng.choice(("female", "male")),
         street_address=f"{rng.randrange(10, 999)} {rng.choice(_STREETS)} Street",
         city=city,
         state=state,
         zip_code=rng.randrange(10_000, 99_999),
-        card_number=4_000_000_000_000_000 + 10_000_000 * index + rng.randrange(10_000_000),
+        card_number=4_000_000_000_000_000 + 10_000_000 * (before + index) + rng.randrange(10_000_000),
         cvv_number=rng.randrange(100, 1000),
         passwords={account: _password(rng) for account in ACCOUNTS},
-        relationships=_relationships(index),
+        relationships=_relationships(index, before),
     )
+
+
+def namesakes(person: Person, people: list[Person]) -> list[dict[str, Any]]:
+    """Contacts of the person who have no account: neighbours, each with the first name of somebody whom a task names.
+
+    So a first name alone does not say who is meant; the relationship does.
+    """
+    found = []
+    for place, other in enumerate(sorted(person.relationships)[:: len(person.relationships) // _NAMESAKES]):
+        first_name = people[other - 1].first_name
+        others = [name for name in pool(LAST_NAMES, person.share) if name != people[other - 1].last_name]
+        last_name = others[(person.id + place) % len(others)]
+        found.append(
+            {
+                "first_name": first_name,
+                "last_name": last_name,
+                "email": f"{first_name}.{last_name}@gmail.com".lower(),
+                "phone_number": f"2005559{person.id:02d}{place}",
+                "relationships": ["neighbor"],
+            }
+        )
+    return found
 
 
 def _password(rng: Random) -> str:
     return "".join(rng.choices("abcdefghjkmnpqrstuvwxyz23456789", k=9))
 
 
-def _relationships(index: int) -> dict[int, tuple[str, ...]]:
-    count = len(FIRST_NAMES)
+def _relationships(index: int, before: int) -> dict[int, tuple[str, ...]]:
     found: dict[int, tuple[str, ...]] = {}
-    for other in range(count):
-        distance = min((index - other) % count, (other - index) % count)
+    for other in range(_CIRCLE):
+        distance = min((index - other) % _CIRCLE, (other - index) % _CIRCLE)
         rules = {
             "roommate": index // _ROOMMATES == other // _ROOMMATES,
             "coworker": index % _COMPANIES == other % _COMPANIES,
             "friend": distance in (1, 2, 5) and index // _ROOMMATES != other // _ROOMMATES,
-            "sibling": other == count - 1 - index,
+            "sibling": other == _CIRCLE - 1 - index,
         }
         names = tuple(name for name, holds in rules.items() if holds)
         if other != index and names:
-            found[other + 1] = names
+            found[before + other + 1] = names
     return found

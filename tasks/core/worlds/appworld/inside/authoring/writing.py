@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from appworld.common.constants import CANARY_STRING, DB_VERSION
 from .databases import payment_card, save_rows
 from .people import Person
 from .plan import PlannedTask
+from .template import EVALUATION
+from .walkthrough import walkthrough
 from .world import NOW
 
 _CANARY_COMMENT = f"# Canary String: {CANARY_STRING}\n"
@@ -81,8 +84,9 @@ def _write_ground_truth(folder: Path, task: PlannedTask) -> None:
     write_json(folder / "public_data.json", draw.public)
     write_json(folder / "private_data.json", draw.private)
     write_json(folder / "required_apps.json", list(template.apps))
+    write_json(folder / "walkthrough.json", [asdict(turn) for turn in walkthrough(template.solution_body, draw.public)])
     write_json(folder / "metadata.json", _metadata(task, solution))
-    (folder / "evaluation.py").write_text(_CANARY_COMMENT + template.evaluation(), encoding="utf-8")
+    (folder / "evaluation.py").write_text(_CANARY_COMMENT + EVALUATION, encoding="utf-8")
     for name in ("solution.py", "compiled_solution.py"):
         (folder / name).write_text(_CANARY_COMMENT + solution, encoding="utf-8")
 

@@ -1,51 +1,33 @@
-"""The scenario templates of an authored root, one module each."""
+"""The scenario templates of an authored root, one module per app."""
 
-from ..template import read_template
+import inspect
+
+from ..template import Scenario, Template, read_template
 from . import (
-    alarm_switch,
-    bill_from_note,
-    expense_group,
-    file_kind,
-    follow_artists,
-    like_genre,
-    mail_note,
-    mail_star,
-    mail_unread,
-    music_extreme,
-    note_create,
-    playlist_from_note,
-    requests_approve,
-    shop_best,
-    text_relatives,
-    todo_complete,
-    venmo_pay,
-    venmo_total,
-    wish_list_move,
+    amazon,
+    files,
+    gmail,
+    music_changes,
+    music_questions,
+    notes,
+    phone,
+    several_apps,
+    splitwise,
+    todos,
+    venmo,
 )
 
-_MODULES = (
-    alarm_switch,
-    bill_from_note,
-    expense_group,
-    file_kind,
-    follow_artists,
-    like_genre,
-    mail_note,
-    mail_star,
-    mail_unread,
-    music_extreme,
-    note_create,
-    playlist_from_note,
-    requests_approve,
-    shop_best,
-    text_relatives,
-    todo_complete,
-    venmo_pay,
-    venmo_total,
-    wish_list_move,
-)
+_MODULES = (amazon, files, gmail, music_changes, music_questions, notes, phone, several_apps, splitwise, todos, venmo)
 
-TEMPLATES = [read_template(module) for module in _MODULES]
 
-UNSEEN_APPS = frozenset({"amazon", "gmail", "splitwise"})
-"""Apps that only test_challenge needs."""
+def _templates() -> list[Template]:
+    scenarios = [
+        member
+        for module in _MODULES
+        for _, member in inspect.getmembers(module, inspect.isclass)
+        if issubclass(member, Scenario) and member.__module__ == module.__name__
+    ]
+    return [read_template(scenario) for scenario in scenarios]
+
+
+TEMPLATES = _templates()

@@ -1,0 +1,140 @@
+"""The tokens of the embedded AppWorld policy: its words one token each, and phrases of code merged into longer ones.
+
+What must be copied (names, titles, numbers, parameters) is one token and stays it; all else may be merged, so that an
+episode is a few hundred tokens and the choices stand out.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+from random import Random
+
+from tasks.core.interfaces.world import Message
+from tasks.core.worlds.appworld.demonstrations.habits import GUESSES
+from tasks.core.worlds.appworld.inside.authoring import words
+from tasks.core.worlds.appworld.prompt import REMINDER
+
+_LOWER_CASE = (*words.FIRST_NAMES, *words.LAST_NAMES)
+COPIED = frozenset(
+    [word for listed in words.OPEN_LISTS.values() for word in listed]
+    + [name.lower() for name in _LOWER_CASE]
+    + [*words.TITLE_ADJECTIVES, *words.GENRES, *words.BRANDS, *words.RELATIONSHIPS, *words.FILE_KINDS]
+)
+"""Words that an episode may have to copy, those that are reserved for dev and the tests among them."""
+_FIXED = frozenset([*COPIED, *GUESSES, *GUESSES.values(), *(f"{number:02d}" for number in range(100)), *"0123456789"])
+_WORD = re.compile(
+    r"(?<![A-Za-z_])(?:"
+    + "|".join(re.escape(word) for word in sorted(COPIED, key=lambda word: (-len(word), word)))
+    + r")(?![A-Za-z_])|[A-Za-z_]+|\d\d|\d| +|\^+|.|\n",
+    re.DOTALL,
+)
+_SPACES = ("    ", "        ", "            ", "^" * 2, "^" * 8, "^" * 32)
+_OUTPUT, _ENDING = "Output:\n```\n", "\n```\n" + REMINDER
+_ROLES = ("system\n", "user\n", "assistant\n", _OUTPUT, _ENDING, REMINDER, f"{_OUTPUT}Execution successful.{_ENDING}")
+_LONGEST = 160
+
+
+def pieces(conversations: Sequence[Sequence[Message]], opening: int, merges: int = 700, least: int = 40) -> list[str]:
+    """The pieces of the tokenizer: `merges` merged phrases at most, each met `least` times or more.
+
+    `opening`: messages of a prompt, of which all but the last are the same in every episode, and one piece each.
+    """
+    texts = Counter(
+        part
+        for conversation in conversations
+        for message in conversation[opening - 1 :]
+        for part in re.split(f"{re.escape(_OUTPUT)}|{re.escape(_ENDING)}", message["content"])
+    )
+    sequences = [(_WORD.findall(text), count) for text, count in sorted(texts.items())]
+    found: Counter[str] = Counter()
+    for parts, count in sequences:
+        for part in parts:
+            found[part] += count
+    plain = {part for part, count in found.items() if count > 1 and not re.fullmatch(r"\^+| +|\n", part)}
+    same = {message["content"] for message in conversations[0][: opening - 1]}
+    return sorted({*plain, *_FIXED, *_SPACES, *_ROLES, *same, *_merged(sequences, merges, least)})
+
+
+def _merged(sequences: Sequence[tuple[list[str], int]], merges: int, least: int) -> list[str]:
+    """Byte-pair merging over words: the commonest pair of neighbours becomes one piece, again and again."""
+    texts = [parts for parts, _ in sequences]
+    counts: Counter[tuple[str, str]] = Counter()
+    places: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+
+    def count(place: int, sign: int) -> None:
+        for pair in pairwise(texts[place]):
+            if not (_stays(pair[0]) or _stays(pair[1])):
+                counts[pair] += sign * sequences[place][1]
+                places[pair].add(place)
+
+    for place in range(len(texts)):
+        count(place, 1)
+    made: list[str] = []
+    queue = [(-times, pair) for pair, times in counts.items()]
+    heapify(queue)
+    while len(made) < merges and queue:
+        times, pair = heappop(queue)
+        if -times != counts[pair]:
+            continue  # an entry from before other merges
+        if -times < least:
+            break
+        made.append("".join(pair))
+        touched: set[tuple[str, str]] = set()
+        for place in sorted(places.pop(pair)):
+            count(place, -1)
+            touched.update(pairwise(texts[place]))
+            texts[place] = _joined(texts[place], pair)
+            count(place, 1)
+            touched.update(pairwise(texts[place]))
+        for other in sorted(touched):
+            if counts[other] >= least:
+                heappush(queue, (-counts[other], other))
+    return made
+
+
+def _stays(part: str) -> bool:
+    return part in _FIXED or part.startswith("^") or len(part) > _LONGEST
+
+
+def _joined(parts: list[str], pair: tuple[str, str]) -> list[str]:
+    joined: list[str] = []
+    for part in parts:
+        if joined and (joined[-1], part) == pair:
+            joined[-1] += part
+        else:
+            joined.append(part)
+    return joined
+
+
+def renamed(conversation: Sequence[Message], opening: int, random: Random) -> list[Message]:
+    """The same episode with other names, titles and values of train's share throughout."""
+    table: dict[str, str] = {}
+    for listed in (*words.OPEN_LISTS.values(), words.TITLE_ADJECTIVES):
+        old = words.pool(listed, "train") if listed is not words.TITLE_ADJECTIVES else list(listed)
+        table.update(zip(old, random.sample(old, len(old)), strict=True))
+    table.update({name.lower(): table[name].lower() for name in _LOWER_CASE if name in table})
+    for parameter in {*GUESSES, *GUESSES.values()} & set(table):
+        del table[parameter]  # a file may be called "label", as a parameter is
+    return [
+        *conversation[: opening - 1],
+        *(
+            {
+                "role": message["role"],
+                "content": _WORD.sub(lambda word: table.get(word[0], word[0]), message["content"]),
+            }
+            for message in conversation[opening - 1 :]
+        ),
+    ]
+
+
+def used_words(conversations: Iterable[Sequence[Message]]) -> set[str]:
+    """The words of COPIED that the conversations hold."""
+    return {
+        word
+        for conversation in conversations
+        for message in conversation
+        for word in _WORD.findall(message["content"])
+        if word in COPIED
+    }
