@@ -1,6 +1,8 @@
 """Authoring a root of our own with the package itself: runs the generator in AppWorld's interpreter."""
 
 import json
+import os
+import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,11 +53,12 @@ def _run_generator(root: Path, python: Path, seed: int, counts: Mapping[str, int
         stderr=subprocess.STDOUT,
         text=True,
         cwd=root,
+        start_new_session=True,
     ) as process:
         try:
             said = _follow(process, sum(counts.values()))
         except BaseException:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # the generator's own processes too
             raise
     if process.returncode != 0:
         raise AuthoringFailed(f"the generator of the AppWorld root failed (exit {process.returncode}):\n{said}")
