@@ -35,9 +35,9 @@ class AppWorldRecipe(Recipe):
     roots: tuple[int, ...] = (101, 102)
     """Seeds of the demonstrations' worlds."""
     tasks_per_root: int = 258
-    copies: int = 8
+    copies: int = 5
     """Uses of each episode, all but the first with other names."""
-    drills: int = 8_000
+    drills: int = 4_000
 
 
 APPWORLD_RECIPE = AppWorldRecipe(
@@ -45,8 +45,8 @@ APPWORLD_RECIPE = AppWorldRecipe(
     supervised=SupervisedSettings(),
     perfect_demonstrations=1,
     imperfect_demonstrations=1,
-    perfect_steps=900,
-    imperfect_steps=250,
+    perfect_steps=500,
+    imperfect_steps=150,
 )
 
 
