@@ -86,7 +86,7 @@ class Habits:
 
 
 IMPERFECT = Habits()
-PERFECT = Habits(*[0.0] * 14, thought=0.6)
+PERFECT = Habits(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, thought=0.6)
 
 _PAGED = re.compile(r"^(\w+) = all_pages\(([\w.]+)(?:, )?(.*)\)$", re.MULTILINE)
 

@@ -135,7 +135,7 @@ class RequestsApprove(Scenario):
         senders += [(one, rng.choice((purpose, other_purpose))) for one in rng.sample(outside, 3)]
         rng.shuffle(senders)
         amounts = rng.sample(range(5, 40), len(senders))
-        requests = [
+        requests: list[dict[str, Any]] = [
             {"sender_id": sender, "receiver_id": person.id, "amount": float(amount), "description": text}
             for (sender, text), amount in zip(senders, amounts, strict=True)
         ]
