@@ -8,6 +8,7 @@ from . import (
     files,
     gmail,
     music_changes,
+    music_playlists,
     music_questions,
     notes,
     phone,
@@ -17,7 +18,20 @@ from . import (
     venmo,
 )
 
-_MODULES = (amazon, files, gmail, music_changes, music_questions, notes, phone, several_apps, splitwise, todos, venmo)
+_MODULES = (
+    amazon,
+    files,
+    gmail,
+    music_changes,
+    music_playlists,
+    music_questions,
+    notes,
+    phone,
+    several_apps,
+    splitwise,
+    todos,
+    venmo,
+)
 
 
 def _templates() -> list[Template]:
