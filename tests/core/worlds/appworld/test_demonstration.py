@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.configure import params_of
 from tasks.core.config.collection import AgentLimits
 from tasks.core.config.world import WorldConfig
 from tasks.core.engines.scripted import ScriptedEngine, flawed_engine, oracle_engine
@@ -72,7 +73,7 @@ def test_recited_oracles_solve_authored_tasks_and_flaws_do_not(
     pool = EpisodePool(appworld_python, appworld_root)
     tasks = verify_root(appworld_root).tasks
     recite = partial(demonstration, appworld_root, most_turns)
-    world = AppWorldTasks(tasks, pool.open, pool.close, WorldConfig(), recite)
+    world = AppWorldTasks(tasks, pool.open, pool.close, params_of("appworld_recited").world, recite)
     chosen = random.Random(0).sample(tasks["train"], 6)
     planned = plan_rollouts(chosen, 3, seed=1)
 
