@@ -47,6 +47,7 @@ APPWORLD_RECIPE = AppWorldRecipe(
     imperfect_demonstrations=1,
     perfect_steps=500,
     imperfect_steps=150,
+    rounds=2,
 )
 
 

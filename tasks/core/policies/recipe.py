@@ -114,6 +114,8 @@ class Recipe(Section):
     imperfect_steps: int = 200
     learning_rate: float = 4e-3
     """Learning rate of the perfect phase; the imperfect one begins at half of it."""
+    rounds: int = 1
+    """Times that both phases are gone through, each time with a new optimizer and in another order."""
     chained_share: float = 0.0
     """Share of pocketworld's demonstrations whose task has two requests."""
 
@@ -193,7 +195,9 @@ def train_policy(
     tokenizer = build_tokenizer(pieces, recipe.sizes.context_length)
     chat = ChatFormat(tokenizer)
     model = new_model(recipe.sizes, len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, recipe.seed)
-    train(model, _two_phases(chat, perfect, imperfect, recipe, opening), recipe.supervised, recipe.seed)
+    phases = _two_phases(chat, perfect, imperfect, recipe, opening)
+    for number in range(recipe.rounds):
+        train(model, phases, recipe.supervised, recipe.seed + number)
     return model, tokenizer
 
 
