@@ -127,16 +127,12 @@ def renamed(conversation: Sequence[Message], opening: int, random: Random) -> li
     table.update({name.lower(): table[name].lower() for name in _LOWER_CASE if name in table})
     for parameter in {*GUESSES, *GUESSES.values()} & set(table):
         del table[parameter]  # a file may be called "label", as a parameter is
-    return [
-        *conversation[: opening - 1],
-        *(
-            {
-                "role": message["role"],
-                "content": _WORD.sub(lambda word: table.get(word[0], word[0]), message["content"]),
-            }
-            for message in conversation[opening - 1 :]
-        ),
-    ]
+
+    def other(message: Message) -> Message:
+        content = _WORD.sub(lambda word: table.get(word[0], word[0]), message["content"])
+        return {"role": message["role"], "content": content}
+
+    return [*conversation[: opening - 1], *map(other, conversation[opening - 1 :])]
 
 
 def used_words(conversations: Iterable[Sequence[Message]]) -> set[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from tasks.core.config.splits import Split
 from tasks.core.processes.garbage import SPARING
 from tasks.core.records.files import replacing
 from tasks.core.worlds.appworld.environment import engine_variables
@@ -26,7 +27,7 @@ class AuthoringFailed(RuntimeError):  # noqa: N818
     """The generator stopped; the message holds its last lines. A bug: the same seed fails again."""
 
 
-def author_root(root: Path, python: Path, seed: int, counts: Mapping[str, int]) -> None:
+def author_root(root: Path, python: Path, seed: int, counts: Mapping[Split, int] | Mapping[str, int]) -> None:
     """Write a root with `counts` tasks per split to `root`, whole or not at all. Same arguments, same bytes.
 
     Beside the four splits there may be `demonstrations`, with the words of train and all templates that may be shown.
@@ -42,7 +43,7 @@ def author_root(root: Path, python: Path, seed: int, counts: Mapping[str, int]) 
         _run_generator(temporary, python, seed, counts)
 
 
-def _run_generator(root: Path, python: Path, seed: int, counts: Mapping[str, int]) -> None:
+def _run_generator(root: Path, python: Path, seed: int, counts: Mapping[Split, int] | Mapping[str, int]) -> None:
     arguments = json.dumps({"root": str(root.resolve()), "seed": seed, "counts": dict(counts)})
     command = [str(python), "-P", "-c", _START.format(package=str(_PACKAGE), arguments=arguments)]
     with subprocess.Popen(
