@@ -23,7 +23,7 @@ install() {
     .venv/bin/python - "$@" <<'END'
 import os, runpy, sys, uv
 
-index = runpy.run_path("tasks/core/environments/package_index.py")["uv_index_variables"]()
+index = runpy.run_path("tasks/core/interpreters/package_index.py")["uv_index_variables"]()
 options = ["--quiet", "--python", sys.executable, "-c", ".ci/constraints.txt"]
 variables = {"UV_COMPILE_BYTECODE": "1"} | os.environ | index
 os.execve(uv.find_uv_bin(), ["uv", "pip", "install", *options, *sys.argv[1:]], variables)

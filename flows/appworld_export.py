@@ -16,17 +16,17 @@ from pathlib import Path
 from flows.arguments import whole_number
 from tasks.core.config.params import Params, ParamsError, load_params
 from tasks.core.config.splits import TEST_SPLITS, Split
+from tasks.core.evaluation.scored_rows import Row, answers, outcomes
+from tasks.core.evaluation.tgc_sgc import Outcome, sgc, tgc
 from tasks.core.policies.loading import load_chat_format
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table
-from tasks.core.worlds.appworld.environment import EnvironmentUnavailable, python_executable
 from tasks.core.worlds.appworld.episode import GAVE_UP
 from tasks.core.worlds.appworld.export import EvaluationFailed, PackageScores, export_outputs, package_scores
+from tasks.core.worlds.appworld.interpreter import EnvironmentUnavailable, python_executable
 from tasks.core.worlds.appworld.root import read_prepared_root
-from tasks.evaluation.scored_rows import Row, answers, outcomes
-from tasks.evaluation.tgc_sgc import Outcome, sgc, tgc
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from flows.appworld_export import parsed_arguments, read_rows
 from tasks.core.config.params import Params, ParamsError, load_params
+from tasks.core.evaluation.scored_rows import Row, answers
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.policies.loading import load_chat_format
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.core.worlds.bfcl.environment import EnvironmentUnavailable, python_executable
 from tasks.core.worlds.bfcl.export import Examined, examine, require_new, write_results
+from tasks.core.worlds.bfcl.interpreter import EnvironmentUnavailable, python_executable
 from tasks.core.worlds.bfcl.pool import BfclPool
-from tasks.evaluation.scored_rows import Row, answers
 
 
 def main(arguments: list[str] | None = None) -> int:

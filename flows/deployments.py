@@ -27,17 +27,17 @@ from flows.configure import params_text, write_params
 from flows.dag.checkout_lock import CheckoutBusy, checkout_lock
 from flows.dag.dvc_seam import PipelineFailed
 from flows.dag.local_change import hide_change
-from flows.dag.versions import changed_code
+from flows.dag.version_stages import changed_code
 from flows.errors import is_expected
 from flows.orchestration.warm_run import bring_up_to_date, final_state
 from flows.profile_stack import read_mapping
 from flows.signals import stop_cleanly_on_signals
 from tasks.core.config.params import MOST_ITERATIONS, ParamsError, iteration_key, load_params
+from tasks.core.lineage.dvc_lock import lock_of
 from tasks.core.processes.caller_variables import settle_variables
 from tasks.core.processes.garbage import spare_old_objects
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.files import ArtifactError
-from tasks.lineage.provenance.dvc_lock import lock_of
 
 _LOOKS_AT_POLICIES = ("evaluate_policy", "select_checkpoint", "score")
 """Stages that nothing is trained on: a change of theirs leaves no iteration untrained."""
@@ -105,8 +105,8 @@ def comparison(versions: VersionNames, rescore: bool = False) -> State[Any]:
 
 def _compared(run: str, versions: list[str], rescore: bool) -> State[Any]:
     from flows.registry import compare_versions, open_registry
-    from tasks.lineage.registry.comparison_page import comparison_page
-    from tasks.lineage.tracking.mlflow_store import explained, tracking_uri
+    from tasks.core.lineage.mlflow_store import explained, tracking_uri
+    from tasks.core.registry.comparison_page import comparison_page
 
     root = _begin()
 

@@ -16,19 +16,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flows.dag.dvc_cache import cache_folder
-from flows.dag.versions import changed_code
+from flows.dag.version_stages import changed_code
 from flows.errors import is_expected
 from tasks.core.config.params import Params, load_params
+from tasks.core.lineage.dvc_lock import lock_of
+from tasks.core.lineage.git_state import git_state
+from tasks.core.lineage.mlflow_store import LineageError
+from tasks.core.lineage.origin import Origin, find_origin
+from tasks.core.lineage.params_and_metrics import flat_params, params_digest
+from tasks.core.lineage.subject import Subject, UnknownSubject, find_subject
+from tasks.core.lineage.trace import Provenance, trace_provenance
 from tasks.core.processes.caller_variables import settle_variables
 from tasks.core.processes.garbage import spare_old_objects
 from tasks.core.records.layout import Layout
-from tasks.lineage.provenance.dvc_lock import lock_of
-from tasks.lineage.provenance.git_state import git_state
-from tasks.lineage.provenance.subject import Subject, UnknownSubject, find_subject
-from tasks.lineage.provenance.trace import Provenance, trace_provenance
-from tasks.lineage.tracking.mlflow_store import LineageError
-from tasks.lineage.tracking.origin import Origin, find_origin
-from tasks.lineage.tracking.params_and_metrics import flat_params, params_digest
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -23,21 +23,21 @@ from flows.errors import is_expected
 from tasks.core.config.params import Params, load_params
 from tasks.core.config.stage_inputs import RescoringInputs
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.lineage.mlflow_store import explained, open_store, tracking_uri
+from tasks.core.lineage.params_and_metrics import registered_model
 from tasks.core.processes.caller_variables import settle_variables
 from tasks.core.processes.garbage import spare_old_objects
 from tasks.core.records.comparison import Comparison
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.records.layout import Layout
-from tasks.lineage.registry.comparison_page import comparison_page
-from tasks.lineage.registry.model_registry import Registry, UnknownVersion, Version
-from tasks.lineage.registry.promotion import Decision, decide
-from tasks.lineage.registry.registration import CHALLENGER, CHAMPION
-from tasks.lineage.registry.seed_spread import seed_spreads, spread_lines
-from tasks.lineage.registry.version_comparison import compare
-from tasks.lineage.registry.version_evaluation import VersionEvaluation
-from tasks.lineage.tracking.mlflow_store import explained, open_store, tracking_uri
-from tasks.lineage.tracking.params_and_metrics import registered_model
+from tasks.core.registry.comparison_page import comparison_page
+from tasks.core.registry.model_registry import Registry, UnknownVersion, Version
+from tasks.core.registry.promotion import Decision, decide
+from tasks.core.registry.registration import CHALLENGER, CHAMPION
+from tasks.core.registry.seed_spread import seed_spreads, spread_lines
+from tasks.core.registry.version_comparison import compare
+from tasks.core.registry.version_evaluation import VersionEvaluation
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -115,7 +115,7 @@ def _rescored(
     registry: Registry, versions: Sequence[Version], context: StageContext[RescoringInputs], folder: Path
 ) -> list[tuple[Version, VersionEvaluation]]:
     from tasks.core.engines.registry import forget_paid_answers
-    from tasks.lineage.registry.rescoring import rescored_evaluation
+    from tasks.core.registry.rescoring import rescored_evaluation
 
     try:
         scored = [(version, rescored_evaluation(registry, version, context, folder)) for version in versions]

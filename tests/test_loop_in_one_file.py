@@ -12,12 +12,12 @@ import torch
 
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
+from tasks.core.learner.learner import make_learner
+from tasks.core.learner.objective.fixed_logprobs import compute_fixed_logprobs
+from tasks.core.learner.objective.objective import Objective
+from tasks.core.learner.packing import pack_rollouts
+from tasks.core.learner.rollouts import Rollout
 from tasks.core.policies.loading import load_base_model, trainable_policy
-from tasks.policy_update.learner import make_learner
-from tasks.policy_update.objective.fixed_logprobs import compute_fixed_logprobs
-from tasks.policy_update.objective.objective import Objective
-from tasks.policy_update.packing import pack_rollouts
-from tasks.policy_update.rollouts import Rollout
 
 ROOT = Path(__file__).resolve().parents[1]
 CPU = torch.device("cpu")

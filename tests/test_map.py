@@ -1,4 +1,4 @@
-"""The README's map of the rooms against the tree and the registry of stages."""
+"""The README's map of the house against the tree and the registry of stages."""
 
 import re
 from pathlib import Path
@@ -7,18 +7,18 @@ from flows.dag.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[1]
 MAPPED = ("flows", "tasks", "tasks/core")
-"""Folders whose every room must be on the map."""
+"""Folders whose every folder must be on the map."""
 
 
-def _rooms() -> dict[str, str]:
-    """{"tasks/core/records": caption}: the folders of the README's map, in its order."""
+def _mapped() -> list[str]:
+    """["tasks", "tasks/prepare_world.py", ...]: folders and modules of the README's map, in its order."""
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The house")[2]
-    rooms: dict[str, str] = {}
+    paths: list[str] = []
     parents: list[str] = []
-    for indent, name, caption in re.findall(r"^    ( *)([\w.]+)/ +(.*)$", text.partition("\n## ")[0], re.MULTILINE):
-        parents = [*parents[: len(indent) // 2], name]
-        rooms["/".join(parents)] = caption
-    return rooms
+    for indent, name in re.findall(r"^    ( *)(\w+(?:/|\.py)) +\S.*$", text.partition("\n## ")[0], re.MULTILINE):
+        parents = [*parents[: len(indent) // 2], name.rstrip("/")]
+        paths.append("/".join(parents))
+    return paths
 
 
 def _folders(parent: str) -> set[str]:
@@ -27,15 +27,13 @@ def _folders(parent: str) -> set[str]:
     }
 
 
-def test_every_room_is_on_the_map_and_no_other() -> None:
-    mapped = {room for room in _rooms() if room.rpartition("/")[0] in MAPPED}
+def test_every_folder_is_on_the_map_and_no_other() -> None:
+    mapped = {path for path in _mapped() if path.rpartition("/")[0] in MAPPED and not path.endswith(".py")}
     assert mapped == set().union(*(_folders(parent) for parent in MAPPED))
 
 
-def test_the_map_names_the_stages_in_the_order_of_the_pipeline_and_in_their_rooms() -> None:
-    at = {name: room for room, caption in _rooms().items() for name in re.findall(r"`(\w+)`", caption)}
-    stages = [stage for stage in STAGES if stage.name in at]
-    assert list(at) == [stage.name for stage in stages]
-    assert {stage.name for stage in STAGES} - set(at) == {"version_stages"}
-    for stage in stages:
-        assert stage.module.startswith(at[stage.name].replace("/", ".") + "."), stage.name
+def test_the_map_names_the_stages_in_the_order_of_the_pipeline() -> None:
+    mapped = [path for path in _mapped() if path.rpartition("/")[0] == "tasks" and path != "tasks/core"]
+    assert all((ROOT / path).exists() for path in mapped)
+    names = [path.removeprefix("tasks/").removesuffix(".py") for path in mapped]
+    assert names == [stage.name for stage in STAGES if stage.name != "version_stages"]

@@ -23,18 +23,18 @@ from flows.errors import is_expected
 from flows.profile_stack import UnknownProfile
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.params import ParamsError
+from tasks.core.lineage.mlflow_store import open_store, tracking_uri
 from tasks.core.processes.caller_variables import settle_variables
 from tasks.core.processes.usable_cores import usable_cores
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
 from tasks.core.records.study import Study
-from tasks.lineage.tracking.mlflow_store import open_store, tracking_uri
-from tasks.report.study.comparing import compare
-from tasks.report.study.finished_run import RunLabel, read_finished_run
-from tasks.report.study.markdown import markdown
-from tasks.report.study.page import study_page
-from tasks.report.study.tables import methods_csv, runs_csv
+from tasks.core.study.comparing import compare
+from tasks.core.study.finished_run import RunLabel, read_finished_run
+from tasks.core.study.markdown import markdown
+from tasks.core.study.page import study_page
+from tasks.core.study.tables import methods_csv, runs_csv
 
 WORKSPACES = Path(".loopline/studies")
 

@@ -8,10 +8,10 @@ import yaml
 
 from flows.dag.stages import Stage
 from tasks.core.config.params import Params
+from tasks.core.lineage.dvc_lock import VOLATILE_NAMES
+from tasks.core.lineage.integrity import dvc_md5
 from tasks.core.records.documents import Attestation, StageVersion, write_document
 from tasks.core.records.layout import Layout
-from tasks.lineage.provenance.dvc_lock import VOLATILE_NAMES
-from tasks.lineage.provenance.integrity import dvc_md5
 
 
 def write_attestation(stage: Stage, key: str, params: Params, version: StageVersion, layout: Layout) -> None:

@@ -12,10 +12,10 @@ from shutil import move, rmtree
 
 from flows.dag.dvc_cache import cache_folder
 from tasks.core.config.params import Params, iteration_key
+from tasks.core.lineage.dvc_lock import read_lock
+from tasks.core.lineage.integrity import broken_artifact
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.lineage.provenance.dvc_lock import read_lock
-from tasks.lineage.provenance.integrity import broken_artifact
 
 SET_ASIDE = Path(".loopline") / "set_aside"
 _MOST_ITERATIONS = 1000

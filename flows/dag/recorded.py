@@ -14,7 +14,7 @@ from types import ModuleType
 
 from flows.dag.file_signatures import Signature, changed_files, imports_began, signatures, touched_since
 from flows.dag.stages import Stage
-from flows.dag.versions import CODE, ChangedMeanwhile, changed_knobs, recorded_version
+from flows.dag.version_stages import CODE, ChangedMeanwhile, changed_knobs, recorded_version
 from tasks.core.config.params import Params, ParamsError, load_params
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.records.documents import RunManifest, StageVersion, StageVersions, read_document

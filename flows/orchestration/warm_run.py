@@ -51,7 +51,7 @@ class WarmRunner(PrefectRunner):
 
     def run(self, name: str, key: str) -> None:
         """Run a stage, or take the rollouts that the collector has for it, and record what it came to."""
-        from tasks.lineage.stage import record_stage
+        from tasks.record_lineage import record_stage
 
         if self._collector is not None and find_stage(name).plays:
             self._collector.claim_or_run(name, key)

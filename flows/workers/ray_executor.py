@@ -28,7 +28,7 @@ class RayExecutor:
         self, work: Callable[[StageContext[Any], Item], T], context: StageContext[Any], items: Sequence[Item]
     ) -> list[T]:
         """Raises ClusterUnavailable, WorkerDied, StageFailed (a shard failed with an error that says all)."""
-        from flows.dag.versions import code_version
+        from flows.dag.version_stages import code_version
         from flows.workers.ray_cluster import Cluster
         from flows.workers.remote_task import CODE, RemoteTask
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.dag.stages import find_stage
-from flows.dag.versions import code_version
+from flows.dag.version_stages import code_version
 from flows.errors import is_expected, picklable_error
 from tasks.core.config.section import Section
 from tasks.core.interfaces.stage import ProcessCache, StageContext, WorkItem

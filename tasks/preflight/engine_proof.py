@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.in_process.own_cache import in_process_engine
 from tasks.core.interfaces.engine import Engine, GenerationRequest, SamplingSettings
+from tasks.core.learner.engine_noise import difference
+from tasks.core.learner.model.passes import language_model
+from tasks.core.learner.passes_proof import AnotherFunction, own_logprobs, probe_sequences, whole_rollout
 from tasks.core.policies.checkpoint_files import FULL_CONFIG, holds_adapter
 from tasks.core.policies.float32_logits import use_float32_logits
 from tasks.core.policies.layers import use_own_attention
 from tasks.core.policies.loading import load_base_model, trainable_policy
 from tasks.core.records.files import read_json
-from tasks.policy_update.engine_noise import difference
-from tasks.policy_update.model.passes import language_model
-from tasks.policy_update.passes_proof import AnotherFunction, own_logprobs, probe_sequences, whole_rollout
 
 _TURN, _OBSERVATION = 5, 4
 """Tokens of a turn, and of what follows the first one."""

@@ -1,1 +1,91 @@
-"""The report of a run as an HTML page that needs no server: curves, scores, warnings, every rollout by turn."""
+"""The stage report: every artifact of a run -> data/report/, an HTML page that is read offline."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from statistics import fmean
+
+import pyarrow as pa
+from tokenizers import Tokenizer
+
+from tasks.core.config.params import Params
+from tasks.core.config.splits import SPLITS, TEST_SPLITS
+from tasks.core.config.world import WorldConfig
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.records.documents import Scores, Selection, read_document
+from tasks.core.records.files import ArtifactError, replacing
+from tasks.core.records.rollout_sets import RolloutSet, rollout_sets, script
+from tasks.core.records.schemas import VOID_REASONS
+from tasks.core.spread import are_equal
+from tasks.core.worlds.registry import open_world
+from tasks.report.heat_map import Cell, TaskProgress
+from tasks.report.lost_skill import lost_skill
+from tasks.report.page import render_page
+from tasks.report.run_stats import read_run_stats
+from tasks.report.viewer_data import index_rows, read_advantages, transcripts
+
+
+def report(context: StageContext[Params]) -> None:
+    """Write data/report/: index.html and rollouts/*.js, which it loads when they are asked for.
+
+    Equal artifacts give equal bytes; wall-clock figures are left out. Raises ArtifactError naming a file that is
+    missing or broken; an older report then stays.
+    """
+    layout, params = context.layout, context.inputs
+    stats = read_run_stats(layout, params)
+    selection = read_document(layout.selection, Selection)
+    scores = [read_document(layout.score(split), Scores) for split in TEST_SPLITS]
+    warnings = [*stats.warnings, *lost_skill({step: found.tgc for step, found in stats.evaluations.items()})]
+    tokenizer = _tokenizer(layout.base_policy / "tokenizer.json")
+    instructions = _instructions(params.world, layout.world)
+    with replacing(layout.report) as folder:
+        (folder / "rollouts").mkdir(parents=True)
+        index, progress = _write_rollouts(folder / "rollouts", rollout_sets(layout, params, TEST_SPLITS), tokenizer)
+        page = render_page(params, stats, selection, scores, warnings, progress)
+        (folder / "rollouts" / "index.js").write_text(instructions + index, encoding="utf-8")
+        (folder / "index.html").write_text(page, encoding="utf-8")
+
+
+def _write_rollouts(folder: Path, found: Iterable[RolloutSet], tokenizer: Tokenizer) -> tuple[str, TaskProgress]:
+    """One script per set. Returns the index over them all, and how each training task fared."""
+    index, progress = "", dict[str, dict[int, Cell]]()
+    for shown in found:
+        table = shown.read()
+        advantages = {} if shown.batch is None else read_advantages(shown.batch)
+        content = script("loopline_rollouts", shown.name, transcripts(table, tokenizer))
+        (folder / f"{shown.name}.js").write_text(content, encoding="utf-8")
+        columns = index_rows(table, advantages, shown.batch is not None)
+        index += script("loopline_index", shown.name, {"label": shown.label, "columns": columns})
+        if shown.batch is not None:
+            for task, cell in _cells(table).items():
+                progress.setdefault(task, {})[int(shown.name[1:])] = cell
+    return index, sorted(progress.items())
+
+
+def _cells(table: pa.Table) -> Mapping[str, Cell]:
+    """Cells by task, over the rollouts that are not void."""
+    groups: dict[str, list[tuple[float, bool]]] = {}
+    columns = (table[name].to_pylist() for name in ("task_id", "return", "success", "end_reason"))
+    for task, episode_return, success, reason in zip(*columns, strict=True):
+        if reason not in VOID_REASONS:
+            groups.setdefault(task, []).append((episode_return, success))
+    return {task: _cell(*zip(*rows, strict=True)) for task, rows in groups.items()}
+
+
+def _cell(returns: tuple[float, ...], successes: tuple[bool, ...]) -> Cell:
+    return Cell(fmean(returns), fmean(successes), len(returns), not are_equal(returns))
+
+
+def _instructions(config: WorldConfig, folder: Path) -> str:
+    """Scripts with the instruction of every task, by split."""
+    world = open_world(config, folder)
+    try:
+        texts = {split: {task.task_id: task.instruction for task in world.tasks(split)} for split in SPLITS}
+    finally:
+        world.close()
+    return "".join(script("loopline_tasks", split, by_task) for split, by_task in texts.items())
+
+
+def _tokenizer(path: Path) -> Tokenizer:
+    if not path.is_file():
+        raise ArtifactError(f"{path}: missing; run the stage that writes it (`dvc repro prepare_policy`)")
+    return Tokenizer.from_file(str(path))

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from tasks.core.pages.charts import Points
 from tasks.core.signal_coverage import SuccessCounts
-from tasks.report.charts import Points
 from tasks.report.heat_map import Cell, TaskProgress
 
 

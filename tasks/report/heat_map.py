@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from tasks.core.pages.charts import nice_ticks
 from tasks.core.records.schemas import VOID_REASONS
-from tasks.report.charts import nice_ticks
 
 ROW_HEIGHT = 14
 """Pixels; the style sheet's labels are as high."""

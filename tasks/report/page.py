@@ -5,13 +5,13 @@ from html import escape
 from importlib.resources import files
 
 from tasks.core.config.params import Params
+from tasks.core.pages.charts import Points, line_chart
+from tasks.core.pages.tables import behaviour_table, budget_notes, percent, score_table, usage_table, warning_list
 from tasks.core.records.documents import Scores, Selection
 from tasks.core.records.monitoring import CollapseWarning
-from tasks.report.charts import Points, line_chart
 from tasks.report.coverage_curves import coverage_curves
 from tasks.report.heat_map import TaskProgress, heat_map
 from tasks.report.run_stats import RunStats
-from tasks.report.tables import behaviour_table, budget_notes, percent, score_table, usage_table, warning_list
 
 SCRIPTS = ("rollout_index", "transcript", "rollout_list", "heat_map", "alignment", "comparison", "opening")
 """The parts of viewer/ in the order in which the page runs them; they share the object that the first one makes."""
@@ -46,7 +46,8 @@ def render_page(
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(params.world.name)}: loopline report</title><style>{_asset('page.css')}</style></head>"
+        f"<title>{escape(params.world.name)}: loopline report</title>"
+        f"<style>{_asset('page.css', 'tasks.core.pages')}</style></head>"
         f"<body><header>{_header(params, selection)}<nav>{links}</nav></header><main>{body}</main>"
         '<script src="rollouts/index.js"></script><script src="../traces.js"></script>'
         f'<script>"use strict";\n{scripts}</script></body></html>\n'
@@ -121,8 +122,8 @@ def _collection(staleness: int) -> str:
     return f"asynchronous, staleness {staleness}" if staleness else "on-policy"
 
 
-def _asset(name: str) -> str:
-    return (files("tasks.report") / name).read_text(encoding="utf-8")
+def _asset(name: str, package: str = "tasks.report") -> str:
+    return (files(package) / name).read_text(encoding="utf-8")
 
 
 _LINES = (

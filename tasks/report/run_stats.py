@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tasks.collapse_monitor.watching import read_warnings
+from tasks.core.collapse.watching import read_warnings
 from tasks.core.config.params import Params, iteration_key
+from tasks.core.pages.tables import void_note
 from tasks.core.records.documents import Evaluation, Metrics, read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.monitoring import CollapseWarning
-from tasks.report.tables import void_note
 
 
 @dataclass(frozen=True)

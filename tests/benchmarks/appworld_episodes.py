@@ -20,7 +20,7 @@ from result_file import write_result
 from tqdm import tqdm
 
 from tasks.core.config.splits import Split
-from tasks.core.worlds.appworld.environment import python_executable
+from tasks.core.worlds.appworld.interpreter import python_executable
 from tasks.core.worlds.appworld.official_server import OfficialServer
 from tasks.core.worlds.appworld.pool import EpisodePool, PoolLimits
 from tasks.core.worlds.appworld.root import author_root

@@ -24,7 +24,7 @@ from result_file import write_result
 from tqdm import tqdm
 
 from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
-from tasks.core.worlds.appworld.environment import python_executable
+from tasks.core.worlds.appworld.interpreter import python_executable
 from tasks.core.worlds.appworld.pool import EpisodePool, LiveEpisode, PoolLimits
 
 WORKERS = 4

@@ -19,6 +19,7 @@ import torch
 from result_file import write_result
 
 from flows.profile_stack import stacked
+from tasks.collect_rollouts import training_settings
 from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.world import WorldConfig
@@ -26,10 +27,9 @@ from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.world import Task
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer
+from tasks.core.rollouts.planning import plan_rollouts
+from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.worlds.registry import open_world, prepare_world_folder
-from tasks.rollout_collection.planning import plan_rollouts
-from tasks.rollout_collection.playing import play_rollouts
-from tasks.rollout_collection.stage import training_settings
 
 Row = dict[str, Any]
 WORLDS = ("bandit", "frozen_lake", "sokoban", "webshop")

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 from result_file import write_result
 
-from tasks.core.worlds.bfcl.environment import python_executable
+from tasks.core.worlds.bfcl.interpreter import python_executable
 from tasks.core.worlds.bfcl.pool import BfclPool
 from tasks.core.worlds.bfcl.world import BfclWorld, parted
 

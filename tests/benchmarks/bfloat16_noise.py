@@ -35,14 +35,14 @@ from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
 from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
+from tasks.core.learner.engine_noise import ENGINE_NOISE
+from tasks.core.learner.learner import make_learner
+from tasks.core.learner.metrics import engine_mismatch
+from tasks.core.learner.objective.fixed_logprobs import compute_fixed_logprobs
+from tasks.core.learner.objective.objective import Objective
+from tasks.core.learner.packing import pack_rollouts
+from tasks.core.learner.rollouts import Rollout
 from tasks.core.policies.loading import save_policy, trainable_policy, trained_tensors
-from tasks.policy_update.engine_noise import ENGINE_NOISE
-from tasks.policy_update.learner import make_learner
-from tasks.policy_update.metrics import engine_mismatch
-from tasks.policy_update.objective.fixed_logprobs import compute_fixed_logprobs
-from tasks.policy_update.objective.objective import Objective
-from tasks.policy_update.packing import pack_rollouts
-from tasks.policy_update.rollouts import Rollout
 
 CONFIG = UpdateConfig(fold_adapter=False, minibatch=8)
 CPU = torch.device("cpu")

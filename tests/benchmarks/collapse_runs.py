@@ -4,7 +4,7 @@ python tests/benchmarks/collapse_runs.py [PROFILE ...]     (bandit frozen_lake s
 python tests/benchmarks/collapse_runs.py --healthy FOLDER  (a project that was trained, and did not collapse)
 
 Plays and trains in temporary folders, without evaluations and scores. What the monitor watches of every iteration goes
-to tasks/collapse_monitor/recorded_runs.csv, a run at a time: killed, the same command goes on with the run that it was
+to tasks/core/collapse/recorded_runs.csv, a run at a time: killed, the same command goes on with the run that it was
 at. `recorded_runs.py` reads them, `collapse_thresholds.py` fits.
 """
 
@@ -22,11 +22,11 @@ from stages_in_process import Project, temporary_project
 
 from flows.configure import params_of
 from flows.profile_stack import read_mapping
+from tasks.core.learner.learner import UpdateDiverged
 from tasks.core.records.documents import Metrics, read_document
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
 from tasks.core.records.monitoring import WatchedStats, watched
-from tasks.policy_update.learner import UpdateDiverged
 
 ROOT = Path(__file__).parents[2]
 PROFILES = ("bandit", "frozen_lake", "sokoban")

@@ -4,7 +4,7 @@ python tests/benchmarks/collapse_thresholds.py [--fit]
 
 Reads what `collapse_runs.py` recorded. Seeds below COUNTED_FROM are to fit on: with `--fit`, the limit of every rule is
 put outside of what the healthy ones among them did, by the smallest of MARGINS with which none of them, left out of
-the fit, would have been warned of; written to tasks/collapse_monitor/thresholds.json. No limit is put closer than
+the fit, would have been warned of; written to tasks/core/collapse/thresholds.json. No limit is put closer than
 JUDGED: recorded runs are few, small, and not of every world. The other seeds are only counted: collapses that were
 warned of before the mean return fell, and warnings in healthy runs.
 """
@@ -21,8 +21,8 @@ from recorded_runs import COUNTED_FROM, RECORDED, Run, read_runs
 from result_file import write_result
 from scipy.stats import binomtest
 
-from tasks.collapse_monitor import rules as rules_module
-from tasks.collapse_monitor.rules import History, Rule, Thresholds, collapse_rules, limit_of, warnings_of
+from tasks.core.collapse import rules as rules_module
+from tasks.core.collapse.rules import History, Rule, Thresholds, collapse_rules, limit_of, warnings_of
 
 MARGINS = (1.1, 1.25, 1.5, 2.0, 3.0)
 FALLEN = 0.5

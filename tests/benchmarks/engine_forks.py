@@ -14,9 +14,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tasks.core.confinement.inside.huge_pages import collapse
 from tasks.core.worlds.bfcl.inside.engine import load_tasks
 from tasks.core.worlds.bfcl.inside.package import import_package
-from tasks.core.worlds.confinement.inside.huge_pages import collapse
 
 FORKS, ROUNDS = 100, 5
 
@@ -58,7 +58,7 @@ def main() -> None:
     """Measure and write."""
     from result_file import write_result
 
-    from tasks.core.worlds.bfcl.environment import python_executable
+    from tasks.core.worlds.bfcl.interpreter import python_executable
 
     assert Path("pyproject.toml").exists(), "run it in the repository's root"
     command = [python_executable(), __file__, "--inside"]

@@ -16,10 +16,10 @@ from gpu_device import attempt, find_device, seconds, write_part
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax, scaled_dot_product_attention
 
+from tasks.core.learner.model.attention import flash_kernel, packed_attention
+from tasks.core.learner.objective.fused_cross_entropy import fused_kernel
+from tasks.core.learner.objective.logprobs import head_logprobs
 from tasks.core.policies.float32_logits import widen_head
-from tasks.policy_update.model.attention import flash_kernel, packed_attention
-from tasks.policy_update.objective.fused_cross_entropy import fused_kernel
-from tasks.policy_update.objective.logprobs import head_logprobs
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 

@@ -22,22 +22,22 @@ from gpu_device import describe, find_device, write_part
 from result_file import write_result
 
 from flows.configure import params_of
-from tasks.advantage_filtering.groups import compute_advantages
-from tasks.advantage_filtering.outcomes import Outcomes
+from tasks.collect_rollouts import training_settings
+from tasks.core.advantages.groups import compute_advantages
+from tasks.core.advantages.outcomes import Outcomes
 from tasks.core.config.params import Params
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.world import World
+from tasks.core.learner.learner import Learner, make_learner, update
+from tasks.core.learner.rollouts import Rollout
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer, save_policy, trainable_policy
+from tasks.core.rollouts.collection_stats import CollectionStats
+from tasks.core.rollouts.planning import draw_tasks, plan_rollouts
+from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.seeding import derive_seed
 from tasks.core.worlds.registry import open_world, prepare_world_folder
-from tasks.policy_update.learner import Learner, make_learner, update
-from tasks.policy_update.rollouts import Rollout
-from tasks.rollout_collection.collection_stats import CollectionStats
-from tasks.rollout_collection.planning import draw_tasks, plan_rollouts
-from tasks.rollout_collection.playing import play_rollouts
-from tasks.rollout_collection.stage import training_settings
 
 SHIPPED = Path(__file__).parents[2] / "data/base_policies/pocket"
 CPU_CURVES = Path(__file__).parent / "results/gpu_training_cpu.json"

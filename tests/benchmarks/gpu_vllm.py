@@ -16,13 +16,13 @@ from gpu_device import attempt, find_device, write_part
 from gpu_gradients import CONFIG
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from tasks.policy_update.engine_noise import engine_noise
-from tasks.policy_update.learner import make_learner
-from tasks.policy_update.metrics import engine_mismatch
-from tasks.policy_update.objective.fixed_logprobs import compute_fixed_logprobs
-from tasks.policy_update.objective.objective import Objective
-from tasks.policy_update.packing import pack_rollouts
-from tasks.policy_update.rollouts import Rollout
+from tasks.core.learner.engine_noise import engine_noise
+from tasks.core.learner.learner import make_learner
+from tasks.core.learner.metrics import engine_mismatch
+from tasks.core.learner.objective.fixed_logprobs import compute_fixed_logprobs
+from tasks.core.learner.objective.objective import Objective
+from tasks.core.learner.packing import pack_rollouts
+from tasks.core.learner.rollouts import Rollout
 
 PROMPT, TOKENS, COUNT = 64, 64, 64
 

@@ -22,15 +22,15 @@ from transformers.utils import logging
 
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
+from tasks.core.learner.learner import make_learner, update
+from tasks.core.learner.model.attention import use_packed_attention
+from tasks.core.learner.objective.backward import backward
+from tasks.core.learner.objective.fixed_logprobs import compute_fixed_logprobs
+from tasks.core.learner.objective.objective import Objective
+from tasks.core.learner.packing import pack_rollouts
+from tasks.core.learner.rollouts import Rollout
 from tasks.core.policies.loading import trainable_policy
 from tasks.core.processes.usable_cores import usable_cores
-from tasks.policy_update.learner import make_learner, update
-from tasks.policy_update.model.attention import use_packed_attention
-from tasks.policy_update.objective.backward import backward
-from tasks.policy_update.objective.fixed_logprobs import compute_fixed_logprobs
-from tasks.policy_update.objective.objective import Objective
-from tasks.policy_update.packing import pack_rollouts
-from tasks.policy_update.rollouts import Rollout
 
 ROLLOUTS, ROUNDS, VOCABULARY = 240, 5, 1024
 CONFIG = UpdateConfig(epochs=1, shuffle=False, fold_adapter=True)

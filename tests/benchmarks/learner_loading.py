@@ -30,10 +30,10 @@ from transformers.utils import logging
 from tasks.core.capacity.flops import ModelShape, parameters
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
+from tasks.core.learner.distributed.process_group import ProcessGroup, join_process_group
+from tasks.core.learner.learner import prepare_forward
+from tasks.core.learner.training import load_prepared
 from tasks.core.policies.loading import load_base_model, with_trained_part
-from tasks.policy_update.distributed.process_group import ProcessGroup, join_process_group
-from tasks.policy_update.learner import prepare_forward
-from tasks.policy_update.training import load_prepared
 
 RANKS = 2
 SIZES = {

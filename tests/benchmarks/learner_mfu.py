@@ -28,14 +28,14 @@ from transformers.utils import logging
 from tasks.core.capacity.flops import ModelShape, training_flops
 from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.config.update import UpdateConfig
+from tasks.core.learner.learner import make_learner
+from tasks.core.learner.objective.backward import backward
+from tasks.core.learner.objective.fixed_logprobs import compute_fixed_logprobs
+from tasks.core.learner.objective.objective import Objective
+from tasks.core.learner.packing import pack_rollouts
+from tasks.core.learner.rollouts import Rollout
 from tasks.core.policies.loading import trainable_policy
 from tasks.core.processes.freed_memory import return_freed_memory
-from tasks.policy_update.learner import make_learner
-from tasks.policy_update.objective.backward import backward
-from tasks.policy_update.objective.fixed_logprobs import compute_fixed_logprobs
-from tasks.policy_update.objective.objective import Objective
-from tasks.policy_update.packing import pack_rollouts
-from tasks.policy_update.rollouts import Rollout
 
 SIZES = {
     "1.5b": {

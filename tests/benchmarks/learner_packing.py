@@ -16,7 +16,7 @@ import numpy as np
 from learner_workloads import shipped_rollouts
 from result_file import write_result
 
-from tasks.policy_update.packing import first_fit_decreasing, spread
+from tasks.core.learner.packing import first_fit_decreasing, spread
 
 MINIBATCH, RANKS = 32, (1, 2, 4, 8, 16)
 

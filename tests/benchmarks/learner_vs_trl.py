@@ -37,13 +37,13 @@ from torch import Tensor, nn
 from transformers.utils import logging
 
 from tasks.core.config.update import UpdateConfig
+from tasks.core.learner.learner import make_learner
+from tasks.core.learner.objective.backward import backward as packed_backward
+from tasks.core.learner.objective.fixed_logprobs import FixedLogprobs, compute_fixed_logprobs
+from tasks.core.learner.objective.objective import Objective
+from tasks.core.learner.packing import pack_rollouts
+from tasks.core.learner.rollouts import Rollout
 from tasks.core.processes.usable_cores import usable_cores
-from tasks.policy_update.learner import make_learner
-from tasks.policy_update.objective.backward import backward as packed_backward
-from tasks.policy_update.objective.fixed_logprobs import FixedLogprobs, compute_fixed_logprobs
-from tasks.policy_update.objective.objective import Objective
-from tasks.policy_update.packing import pack_rollouts
-from tasks.policy_update.rollouts import Rollout
 
 TRL = ("trl==1.16.0", "datasets==5.2.0", "dill==0.4.1", "multiprocess==0.70.19", "xxhash==4.1.0")
 FOLDER = Path(__file__).parents[2] / ".loopline" / "environments" / "benchmark-trl-1.16.0"

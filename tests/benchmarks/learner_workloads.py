@@ -15,19 +15,19 @@ import torch
 from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from tasks.collect_rollouts import training_settings
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.params import load_params
 from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.config.world import WorldConfig
 from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.learner.rollouts import Rollout
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer, trainable_policy
+from tasks.core.rollouts.collection_stats import CollectionStats
+from tasks.core.rollouts.planning import draw_tasks, plan_rollouts
+from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.worlds.registry import open_world, prepare_world_folder
-from tasks.policy_update.rollouts import Rollout
-from tasks.rollout_collection.collection_stats import CollectionStats
-from tasks.rollout_collection.planning import draw_tasks, plan_rollouts
-from tasks.rollout_collection.playing import play_rollouts
-from tasks.rollout_collection.stage import training_settings
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "data/base_policies/pocket"

@@ -21,7 +21,7 @@ from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.records.layout import Layout
 from tasks.core.records.training_course import write_neutral
-from tasks.policy_update.stage import update_policy
+from tasks.update_policy import update_policy
 
 REPEATS = 3
 READ = ("policy", "iterations/i000/policy", "iterations/i001/training_batch.parquet", "iterations/i001/advantages.json")

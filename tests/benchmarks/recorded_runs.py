@@ -5,7 +5,7 @@ import itertools
 from pathlib import Path
 from typing import NamedTuple
 
-from tasks.collapse_monitor import rules
+from tasks.core.collapse import rules
 from tasks.core.records.monitoring import WatchedStats
 
 RECORDED = Path(rules.__file__).with_name("recorded_runs.csv")

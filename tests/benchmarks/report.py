@@ -26,7 +26,7 @@ from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table, write_table
-from tasks.report.stage import report
+from tasks.report import report
 
 sys.path.append(str(Path(__file__).parents[1] / "report"))
 from browser import EXECUTABLE, Browser

@@ -26,6 +26,7 @@ from result_file import write_result
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
+from tasks.collect_rollouts import training_settings
 from tasks.core.config.params import load_params
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.world import WorldConfig
@@ -33,11 +34,10 @@ from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer
+from tasks.core.rollouts.collection_stats import CollectionStats
+from tasks.core.rollouts.planning import draw_tasks, plan_rollouts
+from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.worlds.registry import open_world, prepare_world_folder
-from tasks.rollout_collection.collection_stats import CollectionStats
-from tasks.rollout_collection.planning import draw_tasks, plan_rollouts
-from tasks.rollout_collection.playing import play_rollouts
-from tasks.rollout_collection.stage import training_settings
 
 Row = dict[str, Any]
 ROUNDS = 3

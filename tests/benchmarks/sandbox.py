@@ -13,7 +13,7 @@ from typing import Any
 
 from result_file import write_result
 
-from tasks.core.worlds.sandbox import Repl, Sandbox
+from tasks.core.sandbox import Repl, Sandbox
 
 LIVE = 144
 

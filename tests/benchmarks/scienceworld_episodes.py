@@ -24,8 +24,8 @@ from result_file import write_result
 from tqdm import tqdm
 
 from tasks.core.config.scienceworld import ScienceWorldConfig
-from tasks.core.worlds.scienceworld.environment import java_executable, python_executable
 from tasks.core.worlds.scienceworld.episode import ScienceEpisode
+from tasks.core.worlds.scienceworld.interpreter import java_executable, python_executable
 from tasks.core.worlds.scienceworld.pool import SimulatorPool
 from tasks.core.worlds.scienceworld.tasks import listed
 from tasks.core.worlds.scienceworld.world import PooledSession

@@ -12,9 +12,9 @@ import matplotlib
 matplotlib.use("svg")
 from matplotlib import pyplot
 
+from tasks.core.pages.tables import SPLIT_NAMES
 from tasks.core.records.documents import read_document
 from tasks.core.records.study import Study
-from tasks.report.tables import SPLIT_NAMES
 
 
 def draw(study: Study, picture: Path) -> None:

@@ -15,9 +15,9 @@ from stages_in_process import Project, temporary_project
 
 from flows.configure import params_of
 from tasks.core.config.params import Params
+from tasks.core.lineage.mlflow_store import open_store
 from tasks.core.records.rollout_sets import training_set
-from tasks.lineage.tracing.recording import TraceRecorder
-from tasks.lineage.tracking.mlflow_store import open_store
+from tasks.record_lineage.tracing.recording import TraceRecorder
 
 ITERATIONS = 4
 

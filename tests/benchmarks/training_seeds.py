@@ -22,8 +22,8 @@ import numpy as np
 import yaml
 from result_file import RESULTS, write_result
 
-from tasks.report.study.comparing import interval_over_seeds
-from tasks.report.tables import SPLIT_NAMES
+from tasks.core.pages.tables import SPLIT_NAMES
+from tasks.core.study.comparing import interval_over_seeds
 
 matplotlib.use("svg")
 from matplotlib import pyplot

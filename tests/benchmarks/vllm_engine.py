@@ -34,28 +34,28 @@ from result_file import write_result
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.utils import logging
 
+from tasks.collect_rollouts import training_settings
 from tasks.core.config.collection import AgentLimits
 from tasks.core.config.engine import VllmConfig
 from tasks.core.config.params import load_params
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.world import WorldConfig
 from tasks.core.engines.vllm_server.engine import VllmEngine
-from tasks.core.engines.vllm_server.environment import VLLM_CPU
+from tasks.core.engines.vllm_server.interpreter import VLLM_CPU
 from tasks.core.engines.vllm_server.launching import LaunchSpec, allowed_rank
 from tasks.core.engines.vllm_server.opening import open_vllm
 from tasks.core.engines.vllm_server.probe_records import LocalModel
 from tasks.core.engines.vllm_server.weight_sync_check import mean_difference
-from tasks.core.environments import ENVIRONMENTS, python_executable
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 from tasks.core.interfaces.world import World
+from tasks.core.interpreters import ENVIRONMENTS, python_executable
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer, save_policy, trainable_policy
+from tasks.core.rollouts.collection_stats import CollectionStats
+from tasks.core.rollouts.planning import draw_tasks, plan_rollouts
+from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.seeding import derive_seed
 from tasks.core.worlds.registry import open_world, prepare_world_folder
-from tasks.rollout_collection.collection_stats import CollectionStats
-from tasks.rollout_collection.planning import draw_tasks, plan_rollouts
-from tasks.rollout_collection.playing import play_rollouts
-from tasks.rollout_collection.stage import training_settings
 
 ROOT = Path(__file__).parents[2]
 SMALL = ROOT / "data/base_policies/pocket"

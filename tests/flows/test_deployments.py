@@ -16,7 +16,7 @@ from prefect.utilities.schema_tools import ValidationError, validate
 from flows import configure, deployments
 from flows.configure import write_params
 from flows.dag.stages import find_stage
-from flows.dag.versions import stage_version
+from flows.dag.version_stages import stage_version
 from flows.orchestration.local_services import POOL
 from flows.profile_stack import stacked
 from tasks.core.config.params import ParamsError, load_params

@@ -10,7 +10,7 @@ import pytest
 from flows.configure import params_of
 from flows.profile_stack import PROFILES, read_mapping
 from tasks.core.records.dotted import dotted
-from tasks.core.worlds.appworld.environment import python_executable
+from tasks.core.worlds.appworld.interpreter import python_executable
 
 TABLE = PROFILES / "PAPER.md"
 WITHOUT_EFFECT = {

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.environments import ENVIRONMENTS
+from tasks.core.interpreters import ENVIRONMENTS
 from tasks.core.records.documents import Scores, read_document
 from tasks.core.records.layout import Layout
 from tests.flows.tiny_project import ROOT, configure, make_project, succeed

@@ -11,8 +11,8 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.core.engines.vllm_server.environment import VLLM_CPU
-from tasks.core.environments import ENVIRONMENTS, python_executable
+from tasks.core.engines.vllm_server.interpreter import VLLM_CPU
+from tasks.core.interpreters import ENVIRONMENTS, python_executable
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
 ROOT = Path(__file__).resolve().parents[2]

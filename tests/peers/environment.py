@@ -11,7 +11,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-from tasks.core.environments import ENVIRONMENTS, EnvironmentRecipe, inherited_variables, python_executable
+from tasks.core.interpreters import ENVIRONMENTS, EnvironmentRecipe, inherited_variables, python_executable
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -12,16 +12,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tasks.advantage_filtering.groups import compute_advantages
+from tasks.core.advantages.groups import compute_advantages
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.update import CriticConfig, LossConfig, PreferenceConfig
-from tasks.policy_update.critic.credit import rewarded_credit, whitened
-from tasks.policy_update.objective.logprobs import TokenLogprobs
-from tasks.policy_update.objective.losses import behaviour_weights, importance_units, k1, k3
-from tasks.policy_update.objective.settings import ObjectiveSettings
-from tasks.policy_update.objective.terms import Terms, clipped_terms, preference_terms
-from tasks.policy_update.packing import TrainingPack
-from tests.advantage_filtering.test_labels import outcomes
+from tasks.core.learner.critic.credit import rewarded_credit, whitened
+from tasks.core.learner.objective.logprobs import TokenLogprobs
+from tasks.core.learner.objective.losses import behaviour_weights, importance_units, k1, k3
+from tasks.core.learner.objective.settings import ObjectiveSettings
+from tasks.core.learner.objective.terms import Terms, clipped_terms, preference_terms
+from tasks.core.learner.packing import TrainingPack
+from tests.core.advantages.test_labels import outcomes
 from tests.peers.environment import ask_peers
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(1500)]

@@ -17,7 +17,7 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import write_rows
 from tasks.core.worlds.registry import prepare_world_folder
-from tasks.report.stage import report
+from tasks.report import report
 from tests.finished_run import (
     Row,
     advantage_summary,

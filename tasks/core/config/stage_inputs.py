@@ -1,7 +1,7 @@
 """Inputs of stages: one frozen class for what each reads of params.yaml; what is no field of it, the stage cannot see.
 
 A field is named by its place in params.yaml: a top-level name, or `knob("collection.temperature")`. The values of all
-fields, but for what a section marks as UNVERSIONED, are the stage's version (flows/dag/versions.py).
+fields, but for what a section marks as UNVERSIONED, are the stage's version (flows/dag/version_stages.py).
 """
 
 from typing import Annotated, Any, Self

@@ -166,7 +166,7 @@ class UpdateConfig(Section):
     shuffle: bool = True
     max_engine_mismatch: Annotated[float | None, UNVERSIONED] = Field(None, gt=0)
     """A mean |engine - learner| log-prob over this is warned of: the engine samples from something else. None: what
-    rounding cannot explain, 1e-3 in float32 and 0.1 in bfloat16 (policy_update/engine_noise.py)."""
+    rounding cannot explain, 1e-3 in float32 and 0.1 in bfloat16 (core/learner/engine_noise.py)."""
 
     @property
     def needs_reference(self) -> bool:

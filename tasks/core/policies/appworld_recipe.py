@@ -19,7 +19,7 @@ from tasks.core.policies.supervised import SupervisedSettings
 from tasks.core.worlds.appworld.demonstrations.drills import drills
 from tasks.core.worlds.appworld.demonstrations.playing import Demonstration, play_demonstrations
 from tasks.core.worlds.appworld.demonstrations.vocabulary import pieces, renamed
-from tasks.core.worlds.appworld.environment import python_executable
+from tasks.core.worlds.appworld.interpreter import python_executable
 from tasks.core.worlds.appworld.root import author_root
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tasks.core.records.documents import Candidate
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.remembered_digests import remembered_digest
 
@@ -35,3 +36,13 @@ def require(path: Path) -> Path:
     if not path.exists():
         raise ArtifactError(f"{path}: missing; run the stage that writes it (`dvc repro`)")
     return path
+
+
+def require_evaluated_policy(folder: Path, chosen: Candidate) -> None:
+    """Raise ArtifactError when the weights in `folder` are not those that were evaluated as `chosen`."""
+    found = policy_digest(folder)
+    if found != chosen.adapter_digest:
+        raise ArtifactError(
+            f"{folder}: the weights of {chosen.iteration} ({found[:12]}...) are not those that were evaluated on "
+            f"dev ({chosen.adapter_digest[:12]}...); restore them with `dvc checkout` or run `dvc repro`"
+        )

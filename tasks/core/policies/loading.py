@@ -2,7 +2,7 @@
 
 A checkpoint folder is a peft adapter (`adapter_config.json`, `adapter_model.safetensors`) or, when all parameters are
 trained, a model (`config.json`, `model.safetensors`): vLLM and transformers read both. It is not the optimizer's state,
-which belongs to policy_update.
+which belongs to the learner.
 """
 
 import json

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tasks.core.config.params import ParamsError
 from tasks.core.config.policy import PACKAGED
-from tasks.core.environments import ENVIRONMENTS, EnvironmentRecipe, EnvironmentUnavailable, python_executable
+from tasks.core.interpreters import ENVIRONMENTS, EnvironmentRecipe, EnvironmentUnavailable, python_executable
 from tasks.core.policies.gguf_model import convert_gguf
 from tasks.core.records.files import ArtifactError
 

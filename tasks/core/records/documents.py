@@ -167,7 +167,7 @@ class Timings(Document):
 
 
 class ResponseStats(Document):
-    """Figures of the text of an iteration's finished rollouts (tasks/advantage_filtering/responses.py)."""
+    """Figures of the text of an iteration's finished rollouts (tasks/filter_advantages/responses.py)."""
 
     length: Positive
     """Tokens that the policy sampled in one rollout, mean."""
@@ -178,7 +178,7 @@ class ResponseStats(Document):
 
 
 class PromptInformation(Document):
-    """Mutual information of first turns and their prompts (tasks/policy_update/prompt_information.py), over the
+    """Mutual information of first turns and their prompts (tasks/core/learner/prompt_information.py), over the
     batch that trains: what the filter dropped is not in it."""
 
     nats: float
@@ -377,7 +377,7 @@ class Candidate(Document):
 class CorrectedSelection(Document):
     """Dev scores to expect of the winner, without the luck of having been the best of several noisy ones.
 
-    Standard errors are those of its own scores, clustered by scenario (tasks/evaluation/selection_bias.py).
+    Standard errors are those of its own scores, clustered by scenario (tasks/select_checkpoint/selection_bias.py).
     """
 
     dev_tgc: Percent

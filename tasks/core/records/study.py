@@ -72,7 +72,7 @@ class MethodScore(Document):
 
 
 class MethodDifference(TestedDifference):
-    """A method minus the one it is compared with; see tasks.evaluation.crossed_test."""
+    """A method minus the one it is compared with; see tasks.core.evaluation.crossed_differences."""
 
     method: str
     split: str

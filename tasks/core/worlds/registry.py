@@ -88,9 +88,9 @@ def open_world(config: WorldConfig, folder: Path) -> World:
 
 
 def _open_pocketworld(config: WorldConfig, folder: Path) -> World:
+    from tasks.core.sandbox import Sandbox, SandboxLimits
     from tasks.core.worlds.pocketworld.files import read_specs
     from tasks.core.worlds.pocketworld.world import PocketWorld
-    from tasks.core.worlds.sandbox import Sandbox, SandboxLimits
 
     specs = read_specs(folder)
     sandbox = Sandbox(SandboxLimits())

@@ -15,12 +15,12 @@ from tasks.core.capacity.memory import engine_memory, learner_memory, memory_of,
 from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.config.stage_inputs import MemoryInputs
 from tasks.core.config.update import UpdateConfig
+from tasks.core.learner.learner import make_learner, update
+from tasks.core.learner.packing import pack_rollouts
+from tasks.core.learner.rollouts import Rollout
 from tasks.core.policies.loading import trainable_policy
 from tasks.core.policies.pass_threads import map_passes
 from tasks.core.processes.usable_cores import CORES_VARIABLE
-from tasks.policy_update.learner import make_learner, update
-from tasks.policy_update.packing import pack_rollouts
-from tasks.policy_update.rollouts import Rollout
 
 TOLERANCE = 0.1
 POSITIONS, POLICY_TOKENS, CHUNK = 512, 256, 64

@@ -20,10 +20,10 @@ from tasks.core.interfaces.engine import ContextOverflow, GenerationRequest, Sam
 from tasks.core.interfaces.world import Demonstrating, World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer
+from tasks.core.rollouts.planning import plan_rollouts
+from tasks.core.rollouts.play_settings import PlaySettings
+from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.worlds.registry import open_world, prepare_world_folder
-from tasks.rollout_collection.planning import plan_rollouts
-from tasks.rollout_collection.play_settings import PlaySettings
-from tasks.rollout_collection.playing import play_rollouts
 
 SHIPPED = Path(__file__).parents[3] / "data" / "base_policies" / "pocket"
 SETTINGS = PlaySettings(1.0, AgentLimits(max_tokens_per_turn=4096), max_concurrent_episodes=16, world_retries=0)

@@ -1,4 +1,4 @@
-"""A base model that is built empty and filled: the one that transformers loads. (In parts: tests/policy_update.)"""
+"""A base model that is built empty and filled: the one that transformers loads. (In parts: tests/core/learner.)"""
 
 from pathlib import Path
 

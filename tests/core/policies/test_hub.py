@@ -17,7 +17,7 @@ from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.records.files import ArtifactError, digest
 from tasks.core.records.layout import Layout
-from tasks.preparation.policy import prepare_policy
+from tasks.prepare_policy import prepare_policy
 
 REPOSITORY, COMMIT = "maker/tiny-instruct", "0123456789" * 4
 SIZES = TinyQwen2(width=32, heads=1, feed_forward=32, context_length=64)

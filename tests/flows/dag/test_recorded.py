@@ -7,10 +7,11 @@ from types import ModuleType
 
 import pytest
 
-from flows.dag import recorded, versions
+from flows.dag import recorded
+from flows.dag import version_stages as versions
 from flows.dag.recorded import NotAsRecorded, as_recorded
 from flows.dag.stages import find_stage
-from flows.dag.versions import ChangedMeanwhile, ForeignCode, version_stages
+from flows.dag.version_stages import ChangedMeanwhile, ForeignCode, version_stages
 from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.records.files import ArtifactError, read_json, write_json
@@ -19,7 +20,7 @@ from tasks.core.records.run_manifest import recorded_params
 from tests.flows.tiny_project import ROOT, configure, copy_project, run, succeed
 
 STAGE = find_stage("filter_tasks")
-FILE = "tasks/task_filtering/filtering.py"
+FILE = "tasks/filter_tasks/filtering.py"
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def test_code_that_was_edited_meanwhile_and_may_have_run_is_refused(layout: Layo
 
 
 def test_other_stages_code_may_be_edited_meanwhile(layout: Layout, code: Path) -> None:
-    run_block(layout, code / "tasks/report/charts.py")
+    run_block(layout, code / "tasks/core/pages/charts.py")
 
 
 def imported(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,11 +194,11 @@ def test_what_was_committed_by_hand_is_a_broken_link(finished: Path) -> None:
 def test_status_names_what_would_run_and_why(finished: Path) -> None:
     assert succeed(finished, "-m", "flows.status").endswith("stages are up to date\n")
     configure(finished, "--refresh", "scoring.rollouts_per_task=2")
-    with (finished / "tasks/report/charts.py").open("a") as stream:
+    with (finished / "tasks/core/pages/charts.py").open("a") as stream:
         stream.write("# edited\n")
     lines = succeed(finished, "-m", "flows.status").splitlines()
     score = next(line for line in lines if line.startswith("  score"))
     assert score.startswith("  score (test_normal, test_challenge): scoring.rollouts_per_task: ")
     report = next(line for line in lines if line.startswith("  report"))
-    assert "code: tasks/report/charts.py" in report
+    assert "code: tasks/core/pages/charts.py" in report
     assert not any(line.strip().startswith(("update_policy", "collect_rollouts")) for line in lines)

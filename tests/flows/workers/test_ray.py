@@ -24,7 +24,7 @@ from pyarrow import parquet
 from ray import cloudpickle
 from ray.cluster_utils import Cluster
 
-from flows.dag import versions
+from flows.dag import version_stages as versions
 from flows.dag.stages import find_stage
 from flows.errors import StageFailed
 from flows.orchestration.prefect_server import prefect_api

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.core.engines.vllm_server.inside import api_server
-from tasks.core.environments import inherited_variables
+from tasks.core.interpreters import inherited_variables
 
 BASE_NAME = "base"
 """Our servers' name for the base model."""

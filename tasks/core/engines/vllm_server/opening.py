@@ -13,12 +13,12 @@ from tasks.core.capacity.sharing import Sharing, choose_sharing
 from tasks.core.config.engine import VllmConfig
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.vllm_server.engine import VllmEngine
-from tasks.core.engines.vllm_server.environment import vllm_recipe
+from tasks.core.engines.vllm_server.interpreter import vllm_recipe
 from tasks.core.engines.vllm_server.launching import LaunchSpec
 from tasks.core.engines.vllm_server.probe_records import ProbeRecords
 from tasks.core.engines.vllm_server.server_pool import ServerPool
 from tasks.core.engines.vllm_server.server_provider import ExternalServers, OwnServers, ServerProvider
-from tasks.core.environments import ENVIRONMENTS, python_executable
+from tasks.core.interpreters import ENVIRONMENTS, python_executable
 from tasks.core.policies.chat_format import ChatFormat
 
 

@@ -18,7 +18,7 @@ from tasks.core.config.splits import Split
 from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.records.files import ArtifactError, read_json, replacing
-from tasks.core.worlds.appworld.environment import engine_variables
+from tasks.core.worlds.appworld.interpreter import engine_variables
 from tasks.core.worlds.appworld.official_server import OfficialServer, make_agent_root
 from tasks.core.worlds.appworld.root import layout
 from tasks.core.worlds.code_blocks import turn_code

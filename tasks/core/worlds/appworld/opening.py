@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tasks.core.config.world import WorldConfig
 from tasks.core.worlds.appworld.demonstration import demonstration
-from tasks.core.worlds.appworld.environment import python_executable
+from tasks.core.worlds.appworld.interpreter import python_executable
 from tasks.core.worlds.appworld.official_server import OfficialServers
 from tasks.core.worlds.appworld.pool import EpisodePool
 from tasks.core.worlds.appworld.root import read_prepared_root

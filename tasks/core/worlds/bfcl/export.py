@@ -8,10 +8,10 @@ from typing import Any
 
 from tqdm import tqdm
 
+from tasks.core.confinement.warm_processes import WarmProcess
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.bfcl.pool import BfclPool
-from tasks.core.worlds.confinement.warm_processes import WarmProcess
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """A process that plays plain turns, of one episode after another (see `.inside.player`)."""
 
-from tasks.core.worlds.confinement.confined_process import ConfinedProcess
-from tasks.core.worlds.confinement.data_zygote import DataZygote
+from tasks.core.confinement.confined_process import ConfinedProcess
+from tasks.core.confinement.data_zygote import DataZygote
 
 
 class PlainPlayer(ConfinedProcess):

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tasks.core.confinement.confined_process import ConfinedProcess
+from tasks.core.confinement.verdict import ProcessDied
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.worlds.bfcl.limits import PoolLimits
 from tasks.core.worlds.bfcl.plain_player import PlainPlayer
-from tasks.core.worlds.confinement.confined_process import ConfinedProcess
-from tasks.core.worlds.confinement.verdict import ProcessDied
 
 
 @dataclass(frozen=True)

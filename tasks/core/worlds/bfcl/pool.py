@@ -12,15 +12,15 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
+from tasks.core.confinement.confined_process import ConfinedProcess
+from tasks.core.confinement.data_zygote import DataZygote
+from tasks.core.confinement.link import LinkBroken
+from tasks.core.confinement.live_zygote import LiveZygote
+from tasks.core.confinement.warm_processes import WarmProcess, WarmProcesses
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.worlds.bfcl.limits import PoolLimits
 from tasks.core.worlds.bfcl.plain_player import PlainPlayer
 from tasks.core.worlds.bfcl.player import Player
-from tasks.core.worlds.confinement.confined_process import ConfinedProcess
-from tasks.core.worlds.confinement.data_zygote import DataZygote
-from tasks.core.worlds.confinement.link import LinkBroken
-from tasks.core.worlds.confinement.live_zygote import LiveZygote
-from tasks.core.worlds.confinement.warm_processes import WarmProcess, WarmProcesses
 
 Confinement = Literal["auto", "seccomp", "audit"]
 Turns = list[list[list[str]]]

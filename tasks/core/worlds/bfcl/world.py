@@ -9,8 +9,8 @@ from tasks.core.config.bfcl import BfclConfig
 from tasks.core.config.splits import Split
 from tasks.core.interfaces.world import Task
 from tasks.core.seeding import derive_seed
-from tasks.core.worlds.bfcl.environment import python_executable
 from tasks.core.worlds.bfcl.episode import BfclEpisode
+from tasks.core.worlds.bfcl.interpreter import python_executable
 from tasks.core.worlds.bfcl.pool import BfclPool
 from tasks.core.worlds.text_games.task_files import GameTask, read_tasks, write_tasks
 

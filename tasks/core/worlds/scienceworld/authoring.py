@@ -12,7 +12,7 @@ from tqdm import tqdm
 from tasks.core.config.scienceworld import ScienceCounts, ScienceWorldConfig
 from tasks.core.config.splits import Split
 from tasks.core.processes.usable_cores import usable_cores
-from tasks.core.worlds.scienceworld.environment import java_executable, python_executable
+from tasks.core.worlds.scienceworld.interpreter import java_executable, python_executable
 from tasks.core.worlds.scienceworld.pool import SimulatorPool
 from tasks.core.worlds.scienceworld.tasks import ScienceTask, Variation, draw_variations, listed
 from tasks.core.worlds.text_games.task_files import write_tasks

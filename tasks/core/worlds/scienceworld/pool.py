@@ -7,14 +7,14 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from tasks.core.confinement.forked_process import ForkedProcess
+from tasks.core.confinement.inside.frames import encode
+from tasks.core.confinement.link import LinkBroken, LinkTimeout
+from tasks.core.confinement.live_zygote import LiveZygote
+from tasks.core.confinement.verdict import LAST_SECONDS, verdict_on_death
+from tasks.core.confinement.zygote_process import ZygoteProcess
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.processes.usable_cores import usable_cores
-from tasks.core.worlds.confinement.forked_process import ForkedProcess
-from tasks.core.worlds.confinement.inside.frames import encode
-from tasks.core.worlds.confinement.link import LinkBroken, LinkTimeout
-from tasks.core.worlds.confinement.live_zygote import LiveZygote
-from tasks.core.worlds.confinement.verdict import LAST_SECONDS, verdict_on_death
-from tasks.core.worlds.confinement.zygote_process import ZygoteProcess
 
 EPISODES_PER_JVM = 12
 """More of them are too many for the heap: some 10 MB each."""

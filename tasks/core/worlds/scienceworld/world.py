@@ -8,8 +8,8 @@ from typing import Any
 from tasks.core.config.scienceworld import ScienceWorldConfig
 from tasks.core.config.splits import Split
 from tasks.core.interfaces.world import Task, WorldFault
-from tasks.core.worlds.scienceworld.environment import java_executable, python_executable
 from tasks.core.worlds.scienceworld.episode import ScienceEpisode
+from tasks.core.worlds.scienceworld.interpreter import java_executable, python_executable
 from tasks.core.worlds.scienceworld.pool import SimulatorPool
 from tasks.core.worlds.scienceworld.tasks import ScienceTask
 from tasks.core.worlds.text_games.answers import answer_text

@@ -13,9 +13,9 @@ from tasks.core.engines.in_process import engine as engine_module
 from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.engines.in_process.policy_weights import PolicyWeights
 from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest, SamplingSettings
+from tasks.core.learner.model.lora_forward import narrow_adapter
 from tasks.core.processes.usable_cores import CORES_VARIABLE
 from tasks.core.records.files import ArtifactError
-from tasks.policy_update.model.lora_forward import narrow_adapter
 
 STOP = 7
 Build = Callable[..., PreTrainedModel]

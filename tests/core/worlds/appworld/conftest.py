@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.worlds.appworld.environment import ENVIRONMENTS, python_executable
+from tasks.core.worlds.appworld.interpreter import ENVIRONMENTS, python_executable
 from tasks.core.worlds.appworld.pool import EpisodePool, PoolLimits
 from tasks.core.worlds.appworld.root import author_root
 from tests.made_once import made_once

@@ -9,8 +9,8 @@ import pytest
 
 from tasks.core.config.splits import SPLITS
 from tasks.core.records.files import digest
-from tasks.core.worlds.appworld.environment import engine_variables
 from tasks.core.worlds.appworld.inside.authoring.people import ACCOUNTS
+from tasks.core.worlds.appworld.interpreter import engine_variables
 from tasks.core.worlds.appworld.root import AuthoringFailed, author_root, verify_root
 
 pytestmark = pytest.mark.appworld

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.worlds.appworld.environment import engine_variables
+from tasks.core.worlds.appworld.interpreter import engine_variables
 from tasks.core.worlds.appworld.root import layout
 
 pytestmark = pytest.mark.appworld

@@ -13,13 +13,13 @@ from tasks.core.engines.scripted import ScriptedEngine, flawed_engine, oracle_en
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer
 from tasks.core.records.files import ArtifactError
+from tasks.core.rollouts.planning import plan_rollouts
+from tasks.core.rollouts.play_settings import PlaySettings
+from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.worlds.appworld.demonstration import demonstration
 from tasks.core.worlds.appworld.pool import EpisodePool
 from tasks.core.worlds.appworld.root import verify_root
 from tasks.core.worlds.appworld.world import AppWorldTasks
-from tasks.rollout_collection.planning import plan_rollouts
-from tasks.rollout_collection.play_settings import PlaySettings
-from tasks.rollout_collection.playing import play_rollouts
 
 SHIPPED = Path(__file__).parents[4] / "data" / "base_policies" / "pocket"
 SETTINGS = PlaySettings(1.0, AgentLimits(max_tokens_per_turn=8192), max_concurrent_episodes=8, world_retries=0)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.worlds.appworld.environment import APPWORLD, engine_variables
+from tasks.core.worlds.appworld.interpreter import APPWORLD, engine_variables
 
 
 def test_requirements_are_pinned_and_name_no_index() -> None:

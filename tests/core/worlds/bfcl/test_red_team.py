@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tasks.core.interfaces.world import ExecutionTimeout
-from tasks.core.worlds.bfcl.environment import BFCL, ENVIRONMENTS
+from tasks.core.worlds.bfcl.interpreter import BFCL, ENVIRONMENTS
 from tasks.core.worlds.bfcl.pool import BfclPool
 from tasks.core.worlds.bfcl.world import BfclWorld
 from tests.core.worlds.bfcl.recorded_episodes import play

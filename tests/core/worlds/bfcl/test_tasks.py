@@ -8,7 +8,7 @@ import pytest
 from tasks.core.config.bfcl import BfclConfig
 from tasks.core.config.splits import SPLITS
 from tasks.core.records.files import ArtifactError
-from tasks.core.worlds.bfcl.environment import BFCL
+from tasks.core.worlds.bfcl.interpreter import BFCL
 from tasks.core.worlds.bfcl.pool import BfclPool
 from tasks.core.worlds.bfcl.world import BfclTask, BfclWorld, difficulty, open_bfcl, parted, scenario_splits
 from tasks.core.worlds.text_games.task_files import write_tasks

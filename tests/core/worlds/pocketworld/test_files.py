@@ -10,7 +10,7 @@ from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.worlds.pocketworld.files import read_specs, write_specs
 from tasks.core.worlds.registry import open_world, prepare_world_folder
-from tasks.preparation.world import prepare_world
+from tasks.prepare_world import prepare_world
 
 
 @pytest.fixture

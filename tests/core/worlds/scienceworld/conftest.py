@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.environments import ENVIRONMENTS
-from tasks.core.worlds.scienceworld.environment import java_executable, python_executable
+from tasks.core.interpreters import ENVIRONMENTS
+from tasks.core.worlds.scienceworld.interpreter import java_executable, python_executable
 from tasks.core.worlds.scienceworld.pool import SimulatorPool
 from tasks.core.worlds.scienceworld.tasks import listed
 from tasks.core.worlds.scienceworld.world import PooledSession

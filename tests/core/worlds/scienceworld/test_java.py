@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.environments import EnvironmentUnavailable
-from tasks.core.worlds.scienceworld.environment import java_executable
+from tasks.core.interpreters import EnvironmentUnavailable
+from tasks.core.worlds.scienceworld.interpreter import java_executable
 
 
 def test_without_java_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

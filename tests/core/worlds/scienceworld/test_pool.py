@@ -10,7 +10,7 @@ import pytest
 
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.worlds.scienceworld import pool as pool_module
-from tasks.core.worlds.scienceworld.environment import python_executable
+from tasks.core.worlds.scienceworld.interpreter import python_executable
 from tasks.core.worlds.scienceworld.pool import SimulatorPool
 from tests.core.worlds.scienceworld.conftest import FOLDER, PLANT, Open, new_pool
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.worlds.scienceworld.environment import python_executable
+from tasks.core.worlds.scienceworld.interpreter import python_executable
 from tests.core.worlds.scienceworld.conftest import FOLDER, PLANT, PLANT_GOLD, Open
 
 pytestmark = pytest.mark.scienceworld

@@ -10,8 +10,8 @@ from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.world import Episode, Message
 from tasks.core.worlds.appworld.demonstrations.demonstrator import Demonstrator, read_steps
 from tasks.core.worlds.appworld.demonstrations.habits import IMPERFECT, PERFECT, Habits
-from tasks.core.worlds.appworld.environment import python_executable
 from tasks.core.worlds.appworld.episode import AppWorldEpisode
+from tasks.core.worlds.appworld.interpreter import python_executable
 from tasks.core.worlds.appworld.pool import EpisodePool
 from tasks.core.worlds.appworld.root import layout
 

@@ -14,7 +14,7 @@ import httpx2
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.processes.garbage import SPARING
 from tasks.core.processes.http_health import is_healthy
-from tasks.core.worlds.appworld.environment import engine_variables
+from tasks.core.worlds.appworld.interpreter import engine_variables
 
 _START = """
 {sparing}

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
+from tasks.core.confinement.link import LinkBroken
+from tasks.core.confinement.warm_processes import WarmProcess
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.worlds.appworld.pool.task_data import TaskData
-from tasks.core.worlds.confinement.link import LinkBroken
-from tasks.core.worlds.confinement.warm_processes import WarmProcess
 
 
 @dataclass(frozen=True)

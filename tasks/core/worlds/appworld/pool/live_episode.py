@@ -8,14 +8,14 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tasks.core.confinement.data_zygote import DataZygote
+from tasks.core.confinement.link import LinkBroken, LinkTimeout
+from tasks.core.confinement.verdict import LAST_SECONDS, ProcessDied, verdict_on_death
+from tasks.core.confinement.warm_processes import WarmProcess
 from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 from tasks.core.worlds.appworld.pool.evaluation import Verdict
 from tasks.core.worlds.appworld.pool.limits import PoolLimits
 from tasks.core.worlds.appworld.pool.task_data import TaskData
-from tasks.core.worlds.confinement.data_zygote import DataZygote
-from tasks.core.worlds.confinement.link import LinkBroken, LinkTimeout
-from tasks.core.worlds.confinement.verdict import LAST_SECONDS, ProcessDied, verdict_on_death
-from tasks.core.worlds.confinement.warm_processes import WarmProcess
 
 _LOOK_INTERVAL = struct.pack("ll", 0, 200_000)
 """How often a world that waits for its shell looks at the clock, as a timeval."""

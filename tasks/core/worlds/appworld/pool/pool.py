@@ -6,16 +6,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tasks.core.confinement.data_zygote import DataZygote
+from tasks.core.confinement.inside.frames import encode
+from tasks.core.confinement.live_zygote import LiveZygote
+from tasks.core.confinement.warm_processes import WarmProcess, WarmProcesses
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.worlds.appworld.pool.evaluation import Verdict, verdict_on
 from tasks.core.worlds.appworld.pool.limits import PoolLimits
 from tasks.core.worlds.appworld.pool.live_episode import LiveEpisode, facts_of
 from tasks.core.worlds.appworld.pool.task_data import TaskData, read_task_data
 from tasks.core.worlds.appworld.pool.zygote import Confinement, start_zygote
-from tasks.core.worlds.confinement.data_zygote import DataZygote
-from tasks.core.worlds.confinement.inside.frames import encode
-from tasks.core.worlds.confinement.live_zygote import LiveZygote
-from tasks.core.worlds.confinement.warm_processes import WarmProcess, WarmProcesses
 
 
 class EpisodePool:

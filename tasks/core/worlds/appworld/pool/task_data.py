@@ -6,10 +6,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tasks.core.confinement.inside.frames import encode
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.records.files import read_json_lines
 from tasks.core.worlds.appworld.root import layout
-from tasks.core.worlds.confinement.inside.frames import encode
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from tasks.core.worlds.appworld.environment import engine_variables
+from tasks.core.confinement.data_zygote import DataZygote
+from tasks.core.worlds.appworld.interpreter import engine_variables
 from tasks.core.worlds.appworld.pool.limits import PoolLimits
-from tasks.core.worlds.confinement.data_zygote import DataZygote
 
 Confinement = Literal["auto", "seccomp", "audit"]
 

@@ -9,7 +9,7 @@ from tasks.core.config.splits import SPLITS, Split
 from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.world import Task
 from tasks.core.records.files import ArtifactError, digest, read_json, replacing, write_json
-from tasks.core.worlds.appworld.environment import python_executable
+from tasks.core.worlds.appworld.interpreter import python_executable
 from tasks.core.worlds.appworld.root.authored import author_root
 from tasks.core.worlds.appworld.root.verification import RootReport, verify_root
 

@@ -5,12 +5,12 @@ import socket
 import time
 from typing import Any
 
+from tasks.core.confinement.inside import frames
+from tasks.core.confinement.inside.forking import Forker
+from tasks.core.confinement.inside.jail import Jail
 from tasks.core.worlds.bfcl.inside.examiner import Examiner
 from tasks.core.worlds.bfcl.inside.judge import Judge
 from tasks.core.worlds.bfcl.inside.package import CATEGORIES
-from tasks.core.worlds.confinement.inside import frames
-from tasks.core.worlds.confinement.inside.forking import Forker
-from tasks.core.worlds.confinement.inside.jail import Jail
 
 Tasks = dict[str, tuple[dict[str, Any], list[list[str]]]]
 """By id: the package's entry of a task, and its ground truth, the calls of each of the user's turns."""

@@ -11,10 +11,10 @@ import builtins
 import re
 from typing import Any, NoReturn
 
+from tasks.core.confinement.inside import frames
+from tasks.core.confinement.inside.channel import Channel
 from tasks.core.worlds.bfcl.inside.package import LongContexts, forget_instances
 from tasks.core.worlds.bfcl.inside.plain_calls import NotPlain, PlainCalls, not_defined
-from tasks.core.worlds.confinement.inside import frames
-from tasks.core.worlds.confinement.inside.channel import Channel
 
 Errors = tuple[type[BaseException], ...]
 

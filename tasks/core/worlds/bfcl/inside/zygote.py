@@ -5,12 +5,12 @@ import random
 import socket
 from typing import Any
 
+from tasks.core.confinement.inside.channel import Channel
+from tasks.core.confinement.inside.forking import Forker
+from tasks.core.confinement.inside.jail import Jail, keep_only
 from tasks.core.worlds.bfcl.inside.engine import Engine
 from tasks.core.worlds.bfcl.inside.package import import_package, look_up_quickly
 from tasks.core.worlds.bfcl.inside.player import serve_player, warm_up
-from tasks.core.worlds.confinement.inside.channel import Channel
-from tasks.core.worlds.confinement.inside.forking import Forker
-from tasks.core.worlds.confinement.inside.jail import Jail, keep_only
 
 
 def main(control_descriptor: int, limits: dict[str, Any]) -> None:

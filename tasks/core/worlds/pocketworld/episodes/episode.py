@@ -5,11 +5,11 @@ from typing import Any, Protocol
 
 from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import Evaluation, Message, Observation
+from tasks.core.sandbox import CallApi, Execution
 from tasks.core.worlds.code_blocks import TurnCode, turn_code
 from tasks.core.worlds.pocketworld.authoring.scenarios import Problem
 from tasks.core.worlds.pocketworld.episodes.evaluation import evaluate
 from tasks.core.worlds.pocketworld.episodes.server import Server
-from tasks.core.worlds.sandbox import CallApi, Execution
 
 SYSTEM_PROMPT = "You solve tasks by writing python code. Read the docs first."
 NO_CODE = "No code found. Write one python code block."
@@ -18,7 +18,7 @@ SUCCESS = "Execution successful."
 
 
 class Repl(Protocol):
-    """The part of a REPL that an episode needs: `tasks.core.worlds.sandbox.Repl`, or a trusted one in this process."""
+    """The part of a REPL that an episode needs: `tasks.core.sandbox.Repl`, or a trusted one in this process."""
 
     def run(self, code: str, call_api: CallApi) -> Execution: ...
 

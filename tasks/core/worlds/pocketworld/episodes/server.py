@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tasks.core.sandbox import ApiError
 from tasks.core.worlds.pocketworld.authoring.apps import NUMERIC_FIELDS, Operation, Release
 from tasks.core.worlds.pocketworld.authoring.scenarios import Problem
 from tasks.core.worlds.pocketworld.authoring.state import Row
-from tasks.core.worlds.sandbox import ApiError
 
 Arguments = dict[str, Any]
 
@@ -21,7 +21,7 @@ class Completion:
 
 
 class Server:
-    """The apps of one episode. `call` has the shape of `tasks.core.worlds.sandbox.CallApi`."""
+    """The apps of one episode. `call` has the shape of `tasks.core.sandbox.CallApi`."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem

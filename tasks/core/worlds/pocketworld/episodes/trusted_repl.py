@@ -4,11 +4,11 @@ import contextlib
 import io
 from typing import Any
 
-from tasks.core.worlds.sandbox import CallApi, Execution
+from tasks.core.sandbox import CallApi, Execution
 
 
 class TrustedRepl:
-    """The shape of `tasks.core.worlds.sandbox.Repl`, without the process and without limits."""
+    """The shape of `tasks.core.sandbox.Repl`, without the process and without limits."""
 
     def __init__(self) -> None:
         self._names: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The simulators' side, in ScienceWorld's own interpreter: standard library, py4j and `worlds.confinement.inside` only.
+"""The simulators' side, in ScienceWorld's own interpreter: standard library, py4j and `core.confinement.inside` only.
 
     zygote ── simulator process ── JVM        one pair for each core or so; many episodes live in one JVM
 

@@ -3,10 +3,10 @@
 import socket
 from typing import Any
 
-from tasks.core.worlds.confinement.inside import frames
-from tasks.core.worlds.confinement.inside.forking import Forker
-from tasks.core.worlds.confinement.inside.jail import keep_only
-from tasks.core.worlds.confinement.inside.network import leave_network
+from tasks.core.confinement.inside import frames
+from tasks.core.confinement.inside.forking import Forker
+from tasks.core.confinement.inside.jail import keep_only
+from tasks.core.confinement.inside.network import leave_network
 from tasks.core.worlds.scienceworld.inside.jvm import Jvm
 from tasks.core.worlds.scienceworld.inside.simulators import Simulators
 

@@ -10,14 +10,14 @@ import socket
 from typing import Any
 from urllib.parse import urlencode
 
+from tasks.core.confinement.inside import frames
+from tasks.core.confinement.inside.forking import Forker
+from tasks.core.confinement.inside.jail import Jail, keep_only
 from tasks.core.worlds.appworld.inside.episodes.api_server import ApiServer
 from tasks.core.worlds.appworld.inside.episodes.databases import END, START, TaskDatabases
 from tasks.core.worlds.appworld.inside.episodes.engine import Engine
 from tasks.core.worlds.appworld.inside.episodes.evaluation import serve_evaluations
 from tasks.core.worlds.appworld.inside.episodes.world_server import WorldServer
-from tasks.core.worlds.confinement.inside import frames
-from tasks.core.worlds.confinement.inside.forking import Forker
-from tasks.core.worlds.confinement.inside.jail import Jail, keep_only
 
 _ROUNDS = 3  # CPython 3.11 specialises code that ran a few times; later that would copy shared pages
 _SHELLS = 2  # descriptors that a world may be sent at once: its new shell's, while the old one's is open

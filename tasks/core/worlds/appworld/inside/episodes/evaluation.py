@@ -4,8 +4,8 @@ import importlib.util
 from types import ModuleType
 from typing import Any, NoReturn
 
+from tasks.core.confinement.inside import frames
 from tasks.core.worlds.appworld.inside.episodes.databases import END, START, TaskDatabases
-from tasks.core.worlds.confinement.inside import frames
 
 
 def serve_evaluations(descriptor: int, databases: TaskDatabases) -> NoReturn:

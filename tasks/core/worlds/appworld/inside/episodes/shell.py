@@ -12,10 +12,10 @@ import random
 from datetime import datetime
 from typing import Any, NoReturn
 
+from tasks.core.confinement.inside.channel import Channel
 from tasks.core.worlds.appworld.inside.episodes.engine import APPWORLD_SEED, set_clock
 from tasks.core.worlds.appworld.inside.episodes.safety_guard import fast_safety_guard
 from tasks.core.worlds.appworld.inside.episodes.shell_client import ShellClient
-from tasks.core.worlds.confinement.inside.channel import Channel
 
 # Code looks built-in names up where __builtins__ of its module points: a private copy, so that an agent's
 # `builtins.len = None` breaks the agent's code and not the protocol.

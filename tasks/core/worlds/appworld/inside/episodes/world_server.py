@@ -5,10 +5,10 @@ import socket
 import time
 from typing import Any, NoReturn
 
+from tasks.core.confinement.inside import frames
+from tasks.core.confinement.inside.hostile_json import MalformedMessage
 from tasks.core.worlds.appworld.inside.episodes.api_server import ApiServer
 from tasks.core.worlds.appworld.inside.episodes.databases import END, TaskDatabases
-from tasks.core.worlds.confinement.inside import frames
-from tasks.core.worlds.confinement.inside.hostile_json import MalformedMessage
 
 
 class ShellEnded(Exception):  # noqa: N818

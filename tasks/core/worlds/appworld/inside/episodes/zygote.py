@@ -4,11 +4,11 @@ import os
 import socket
 from typing import Any
 
+from tasks.core.confinement.inside.forking import Forker
+from tasks.core.confinement.inside.jail import Jail, keep_only
 from tasks.core.worlds.appworld.inside.episodes.engine import Engine
 from tasks.core.worlds.appworld.inside.episodes.engine_process import EngineProcess
 from tasks.core.worlds.appworld.inside.episodes.shell import Shell
-from tasks.core.worlds.confinement.inside.forking import Forker
-from tasks.core.worlds.confinement.inside.jail import Jail, keep_only
 
 
 def main(control_descriptor: int, limits: dict[str, Any]) -> None:

@@ -1,0 +1,59 @@
+"""Stage collect_rollouts@i: play the iteration's tasks with the policy of the iteration before, or an older one."""
+
+from dataclasses import replace
+
+from tasks.core.config.collection import CollectionConfig
+from tasks.core.config.stage_inputs import CollectionInputs
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.interfaces.world import World
+from tasks.core.records.layout import Layout
+from tasks.core.records.training_course import require_going_on
+from tasks.core.rollouts.iteration import collection_seed, tasks_of_iteration, write_played
+from tasks.core.rollouts.planning import PlannedRollout, plan_rollouts
+from tasks.core.rollouts.play_settings import PlaySettings
+from tasks.core.rollouts.resources import warm_world
+from tasks.core.rollouts.shards import play_in_shards
+from tasks.core.seeding import derive_seed
+
+
+def collect_rollouts(context: StageContext[CollectionInputs]) -> None:
+    """Write rollouts.parquet and timings.json of iteration `context.key`.
+
+    Raises ArtifactError for a damaged input, ValueError for a policy that does not fit the base model, TrainingStopped
+    where the collapse monitor was to end the run.
+    """
+    inputs, layout, key = context.inputs, context.layout, context.key
+    behaviour = inputs.previous[key].behaviour
+    require_going_on(layout, behaviour)
+    world = warm_world(context)
+    planned = plan_iteration(world, layout, inputs, key)
+    if inputs.demonstrations:
+        context = replace(context, inputs=inputs.model_copy(update={"engine": "oracle"}))
+    played = play_in_shards(
+        context,
+        planned,
+        training_settings(inputs),
+        policy=layout.policy(behaviour),
+        description=f"collect_rollouts@{key}",
+    )
+    write_played(context, played)
+
+
+def training_settings(inputs: CollectionInputs | CollectionConfig) -> PlaySettings:
+    """Settings by which training rollouts are played."""
+    return PlaySettings(
+        temperature=inputs.temperature,
+        limits=inputs.limits,
+        max_concurrent_episodes=inputs.max_concurrent_episodes,
+        world_retries=inputs.world_retries,
+        early_stop=inputs.early_stop,
+        judge_unfinished=inputs.judge_unfinished,
+        turn_progress=inputs.turn_progress,
+    )
+
+
+def plan_iteration(world: World, layout: Layout, inputs: CollectionInputs, key: str) -> list[PlannedRollout]:
+    """The rollouts of iteration `key`: K of each of its tasks."""
+    drawn = tasks_of_iteration(world, layout, inputs, key, inputs.rollouts_per_task)
+    seed = derive_seed(collection_seed(inputs, key), "rollouts")
+    return plan_rollouts(drawn, inputs.rollouts_per_task, seed, inputs.temperatures)

@@ -1,0 +1,91 @@
+"""One iteration's rollouts, group by group: labels, what is kept, and the figures that describe it."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tasks.core.advantages.estimators import Flags, Floats, return_std
+from tasks.core.advantages.filters import VARIANCE_FILTERS
+from tasks.core.advantages.labels import Group, Labels, label
+from tasks.core.advantages.outcomes import Outcomes
+from tasks.core.config.advantages import AdvantageConfig
+from tasks.core.records.documents import AdvantageSummary
+
+
+@dataclass(frozen=True)
+class AdvantageResult:
+    """Labels of N rollouts and who trains."""
+
+    labels: Labels
+    kept: Flags
+    summary: AdvantageSummary
+
+
+def compute_advantages(outcomes: Outcomes, config: AdvantageConfig, seed: int = 0) -> AdvantageResult:
+    """Label every finished rollout within its task's, then filter; `seed` is that of what is drawn among them.
+
+    Raises ValueError if all are void.
+    """
+    rewarded = outcomes.all_or_nothing() if config.all_or_nothing else outcomes
+    every = groups_of(outcomes)
+    groups = [group for group in every if len(group) >= config.smallest_group]
+    stds = np.array([return_std(rewarded.returns[group]) for group in groups], dtype=np.float64)
+    varied = VARIANCE_FILTERS[config.variance_share_of](stds, config.top_variance_share)
+    labels, candidate = label(rewarded, groups, config, seed), np.zeros(len(outcomes.returns), dtype=np.bool_)
+    for group, chosen in zip(groups, varied, strict=True):
+        candidate[group] = chosen
+    kept = candidate & labels.carry_signal & outcomes.sampled
+    dropped = {
+        "dropped_low_variance_group": sum(map(len, groups)) - int(candidate.sum()),
+        "dropped_small_advantage": int((candidate & ~labels.carry_signal).sum()),
+        "dropped_without_tokens": int((candidate & labels.carry_signal & ~outcomes.sampled).sum()),
+        "dropped_lone_rollouts": sum(map(len, every)) - sum(map(len, groups)),
+    }
+    compared = stds[[len(group) >= 2 for group in groups]]
+    return AdvantageResult(labels, kept, summary_of(outcomes, compared, kept, _note(candidate, kept), **dropped))
+
+
+def groups_of(outcomes: Outcomes) -> list[Group]:
+    """The finished rollouts of each task, tasks in the order of their first row. Raises ValueError if all are void."""
+    if not outcomes.finished.any():
+        raise ValueError(f"nothing to learn from: all {len(outcomes.task_ids)} rollouts are void ({_counts(outcomes)})")
+    rows: dict[str, list[int]] = {}
+    for row in np.flatnonzero(outcomes.finished):
+        rows.setdefault(outcomes.task_ids[int(row)], []).append(int(row))
+    return [np.array(members, dtype=np.int64) for members in rows.values()]
+
+
+def summary_of(outcomes: Outcomes, stds: Floats, kept: Flags, note: str | None, **figures: Any) -> AdvantageSummary:
+    """advantages.json of N rollouts, `kept` [N] of which train; `stds` are those of the groups' returns.
+
+    `figures`: those of its fields that only some stages know.
+    """
+    finished = outcomes.finished
+    return AdvantageSummary(
+        mean_return=float(outcomes.returns[finished].mean()),
+        group_return_std=float(stds.mean()) if len(stds) else 0.0,
+        rollouts=len(outcomes.returns),
+        finished_rollouts=int(finished.sum()),
+        kept_rollouts=int(kept.sum()),
+        end_reasons=dict(sorted(Counter(outcomes.end_reasons).items())),
+        responses=None,
+        note=note,
+        success_rate=float(outcomes.successes[finished].mean()),
+        groups=len(stds),
+        mixed_groups=float((stds > 0).mean()) if len(stds) else 0.0,
+        left_out_groups=len(set(outcomes.task_ids)) - len(stds),
+        **figures,
+    )
+
+
+def _note(candidate: Flags, kept: Flags) -> str | None:
+    if kept.any():
+        return None
+    reason = "no rollout has an advantage over the threshold" if candidate.any() else "the returns of no group vary"
+    return f"{reason}: the policy will stay as it is"
+
+
+def _counts(outcomes: Outcomes) -> str:
+    return ", ".join(f"{reason}: {count}" for reason, count in sorted(Counter(outcomes.end_reasons).items()))

@@ -1,0 +1,108 @@
+"""Labels that a batch's rollouts are trained towards: one advantage each, one for each turn, or a place in a pair."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.core.advantages.estimators import ESTIMATORS, Flags, Floats, divided_by_std
+from tasks.core.advantages.filters import large_enough
+from tasks.core.advantages.outcomes import Outcomes
+from tasks.core.advantages.turn_credit import TURN_ESTIMATORS
+from tasks.core.config.advantages import AdvantageConfig, PairChoice
+from tasks.core.seeding import derive_seed
+from tasks.core.spread import ROUNDING, rounded, whiten
+
+Group = NDArray[np.int64]
+"""Rows of one task."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels of N rollouts; 0 and empty for those without a group."""
+
+    advantages: Floats
+    """[N]"""
+    carry_signal: Flags
+    """[N] False where the label says too little to train on."""
+    turn_advantages: list[Floats] | None = None
+    """[turns] of each rollout, in place of its one advantage."""
+    pairs: NDArray[np.int32] | None = None
+    """[N] the pair to which a rollout belongs, whose better one has the advantage 1 and the other -1; -1: none."""
+
+
+def label(outcomes: Outcomes, groups: Sequence[Group], config: AdvantageConfig, seed: int) -> Labels:
+    """Labels of the rollouts in `groups`; `seed` decides which are drawn as pairs.
+
+    Raises ValueError where what they are made of is missing.
+    """
+    if config.pair_gap is not None:
+        return _pairs(outcomes, groups, PAIR_CHOICES[config.pair_choice], config.pair_gap, seed)
+    if config.estimator in TURN_ESTIMATORS:
+        return _by_turn(outcomes, groups, config)
+    advantages = np.zeros(len(outcomes.returns))
+    for group in groups:
+        advantages[group] = _advantages(outcomes, group, config)
+    if config.normalise_over_batch and groups:
+        rows = np.concatenate(groups)
+        # REINFORCE++ (arXiv 2501.03262) normalises over tokens: a longer rollout weighs more in mean and std.
+        advantages[rows] = whiten(advantages[rows], outcomes.policy_tokens[rows])
+    return Labels(advantages, large_enough(advantages, config.min_absolute_advantage))
+
+
+def _advantages(outcomes: Outcomes, group: Group, config: AdvantageConfig) -> Floats:
+    returns = outcomes.returns[group]
+    advantages = ESTIMATORS[config.estimator](returns, outcomes.successes[group])
+    return divided_by_std(advantages, returns, config.divide_by_std) if config.divide_by_std else advantages
+
+
+def _by_turn(outcomes: Outcomes, groups: Sequence[Group], config: AdvantageConfig) -> Labels:
+    """A rollout's own advantage is the mean over its turns; one turn with a signal is enough to be kept."""
+    if outcomes.turn_progress is None:
+        raise ValueError(
+            f"advantages.estimator: {config.estimator} needs turn_progress; set collection.turn_progress: true"
+        )
+    by_turn: list[Floats] = [np.zeros(0)] * len(outcomes.returns)
+    for group in groups:
+        progress = [outcomes.turn_progress[row] for row in group]
+        for row, turns in zip(group, TURN_ESTIMATORS[config.estimator](outcomes.returns[group], progress), strict=True):
+            by_turn[row] = turns
+    advantages = np.array([turns.mean() if len(turns) else 0.0 for turns in by_turn])
+    signal = [bool(large_enough(turns, config.min_absolute_advantage).any()) for turns in by_turn]
+    return Labels(advantages, np.array(signal, dtype=np.bool_), turn_advantages=by_turn)
+
+
+def _pairs(outcomes: Outcomes, groups: Sequence[Group], choose: "PairRule", gap: float, seed: int) -> Labels:
+    """A pair of each group that has two rollouts with tokens, if their returns are more than `gap` apart."""
+    count = len(outcomes.returns)
+    advantages, pairs = np.zeros(count), np.full(count, -1, dtype=np.int32)
+    for number, group in enumerate(groups):
+        rows = group[outcomes.sampled[group]]
+        if len(rows) < 2:
+            continue
+        returns = outcomes.returns[rows]
+        better, worse = choose(returns, derive_seed(seed, "pair", outcomes.task_ids[rows[0]]))
+        if returns[better] - returns[worse] > gap + ROUNDING:
+            pair = rows[[better, worse]]
+            advantages[pair], pairs[pair] = (1.0, -1.0), number
+    return Labels(advantages, pairs >= 0, pairs=pairs)
+
+
+PairRule = Callable[[Floats, int], tuple[int, int]]
+"""(returns [K >= 2] of one task's rollouts, seed) -> the places of the better and the worse of a pair."""
+
+
+def sampled_pair(returns: Floats, seed: int) -> tuple[int, int]:
+    """Two rollouts of the task, drawn without regard to what they earned (DMPO in the LOOP paper)."""
+    first, second = np.random.Generator(np.random.PCG64(seed)).choice(len(returns), size=2, replace=False).tolist()
+    return (first, second) if returns[first] >= returns[second] else (second, first)
+
+
+def best_and_worst(returns: Floats, seed: int) -> tuple[int, int]:
+    """The rollouts with the highest and the lowest return, the earlier of equals."""
+    order = rounded(returns)
+    return int(order.argmax()), int(order.argmin())
+
+
+PAIR_CHOICES: dict[PairChoice, PairRule] = {"sampled": sampled_pair, "best_and_worst": best_and_worst}

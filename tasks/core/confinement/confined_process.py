@@ -1,0 +1,167 @@
+"""A confined process as its owner sees it: messages each way, watched by the clocks, its end judged."""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tasks.core.confinement.fork_server import ForkServer
+from tasks.core.confinement.forked_process import ForkedProcess
+from tasks.core.confinement.inside.frames import OversizedMessage, encode
+from tasks.core.confinement.inside.hostile_json import MalformedMessage
+from tasks.core.confinement.link import LinkBroken, LinkTimeout
+from tasks.core.confinement.verdict import LAST_SECONDS, ProcessDied, verdict_on_death
+from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
+
+_SHORTEST_WAIT = 0.005
+_READY_SECONDS = 60.0
+
+T = TypeVar("T")
+
+
+class ConfinedProcess:
+    """A process that runs an agent's code and speaks JSON over one socket. Its first message is {"ready": confinement}.
+
+    Not thread-safe. Whoever gets an error from it closes it.
+    """
+
+    def __init__(self, forks: ForkServer, kind: str, message_bytes: int, **details: Any) -> None:
+        """Have it forked. Raises WorldFault. `message_bytes`: the largest message that is taken from it."""
+        self._process = ForkedProcess(forks, kind, **details)
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+        """Process id; the process may have ended already."""
+        self.closed = False
+        self._link, self._message_bytes = self._process.link, message_bytes
+        self._confinement = ""
+        self._watch = _Watch(self.pid)
+
+    @property
+    def peak_memory_bytes(self) -> int | None:
+        """Largest resident memory; known once the process has ended."""
+        return self._process.peak_memory_bytes
+
+    @property
+    def confinement(self) -> str:
+        """ "seccomp" or "audit" (see `inside.jail`); waits for the process to be ready. Raises WorldFault."""
+        self._await_ready()
+        return self._confinement
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time that it has used; of one that has ended, what it had used when its run began."""
+        return self._watch.cpu_time()
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing has come that nobody asked for, not even its end."""
+        return not self.closed and self._link.quiet
+
+    def begin(self, wall_seconds: float, cpu_seconds: float) -> None:
+        """Begin a run with these limits. Raises WorldFault when the process is closed or could not be confined."""
+        self._await_ready()
+        self._watch.start(wall_seconds, cpu_seconds)
+
+    def off_the_clock(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call `function` without its time counting for the run."""
+        return self._watch.paused(function, *arguments)
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Raises WorldFault for what is no JSON, and what `receive` raises."""
+        try:
+            frame = encode(message)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise WorldFault(f"the world answered with something that is no JSON value: {error}") from error
+        try:
+            self._link.send_frame(frame, seconds=max(self._watch.wall_left(), _SHORTEST_WAIT))
+        except LinkTimeout:
+            raise ExecutionTimeout("the code did not take an answer in time") from None
+        except LinkBroken:
+            raise self._death() from None
+
+    def receive(self) -> dict[str, Any]:
+        """The next message. Raises ExecutionTimeout, ProcessDied or WorldFault."""
+        try:
+            return self._link.receive_hostile(self._message_bytes, self._watch.next_look)
+        except OversizedMessage as error:
+            raise ProcessDied(f"the process sent {error}") from error
+        except MalformedMessage as error:
+            raise ProcessDied(f"the process sent a malformed message: {error}") from error
+        except LinkBroken:
+            raise self._death() from None
+
+    def close(self) -> None:
+        """End the process. Idempotent, never raises."""
+        if not self.closed:
+            self._end()
+
+    def _await_ready(self) -> None:
+        if self.closed:
+            raise WorldFault("the confined process is closed")
+        if self._confinement:
+            return
+        self._watch.start(_READY_SECONDS, _READY_SECONDS)
+        try:
+            message = self.receive()
+        except ExecutionTimeout as error:
+            raise WorldFault(f"a confined process failed to start: {error}") from error
+        if "fault" in message:
+            raise WorldFault(f"a process could not be confined: {message['fault']}")
+        self._confinement = str(message["ready"])
+
+    def _death(self) -> Exception:
+        """End the process and say whose fault its end was."""
+        if self.closed:
+            return WorldFault("the confined process was closed while it ran")
+        return verdict_on_death(self._end(LAST_SECONDS), "sandboxed process")
+
+    def _end(self, patience: float = 0.0) -> int | None:
+        """Exit status of the process, or KILLED; None when the zygote is gone too."""
+        self.closed = True
+        return self._process.end(patience)
+
+
+class _Watch:
+    """CPU and wall clock of the present run."""
+
+    def __init__(self, pid: int) -> None:
+        self._clock = (~pid << 3) | 2  # CLOCK_PROCESS_CPUTIME_ID of another process (clock_getcpuclockid(3))
+        self._wall_limit = self._cpu_limit = self._wall_start = self._cpu_start = 0.0
+
+    def start(self, wall_limit: float, cpu_limit: float) -> None:
+        """Begin a run with these limits, in seconds."""
+        self._wall_limit, self._cpu_limit = wall_limit, cpu_limit
+        self._wall_start = time.monotonic()
+        self._cpu_start = self.cpu_time()
+
+    def paused(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call `function` off the clock."""
+        begin = time.monotonic()
+        try:
+            return function(*arguments)
+        finally:
+            self._wall_start += time.monotonic() - begin
+
+    def wall_left(self) -> float:
+        return self._wall_start + self._wall_limit - time.monotonic()
+
+    def next_look(self) -> float:
+        """Seconds until a limit can be reached at the earliest. Raises ExecutionTimeout when one is reached."""
+        wall_left = self.wall_left()
+        if wall_left <= 0:
+            raise ExecutionTimeout(f"the code ran for more than {self._wall_limit} s")
+        cpu_left = self._cpu_limit - (self._wall_limit - wall_left)
+        if cpu_left <= 0:  # less CPU time than wall time may have passed: now it is worth a system call
+            cpu_left = self._cpu_limit - (self.cpu_time() - self._cpu_start)
+        if cpu_left <= 0:
+            raise ExecutionTimeout(f"the code used more than {self._cpu_limit} s of CPU time")
+        return min(wall_left, max(cpu_left, _SHORTEST_WAIT))
+
+    def cpu_time(self) -> float:
+        """CPU time of the process, in seconds."""
+        if sys.platform != "linux":
+            return time.monotonic()
+        try:
+            return time.clock_gettime(self._clock)
+        except OSError:  # the process has ended; its socket says so
+            return self._cpu_start

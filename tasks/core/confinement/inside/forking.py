@@ -1,0 +1,94 @@
+"""A process that forks others on request, and is the only one to wait for them."""
+
+import contextlib
+import gc
+import os
+import select
+import socket
+from typing import Any, NoReturn
+
+from tasks.core.confinement.inside import frames
+from tasks.core.confinement.inside.huge_pages import collapse
+from tasks.core.confinement.inside.reaping import end_child
+from tasks.core.processes.parent_death import killed_with_parent
+
+
+class Forker:
+    """Serves a control socket.
+
+    {"fork": kind, ...} with descriptors beside it -> {"pid": n}; {"end": pid, "patience": seconds} -> {"status": n,
+    "peak": bytes} as `reaping.end_child` gives them. Whatever goes wrong in a child is the child's affair: it says
+    {"fault": text} on its own first descriptor.
+    """
+
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        gc.disable()  # until it is ready: what it loads is no garbage
+        self.die_with = killed_with_parent()
+        """Called in a child with its parent's pid; a jail does it by itself."""
+        self._children: set[int] = set()
+
+    def ready(self, **greeting: Any) -> None:
+        """Settle the memory that children will share, and say that it can be asked."""
+        gc.collect()
+        gc.freeze()  # a collection in a child would write to, and so copy, every shared page
+        gc.enable()
+        collapse()
+        frames.send(self.control.fileno(), {"ready": True, **greeting})
+
+    def serve(self) -> None:
+        """Answer until the socket or the parent is gone; then end all children."""
+        parent = os.getppid()
+        try:
+            # A process that the parent forked may hold the socket open, so the parent itself is looked at too.
+            while os.getppid() == parent:
+                if select.select([self.control], [], [], 1.0)[0]:
+                    self._answer()
+        except (frames.PeerGone, OSError):
+            pass
+        finally:
+            for pid in list(self._children):
+                self._end(pid, 0.0)
+
+    def become(self, request: dict[str, Any], descriptors: list[int], parent: int) -> None:
+        """Be the child: runs in it, and the child ends when it returns."""
+        raise NotImplementedError
+
+    def _answer(self) -> None:
+        request, descriptors = frames.receive_with_descriptors(self.control)
+        try:
+            if "end" in request:
+                status, peak = self._end(request["end"], request["patience"])
+                frames.send(self.control.fileno(), {"status": status, "peak": peak})
+            else:
+                frames.send(self.control.fileno(), {"pid": self._fork(request, descriptors)})
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _fork(self, request: dict[str, Any], descriptors: list[int]) -> int:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._child(request, descriptors, parent)
+        self._children.add(pid)
+        return pid
+
+    def _child(self, request: dict[str, Any], descriptors: list[int], parent: int) -> NoReturn:
+        code = 70
+        try:
+            self.become(request, descriptors, parent)
+            code = 0
+        except frames.PeerGone:
+            code = 0
+        except BaseException as error:
+            with contextlib.suppress(BaseException):
+                frames.send(descriptors[0], {"fault": f"{type(error).__name__}: {error}"})
+        finally:
+            os._exit(code)
+
+    def _end(self, pid: int, patience: float) -> tuple[int, int]:
+        if pid not in self._children:
+            return 0, 0
+        self._children.discard(pid)
+        return end_child(pid, patience)

@@ -1,0 +1,103 @@
+"""Frames between processes: a 4-byte big-endian length and a JSON object."""
+
+import array
+import json
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from tasks.core.confinement.inside.hostile_json import decode_hostile
+
+_MOST_DESCRIPTORS = 4
+_read, _write = os.read, os.write
+_dumps = json.JSONEncoder(allow_nan=False).encode  # json.dumps would make the encoder for every frame
+
+
+class PeerGone(Exception):  # noqa: N818
+    """The other end is closed."""
+
+
+class OversizedMessage(Exception):  # noqa: N818
+    """A frame is larger than its reader takes."""
+
+
+Wait = Callable[[], None]
+"""Called each time that a descriptor's own time limit passes without progress; raises to give up."""
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    """The frame of a message. Raises TypeError, ValueError or RecursionError when it is no JSON."""
+    payload = _dumps(message).encode("ascii")
+    return len(payload).to_bytes(4, "big") + payload
+
+
+def checked_size(header: bytes, most_bytes: int) -> int:
+    """The length that an untrusted peer announced. Raises OversizedMessage."""
+    size = int.from_bytes(header, "big")
+    if size > most_bytes:
+        raise OversizedMessage(f"a message of {size} bytes")
+    return size
+
+
+def send(descriptor: int, message: dict[str, Any], wait: Wait | None = None) -> None:
+    """Write one frame. Raises PeerGone, and ValueError or TypeError for what is no JSON."""
+    rest = memoryview(encode(message))
+    while rest:
+        try:
+            rest = rest[_write(descriptor, rest) :]
+        except BlockingIOError:
+            _patiently(wait)
+        except (BrokenPipeError, ConnectionResetError):
+            raise PeerGone from None
+
+
+def receive(descriptor: int) -> dict[str, Any]:
+    """Read one frame of a trusted peer. Raises PeerGone."""
+    size = int.from_bytes(exactly(descriptor, 4), "big")
+    message: dict[str, Any] = json.loads(exactly(descriptor, size))
+    return message
+
+
+def receive_hostile(descriptor: int, most_bytes: int, wait: Wait) -> dict[str, Any]:
+    """Read one frame of an untrusted peer. Raises PeerGone, MalformedMessage and OversizedMessage."""
+    size = checked_size(exactly(descriptor, 4, wait), most_bytes)
+    return decode_hostile(exactly(descriptor, size, wait))
+
+
+def exactly(descriptor: int, size: int, wait: Wait | None = None) -> bytes:
+    """`size` bytes. Raises PeerGone."""
+    parts, left = [], size
+    while left:
+        try:
+            part = _read(descriptor, min(left, 2**20))
+        except BlockingIOError:
+            _patiently(wait)
+            continue
+        except ConnectionResetError:
+            part = b""
+        if not part:
+            raise PeerGone
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def receive_with_descriptors(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Read one frame and the descriptors that came with its first byte. Raises PeerGone."""
+    room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * array.array("i").itemsize)
+    header, ancillary, _, _ = control.recvmsg(4, room)
+    descriptors = array.array("i")
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
+    if not header:
+        raise PeerGone
+    header += exactly(control.fileno(), 4 - len(header))
+    message: dict[str, Any] = json.loads(exactly(control.fileno(), int.from_bytes(header, "big")))
+    return message, list(descriptors)
+
+
+def _patiently(wait: Wait | None) -> None:
+    if wait is not None:
+        wait()

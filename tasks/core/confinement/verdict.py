@@ -1,0 +1,40 @@
+"""Whose fault the end of a confined process was."""
+
+import os
+import signal
+
+from tasks.core.confinement.inside.reaping import KILLED
+from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
+
+LAST_SECONDS = 0.25
+"""Time that a process may need to end after its socket has closed."""
+_FAULTS_OF_OTHERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT}
+"""Signals that no confined code can send: the machine ran out of memory, or somebody killed the process."""
+
+
+class ProcessDied(ExecutionTimeout):
+    """The agent's code ended its own process: os._exit, a crash, a broken protocol. The policy is at fault."""
+
+
+def verdict_on_death(status: int | None, name: str, trusted: bool = False) -> ExecutionTimeout | WorldFault:
+    """The error to raise for a process that hung up and ended with `status`, as `reaping.end_child` gives it.
+
+    `status` None: its fork server is gone too. `name` is the process's in the message; a `trusted` one runs no agent's
+    code, so that its end is the world's fault.
+    """
+    if status is None:
+        return WorldFault(f"the {name} is gone, and the process that forked it")
+    if status == KILLED:
+        return _at_fault(name, "closed its connection", trusted)
+    if not os.WIFSIGNALED(status):
+        return _at_fault(name, f"ended with exit code {os.waitstatus_to_exitcode(status)}", trusted)
+    number = os.WTERMSIG(status)
+    if number == signal.SIGXCPU:
+        return ExecutionTimeout(f"the {name} used all of its CPU time")
+    if number in _FAULTS_OF_OTHERS or trusted:
+        return WorldFault(f"the {name} was killed from outside (signal {number}); is memory short?")
+    return _at_fault(name, f"crashed (signal {number})", trusted)
+
+
+def _at_fault(name: str, end: str, trusted: bool) -> ExecutionTimeout | WorldFault:
+    return WorldFault(f"the {name} {end}") if trusted else ProcessDied(f"the code broke its {name}, which {end}")

@@ -1,0 +1,134 @@
+"""Playing a policy over a split, for dev evaluation, for scores and for model versions alike.
+
+Each split has one choice of tasks, seeds and limits, whoever plays it.
+"""
+
+import logging
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tasks.core.config.collection import AgentLimits
+from tasks.core.config.evaluation import EvaluationConfig
+from tasks.core.config.scoring import ScoringConfig
+from tasks.core.config.splits import Split
+from tasks.core.config.stage_inputs import EvaluationInputs, PlayInputs, ScoringInputs
+from tasks.core.evaluation.scored_rows import outcomes, void_rollouts
+from tasks.core.evaluation.tgc_sgc import require_complete
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.interfaces.world import Task
+from tasks.core.rollouts.collection_stats import CollectionStats
+from tasks.core.rollouts.planning import PlannedRollout
+from tasks.core.rollouts.play_settings import PlaySettings
+from tasks.core.rollouts.resources import warm_world
+from tasks.core.rollouts.shards import PlayedRollouts, play_in_shards
+from tasks.core.seeding import derive_seed
+from tasks.core.transient import Transient
+
+_log = logging.getLogger(__name__)
+MOST_VOID = 0.05
+"""Share of void rollouts up to which the others are a measure of a policy: each counts as a failure."""
+
+
+class WorldBroke(RuntimeError, Transient):  # noqa: N818 - as WorldFault
+    """The world broke too many rollouts for a score."""
+
+
+@dataclass(frozen=True)
+class SplitPlan:
+    """The tasks of a split that are played, and how. It knows no policy: all policies meet the same draws."""
+
+    split: Split
+    tasks: tuple[Task, ...]
+    seeds: tuple[int, ...]
+    """One for each evaluation run, in which every task is played once."""
+    settings: PlaySettings
+
+
+def plan_dev(context: StageContext[EvaluationInputs]) -> SplitPlan:
+    """Tasks, seeds and limits of dev, by `evaluation`; denylisted tasks are left out."""
+    inputs = context.inputs
+    limits = inputs.evaluation.limits.of(inputs.limits)
+    return _plan(context, "dev", inputs.evaluation, limits, ("evaluation",), inputs.denylist)
+
+
+def plan_test(context: StageContext[ScoringInputs], split: Split) -> SplitPlan:
+    """Tasks, seeds and limits of another split, by `scoring`."""
+    inputs = context.inputs
+    return _plan(context, split, inputs.scoring, inputs.test_limits, ("scoring", split))
+
+
+def at_training_budget(context: StageContext[ScoringInputs], plan: SplitPlan) -> SplitPlan:
+    """The tasks and seeds of `plan` at the limits of collection."""
+    return replace(plan, settings=replace(plan.settings, limits=context.inputs.limits))
+
+
+def _plan(
+    context: StageContext[PlayInputs],
+    split: Split,
+    config: EvaluationConfig | ScoringConfig,
+    limits: AgentLimits,
+    names: tuple[str, ...],
+    denied: Container[str] = (),
+) -> SplitPlan:
+    tasks = [task for task in warm_world(context).tasks(split) if task.task_id not in denied]
+    return SplitPlan(
+        split=split,
+        tasks=tuple(spread_scenarios(tasks, config.scenarios)),
+        seeds=tuple(derive_seed(context.inputs.seed, *names, run) for run in range(config.rollouts_per_task)),
+        settings=_play_settings(context.inputs, config, limits),
+    )
+
+
+def play_policy(
+    context: StageContext[PlayInputs], plan: SplitPlan, checkpoint: Path, policy: str, name: str
+) -> PlayedRollouts:
+    """Play every task once for every seed with the policy in the folder `checkpoint`.
+
+    The rows are those of SCORED_ROLLOUTS, their policy is `policy`; `name` is what the progress line says. Raises
+    ValueError unless each task was played once in each run, or when the checkpoint does not fit the base model,
+    ArtifactError when world or base policy are missing, and WorldBroke.
+    """
+    planned = [
+        PlannedRollout(task, run, derive_seed(seed, task.task_id))
+        for run, seed in enumerate(plan.seeds)
+        for task in plan.tasks
+    ]
+    described = f"{plan.split}, {name}"
+    played = play_in_shards(context, planned, plan.settings, policy=checkpoint, description=described)
+    rows = [row | {"policy": policy, "evaluation_run": row["rollout_index"]} for row in played.rows]
+    require_complete(outcomes(rows), len(plan.seeds))
+    require_unbroken(void_rollouts(rows), len(rows), described, played.stats)
+    return replace(played, rows=rows)
+
+
+def require_unbroken(void: int, rollouts: int, described: str, stats: CollectionStats) -> None:
+    """Warn where some rollouts are void. Raises WorldBroke where more than MOST_VOID of them are."""
+    if not void:
+        return
+    fault = stats.timings().most_frequent_fault
+    told = f"{described}: the world broke {void} of {rollouts} rollouts, which count as failures{fault}"
+    if void > MOST_VOID * rollouts:
+        raise WorldBroke(f"{told}; over {MOST_VOID:.0%} of them are no measure of a policy, so no score was written")
+    _log.warning("%s", told)
+
+
+def spread_scenarios(tasks: Sequence[Task], count: int | None) -> list[Task]:
+    """The tasks of `count` scenarios (None: of all) at equal distances, in their given order."""
+    names = list(dict.fromkeys(task.scenario_id for task in tasks))
+    some = min(count or len(names), len(names))
+    chosen = {names[number * len(names) // some] for number in range(some)}
+    return [task for task in tasks if task.scenario_id in chosen]
+
+
+def _play_settings(inputs: PlayInputs, config: EvaluationConfig | ScoringConfig, limits: AgentLimits) -> PlaySettings:
+    """Evaluation's sampling and limits; collection's number of concurrent episodes and retries; no early stop."""
+    return PlaySettings(
+        temperature=config.temperature,
+        top_k=config.top_k,
+        top_p=config.top_p,
+        limits=limits,
+        max_concurrent_episodes=inputs.max_concurrent_episodes,
+        world_retries=inputs.world_retries,
+        judge_unfinished=inputs.judge_unfinished,
+    )

@@ -1,0 +1,77 @@
+"""Rows of SCORED_ROLLOUTS read as outcomes, behaviour and figures. Pure, but for decoding tokens."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tasks.core.evaluation.behaviour import ActedRollout
+from tasks.core.evaluation.tgc_sgc import Outcome, by_difficulty, tgc
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.records.documents import DifficultyScore
+from tasks.core.records.schemas import VOID_REASONS
+
+Row = dict[str, Any]
+"""A row of `records.schemas.SCORED_ROLLOUTS`."""
+
+
+def outcomes(rows: Sequence[Row]) -> list[Outcome]:
+    """Outcomes that count for TGC and SGC. A rollout that the world broke is a failure: no verdict speaks for it.
+
+    `playing.require_unbroken` lets few of them pass.
+    """
+    return [
+        Outcome(row["task_id"], row["scenario_id"], row["difficulty"], row["evaluation_run"], row["success"])
+        for row in rows
+    ]
+
+
+def outcomes_by_policy(rows: Sequence[Row]) -> dict[tuple[str, str], list[Outcome]]:
+    """Outcomes by split and policy; of `rows`, the columns of `records.schemas.OUTCOMES` are enough."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["split"], row["policy"]), []).append(row)
+    return {place: outcomes(group) for place, group in groups.items()}
+
+
+def difficulty_scores(played: Sequence[Outcome]) -> dict[str, DifficultyScore]:
+    """TGC of each difficulty level."""
+    return {str(level): _difficulty_score(part) for level, part in by_difficulty(played).items()}
+
+
+def mean_return(rows: Sequence[Row]) -> float:
+    """Mean return of the rollouts, a share."""
+    return float(np.mean([row["return"] for row in rows]))
+
+
+def void_rollouts(rows: Sequence[Row]) -> int:
+    """Number of rollouts that the world broke."""
+    return sum(row["end_reason"] in VOID_REASONS for row in rows)
+
+
+def acted_rollouts(rows: Sequence[Row], chat: ChatFormat) -> Iterator[ActedRollout]:
+    """The rollouts as the behaviour metrics take them, without void ones, which the world cut short."""
+    for row in rows:
+        if row["end_reason"] not in VOID_REASONS:
+            yield ActedRollout(row["task_id"], row["success"], row["turns"], "\n".join(turn_texts(row, chat)))
+
+
+def turn_texts(row: Row, chat: ChatFormat) -> list[str]:
+    """The policy's own turns as text, thoughts included."""
+    return [chat.decode(ids) for ids in _turn_ids(row)]
+
+
+def answers(row: Row, chat: ChatFormat) -> list[str]:
+    """The texts that the world acted on: the policy's own turns without thoughts."""
+    return [chat.answer(ids) for ids in _turn_ids(row)]
+
+
+def _turn_ids(row: Row) -> list[list[int]]:
+    ids, turn_index = np.asarray(row["token_ids"]), np.asarray(row["turn_index"])
+    return [ids[turn_index == turn].tolist() for turn in range(max(row["turn_index"], default=-1) + 1)]
+
+
+def _difficulty_score(played: Sequence[Outcome]) -> DifficultyScore:
+    estimate = tgc(played)
+    tasks = len({outcome.task_id for outcome in played})
+    return DifficultyScore(tasks=tasks, tgc=estimate.value, tgc_se=estimate.standard_error)

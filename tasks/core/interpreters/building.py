@@ -1,0 +1,116 @@
+"""Making an isolated environment with uv: whole or not at all, once, also when many processes ask at the same time."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from tqdm import tqdm
+
+from tasks.core.interpreters.package_index import uv_index_variables
+from tasks.core.interpreters.recipe import EnvironmentRecipe
+from tasks.core.processes.file_lock import held_alone
+
+ENVIRONMENTS = Path(".loopline") / "environments"
+"""Where a project keeps its isolated environments, relative to its root; ignored by git."""
+
+_COMPLETE = "complete"
+_STEP_SECONDS = 1200
+_SHOWN_LINES = 15
+
+
+class EnvironmentUnavailable(RuntimeError):  # noqa: N818 - reads as what it is
+    """The isolated environment can't be made here; the message says which step failed and what to do."""
+
+
+def python_executable(folder: Path, recipe: EnvironmentRecipe) -> Path:
+    """The absolute path of the environment's interpreter; makes the environment under `folder` on first use.
+
+    Safe to call from many processes at once (a file lock), and after a crash: an environment without its completion
+    mark is made anew. Raises EnvironmentUnavailable.
+    """
+    home = folder.resolve() / f"{recipe.name}-{recipe.digest}"
+    python = home / "bin" / "python"
+    if (home / _COMPLETE).exists() and python.exists():
+        return python
+    with held_alone(home.with_name(f".{home.name}.lock")):
+        if not ((home / _COMPLETE).exists() and python.exists()):
+            _build(home, recipe)
+    return python
+
+
+def inherited_variables() -> dict[str, str]:
+    """This process's environment for an isolated interpreter: without its own packages, free to write byte code."""
+    dropped = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE")
+    return {name: value for name, value in os.environ.items() if name not in dropped}
+
+
+def _build(home: Path, recipe: EnvironmentRecipe) -> None:
+    building = home.with_name(f".{home.name}.building")
+    shutil.rmtree(building, ignore_errors=True)
+    variables = _build_variables(building, recipe)
+    try:
+        with tqdm(_steps(building, recipe), desc=f"{recipe.name} environment", unit="step", leave=False) as steps:
+            for name, command in steps:
+                steps.set_postfix_str(name)
+                _run(f"{recipe.name} environment: {name}", command, variables)
+        (building / _COMPLETE).write_text(recipe.digest + "\n", encoding="utf-8")
+        shutil.rmtree(home, ignore_errors=True)
+        building.rename(home)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def _steps(home: Path, recipe: EnvironmentRecipe) -> list[tuple[str, list[str]]]:
+    import uv  # here, so that stages which need no environment run where uv is not installed
+
+    uv_binary, python = uv.find_uv_bin(), str(home / "bin" / "python")
+    create = [
+        uv_binary,
+        "venv",
+        "--quiet",
+        "--relocatable",
+        "--no-python-downloads",
+        "--python",
+        recipe.python,
+        str(home),
+    ]
+    install = [uv_binary, "pip", "install", "--quiet", "--python", python]
+    if not recipe.check:  # which compiles what it imports: of vLLM's files a fifth
+        install.append("--compile-bytecode")
+    if recipe.overrides is not None:
+        install += ["--override", str(recipe.overrides)]
+    if not recipe.dependencies:
+        install.append("--no-deps")
+    steps = [
+        ("create", create),
+        ("install packages", [*install, "--requirements", str(recipe.requirements)]),
+    ]
+    if recipe.setup:
+        steps.append(("set up", [python, "-m", *recipe.setup]))
+    if recipe.check:
+        steps.append(("check", [python, "-c", recipe.check]))
+    return steps
+
+
+def _build_variables(home: Path, recipe: EnvironmentRecipe) -> dict[str, str]:
+    own = {name: value.format(folder=home) for name, value in recipe.variables}
+    return inherited_variables() | uv_index_variables() | own
+
+
+def _run(step: str, command: list[str], variables: dict[str, str]) -> None:
+    try:
+        done = subprocess.run(
+            command, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_STEP_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EnvironmentUnavailable(f"{step} failed: {error}. {_ADVICE}") from error
+    if done.returncode != 0:
+        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-_SHOWN_LINES:])
+        raise EnvironmentUnavailable(f"{step} failed (exit {done.returncode}). {_ADVICE}\n{said}")
+
+
+_ADVICE = (
+    "It needs Python 3.11 or 3.12 on this machine and a package index (the network, or what `pip config list` names); "
+    "run the command again when both are there, nothing half-made was kept."
+)

@@ -1,0 +1,103 @@
+"""A learner on disk: the policy's weights beside the optimizer's state and the record that proves its delivery.
+
+The learning-rate schedule is a function of the number of optimizer steps and every random stream is derived from the
+run's seed and the iteration's key, so this number is all of the scheduler's and generators' state there is.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from tasks.core.learner.critic.files import save_critic
+from tasks.core.learner.distributed.process_group import ProcessGroup
+from tasks.core.learner.distributed.sharding import full_tensor
+from tasks.core.learner.learner import Learner
+from tasks.core.policies.checkpoint_files import policy_digest
+from tasks.core.policies.delivery_probe import write_probe
+from tasks.core.policies.loading import opened, read_tensor, save_policy, trained_tensors
+from tasks.core.records.delivery_probe import DeliveryProbe
+from tasks.core.records.files import ArtifactError, read_json, replacing, write_json
+
+OPTIMIZER = "optimizer.safetensors"
+PROGRESS = "learner.json"
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+_MASTER = "master"
+"""Beside the moments of a weight that is below float32."""
+
+
+def save_learner(learner: Learner, folder: Path, probe: DeliveryProbe | None = None) -> None:
+    """Write policy and optimizer atomically. Same state, same bytes, whatever the number of ranks.
+
+    `probe`: the policy's record, which gets the weights' digest here; None writes none. All ranks call it (collective):
+    they hold the parts; one of them writes.
+    """
+    weights = _gathered(trained_tensors(learner.policy).items(), learner.group)
+    optimized = _gathered(_optimized(learner), learner.group)
+    if not learner.group.is_main:
+        return
+    with replacing(folder) as temporary:
+        save_policy(learner.policy, temporary, weights)
+        save_file(optimized, temporary / OPTIMIZER, metadata={"format": "pt"})
+        write_json(temporary / PROGRESS, {"optimizer_steps": learner.optimizer_steps})
+        if learner.critic is not None:
+            save_critic(learner.critic, temporary)
+        if probe is not None:
+            write_probe(temporary, probe.model_copy(update={"weights": policy_digest(temporary)}))
+
+
+def restore_optimizer(learner: Learner, folder: Path) -> None:
+    """Give `learner` (its policy already loaded) the optimizer state of `folder`; a folder that has none is untrained.
+
+    Raises ArtifactError when the state is damaged and ValueError, naming the tensor, when it does not fit the policy.
+    """
+    if not (folder / PROGRESS).exists():
+        return
+    path = folder / OPTIMIZER
+    progress = read_json(folder / PROGRESS)
+    if "optimizer_steps" not in progress:
+        raise ArtifactError(f"{folder / PROGRESS}: no optimizer_steps, an earlier version wrote it; run `dvc repro`")
+    optimizer_steps: int = progress["optimizer_steps"]
+    with opened(path) as file:
+        found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+        for name, weight in _trained(learner).items():
+            master = learner.masters.get(weight)
+            stepped, kinds = (weight, _MOMENTS) if master is None else (master, (*_MOMENTS, _MASTER))
+            state = {"step": torch.tensor(float(optimizer_steps), device=weight.device)}
+            for kind in kinds:
+                place = f"{name}.{kind}"
+                if found.get(place) != list(weight.shape):
+                    raise ValueError(f"{path}: does not fit the policy: tensor {place}")
+                state[kind] = read_tensor(file, place, stepped)
+            if master is not None:
+                with torch.no_grad():
+                    master.copy_(state.pop(_MASTER))
+            learner.optimizer.state[stepped] = state
+    learner.optimizer_steps = optimizer_steps
+
+
+def _optimized(learner: Learner) -> Iterator[tuple[str, Tensor]]:
+    """Moments and masters. Zeros for a weight that was never stepped: what AdamW itself would start from."""
+    for name, weight in _trained(learner).items():
+        stepped = learner.masters.get(weight, weight)
+        state = learner.optimizer.state[stepped]
+        for moment in _MOMENTS:
+            yield f"{name}.{moment}", state.get(moment, torch.zeros_like(stepped))
+        if stepped is not weight:
+            yield f"{name}.{_MASTER}", stepped
+
+
+def _gathered(tensors: Iterable[tuple[str, Tensor]], group: ProcessGroup) -> dict[str, Tensor]:
+    """Each whole, in the memory of the writing rank's machine; the others keep none (collective)."""
+    found = {}
+    for name, tensor in tensors:
+        entire = full_tensor(tensor)
+        if group.is_main:
+            found[name] = entire.cpu().contiguous()
+    return found
+
+
+def _trained(learner: Learner) -> dict[str, torch.nn.Parameter]:
+    return {name: weight for name, weight in learner.policy.named_parameters() if weight.requires_grad}

@@ -1,0 +1,99 @@
+"""Mutual information of prompts and responses: does a policy still answer what it is asked?
+
+RAGEN-2 (arXiv 2604.06268): the entropy cannot tell varied answers from varied answers to whatever was asked ("template
+collapse"). Its estimator (RAGEN, docs/reference_mutual_information_metrics.md, 4.3, per sequence), over N prompts x_j
+and M responses z_i, each to the prompt x(i):
+
+    I = 1/M sum_i [ log p(z_i | x(i)) - log 1/N sum_j p(z_i | x_j) ]  <=  log N
+
+Here x is the whole prompt and z the whole first turn; RAGEN's z is what stands between the <think> tags, which not all
+of our worlds have. And x is drawn from the prompts of the batch that trains, where RAGEN's are those of all rollouts.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tasks.core.config.monitor import InformationConfig
+from tasks.core.learner.distributed.process_group import ProcessGroup
+from tasks.core.learner.objective.fixed_logprobs import read_logprobs
+from tasks.core.learner.objective.objective import Objective
+from tasks.core.learner.packing import pack_rollouts
+from tasks.core.learner.rollouts import Rollout
+from tasks.core.records.documents import PromptInformation
+
+UNMEASURED = InformationConfig(prompts=0)
+Ids = tuple[int, ...]
+Pair = tuple[int, Ids]
+"""Which of the prompts, and a first turn that answers it."""
+
+
+def sample_pairs(rollouts: Sequence[Rollout], config: InformationConfig, seed: int) -> tuple[list[Ids], list[Pair]]:
+    """Different prompts (at most config.prompts) and first turns from them in turn (at most config.responses).
+
+    Prompts of equal tokens are one. Fewer than two prompts tell nothing: nothing is drawn then.
+    """
+    answers: dict[Ids, list[Ids]] = {}
+    for rollout in rollouts:
+        prompt, answer = _first_turn(rollout)
+        answers.setdefault(prompt, []).append(answer)
+    generator = np.random.Generator(np.random.PCG64(seed))
+    order = generator.permutation(len(answers))[: config.prompts]
+    prompts = [list(answers)[place] for place in order]
+    if len(prompts) < 2:
+        return [], []
+    shuffled = [[answers[prompt][row] for row in generator.permutation(len(answers[prompt]))] for prompt in prompts]
+    rounds = range(max(map(len, shuffled)))
+    pairs = [(own, found[place]) for place in rounds for own, found in enumerate(shuffled) if place < len(found)]
+    return prompts, pairs[: config.responses]
+
+
+def measure_information(
+    policy: nn.Module,
+    prompts: Sequence[Ids],
+    pairs: Sequence[Pair],
+    objective: Objective,
+    tokens_per_pack: int,
+    group: ProcessGroup,
+) -> PromptInformation | None:
+    """The estimate for the policy as it is now, at the sampling temperature (collective); None for an empty sample."""
+    if not pairs:
+        return None
+    sequences = [_behind(prompt, answer) for _, answer in pairs for prompt in prompts]
+    place = next(policy.parameters()).device
+    packs = pack_rollouts(sequences, range(len(sequences)), tokens_per_pack, place, group)
+    read = read_logprobs(policy, packs, sequences, objective, group)
+    logprobs = torch.stack([found.sum() for found in read]).reshape(len(pairs), len(prompts))
+    return mutual_information(logprobs.cpu(), [own for own, _ in pairs])
+
+
+def mutual_information(logprobs: Tensor, own: Sequence[int]) -> PromptInformation | None:
+    """logprobs [M, N] of M responses under N prompts, in nats, and [M] the prompt that each of them answers.
+
+    None where they are not finite: the update that follows says what of it diverged.
+    """
+    count, prompts = logprobs.shape
+    matched = logprobs.double()[torch.arange(count), torch.tensor(own)]
+    marginal = torch.logsumexp(logprobs.double(), dim=1) - math.log(prompts)
+    nats = float((matched - marginal).mean())
+    if not math.isfinite(nats):
+        return None
+    return PromptInformation(nats=nats, share=nats / math.log(prompts), prompts=prompts, responses=count)
+
+
+def _first_turn(rollout: Rollout) -> tuple[Ids, Ids]:
+    own = rollout.policy_positions[rollout.turns == rollout.turns[0]]
+    return tuple(rollout.token_ids[: own[0]].tolist()), tuple(rollout.token_ids[own].tolist())
+
+
+def _behind(prompt: Ids, answer: Ids) -> Rollout:
+    return Rollout(
+        token_ids=np.array(prompt + answer, dtype=np.int64),
+        policy_positions=np.arange(len(prompt), len(prompt) + len(answer)),
+        turns=np.zeros(len(answer), dtype=np.int64),
+        engine_logprobs=np.zeros(len(answer), dtype=np.float32),
+        advantage=0.0,
+    )

@@ -1,0 +1,192 @@
+"""One update from files to a trained learner, in a stage's process alone and on each of several ranks alike."""
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from torch import nn
+
+from tasks.core.capacity.known_models import read_model_config
+from tasks.core.config.monitor import InformationConfig
+from tasks.core.config.params import Predecessors
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.config.section import Section
+from tasks.core.config.update import UpdateConfig
+from tasks.core.interfaces.stage import ProcessCache
+from tasks.core.learner.checkpoint import restore_optimizer
+from tasks.core.learner.critic.critic import make_critic
+from tasks.core.learner.critic.files import restore_critic
+from tasks.core.learner.delivery_probe import ProbeTokens, Readings, learner_record, probe_tokens, read_tokens
+from tasks.core.learner.distributed.process_group import SINGLE, ProcessGroup
+from tasks.core.learner.learner import (
+    Learner,
+    UpdateDiverged,
+    UpdateStats,
+    free_gradients,
+    make_learner,
+    prepare_forward,
+    update,
+    uses_fsdp,
+)
+from tasks.core.learner.model.passes import suggested
+from tasks.core.learner.objective.fixed_logprobs import ReferenceView
+from tasks.core.learner.passes_proof import prove_passes
+from tasks.core.learner.prompt_information import UNMEASURED
+from tasks.core.learner.rollouts import Rollout, read_rollouts
+from tasks.core.policies.empty import allocate, empty_base_model, fill_base
+from tasks.core.policies.loading import device, is_lora, load_base_model, load_weights, with_trained_part
+from tasks.core.records.delivery_probe import DeliveryProbe
+from tasks.core.records.documents import Passes
+from tasks.core.records.files import ArtifactError, fingerprint
+from tasks.core.records.layout import Layout
+from tasks.core.records.schemas import TRAINING_BATCH
+from tasks.core.records.tables import read_table
+from tasks.core.seeding import derive_seed
+
+
+class UpdateJob(Section):
+    """Inputs of one update: the project's folder, the iteration, and the parameters."""
+
+    root: Path
+    key: str
+    previous: Predecessors
+    """The iteration whose policy is trained on, and the one whose policy sampled the rollouts."""
+    seed: int
+    policy: PolicyConfig
+    update: UpdateConfig
+    information: InformationConfig = UNMEASURED
+    temperature: float
+    passes: Passes | None = None
+    """How forward passes take rollouts, as preflight has proven; None: as the model's layers suggest."""
+    proves_passes: bool = False
+    """Whether to prove that the passes are exact before the update, and find the fastest way that is."""
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.root)
+
+
+def read_batch(job: UpdateJob) -> list[Rollout]:
+    """The rollouts to train on. Raises ArtifactError naming file, row and rule."""
+    path = job.layout.training_batch(job.previous.batch)
+    try:
+        return read_rollouts(read_table(path, TRAINING_BATCH))
+    except ArtifactError:
+        raise
+    except ValueError as error:
+        raise ArtifactError(f"{path}: {error}") from None
+
+
+class Trained(NamedTuple):
+    """An updated policy, not on disk yet."""
+
+    learner: Learner
+    stats: UpdateStats
+    probe: DeliveryProbe
+    """Its record, which lacks the weights' digest."""
+    passes: Passes
+    """How forward passes took the rollouts."""
+
+
+def train(job: UpdateJob, rollouts: list[Rollout], cache: ProcessCache, group: ProcessGroup = SINGLE) -> Trained:
+    """Load the policy of `job.previous.policy` and update it. Writes nothing.
+
+    Raises ArtifactError (missing or damaged input), ValueError (a checkpoint that does not fit the base model) or
+    UpdateDiverged (loss or gradient not finite), on every rank alike, and AnotherFunction (see `prove_passes`).
+    """
+    learner = _load_learner(job, cache, group)
+    passes = prove_passes(learner.policy, job.update) if job.proves_passes else job.passes
+    vocabulary = int(read_model_config(job.layout.base_policy)["vocab_size"])
+    tokens = probe_tokens(job.layout.policy(job.previous.policy), vocabulary, rollouts)
+    previous = read_tokens(learner.policy, tokens, job.update, group)
+    try:
+        stats = update(
+            learner,
+            rollouts,
+            job.update,
+            temperature=job.temperature,
+            seed=derive_seed(job.seed, "update_policy", job.key),
+            reference_view=_reference_view(job, learner),
+            stale=job.previous.staleness > 0,
+            information=job.information,
+            name=f"update {job.key}",
+        )
+    except UpdateDiverged as error:
+        raise UpdateDiverged(f"update_policy@{job.key}: {error}") from None
+    free_gradients(learner)
+    return Trained(learner, stats, _record(job, learner, tokens, previous), passes or suggested(learner.policy))
+
+
+def _record(job: UpdateJob, learner: Learner, tokens: ProbeTokens, previous: Readings) -> DeliveryProbe:
+    """Log-probs that the updated policy gives the probe's tokens, beside those of before and of its base."""
+    now, base = read_tokens(learner.policy, tokens, job.update, learner.group), None
+    if is_lora(learner.policy):  # the base of a fully trained policy would have to be loaded for it
+        with _without_adapter(learner.policy) as view:
+            base = read_tokens(view, tokens, job.update, learner.group)
+    return learner_record(tokens, now, base, previous, job.policy.dtype, device(job.policy).type)
+
+
+def _load_learner(job: UpdateJob, cache: ProcessCache, group: ProcessGroup) -> Learner:
+    """The learner as iteration `previous` left it; the base model itself is loaded once per process."""
+    folder, previous = job.layout.base_policy, job.layout.policy(job.previous.policy)
+
+    def load() -> nn.Module:
+        # Of a policy that is trained whole, the checkpoint brings every weight: the base model's are not read for it.
+        return load_prepared(folder, job.policy, job.update, group, filled=job.policy.trained == "lora")
+
+    computing = (job.update.activation_checkpointing, job.update.fold_adapter)
+    policy = cache.get("learner_policy", (fingerprint(folder), job.policy, computing), load)
+    load_weights(policy, previous)
+    learner = make_learner(policy, job.update, group, job.passes)
+    restore_optimizer(learner, previous)
+    if job.update.critic is not None:
+        seed = derive_seed(job.seed, "critic")
+        config, weight = cast(Any, policy.config).get_text_config(), next(policy.parameters())
+        learner.critic = make_critic(config.hidden_size, job.update.critic, weight.device, seed)
+        restore_critic(learner.critic, previous)
+    return learner
+
+
+def load_prepared(
+    folder: Path, policy: PolicyConfig, update: UpdateConfig, group: ProcessGroup, *, filled: bool = True
+) -> nn.Module:
+    """The base model with its trained part, ready to compute as `update` says, before a checkpoint's weights.
+
+    Ranks that share one model build it empty, shard it, and then read their parts of its files. Not `filled`: it has
+    memory, and no values.
+    """
+    if filled and not uses_fsdp(update, group):
+        model = with_trained_part(load_base_model(folder, policy), policy)
+        prepare_forward(model, update, group)
+        return model
+    model = with_trained_part(empty_base_model(folder, policy), policy)
+    prepare_forward(model, update, group)
+    allocate(model, group.device if uses_fsdp(update, group) else device(policy))
+    if filled:
+        fill_base(model, folder, quiet=not group.is_main)
+    return model
+
+
+def _reference_view(job: UpdateJob, learner: Learner) -> ReferenceView:
+    """A view of the base policy: the adapter switched off, or the base loaded beside a fully trained policy."""
+    views: dict[str, Callable[[], AbstractContextManager[nn.Module]]] = {
+        "lora": lambda: _without_adapter(learner.policy),
+        "full": lambda: _separate_base(job, learner.group),
+    }
+    return views[job.policy.trained]
+
+
+@contextmanager
+def _without_adapter(policy: nn.Module) -> Iterator[nn.Module]:
+    with policy.disable_adapter():  # type: ignore[operator]
+        yield policy
+
+
+@contextmanager
+def _separate_base(job: UpdateJob, group: ProcessGroup) -> Iterator[nn.Module]:
+    """Whoever opens this lets it go before closing it: its patched methods refer to it, and it is as large as the
+    policy."""
+    yield load_prepared(job.layout.base_policy, job.policy, job.update, group).requires_grad_(False)
+    gc.collect()

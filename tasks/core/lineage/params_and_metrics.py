@@ -1,0 +1,95 @@
+"""Parameters and figures of a pipeline run, gathered from params and artifacts. Pure: knows nothing of MLflow."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from tasks.core.config.params import DERIVED_MAPS, Params, iteration_key, iteration_number
+from tasks.core.config.policy import PACKAGED
+from tasks.core.lineage.dvc_lock import SIDE_TASKS
+from tasks.core.records.documents import (
+    AdvantageSummary,
+    Document,
+    Evaluation,
+    Metrics,
+    Scores,
+    Selection,
+    StageVersions,
+    TrainingBudget,
+    read_document,
+)
+from tasks.core.records.dotted import dotted_numbers, dotted_text
+from tasks.core.records.layout import Layout
+from tasks.core.records.monitoring import CollapseWarning
+
+
+def flat_params(params: Params) -> dict[str, str]:
+    """Every parameter by its dotted name; lists as JSON."""
+    return dotted_text(params.model_dump(mode="json", exclude=set(DERIVED_MAPS)))
+
+
+def params_digest(params: Params) -> str:
+    """SHA-256 of the parameters (canonical JSON), in hexadecimal."""
+    return hashlib.sha256(json.dumps(params.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+
+
+def start_digest(params: Params, layout: Layout) -> str:
+    """SHA-256 of the parameters and the stage versions: what a run in progress is found by.
+
+    An unfinished run has no complete dvc.lock yet, so no digest of its results.
+    """
+    written = read_document(layout.stage_versions, StageVersions).root
+    versions = {task: version.digest for task, version in written.items() if task not in SIDE_TASKS}
+    return hashlib.sha256(json.dumps([params_digest(params), versions], sort_keys=True).encode()).hexdigest()
+
+
+def registered_model(params: Params) -> str:
+    """The name of the registered model that versions of this world and base model belong to."""
+    base = params.policy.source.removeprefix(PACKAGED).partition("==")[0].rstrip("/").rpartition("/")[2]
+    return params.lineage.registered_model or f"loopline-{params.world.name}-{base}"
+
+
+def iteration_numbers(layout: Layout, key: str, warnings: Iterable[CollapseWarning]) -> dict[str, float]:
+    """Numbers of one iteration: update, advantages, how many of the run's `warnings`; dev scores as `dev.*`."""
+    counted = [warning for warning in warnings if warning.iteration == iteration_number(key)]
+    return {
+        **_numbers(layout.advantage_summary(key), AdvantageSummary),
+        **_numbers(layout.metrics(key), Metrics),
+        **({"warnings": float(len(counted))} if iteration_number(key) else {}),
+        **{f"dev.{name}": value for name, value in _numbers(layout.evaluation(key), Evaluation).items()},
+    }
+
+
+def warning_tags(warnings: Iterable[CollapseWarning]) -> dict[str, str]:
+    """The collapse monitor's warnings as tags: {"warning.i007.entropy_fall": evidence}."""
+    return {f"warning.{iteration_key(found.iteration)}.{found.rule}": found.evidence for found in warnings}
+
+
+def selection_numbers(layout: Layout) -> dict[str, float]:
+    """The selected policy's dev scores, plain and without selection's luck, as `selection.*`."""
+    content = read_document(layout.selection, Selection).model_dump(mode="json", exclude={"candidates"})
+    return {f"selection.{name}": value for name, value in dotted_numbers(content).items()}
+
+
+def score_numbers(layout: Layout, split: str) -> dict[str, float]:
+    """The final scores of one split as `<split>.*`."""
+    return {f"{split}.{name}": value for name, value in _numbers(layout.score(split), Scores).items()}
+
+
+def training_budget_numbers(found: TrainingBudget, split: str) -> dict[str, float]:
+    """The scores of one split at the training budget, and the limits of both budgets, as `<split>.training_budget.*`"""
+    return {f"{split}.training_budget.{name}": value for name, value in _document_numbers(found).items()}
+
+
+def _numbers(path: Path, kind: type[Document]) -> dict[str, float]:
+    """Nothing where the stage has not run (yet): i000 has no update, not every policy is evaluated."""
+    if not path.exists():
+        return {}
+    return _document_numbers(read_document(path, kind))
+
+
+def _document_numbers(document: Document) -> dict[str, float]:
+    own = getattr(document, "own", None)
+    found = dotted_numbers(document.model_dump(mode="json", exclude={"own", "training_budget"}))
+    return found if own is None else found | own.named()

@@ -1,0 +1,122 @@
+"""The provenance of an artifact: every stage behind an artifact, and what of it is broken."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from tasks.core.lineage.dvc_lock import FOLDERS_OF_MANY, DvcLock, LockedStage
+from tasks.core.lineage.integrity import broken_artifact
+from tasks.core.lineage.subject import Subject
+from tasks.core.lineage.upstream import UNKNOWN, broken_joints, upstream_stages
+from tasks.core.policies.checkpoint_files import weights_file
+from tasks.core.records.documents import Attestation, StageVersions, read_document
+from tasks.core.records.files import ArtifactError, digest
+from tasks.core.records.layout import Layout
+from tasks.core.records.schemas import ROLLOUTS
+from tasks.core.records.tables import read_table
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The stages behind a subject, what they drew, and what of it is broken."""
+
+    stages: tuple[LockedStage, ...]
+    """The latest first."""
+    played: tuple[str, ...]
+    """The draws of every collection behind the subject: one line per iteration."""
+    sources: dict[str, str]
+    """Artifacts that no stage wrote: path to md5."""
+    broken: tuple[str, ...]
+    """One line for each broken link."""
+
+
+def trace_provenance(subject: Subject, lock: DvcLock, layout: Layout, cache: Path) -> Provenance:
+    """Follow the subject back to its sources and check every digest on the way.
+
+    `cache` is DVC's folder files/md5.
+    """
+    stages = upstream_stages(lock, subject.path)
+    if not stages:
+        return Provenance((), (), {}, (f"{subject.path}: {UNKNOWN}",))
+    read = {path: stage.deps[path] for stage in stages for path in stage.inputs}
+    sources = {path: md5 for path, md5 in read.items() if path in lock.sources}
+    played, misplayed = _played(stages, layout)
+    broken = [
+        *_broken_artifacts(stages, sources, layout, cache),
+        *broken_joints(lock, stages),
+        *_broken_versions(stages, layout),
+        *_disproved(stages, layout),
+        *misplayed,
+    ]
+    return Provenance(tuple(stages), tuple(played), sources, tuple(broken))
+
+
+def _broken_artifacts(
+    stages: Sequence[LockedStage], sources: dict[str, str], layout: Layout, cache: Path
+) -> Iterator[str]:
+    written = {path: md5 for stage in stages for path, md5 in stage.outs.items()}
+    for path, md5 in tqdm(written.items(), desc="checking", unit="artifact", leave=False, disable=len(written) < 50):
+        yield from broken_artifact(layout.root, cache, path, md5)
+    for path, md5 in sources.items():
+        if Path(path).name not in FOLDERS_OF_MANY:
+            yield from broken_artifact(layout.root, None, path, md5)
+
+
+def _broken_versions(stages: Sequence[LockedStage], layout: Layout) -> Iterator[str]:
+    """Stages whose code or parameters are no longer those that made an artifact."""
+    written = layout.stage_versions.exists()
+    now = read_document(layout.stage_versions, StageVersions).root if written else {}
+    for stage in stages:
+        here = now[stage.task].digest if stage.task in now else None
+        if stage.version is not None and stage.version.digest != here:
+            yield (
+                f"{stage.name} was made by code and parameters {stage.version.digest}, stage_versions.json has "
+                f"{here}; run `dvc repro` or check out the commit that made it"
+            )
+
+
+def _disproved(stages: Sequence[LockedStage], layout: Layout) -> Iterator[str]:
+    """Yield what dvc.lock says of a stage otherwise than the stage itself: by hand, say by `dvc commit`."""
+    for stage in stages:
+        place = layout.attestation(stage.task, stage.key)
+        if stage.version is None or place.relative_to(layout.root).as_posix() not in stage.outs:
+            continue
+        try:
+            attested = read_document(place, Attestation)
+        except ArtifactError as error:
+            yield str(error)
+            continue
+        if attested.version != stage.version:
+            yield f"{stage.name} ran with {attested.version.digest}, in dvc.lock it is {stage.version.digest}"
+        for path, md5 in attested.outs.items():
+            if path in stage.outs and stage.outs[path] != md5:
+                yield f"{path}: {stage.name} wrote {md5}, in dvc.lock it is {stage.outs[path]}"
+
+
+def _played(stages: Sequence[LockedStage], layout: Layout) -> tuple[list[str], list[str]]:
+    """The draws of the collections, and those that another adapter played than the one their checkpoint holds."""
+    lines, broken = [], []
+    for stage in stages:
+        if stage.task not in ("collect_rollouts", "search_trees"):
+            continue
+        try:
+            table = read_table(layout.rollouts(stage.key), ROLLOUTS).select(["task_id", "seed", "adapter_digest"])
+        except ArtifactError as error:
+            broken.append(str(error))
+            continue
+        tasks, seeds = sorted(set(table["task_id"].to_pylist())), table["seed"].to_pylist()
+        lines.append(f"{stage.key}: {len(table)} rollouts of {len(tasks)} tasks: {', '.join(tasks)}")
+        lines.append(f"{stage.key}: seeds {', '.join(map(str, seeds[:3]))}{', ...' if len(seeds) > 3 else ''}")
+        broken += _misplayed(stage, layout, set(table["adapter_digest"].to_pylist()))
+    return lines, broken
+
+
+def _misplayed(stage: LockedStage, layout: Layout, digests: set[str]) -> Iterator[str]:
+    """The rollouts' own word for who played them, held against the weights in the checkpoint."""
+    for path in stage.inputs:
+        weights = weights_file(layout.root / path)
+        if path.endswith("/policy") and path.count("/") > 1 and weights.exists() and digests != {digest(weights)}:
+            found = ", ".join(sorted(one[:12] for one in digests))
+            yield f"{stage.name}: its rollouts were played by {found}, but {path} is {digest(weights)[:12]}"

@@ -1,0 +1,1 @@
+"""Parts of HTML pages that the report and the page of a study share."""

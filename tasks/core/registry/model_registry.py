@@ -1,0 +1,96 @@
+"""The versions of one registered model: finding them by number or alias, fetching their files, moving aliases."""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tasks.core.lineage.mlflow_store import Store
+from tasks.core.records.files import ArtifactError
+from tasks.core.registry.version_evaluation import FOLDER, VersionEvaluation, read_evaluation
+
+
+class UnknownVersion(ValueError):  # noqa: N818
+    """No version of the registered model has this number or alias; the message lists those that exist."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version, as the registry describes it."""
+
+    number: int
+    aliases: tuple[str, ...]
+    tags: Mapping[str, str]
+    created_ms: int
+    """Milliseconds since 1970 (UTC)."""
+    source: str
+    """Address of its files, one that MLflow can download from."""
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The registered model `name` in a store."""
+
+    store: Store
+    name: str
+
+    @cached_property
+    def versions(self) -> list[Version]:
+        """All versions, the oldest first. [] for a model that was never registered."""
+        client = self.store.client
+        if not (models := client.search_registered_models(f"name = '{self.name}'")):
+            return []
+        # A search returns no aliases, and numbers as text or integers, depending on the store.
+        aliases = {alias: int(number) for alias, number in client.get_registered_model(models[0].name).aliases.items()}
+        found = [
+            Version(
+                int(version.version),
+                tuple(sorted(alias for alias, number in aliases.items() if number == int(version.version))),
+                version.tags,
+                version.creation_timestamp,
+                str(version.source),
+            )
+            for version in client.search_model_versions(f"name = '{self.name}'")
+        ]
+        return sorted(found, key=lambda version: version.number)
+
+    def find(self, name: str) -> Version:
+        """The version with this number or alias. Raises UnknownVersion."""
+        for version in self.versions:
+            if name == str(version.number) or name in version.aliases:
+                return version
+        names = [str(version.number) for version in self.versions]
+        names += [alias for version in self.versions for alias in version.aliases]
+        known = f"there are: {', '.join(names)}" if names else "it has no versions; run the pipeline to its end"
+        raise UnknownVersion(f"{self.name} has no version {name!r}; {known}")
+
+    def evaluation(self, version: Version) -> VersionEvaluation:
+        """The evaluation that is stored with a version. Raises ArtifactError when it has none that can be read."""
+        with self.files(version, FOLDER) as folder:
+            try:
+                return read_evaluation(folder)
+            except ArtifactError as error:
+                raise ArtifactError(
+                    f"version {version.number} of {self.name} has no evaluation that this code can read; `python -m "
+                    f"flows.registry compare {version.number} --rescore` plays it anew for its page alone\n{error}"
+                ) from None
+
+    @contextmanager
+    def files(self, version: Version, part: str = "") -> Iterator[Path]:
+        """A local folder with the version's files (or one of its folders) for as long as the block lasts."""
+        from mlflow.artifacts import download_artifacts
+
+        address = f"{version.source.rstrip('/')}/{part}".rstrip("/")
+        with tempfile.TemporaryDirectory() as folder:
+            uri = self.store.client.tracking_uri
+            yield Path(download_artifacts(artifact_uri=address, dst_path=folder, tracking_uri=uri))
+
+    def move_alias(self, alias: str, version: Version) -> None:
+        """Let `alias` name this version and no other one."""
+        self.store.client.set_registered_model_alias(self.name, alias, str(version.number))
+
+    def drop_alias(self, alias: str) -> None:
+        """Let `alias` name no version."""
+        self.store.client.delete_registered_model_alias(self.name, alias)

@@ -1,0 +1,69 @@
+"""Run-to-run spread: the scores of versions whose parameters differ in the seed alone. Pure.
+
+A standard error says how sure the score of one policy is; how far another training run with the same settings would
+land, only several of them say.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+
+from tasks.core.config.splits import MEASURED_SPLITS, Split
+from tasks.core.evaluation.tgc_sgc import sgc, tgc
+from tasks.core.records.schemas import SELECTED_POLICY
+from tasks.core.registry.version_evaluation import VersionEvaluation
+
+SEED = "seed"
+WITHOUT_EFFECT = ("profiles", "lineage.", "machines.")
+"""Beginnings of the names of parameters that change no policy."""
+METRICS = {"TGC": tgc, "SGC": sgc}
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One figure over the training seeds, in percent."""
+
+    mean: float
+    deviation: float
+    """Sample standard deviation over the runs."""
+
+
+@dataclass(frozen=True)
+class SeedSpread:
+    """Runs that differ in their seed."""
+
+    versions: tuple[int, ...]
+    seeds: tuple[str, ...]
+    scores: Mapping[tuple[Split, str], Spread]
+    """Scores of the selected policies, by split and metric."""
+
+
+def seed_spreads(versions: Iterable[tuple[int, VersionEvaluation]]) -> list[SeedSpread]:
+    """Groups of versions of at least two seeds, in the order of their first one. Of a seed's runs the last counts."""
+    groups: dict[tuple[tuple[str, str], ...], dict[str, tuple[int, VersionEvaluation]]] = {}
+    for number, evaluation in versions:
+        same = {k: v for k, v in evaluation.params.items() if k != SEED and not k.startswith(WITHOUT_EFFECT)}
+        groups.setdefault(tuple(sorted(same.items())), {})[evaluation.params[SEED]] = (number, evaluation)
+    return [_spread(group) for group in groups.values() if len(group) > 1]
+
+
+def spread_lines(spreads: Sequence[SeedSpread]) -> Iterable[str]:
+    """The spreads for a terminal."""
+    if not spreads:
+        yield "no two versions differ in their seed alone; run the pipeline with --set seed=1 and so on"
+    for spread in spreads:
+        versions = ", ".join(map(str, spread.versions))
+        yield f"versions {versions} (seeds {', '.join(spread.seeds)}), mean and standard deviation over the runs:"
+        for (split, metric), figure in spread.scores.items():
+            note = "  (the best of several: see selection.json)" if split == "dev" else ""
+            yield f"  {split:15}{metric}  {figure.mean:5.1f} +- {figure.deviation:.1f}{note}"
+
+
+def _spread(group: Mapping[str, tuple[int, VersionEvaluation]]) -> SeedSpread:
+    scores: dict[tuple[Split, str], Spread] = {}
+    for split in MEASURED_SPLITS:
+        played = [evaluation.outcomes[split, SELECTED_POLICY] for _, evaluation in group.values()]
+        for name, metric in METRICS.items():
+            values = [metric(outcomes).value for outcomes in played]
+            scores[split, name] = Spread(mean(values), stdev(values))
+    return SeedSpread(tuple(number for number, _ in group.values()), tuple(group), scores)

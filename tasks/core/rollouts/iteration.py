@@ -1,0 +1,53 @@
+"""Common work of the stages that sample for an iteration: its tasks, and the artifacts that come of them."""
+
+from tasks.core.config.stage_inputs import SamplingInputs
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.interfaces.world import Task, World
+from tasks.core.records.documents import write_document
+from tasks.core.records.files import ArtifactError
+from tasks.core.records.layout import Layout
+from tasks.core.records.schemas import ROLLOUTS, TASKS
+from tasks.core.records.tables import read_table, write_rows
+from tasks.core.rollouts.planning import deal_tasks, draw_tasks
+from tasks.core.rollouts.shards import PlayedRollouts
+from tasks.core.rollouts.signal_shares import rollouts_seen, signal_shares
+from tasks.core.seeding import derive_seed
+
+
+def tasks_of_iteration(world: World, layout: Layout, inputs: SamplingInputs, key: str, group: int) -> list[Task]:
+    """The tasks of iteration `key`, each to be played `group` times, drawn from tasks/train.parquet.
+
+    One may come more than once. Raises ArtifactError for a damaged input.
+    """
+    tasks, weights = _training_tasks(world, layout)
+    count = inputs.tasks_per_iteration
+    if inputs.task_drawing == "coverage":
+        shares = signal_shares(layout, inputs.previous, key, [task.task_id for task in tasks], group)
+        weights = [weight * shares[task.task_id] for task, weight in zip(tasks, weights, strict=True)]
+    if inputs.task_drawing == "decks":
+        dealt = count * len(rollouts_seen(inputs.previous, inputs.previous[key].policy))
+        return deal_tasks(tasks, weights, count, derive_seed(inputs.seed, "decks"), dealt=dealt)
+    return draw_tasks(tasks, weights, count, derive_seed(collection_seed(inputs, key), "tasks"))
+
+
+def collection_seed(inputs: SamplingInputs, key: str) -> int:
+    """The seed of all that iteration `key` samples."""
+    return derive_seed(inputs.seed, "collection", key)
+
+
+def write_played(context: StageContext[SamplingInputs], played: PlayedRollouts) -> None:
+    """Write rollouts.parquet and timings.json of iteration `context.key`. Raises ArtifactError for a broken row."""
+    layout, key = context.layout, context.key
+    staleness = context.inputs.previous[key].staleness
+    write_rows(layout.rollouts(key), [row | {"staleness": staleness} for row in played.rows], ROLLOUTS)
+    write_document(layout.timings(key), played.stats.timings())
+
+
+def _training_tasks(world: World, layout: Layout) -> tuple[list[Task], list[float]]:
+    known = {task.task_id: task for task in world.tasks("train")}
+    table = read_table(layout.tasks, TASKS)
+    names: list[str] = table["task_id"].to_pylist()
+    for row, name in enumerate(names):
+        if name not in known:
+            raise ArtifactError(f"{layout.tasks}: row {row}: the world has no training task {name}")
+    return [known[name] for name in names], table["weight"].to_pylist()

@@ -1,0 +1,82 @@
+"""Playing rollouts: what collection, evaluation and scoring share."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from tasks.core.interfaces.engine import Engine, ProvesDelivery, samples_in_background
+from tasks.core.interfaces.world import World
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.checkpoint_files import policy_digest
+from tasks.core.processes.usable_cores import usable_cores
+from tasks.core.rollouts.agent_loop import play_episode
+from tasks.core.rollouts.collection_stats import CollectionStats
+from tasks.core.rollouts.live_rollout import EpisodeEnd, EpisodeSteps, LiveRollout
+from tasks.core.rollouts.planning import PlannedRollout
+from tasks.core.rollouts.play_settings import PlaySettings
+from tasks.core.rollouts.scheduler import FollowUp, Scheduler
+
+Play = Callable[[LiveRollout, World, ChatFormat, PlaySettings], EpisodeSteps]
+"""How an episode of a rollout is played: `play_episode`, or something around it."""
+BASE_DIGEST = "base"
+"""`adapter_digest` of rollouts of the base policy."""
+
+
+def play_rollouts(
+    world: World,
+    engine: Engine,
+    chat: ChatFormat,
+    planned: Sequence[PlannedRollout],
+    settings: PlaySettings,
+    *,
+    policy: Path | None,
+    description: str = "rollouts",
+    stats: CollectionStats | None = None,
+    play: Play = play_episode,
+    follow_up: FollowUp = lambda planned, end: None,
+) -> list[dict[str, Any]]:
+    """Play all planned rollouts, and what follows them, with the policy checkpoint in the folder `policy` (None: base).
+
+    Returns one row of `schemas.PLAYED_ROLLOUTS` per rollout, sorted by task id and rollout index; none is
+    ever missing. Rollouts that early stop cut, or that the world broke more often than `settings.world_retries` allows,
+    are void: their end reason says so and their return is 0. `stats` is filled with the figures of this call.
+
+    Raises ValueError when the checkpoint does not fit the base model or a rollout is planned twice. An exception of a
+    world other than `WorldFault` and `ExecutionTimeout` is a bug: it is raised, with a note that names the task, after
+    all episodes are closed.
+    """
+    if len({rollout.name for rollout in planned}) < len(planned):
+        raise ValueError("a rollout is planned twice: task and rollout index must differ")
+    engine.load_adapter(policy)
+    origin = {
+        "adapter_digest": BASE_DIGEST if policy is None else policy_digest(policy),
+        "engine": engine.name,
+        "engine_version": engine.version,
+    }
+    stats = stats or CollectionStats()
+    workers = min(16, 2 * usable_cores())
+    with ThreadPoolExecutor(workers, "world") as pool, tqdm(total=len(planned), desc=description, disable=None) as bar:
+
+        def on_row() -> None:
+            bar.set_postfix_str(f"{stats.tokens_per_s:,.0f} tok/s", refresh=False)
+            bar.update()
+
+        def begin(rollout: LiveRollout) -> EpisodeSteps:
+            return play(rollout, world, chat, settings)
+
+        def following(over: PlannedRollout, end: EpisodeEnd) -> PlannedRollout | None:
+            found = follow_up(over, end)
+            bar.total = (bar.total or 0) + (found is not None)
+            return found
+
+        try:
+            rows = Scheduler(engine, begin, planned, settings, pool, stats, on_row, following).run()
+        finally:
+            if isinstance(engine, ProvesDelivery):  # those of servers that were started again, too
+                stats.deliveries += engine.take_deliveries()
+            if samples_in_background(engine):
+                engine.sleep()
+    return sorted((row | origin for row in rows), key=lambda row: (row["task_id"], row["rollout_index"]))

@@ -1,0 +1,245 @@
+"""Many episodes at once, one engine for all of them, and their worlds' work in a thread pool.
+
+The order of all work depends on the seeds alone when the engine's does: an episode goes on in a thread of the pool, but
+what it comes to is taken up one engine call later and in a fixed order, so that neither the order of rows nor the
+make-up of a batch depends on the clock. An engine that samples in the background is sent an episode's next turn as soon
+as it is asked for; when its turns end is up to the clock.
+"""
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from threading import Event
+from typing import Any, NamedTuple
+
+from tasks.core.config.collection import EarlyStop
+from tasks.core.interfaces.engine import (
+    BackgroundEngine,
+    ContextOverflow,
+    Engine,
+    Generation,
+    GenerationRequest,
+    samples_in_background,
+)
+from tasks.core.interfaces.world import WorldFault
+from tasks.core.records.schemas import VOID_REASONS
+from tasks.core.rollouts.collection_stats import CollectionStats
+from tasks.core.rollouts.live_rollout import EpisodeEnd, EpisodeSteps, LiveRollout
+from tasks.core.rollouts.planning import PlannedRollout
+from tasks.core.rollouts.play_settings import PlaySettings
+
+Row = dict[str, Any]
+FollowUp = Callable[[PlannedRollout, EpisodeEnd], PlannedRollout | None]
+"""The rollout to be played because another is over, if any."""
+CUT = EpisodeEnd("cut_by_early_stop")
+
+
+class StepResult(NamedTuple):
+    """The point that an episode has reached: it wants a turn sampled, or it is over (and closed)."""
+
+    reached: GenerationRequest | EpisodeEnd
+    seconds: float
+    """Wall-clock time of its thread."""
+
+
+class PendingCall(NamedTuple):
+    """An episode that is going on in a thread."""
+
+    rollout: LiveRollout
+    future: Future[StepResult]
+
+
+class Scheduler:
+    """The state of one `play_rollouts`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        play: Callable[[LiveRollout], EpisodeSteps],
+        planned: Sequence[PlannedRollout],
+        settings: PlaySettings,
+        pool: ThreadPoolExecutor,
+        stats: CollectionStats,
+        on_row: Callable[[], None],
+        follow_up: FollowUp = lambda planned, end: None,
+    ) -> None:
+        """`play` begins an episode of a rollout; `on_row` is called whenever a rollout is over.
+
+        What `follow_up` gives then waits behind all others.
+        """
+        self._engine, self._play, self._planned, self._settings = engine, play, planned, settings
+        self._pool, self._stats, self._on_row, self._follow_up = pool, stats, on_row, follow_up
+        self._waiting = deque(planned)
+        self._live: dict[str, LiveRollout] = {}
+        self._calls: list[PendingCall] = []
+        self._rows: list[Row] = []
+        self._wakeup = Event()
+        if samples_in_background(engine):
+            engine.notify(self._wakeup.set)
+
+    def run(self) -> list[Row]:
+        """Play all planned rollouts and what follows. Returns a row for each, in the order in which they were over.
+
+        Raises what an engine or a world raises; every episode is closed and every conversation forgotten by then.
+        """
+        started = time.perf_counter()
+        try:
+            while self._waiting or self._live:
+                self._open_episodes()
+                generations = self._run_engine()
+                if enough(self._settings.early_stop, self._planned, self._rows):
+                    self._cut_the_rest()
+                    break
+                for generation in generations:
+                    self._hand_over(generation)
+        finally:
+            self._close_all()
+            self._stats.wall_s += time.perf_counter() - started
+        return self._rows
+
+    def _open_episodes(self) -> None:
+        while self._waiting and len(self._live) < self._settings.max_concurrent_episodes:
+            rollout = LiveRollout(self._waiting.popleft())
+            self._live[rollout.name] = rollout
+            self._begin(rollout)
+
+    def _begin(self, rollout: LiveRollout) -> None:
+        rollout.episode = self._play(rollout)
+        self._let_go_on(rollout, None)
+
+    def _let_go_on(self, rollout: LiveRollout, turn: Generation | None) -> None:
+        future = self._pool.submit(go_on, rollout, turn)
+        future.add_done_callback(lambda _: self._wakeup.set())
+        self._calls.append(PendingCall(rollout, future))
+
+    def _run_engine(self) -> list[Generation]:
+        """One engine call beside the worlds' work, or a wait for either; then handle what episodes came to by then."""
+        if samples_in_background(self._engine):
+            calls, generations = self._wait_completed(self._engine)
+        else:
+            generations = self._counted(self._engine.collect)
+            calls, self._calls = self._calls, []
+        try:
+            while calls:
+                self._handle_result(calls.pop(0))
+        finally:
+            self._calls += calls  # what a failure leaves is still being played, and waited for before it is closed
+        return generations
+
+    def _wait_completed(self, engine: BackgroundEngine) -> tuple[list[PendingCall], list[Generation]]:
+        """The calls and the turns that are done, as soon as any is."""
+        started = time.perf_counter()
+        self._wakeup.wait()
+        self._wakeup.clear()
+        waited = time.perf_counter() - started
+        if len(self._calls) == len(self._live):
+            self._stats.waiting_s += waited
+        else:
+            self._stats.engine_s += waited
+        done = {call.rollout.name for call in self._calls if call.future.done()}
+        completed = [call for call in self._calls if call.rollout.name in done]
+        self._calls = [call for call in self._calls if call.rollout.name not in done]
+        return completed, self._counted(engine.ready)
+
+    def _counted(self, call: Callable[[], list[Generation]]) -> list[Generation]:
+        started = time.perf_counter()
+        generations = call()
+        self._stats.engine_s += time.perf_counter() - started
+        self._stats.generated_tokens += sum(len(generation.token_ids) for generation in generations)
+        return generations
+
+    def _handle_result(self, call: PendingCall) -> None:
+        rollout, reached = call.rollout, self._result(call)
+        if isinstance(reached, GenerationRequest):
+            self._submit(rollout, reached)
+            return
+        self._engine.release(rollout.name)
+        broke = reached.end_reason == "world_fault"
+        if broke:
+            self._stats.count_fault(rollout.name, reached.fault)
+        if broke and rollout.retries < self._settings.world_retries:
+            rollout.begin_again()
+            self._begin(rollout)
+        else:
+            self._end(rollout, reached)
+
+    def _end(self, rollout: LiveRollout, end: EpisodeEnd) -> None:
+        del self._live[rollout.name]
+        self._record(rollout, end)
+        following = self._follow_up(rollout.planned, end)
+        if following is not None:
+            self._waiting.append(following)
+
+    def _result(self, call: PendingCall) -> GenerationRequest | EpisodeEnd:
+        started = time.perf_counter()
+        try:
+            result = call.future.result()
+        except Exception as bug:
+            task = call.rollout.planned.task.task_id
+            bug.add_note(f"raised by the world in task {task}, rollout {call.rollout.name}")
+            raise
+        self._stats.waiting_s += time.perf_counter() - started
+        self._stats.world_s += result.seconds
+        return result.reached
+
+    def _submit(self, rollout: LiveRollout, request: GenerationRequest) -> None:
+        """Ask for a turn. Ids that leave no room for one were never seen, so they are not kept."""
+        try:
+            self._engine.submit(request)
+        except ContextOverflow:
+            self._let_go_on(rollout, Generation(rollout.name, (), (), "context"))
+        else:
+            rollout.transcript.add_context(request.prompt_ids[len(rollout.transcript.token_ids) :])
+
+    def _hand_over(self, generation: Generation) -> None:
+        """Let the episode go on with a sampled turn."""
+        self._let_go_on(self._live[generation.sequence_id], generation)
+
+    def _record(self, rollout: LiveRollout, end: EpisodeEnd) -> None:
+        self._rows.append(rollout.row(end))
+        self._stats.end_reasons[end.end_reason] += 1
+        self._stats.world_retries += rollout.retries
+        self._stats.clocks[rollout.name] = rollout.clock
+        self._on_row()
+
+    def _cut_the_rest(self) -> None:
+        """Record what is still being played, or was never begun, as it stands."""
+        for call in self._calls:
+            self._result(call)
+        for rollout in (*self._live.values(), *map(LiveRollout, self._waiting)):
+            self._record(rollout, CUT)
+
+    def _close_all(self) -> None:
+        """Close every episode that is still open and forget its conversation; no thread is playing it any more."""
+        wait([call.future for call in self._calls])
+        closing = [self._pool.submit(rollout.close) for rollout in self._live.values()]
+        for name in self._live:
+            self._engine.release(name)
+        for closed in closing:
+            closed.result()
+
+
+def go_on(rollout: LiveRollout, turn: Generation | None) -> StepResult:
+    """Let an episode go on with a sampled turn, or begin. A world fault is an end; what else it raises is raised."""
+    started, episode = time.perf_counter(), rollout.episode
+    assert episode is not None
+    reached: GenerationRequest | EpisodeEnd
+    try:
+        reached = next(episode) if turn is None else episode.send(turn)
+    except StopIteration as over:
+        reached = over.value
+    except WorldFault as broke:
+        reached = EpisodeEnd("world_fault", fault=str(broke))
+    rollout.clock.append(time.time())
+    return StepResult(reached, time.perf_counter() - started)
+
+
+def enough(stop: EarlyStop | None, planned: Sequence[PlannedRollout], rows: Sequence[Row]) -> bool:
+    """Whether every task has enough finished rollouts, and enough of all are in (void ones are not)."""
+    if stop is None:
+        return False
+    finished = Counter(row["task_id"] for row in rows if row["end_reason"] not in VOID_REASONS)
+    if finished.total() < stop.share * len(planned):
+        return False
+    return all(finished[rollout.task.task_id] >= stop.min_per_task for rollout in planned)

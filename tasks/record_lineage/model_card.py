@@ -1,0 +1,131 @@
+"""The README.md of a model version: what it is, how good, and the lines that pull and serve it. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tasks.core.config.params import Params, iteration_key
+from tasks.core.engines.vllm_server.launching import LORA_RANKS, allowed_rank
+from tasks.core.lineage.params_and_metrics import registered_model
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.records.documents import PairedScores, Scores
+
+
+@dataclass(frozen=True)
+class BaseModel:
+    """The base model that an adapter belongs to."""
+
+    name: str
+    """A Hugging Face hub id, or a folder: inside the version, or the pipeline's own."""
+    inside: bool
+    """Whether the folder is part of the version."""
+    revision: str | None
+
+    def place(self, version: str) -> str:
+        """Its place once the version lies in the folder `version`."""
+        return f"{version}/{self.name}" if self.inside else self.name
+
+
+def model_card(
+    params: Params,
+    model_id: str,
+    base: BaseModel | None,
+    scores: list[Scores],
+    tags: Mapping[str, str],
+    conversations: Sequence[str] = (),
+) -> str:
+    """Markdown. `base` is None for full weights, which need none; `conversations`: see `conversation_lines`."""
+    rank = params.policy.lora.rank
+    kind = f"LoRA adapter (rank {rank}) for the base model `{base.name}`" if base else "full weights"
+    lines = [
+        f"# {registered_model(params)}, iteration {tags['iteration']}",
+        "",
+        f"{_training(params, tags['iteration'])}: {kind}.",
+        "",
+        "| | base TGC / SGC | this policy TGC / SGC |",
+        "|---|---|---|",
+        *(row for score in scores for row in _score_rows(score)),
+        "",
+        "Pull it (`MLFLOW_TRACKING_URI` names the server):",
+        "",
+        "```bash",
+        f"mlflow artifacts download -u models:/{model_id} -d policy",
+        "```",
+        "",
+        "Use it with transformers (and peft installed), or serve it with vLLM:",
+        "",
+        "```python",
+        *_transformers_lines(base),
+        "```",
+        "",
+        "```bash",
+        _vllm_line(base, rank),
+        "```",
+        "",
+        *_missing_base(base),
+        *conversations,
+        "Made from:",
+        "",
+        *(f"- {key}: `{value}`" for key, value in sorted(tags.items()) if value),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def conversation_lines(chat: ChatFormat) -> list[str]:
+    """Say where the policy's conversations were others than its chat template makes them by itself."""
+    settings, notes = chat.settings, []
+    if chat.frame.drops_thoughts:
+        notes.append(
+            "the thoughts of earlier turns stayed as they were sampled (`policy.chat.earlier_thoughts: kept`), where "
+            "the chat template leaves them out: a server that renders each conversation anew shows other prompts"
+        )
+    if settings.enable_thinking is not None:
+        notes.append(f"`enable_thinking` was {str(settings.enable_thinking).lower()}")
+    if settings.date is not None:
+        notes.append(f"the date that the chat template shows as today's was {settings.date}")
+    return ["Its conversations in training:", "", *(f"- {note}" for note in notes), ""] if notes else []
+
+
+def _training(params: Params, iteration: str) -> str:
+    if iteration == iteration_key(0):
+        return f"An untrained policy{' but for its warm start' if params.policy.warm_start else ''}"
+    return f"A policy trained by the profile `{' '.join(params.profiles)}` (every knob: evaluation/params.json)"
+
+
+def _score_rows(score: Scores) -> Iterator[str]:
+    played, budget = f"{score.split}, {score.tasks} tasks x {len(score.seeds)}", score.training_budget
+    yield _score_row(played, score)
+    if budget is not None and budget.played_again:
+        limits = f"{budget.limits.in_words}; above {budget.test_limits.in_words}"
+        yield _score_row(f"{played}, at the training budget ({limits})", budget)
+
+
+def _score_row(played: str, score: PairedScores) -> str:
+    before, after = f"{score.base_tgc:.1f} / {score.base_sgc:.1f}", f"{score.tgc:.1f} / {score.sgc:.1f}"
+    return f"| {played} | {before} | {after} |"
+
+
+def _transformers_lines(base: BaseModel | None) -> list[str]:
+    first = "from transformers import AutoModelForCausalLM, AutoTokenizer"
+    place = base.place("policy") if base else "policy"
+    pinned = f', revision="{base.revision}"' if base and base.revision else ""
+    tokenizer = f'tokenizer = AutoTokenizer.from_pretrained("{place}"{pinned})'
+    model = f'model = AutoModelForCausalLM.from_pretrained("{place}"{pinned})'
+    adapter = ['model.load_adapter("policy")'] if base else []
+    return [first, tokenizer, model, *adapter]
+
+
+def _vllm_line(base: BaseModel | None, rank: int) -> str:
+    if base is None:
+        return "vllm serve policy"
+    pinned = f" --revision {base.revision}" if base.revision else ""
+    if rank > LORA_RANKS[-1]:
+        return f"# vLLM takes adapters up to rank {LORA_RANKS[-1]}"
+    place = base.place("policy")
+    return f"vllm serve {place}{pinned} --enable-lora --max-lora-rank {allowed_rank(rank)} --lora-modules policy=policy"
+
+
+def _missing_base(base: BaseModel | None) -> list[str]:
+    if base is None or base.inside or base.revision:
+        return []
+    return [f"The base model is not in this version: `dvc pull {base.name}` in the project fetches it.", ""]

@@ -1,0 +1,99 @@
+"""A finished or running pipeline in a working tree: what of it names it in MLflow. Knows nothing of MLflow."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tasks.core.config.params import Params, iteration_key, iteration_number
+from tasks.core.config.splits import TEST_SPLITS
+from tasks.core.lineage.dvc_lock import DvcLock, lock_of
+from tasks.core.lineage.git_state import GitState, git_state
+from tasks.core.lineage.params_and_metrics import params_digest, start_digest
+from tasks.core.records.documents import Selection, StageVersions, read_document
+from tasks.core.records.files import ArtifactError
+from tasks.core.records.layout import Layout
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline run in a working tree."""
+
+    layout: Layout
+    params: Params
+
+    @cached_property
+    def lock(self) -> DvcLock:
+        return lock_of(self.layout.root, self.params)
+
+    @cached_property
+    def selection(self) -> Selection:
+        return read_document(self.layout.selection, Selection)
+
+    @cached_property
+    def git(self) -> GitState:
+        return git_state(self.layout.root)
+
+    @cached_property
+    def start_tags(self) -> dict[str, str]:
+        """Tags that a run is found by before its results exist."""
+        return {"start_digest": start_digest(self.params, self.layout)}
+
+    @property
+    def source_tags(self) -> dict[str, str]:
+        """Tags that say what the run was made from."""
+        return {
+            "params_digest": params_digest(self.params),
+            "git_commit": self.git.commit,
+            "git_dirty": str(self.git.dirty).lower(),
+        }
+
+    @property
+    def selected_policy(self) -> Path:
+        return self.layout.policy(self.selection.iteration)
+
+    @property
+    def policy_tags(self) -> dict[str, str]:
+        """Tags that lead from a model version back to its artifacts."""
+        folder = self.selected_policy.relative_to(self.layout.root).as_posix()
+        return {
+            **self.source_tags,
+            "pipeline_digest": self.lock.digest,
+            "iteration": self.selection.iteration,
+            "adapter_digest": self.selection.adapter_digest,
+            "dvc_path": folder,
+            "dvc_md5": self.lock.artifacts.get(folder, ""),
+            **{f"dataset.{path}": md5 for path, md5 in self.datasets.items()},
+        }
+
+    @property
+    def datasets(self) -> dict[str, str]:
+        """Artifacts that the policy was trained and scored on, and its base model: path to DVC's md5."""
+        layout = self.layout
+        scored = [layout.score_rollouts(split) for split in TEST_SPLITS]
+        evaluated = layout.evaluation_rollouts(self.selection.iteration)
+        paths = [layout.world, layout.base_policy, layout.tasks, evaluated, *scored]
+        names = [path.relative_to(layout.root).as_posix() for path in paths]
+        return {name: self.lock.artifacts[name] for name in names if name in self.lock.artifacts}
+
+    @property
+    def ancestors(self) -> list[str]:
+        """md5 of the checkpoints on the way from the base to the selected one, nearest first; the base is none."""
+        last = iteration_number(self.selection.iteration)
+        folders = [self.layout.policy(iteration_key(step)) for step in range(last - 1, 0, -1)]
+        names = [folder.relative_to(self.layout.root).as_posix() for folder in folders]
+        return [self.lock.artifacts[name] for name in names if name in self.lock.artifacts]
+
+
+def require_as_it_ran(pipeline: Pipeline) -> None:
+    """Raise ArtifactError where stages have not run with the versions that lie there: there is no run to record."""
+    if outdated := [*_outdated_stages(pipeline)]:
+        raise ArtifactError(f"the pipeline is not finished ({', '.join(outdated)}); run `dvc repro`, which records it")
+
+
+def _outdated_stages(pipeline: Pipeline) -> Iterator[str]:
+    """Yield the stages that have not run since their versions were written."""
+    now = read_document(pipeline.layout.stage_versions, StageVersions).root
+    for task, digest in pipeline.lock.task_versions.items():
+        if task not in now or now[task].digest != digest:
+            yield f"{task} has not run since"

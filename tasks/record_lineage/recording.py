@@ -1,0 +1,193 @@
+"""Writing a pipeline run to MLflow: while it goes on, and once as a whole. Recording the same run again adds nothing.
+
+`python -m tasks.record_lineage` records the finished pipeline in the current folder, say after a
+server was down.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tasks.core.collapse.watching import read_warnings
+from tasks.core.config.params import iteration_key, iteration_number
+from tasks.core.config.splits import TEST_SPLITS
+from tasks.core.lineage.mlflow_store import LineageError, Store, explained, open_store, tracking_uri
+from tasks.core.lineage.params_and_metrics import (
+    flat_params,
+    iteration_numbers,
+    registered_model,
+    score_numbers,
+    selection_numbers,
+    training_budget_numbers,
+    warning_tags,
+)
+from tasks.core.records.documents import Scores, read_document
+from tasks.core.records.layout import Layout
+from tasks.core.records.rollout_sets import RolloutSet, rollout_sets
+from tasks.core.registry.registration import log_policy, register, scores_own_weights
+from tasks.record_lineage.pipeline import Pipeline
+from tasks.record_lineage.tracing.recording import TraceRecorder, write_addresses
+from tasks.record_lineage.version_files import write_version
+
+if TYPE_CHECKING:
+    from mlflow.entities import LoggedModel, Run
+
+
+EXPERIMENT = "DVC_EXP_NAME"
+"""Variable in which DVC tells a stage the name of its experiment, by which the MLflow run is called too then."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Names under which MLflow has a pipeline run."""
+
+    run_id: str
+    model_name: str
+    model_version: str | None
+    """None where the scores are not of the run's own weights: they make no version."""
+
+
+def record_iteration(pipeline: Pipeline, key: str, played: Iterable[RolloutSet] = ()) -> None:
+    """Add what iteration `key` has to say to the run in progress, and traces of `played`. Raises LineageError.
+
+    Does nothing where the same parameters and code have been recorded to their end already.
+    """
+    store = open_store(pipeline.params.lineage, pipeline.layout.root)
+    with explained(tracking_uri(pipeline.layout.root)):
+        if store.find_run(pipeline.start_tags, finished=True) is None:
+            run_id = str(_run_in_progress(store, pipeline).info.run_id)
+            found = read_warnings(pipeline.layout, key)
+            store.log_numbers(run_id, {iteration_number(key): iteration_numbers(pipeline.layout, key, found)})
+            _set_tags(store, run_id, warning_tags(found))
+            _recorder(store, run_id, pipeline).record(played)
+
+
+def record_pipeline(pipeline: Pipeline) -> Recorded:
+    """Record a finished pipeline whole: run, metrics, datasets, scores, model version. Idempotent.
+
+    A run that was recorded while it went on is completed. Raises LineageError when MLflow cannot be reached, and
+    ArtifactError when the pipeline is not finished.
+    """
+    digest = {"pipeline_digest": pipeline.lock.digest}
+    store = open_store(pipeline.params.lineage, pipeline.layout.root)
+    with explained(tracking_uri(pipeline.layout.root)):
+        finished = store.find_run(digest, finished=True)
+        run = finished or _run_in_progress(store, pipeline)
+        run_id, tags = str(run.info.run_id), _tags_of(run, pipeline)
+        name = registered_model(pipeline.params)
+        model = version = None
+        if scores_own_weights(pipeline.params):
+            write = partial(_write_files, pipeline, tags)
+            model = log_policy(store, run_id, iteration_number(tags["iteration"]), write, tags)
+            version = str(register(store, name, run_id, model, tags, pipeline.ancestors).version)
+        recorded = Recorded(run_id, name, version)
+        if not finished:
+            _complete(store, pipeline, recorded, model, tags)
+        sets = rollout_sets(pipeline.layout, pipeline.params, TEST_SPLITS)
+        write_addresses(pipeline.layout.traces, _recorder(store, run_id, pipeline).record(sets))
+        return recorded
+
+
+@contextmanager
+def recordable_later() -> Iterator[None]:
+    """Add to a LineageError what was not recorded, and how to record it afterwards."""
+    try:
+        yield
+    except LineageError as error:
+        raise LineageError(
+            f"{error}. The run is not in MLflow; dvc.lock and data/ hold all of it: then run "
+            "`python -m tasks.record_lineage`"
+        ) from error
+
+
+def _tags_of(run: "Run", pipeline: Pipeline) -> dict[str, str]:
+    """The pipeline's tags, with the commit that the run began with: HEAD may have moved while it went on."""
+    began = {name: value for name, value in run.data.tags.items() if name in pipeline.source_tags}
+    return {**pipeline.policy_tags, **began}
+
+
+def _recorder(store: Store, run_id: str, pipeline: Pipeline) -> TraceRecorder:
+    return TraceRecorder(store, run_id, pipeline.layout, pipeline.params)
+
+
+def _write_files(pipeline: Pipeline, tags: Mapping[str, str], folder: Path, model_id: str) -> None:
+    write_version(folder, pipeline.layout, pipeline.params, pipeline.selection.iteration, model_id, tags)
+
+
+def _run_in_progress(store: Store, pipeline: Pipeline) -> "Run":
+    """The unfinished run of these parameters and this code; a new one where there is none."""
+    from mlflow.entities import Param
+
+    found = store.find_run(pipeline.start_tags, finished=False)
+    if found is not None:
+        return found
+    tags = {**pipeline.start_tags, **pipeline.source_tags, "mlflow.source.git.commit": pipeline.git.commit}
+    experiment = os.environ.get(EXPERIMENT)
+    name = experiment or f"{pipeline.params.world.name}-{pipeline.start_tags['start_digest'][:8]}"
+    tags |= {"dvc_experiment": experiment} if experiment else {}
+    run = store.client.create_run(store.experiment_id, tags=tags, run_name=name)
+    params = [Param(key, value) for key, value in flat_params(pipeline.params).items()]
+    for start in range(0, len(params), 100):
+        store.client.log_batch(run.info.run_id, params=params[start : start + 100])
+    return run
+
+
+def _complete(
+    store: Store, pipeline: Pipeline, recorded: Recorded, model: "LoggedModel | None", tags: Mapping[str, str]
+) -> None:
+    layout, params, run_id = pipeline.layout, pipeline.params, recorded.run_id
+    keys = sorted({*params.previous, *params.evaluated})
+    found = read_warnings(layout, iteration_key(params.iterations))
+    store.log_numbers(run_id, {iteration_number(key): iteration_numbers(layout, key, found) for key in keys})
+    store.log_numbers(run_id, {iteration_number(pipeline.selection.iteration): selection_numbers(layout)})
+    _log_scores(store, pipeline, run_id, model)
+    _log_datasets(store, pipeline, run_id, tags["git_commit"])
+    tags = {
+        **tags,
+        **({"model_version": f"{recorded.model_name}/{recorded.model_version}"} if model else {}),
+        **{f"task_version.{task}": digest for task, digest in pipeline.lock.task_versions.items()},
+        **warning_tags(found),
+    }
+    _set_tags(store, run_id, tags)
+    store.client.set_terminated(run_id, "FINISHED")
+
+
+def _set_tags(store: Store, run_id: str, tags: Mapping[str, str]) -> None:
+    for name, value in tags.items():
+        store.client.set_tag(run_id, name, value)
+
+
+def _log_scores(store: Store, pipeline: Pipeline, run_id: str, model: "LoggedModel | None") -> None:
+    """Final scores, linked to the model (if they are of one) and to the rollouts that they were counted on."""
+    step, model_id = iteration_number(pipeline.selection.iteration), model.model_id if model else None
+    for split in TEST_SPLITS:
+        for numbers, table in _counted_on(pipeline.layout, split):
+            path = table.relative_to(pipeline.layout.root).as_posix()
+            store.log_model_numbers(run_id, model_id, step, numbers, path, pipeline.lock.artifacts[path])
+
+
+def _counted_on(layout: Layout, split: str) -> Iterator[tuple[dict[str, float], Path]]:
+    """Scores of a split, and the rollouts behind them: those at the test budget, then those at the training budget."""
+    yield score_numbers(layout, split), layout.score_rollouts(split)
+    found = read_document(layout.score(split), Scores).training_budget
+    if found is not None:
+        table = layout.training_budget_rollouts(split) if found.played_again else layout.score_rollouts(split)
+        yield training_budget_numbers(found, split), table
+
+
+def _log_datasets(store: Store, pipeline: Pipeline, run_id: str, commit: str) -> None:
+    from tasks.record_lineage.dvc_dataset import dvc_inputs
+
+    sources = {**pipeline.lock.sources, **pipeline.lock.artifacts}
+    read = [path.relative_to(pipeline.layout.root).as_posix() for path in _inputs(pipeline.layout)]
+    data = {path: md5 for path, md5 in sources.items() if path.endswith(".parquet") or path in read}
+    store.client.log_inputs(run_id, dvc_inputs({**pipeline.lock.sources, **data}, commit))
+
+
+def _inputs(layout: Layout) -> tuple[Path, Path]:
+    """Sources of the rollouts: folders beside the tables."""
+    return layout.world, layout.base_policy

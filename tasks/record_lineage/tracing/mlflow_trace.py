@@ -1,0 +1,120 @@
+"""A rollout as MLflow's entities: spans, feedback and a trace. Imports MLflow: import this module late.
+
+They are made as a whole and not through `mlflow.start_span`: that sends from a thread in the background, where a
+failure is a line in a log, and draws its ids at random, so that the same rollout would be written twice.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from mlflow.entities import (
+    AssessmentSource,
+    Feedback,
+    Span,
+    SpanType,
+    TraceInfo,
+    TraceLocation,
+    TraceState,
+)
+from mlflow.tracing.constant import SpanAttributeKey, TraceMetadataKey, TraceTagKey
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
+
+from tasks.record_lineage.tracing.traced_rollout import TracedRollout, TracedTurn
+
+
+def trace_id(run_id: str, traced: TracedRollout) -> str:
+    """The id of the trace of one rollout of a run: the same whenever it is written.
+
+    A rollout that was sampled anew has another: the same parameters sample other tokens on another machine.
+    """
+    return f"tr-{_digest(run_id, traced.place, traced.digest)[:32]}"
+
+
+def spans_of(traced: TracedRollout, run_id: str) -> list[Span]:
+    """One span for the episode, and below it one for each turn."""
+    owner = trace_id(run_id, traced)
+    ids = [int(_digest(owner, str(number))[:16], 16) for number in range(len(traced.turns) + 1)]
+    contexts = [SpanContext(int(owner[3:], 16), one, is_remote=False, trace_flags=TraceFlags(1)) for one in ids]
+    first, last = traced.turns[0], traced.turns[-1]
+    facts = {name: value for name, value in traced.row.items() if isinstance(value, str | int | float)}
+    whole = _span(
+        traced.row["task_id"],
+        SpanType.AGENT,
+        (contexts[0], None),
+        (first.began, last.ended),
+        _content(owner, first.prompt_tail, last.text) | facts,
+        failed=traced.is_void,
+    )
+    turns = [_turn_span(owner, turn, contexts[0], own) for turn, own in zip(traced.turns, contexts[1:], strict=True)]
+    return [whole, *turns]
+
+
+def trace_info(
+    traced: TracedRollout, run_id: str, experiment_id: str, world: str, tags: Mapping[str, str]
+) -> TraceInfo:
+    """The trace's entry in MLflow's list, with the verdict as feedback on it."""
+    owner, row = trace_id(run_id, traced), traced.row
+    source = AssessmentSource(source_type="CODE", source_id=world)
+    verdict = {"success": row["success"], "return": row["return"]}
+    first, last = traced.turns[0], traced.turns[-1]
+    return TraceInfo(
+        trace_id=owner,
+        trace_location=TraceLocation.from_experiment_id(experiment_id),
+        request_time=int(first.began * 1e3),
+        execution_duration=int((last.ended - first.began) * 1e3),
+        state=TraceState.ERROR if traced.is_void else TraceState.OK,
+        request_preview=first.prompt_tail,
+        response_preview=last.text,
+        trace_metadata={TraceMetadataKey.SOURCE_RUN: run_id},
+        tags={TraceTagKey.TRACE_NAME: traced.place, "rollout": traced.place, "end_reason": row["end_reason"], **tags},
+        assessments=[_feedback(owner, name, value, source, traced.rationale) for name, value in verdict.items()],
+    )
+
+
+def _feedback(owner: str, name: str, value: float, source: AssessmentSource, rationale: str) -> Feedback:
+    feedback = Feedback(name=name, value=value, source=source, trace_id=owner, rationale=rationale)
+    feedback.assessment_id = f"a-{_digest(owner, name)[:32]}"
+    return feedback
+
+
+def _turn_span(owner: str, turn: TracedTurn, parent: SpanContext, own: SpanContext) -> Span:
+    return _span(
+        f"turn {turn.figures['turn']}",
+        SpanType.LLM,
+        (own, parent),
+        (turn.began, turn.ended),
+        _content(owner, turn.prompt_tail, turn.text) | turn.figures,
+        failed=turn.failed,
+    )
+
+
+def _content(owner: str, before: str, said: str) -> dict[str, Any]:
+    return {
+        SpanAttributeKey.REQUEST_ID: owner,
+        SpanAttributeKey.INPUTS: before,
+        SpanAttributeKey.OUTPUTS: said,
+    }
+
+
+def _span(
+    name: str,
+    kind: str,
+    contexts: tuple[SpanContext, SpanContext | None],
+    seconds: tuple[float, float],
+    attributes: dict[str, Any],
+    *,
+    failed: bool,
+) -> Span:
+    """MLflow keeps every attribute as JSON."""
+    own, parent = contexts
+    began, ended = (int(at * 1e9) for at in seconds)
+    kept = {key: json.dumps(value) for key, value in {SpanAttributeKey.SPAN_TYPE: kind, **attributes}.items()}
+    status = Status(StatusCode.ERROR if failed else StatusCode.OK)
+    return Span(ReadableSpan(name, own, parent, attributes=kept, status=status, start_time=began, end_time=ended))
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()

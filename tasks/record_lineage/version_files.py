@@ -1,0 +1,128 @@
+"""The files of a model version: a PEFT adapter that any tool reads, its model card, and MLflow's own description.
+
+    adapter_config.json, adapter_model.safetensors     (or config.json, model.safetensors and the tokenizer)
+    base/            the base model, where it is a small local one; base.json says where it is
+    README.md        the model card
+    evaluation/      see `version_evaluation`
+    MLmodel, code/, requirements.txt, python_env.yaml, input_example.json      for mlflow.pyfunc
+
+Imports MLflow inside functions.
+"""
+
+import json
+import platform
+import shutil
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tasks.core.config.params import Params, iteration_key
+from tasks.core.config.splits import TEST_SPLITS
+from tasks.core.policies.checkpoint_files import ADAPTER_CONFIG, POLICY_FILES
+from tasks.core.records.documents import Scores, read_document
+from tasks.core.records.files import read_json, write_json
+from tasks.core.records.layout import Layout
+from tasks.core.records.schemas import SCORED_ROLLOUTS
+from tasks.core.records.tables import read_table
+from tasks.core.registry.version_evaluation import FOLDER, write_evaluation
+from tasks.record_lineage import served_policy
+from tasks.record_lineage.model_card import BaseModel, conversation_lines, model_card
+
+SMALL_BASE_BYTES = 64 * 2**20
+"""A local base model up to this size is put into the version."""
+REQUIREMENTS = ("torch", "transformers", "peft", "accelerate", "safetensors", "mlflow", "pandas")
+BASE_FOLDER = "base"
+
+
+def write_version(
+    folder: Path, layout: Layout, params: Params, iteration: str, model_id: str, tags: Mapping[str, str]
+) -> None:
+    """Write all files of the version that the policy after `iteration` becomes. Raises ArtifactError."""
+    _copy(layout.policy(iteration), folder, POLICY_FILES)
+    base = _write_base(folder, layout, params)
+    write_evaluation(folder / FOLDER, layout, params, iteration_key(0), iteration)
+    scores = [read_document(layout.score(split), Scores) for split in TEST_SPLITS]
+    adapter = base if params.policy.trained == "lora" else None
+    card = model_card(params, model_id, adapter, scores, tags, _conversations(layout))
+    (folder / "README.md").write_text(card, encoding="utf-8")
+    _write_mlmodel(folder, model_id, _example(layout))
+
+
+def _conversations(layout: Layout) -> list[str]:
+    """Lines of the card on the policy's conversations; none for a base policy that has no chat template."""
+    from tasks.core.policies.chat_format import ChatTemplateError
+    from tasks.core.policies.loading import load_chat_format  # torch
+
+    try:
+        return conversation_lines(load_chat_format(layout.base_policy))
+    except ChatTemplateError:
+        return []
+
+
+def _write_base(folder: Path, layout: Layout, params: Params) -> BaseModel:
+    """Say in base.json where the base model is, and copy it where it is small and from no hub."""
+    files = [file.name for file in layout.base_policy.iterdir() if file.is_file()]
+    if params.policy.trained == "full":
+        _copy(layout.base_policy, folder, [name for name in files if "token" in name or name.endswith(".jinja")])
+        base = BaseModel(".", inside=True, revision=None)
+    elif params.policy.revision is not None and params.policy.warm_start is None:
+        base = BaseModel(params.policy.source, inside=False, revision=params.policy.revision)
+    elif sum((layout.base_policy / name).stat().st_size for name in files) <= SMALL_BASE_BYTES:
+        (folder / BASE_FOLDER).mkdir()
+        _copy(layout.base_policy, folder / BASE_FOLDER, files)
+        base = BaseModel(BASE_FOLDER, inside=True, revision=None)
+    else:
+        base = BaseModel(layout.base_policy.relative_to(layout.root).as_posix(), inside=False, revision=None)
+    write_json(folder / "base.json", vars(base))
+    _name_base(folder / ADAPTER_CONFIG, base)
+    return base
+
+
+def _name_base(path: Path, base: BaseModel) -> None:
+    """peft's own field for it: a hub id is found anywhere; a relative folder would mislead."""
+    if path.exists() and base.revision is not None:
+        write_json(path, {**read_json(path), "base_model_name_or_path": base.name, "revision": base.revision})
+
+
+def _example(layout: Layout) -> dict[str, Any]:
+    """The opening prompt of the first rollout on Test-N, as text."""
+    from tokenizers import Tokenizer
+
+    table = read_table(layout.score_rollouts(TEST_SPLITS[0]), SCORED_ROLLOUTS)
+    ids, mask = table["token_ids"][0].as_py(), table["policy_mask"][0].as_py()
+    opening = ids[: mask.index(True)] if True in mask else ids
+    tokenizer = Tokenizer.from_file(str(layout.base_policy / "tokenizer.json"))
+    return {"prompt": [tokenizer.decode(opening, skip_special_tokens=False)]}
+
+
+def _write_mlmodel(folder: Path, model_id: str, example: dict[str, Any]) -> None:
+    from mlflow.models import Model, ModelSignature
+    from mlflow.pyfunc import add_to_model
+    from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
+
+    signature = ModelSignature(
+        inputs=Schema([ColSpec("string", "prompt")]),
+        outputs=Schema([ColSpec("string")]),
+        params=ParamSchema([ParamSpec("max_new_tokens", "long", 128), ParamSpec("temperature", "double", 0.0)]),
+    )
+    module = Path(served_policy.__file__)
+    (folder / "code").mkdir()
+    shutil.copy2(module, folder / "code")
+    (folder / "requirements.txt").write_text("".join(f"{name}=={version(name)}\n" for name in REQUIREMENTS))
+    environment = {"python": platform.python_version(), "dependencies": ["-r requirements.txt"]}
+    (folder / "python_env.yaml").write_text(json.dumps(environment))
+    (folder / "input_example.json").write_text(json.dumps(example))
+    model = Model(
+        signature=signature,
+        saved_input_example_info={"artifact_path": "input_example.json", "type": "json_object"},
+        model_id=model_id,
+    )
+    add_to_model(model, loader_module=module.stem, data=".", code="code", python_env="python_env.yaml")  # type: ignore[no-untyped-call]
+    model.save(folder / "MLmodel")
+
+
+def _copy(source: Path, folder: Path, names: Iterable[str]) -> None:
+    for name in names:
+        if (source / name).exists():
+            shutil.copyfile(source / name, folder / name)

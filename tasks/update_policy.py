@@ -1,0 +1,113 @@
+"""update_policy@i: the previous policy and a training_batch.parquet -> policy/ and metrics.json."""
+
+import logging
+import shutil
+
+import torch
+
+from tasks.core.config.collection import SAMPLING_ENGINES
+from tasks.core.config.stage_inputs import UpdateInputs
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.learner.checkpoint import save_learner
+from tasks.core.learner.engine_noise import ENGINE_NOISE
+from tasks.core.learner.launch.launcher import train_on_ranks
+from tasks.core.learner.metrics import trained_metrics, unchanged_metrics
+from tasks.core.learner.training import UpdateJob, read_batch, train
+from tasks.core.policies.checkpoint_files import policy_digest
+from tasks.core.records.documents import AdvantageSummary, Metrics, Preflight, read_document, write_document
+from tasks.core.records.files import replacing
+from tasks.core.records.monitoring import Course, watched
+from tasks.core.records.training_course import require_going_on
+
+_log = logging.getLogger(__name__)
+
+
+def update_policy(context: StageContext[UpdateInputs]) -> None:
+    """One LOOP update of iteration `context.key`. An empty batch leaves the policy byte for byte as it was.
+
+    Raises ArtifactError (missing or damaged input), ValueError (a checkpoint that does not fit the base model),
+    UpdateDiverged (loss or gradient not finite), RankFailed (one of several ranks) or TrainingStopped (the collapse
+    monitor was to end the run); nothing is written then.
+    """
+    key, layout = context.key, context.layout
+    course = require_going_on(layout, context.inputs.previous[key].policy)
+    job = _job(context, course)
+    summary = read_document(layout.advantage_summary(job.previous.batch), AdvantageSummary)
+    rollouts = read_batch(job)
+    trained = None
+    if not rollouts:
+        metrics = unchanged_metrics(summary)
+    elif job.update.distributed.size > 1:
+        metrics = train_on_ranks(job).metrics
+    else:
+        trained = train(job, rollouts, context.cache)
+        metrics = trained_metrics(
+            rollouts, trained.stats, trained.learner, summary, job.update.loss, job.previous.staleness
+        )
+    if not _sampled_by_the_policy(context.inputs):
+        metrics = metrics.model_copy(update={"engine_mismatch": None})
+    found = _too_far(metrics, course)
+    if found or not rollouts:
+        _leave_as_before(job)
+    elif trained is not None:  # ranks write theirs
+        save_learner(trained.learner, layout.policy(key), trained.probe)
+    if found:
+        metrics = metrics.model_copy(update={"note": f"update discarded (monitor.action): {found}"})
+    if metrics.note:
+        _log.warning("update_policy@%s: %s", key, metrics.note)
+    _warn_of_mismatch(metrics, _mismatch_limit(job), key)
+    write_document(layout.metrics(key), metrics)
+
+
+def _sampled_by_the_policy(inputs: UpdateInputs) -> bool:
+    """Whether the engine had this policy at this temperature, so that its log-probs should be the learner's."""
+    return inputs.engine in SAMPLING_ENGINES and not inputs.temperatures and not inputs.demonstrations
+
+
+def _job(context: StageContext[UpdateInputs], course: Course) -> UpdateJob:
+    inputs = context.inputs
+    learning_rate = inputs.update.learning_rate * course.learning_rate_factor
+    return UpdateJob(
+        root=context.layout.root.resolve(),
+        key=context.key,
+        previous=inputs.previous[context.key],
+        seed=inputs.seed,
+        policy=inputs.policy,
+        update=inputs.update.model_copy(update={"learning_rate": learning_rate}),
+        information=inputs.information,
+        temperature=inputs.temperature,
+        passes=read_document(context.layout.preflight, Preflight).passes,
+    )
+
+
+def _leave_as_before(job: UpdateJob) -> None:
+    """The policy of the iteration before as this one's."""
+    previous = job.layout.policy(job.previous.policy)
+    policy_digest(previous)
+    with replacing(job.layout.policy(job.key)) as temporary:
+        shutil.copytree(previous, temporary)
+
+
+def _too_far(metrics: Metrics, course: Course) -> str:
+    """The figures of an update that are over the limits of `course`, in words; "" where none is."""
+    figures = watched(metrics)
+    over = {name: limit for name, limit in course.discard_above.items() if (getattr(figures, name) or 0) > limit}
+    return ", ".join(f"{name} {getattr(figures, name):.3g} is over {limit:.3g}" for name, limit in over.items())
+
+
+def _mismatch_limit(job: UpdateJob) -> float:
+    chosen = job.update.max_engine_mismatch
+    return ENGINE_NOISE[getattr(torch, job.policy.dtype)].mean if chosen is None else chosen
+
+
+def _warn_of_mismatch(metrics: Metrics, limit: float, key: str) -> None:
+    found = metrics.engine_mismatch
+    if found is not None and found.mean > limit and not metrics.staleness:
+        _log.warning(
+            "update_policy@%s: the engine's log-probs differ from the learner's by %.2g on average (limit %.2g): "
+            "check that the engine samples from this policy, at this temperature, in this precision; a difference that "
+            "its kernels make is corrected by update.loss.correct_engine_mismatch",
+            key,
+            found.mean,
+            limit,
+        )

@@ -1,0 +1,138 @@
+import dataclasses
+import pickle
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tasks.collect_rollouts import collect_rollouts, plan_iteration
+from tasks.core.config.collection import EarlyStop
+from tasks.core.config.params import iteration_key, previous_map
+from tasks.core.config.stage_inputs import CollectionInputs
+from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.interfaces.stage import ProcessCache, StageContext
+from tasks.core.policies.checkpoint_files import policy_digest
+from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
+from tasks.core.records.documents import Timings, read_document, write_document
+from tasks.core.records.files import ArtifactError
+from tasks.core.records.monitoring import Course
+from tasks.core.records.schemas import ROLLOUTS, TASKS
+from tasks.core.records.tables import read_table, write_rows
+from tasks.core.rollouts.resources import open_rollout_resources
+from tasks.core.worlds.registry import open_world
+
+
+def test_the_stage_plays_the_drawn_tasks_and_gives_the_same_bytes_again(
+    context: StageContext[CollectionInputs],
+) -> None:
+    layout = context.layout
+    collect_rollouts(context)
+    first = layout.rollouts("i001").read_bytes()
+    collect_rollouts(context)
+    second = layout.rollouts("i001").read_bytes()
+    context.cache.close()
+    collect_rollouts(dataclasses.replace(context, cache=ProcessCache()))
+    assert first == second == layout.rollouts("i001").read_bytes()
+    table = read_table(layout.rollouts("i001"), ROLLOUTS)
+    assert table.num_rows == 12 and len(set(table["task_id"].to_pylist())) == 3
+    assert set(table["adapter_digest"].to_pylist()) == {policy_digest(layout.policy("i000"))}
+    assert set(table["split"].to_pylist()) == {"train"}
+    timings = read_document(layout.timings("i001"), Timings)
+    assert timings.generated_tokens > 0 and timings.wall_s > 0
+
+
+def test_another_iteration_plays_other_rollouts(context: StageContext[CollectionInputs]) -> None:
+    layout = context.layout
+    save_policy(_policy(context), layout.policy("i001"))
+    write_document(layout.course("i001"), Course())
+    for key in ("i001", "i002"):
+        collect_rollouts(dataclasses.replace(context, key=key))
+    first, second = (read_table(layout.rollouts(key), ROLLOUTS) for key in ("i001", "i002"))
+    assert not set(first["seed"].to_pylist()) & set(second["seed"].to_pylist())
+
+
+def _policy(context: StageContext[CollectionInputs]) -> Any:
+    config = context.inputs.policy
+    return trainable_policy(load_base_model(context.layout.base_policy, config), config, None, seed=0)
+
+
+def test_a_warm_process_loads_once_and_again_when_the_files_change(context: StageContext[CollectionInputs]) -> None:
+    world, engine, chat = open_rollout_resources(context)
+    assert all(new is old for new, old in zip(open_rollout_resources(context), (world, engine, chat), strict=True))
+    (context.layout.base_policy / "note.txt").write_text("another base policy")
+    changed = open_rollout_resources(context)
+    assert changed[0] is world and changed[1] is not engine and changed[2] is not chat
+    assert isinstance(changed[1], TransformersEngine)
+
+
+class Elsewhere:
+    """Plays pickled shards, the last one first, each in a context of its own."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def map(self, work: Any, context: StageContext[Any], items: Sequence[Any]) -> list[Any]:
+        self.sizes = [len(item) for item in items]
+        played = [self._play(work, context, item) for item in reversed(items)]
+        return [pickle.loads(pickle.dumps(part)) for part in reversed(played)]
+
+    def _play(self, work: Any, context: StageContext[Any], item: Any) -> Any:
+        there = StageContext(context.layout, pickle.loads(pickle.dumps(context.inputs)), context.key)
+        try:
+            return work(there, pickle.loads(pickle.dumps(item)))
+        finally:
+            there.cache.close()
+
+
+def test_who_plays_the_shards_changes_nothing_and_how_many_there_are_no_token(
+    context: StageContext[CollectionInputs],
+) -> None:
+    def collected(shards: int, **changes: Any) -> tuple[bytes, list[list[int]]]:
+        inputs = context.inputs.model_copy(update={"shards": shards, "early_stop": None})
+        collect_rollouts(dataclasses.replace(context, inputs=inputs, **changes))
+        path = context.layout.rollouts("i001")
+        return path.read_bytes(), read_table(path, ROLLOUTS)["token_ids"].to_pylist()
+
+    executor = Elsewhere()
+    here, elsewhere, undivided = collected(2), collected(2, executor=executor), collected(1)
+    assert executor.sizes == [8, 4]
+    assert here == elsewhere
+    assert here[1] == undivided[1]
+    assert read_document(context.layout.timings("i001"), Timings).generated_tokens > 0
+
+
+def test_early_stop_counts_within_a_shard(context: StageContext[CollectionInputs]) -> None:
+    stop = EarlyStop(min_per_task=2, share=0.5)
+    inputs = context.inputs.model_copy(update={"shards": 3, "early_stop": stop, "max_concurrent_episodes": 6})
+    collect_rollouts(dataclasses.replace(context, inputs=inputs))
+    rows = read_table(context.layout.rollouts("i001"), ROLLOUTS).to_pylist()
+    finished = Counter(row["task_id"] for row in rows if row["end_reason"] != "cut_by_early_stop")
+    assert len(rows) == 12 and len(finished) == 3
+    assert all(2 <= count < 4 for count in finished.values())
+
+
+def test_decks_go_on_where_the_collection_before_ended(context: StageContext[CollectionInputs]) -> None:
+    world = open_world(context.inputs.world, context.layout.world)
+
+    def drawn(every: int) -> list[list[str]]:
+        knobs = {"previous": previous_map(9, every=every), "task_drawing": "decks"}
+        inputs = context.inputs.model_copy(update=knobs)
+        plans = (plan_iteration(world, context.layout, inputs, iteration_key(1 + every * n)) for n in range(3))
+        return [[rollout.task.task_id for rollout in plan] for plan in plans]
+
+    assert drawn(every=1) == drawn(every=3)
+
+
+def test_a_task_that_the_world_does_not_have_is_named(context: StageContext[CollectionInputs]) -> None:
+    row = {"task_id": "nowhere_1", "scenario_id": "nowhere", "difficulty": 1, "weight": 1.0}
+    write_rows(context.layout.tasks, [row], TASKS)
+    with pytest.raises(ArtifactError, match=r"train\.parquet: row 0: the world has no training task nowhere_1"):
+        collect_rollouts(context)
+    assert not context.layout.rollouts("i001").exists()
+
+
+def test_a_missing_policy_is_named(context: StageContext[CollectionInputs]) -> None:
+    write_document(context.layout.course("i001"), Course())
+    with pytest.raises(ArtifactError, match=r"i001/policy.*missing"):
+        collect_rollouts(dataclasses.replace(context, key="i002"))

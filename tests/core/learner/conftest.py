@@ -1,0 +1,83 @@
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from tasks.core.config.policy import LoraSettings, PolicyConfig
+from tasks.core.learner.rollouts import Rollout
+from tasks.core.policies.loading import load_base_model, trainable_policy, trained_tensors
+
+VOCABULARY = 32
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Qwen2 with grouped key-value heads, weights large enough that its log-probs are far from uniform."""
+    folder = tmp_path_factory.mktemp("base")
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        tie_word_embeddings=True,
+        initializer_range=0.3,
+    )
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def make_policy(base: Path) -> Callable[..., torch.nn.Module]:
+    return partial(_policy, base)
+
+
+@pytest.fixture(scope="session")
+def make_rollouts() -> Callable[..., list[Rollout]]:
+    return _rollouts
+
+
+def policy_config(trained: str, dtype: str) -> PolicyConfig:
+    return PolicyConfig(trained=trained, dtype=dtype, lora=LoraSettings(rank=4, alpha=8), device="cpu")
+
+
+def _policy(
+    base: Path, trained: str = "lora", dtype: str = "float32", *, shaken: bool = True, moved: float = 0.0
+) -> torch.nn.Module:
+    """A policy; shaken: away from the base, as after some training; moved: by so much more, as after a few steps."""
+    config = policy_config(trained, dtype)
+    policy = trainable_policy(load_base_model(base, config), config, None, seed=3)
+    for seed, size in ((1, 0.1 * shaken), (5, moved)):
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for tensor in trained_tensors(policy).values():
+                tensor.add_(size * torch.randn(tensor.shape, generator=generator))
+    return policy
+
+
+def _rollouts(count: int, seed: int = 0) -> list[Rollout]:
+    """Rollouts of unequal length with one to three turns of unequal length, and environment tokens between."""
+    random = np.random.default_rng(seed)
+    return [_rollout(random) for _ in range(count)]
+
+
+def _rollout(random: np.random.Generator) -> Rollout:
+    position, sampled, turns = int(random.integers(2, 7)), [], []
+    for turn in range(int(random.integers(1, 4))):
+        length = int(random.integers(1, 6))
+        sampled += range(position, position + length)
+        turns += [turn] * length
+        position += length + int(random.integers(1, 5))
+    return Rollout(
+        token_ids=random.integers(0, VOCABULARY, position),
+        policy_positions=np.array(sampled),
+        turns=np.array(turns),
+        engine_logprobs=random.normal(-2, 0.5, len(sampled)).astype(np.float32),
+        advantage=float(random.normal()),
+    )

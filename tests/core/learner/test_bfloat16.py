@@ -1,0 +1,87 @@
+"""The first importance weights of a bfloat16 policy, on kernels that round as the shape of a pack makes them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.config.update import UpdateConfig
+from tasks.core.learner import learner
+from tasks.core.learner.learner import make_learner, update
+from tasks.core.learner.rollouts import Rollout
+from tasks.core.policies.loading import trainable_policy, trained_tensors
+
+MakeRollouts = Callable[..., list[Rollout]]
+CONFIG = UpdateConfig(minibatch=8, tokens_per_pack=64, learning_rate=1e-5, fold_adapter=False)
+
+
+def sum_by_shape(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    """Forward hook: two partial sums, each rounded, parted at a place that follows from the rows.
+
+    A GPU's library chooses by shape how a sum is parted (split-k), and rounds the parts in bfloat16 by default; this
+    CPU's products have the same bits for any number of rows.
+    """
+    weight: Any = module.weight
+    place = 1 + inputs[0].shape[-2] % (weight.shape[1] - 1)
+    parts = linear(inputs[0][..., :place], weight[:, :place]), linear(inputs[0][..., place:], weight[:, place:])
+    return parts[0] + parts[1]
+
+
+def make_policy() -> nn.Module:
+    """Six layers that matter as much as the embedding, and logits up to about 20."""
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=256,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=6,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        tie_word_embeddings=False,
+        initializer_range=0.125,
+    )
+    model = Qwen2ForCausalLM(config)
+    model.lm_head.weight.data.normal_(0, 0.9)
+    for layer in model.base_model.layers:
+        layer.mlp.down_proj.register_forward_hook(sum_by_shape)
+    frozen = model.to(torch.bfloat16).requires_grad_(False).eval()
+    policy = trainable_policy(frozen, PolicyConfig(dtype="bfloat16", device="cpu"), None, seed=0)
+    with torch.no_grad():
+        for tensor in trained_tensors(policy).values():
+            tensor.add_(0.02 * torch.randn(tensor.shape))
+    return policy
+
+
+def first_step(rollouts: list[Rollout], *, same_packs: bool = True) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learner, "_computes_in_float32", lambda policy: not same_packs)
+        return update(make_learner(make_policy(), CONFIG), rollouts, CONFIG, temperature=1.0, seed=0).steps[0]
+
+
+def test_the_first_minibatch_s_weights_are_exactly_one_in_bfloat16(make_rollouts: MakeRollouts) -> None:
+    rollouts = make_rollouts(24)
+    step = first_step(rollouts)
+    assert (step.clipped, step.kl, step.kl_stop) == (0, 0.0, 0.0)
+    assert step.units > 20
+    other = first_step(rollouts, same_packs=False)
+    assert other.clipped > 0 and other.kl > 0
+
+
+@pytest.mark.parametrize("rollouts", [1, 5, 12])
+def test_every_rollout_has_its_fixed_log_probs_whatever_the_minibatches(
+    make_rollouts: MakeRollouts, rollouts: int
+) -> None:
+    found = update(make_learner(make_policy(), CONFIG), make_rollouts(rollouts), CONFIG, temperature=1.0, seed=0)
+    assert [len(one) for one in found.old_logprobs] == [len(one.policy_positions) for one in make_rollouts(rollouts)]
+
+
+def test_the_first_epoch_ends_with_its_last_rollout_whatever_the_number_of_minibatches_in_later_ones() -> None:
+    """Pairs that stay whole fill three minibatches in one order and two in another."""
+    first = [[0, 1], [2, 3], [4]]
+    assert learner._first_epoch([*first, [3, 2, 4], [0, 1]], 5) == first
+    assert learner._first_epoch(first, 5) == first

@@ -1,0 +1,270 @@
+"""Log-probs, loss and gradient against a naive float64 formulation: one rollout and token at a time, full softmax."""
+
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from tasks.core.config.update import UpdateConfig
+from tasks.core.learner.distributed.process_group import SINGLE, ProcessGroup
+from tasks.core.learner.learner import make_learner
+from tasks.core.learner.model.attention import use_packed_attention
+from tasks.core.learner.objective.backward import backward
+from tasks.core.learner.objective.fixed_logprobs import compute_fixed_logprobs
+from tasks.core.learner.objective.logprobs import head_logprobs
+from tasks.core.learner.objective.objective import Objective
+from tasks.core.learner.objective.stats import PackStats, StepStats, read_stats
+from tasks.core.learner.packing import pack_rollouts
+from tasks.core.learner.rollouts import Rollout
+
+MakePolicy = Callable[..., nn.Module]
+MakeRollouts = Callable[..., list[Rollout]]
+CPU = torch.device("cpu")
+LOSS_DIVISOR = 8
+TEMPERATURE = 0.7
+
+
+def objective_of(config: UpdateConfig, temperature: float = 1.0, *, corrects: bool = False) -> Objective:
+    objective = Objective.of(config, LOSS_DIVISOR, temperature, stale=corrects)
+    return replace(objective, loss_divisor=LOSS_DIVISOR)
+
+
+def added(stats: list[PackStats]) -> StepStats:
+    return read_stats(stats, torch.zeros(()), SINGLE)
+
+
+def naive_logits(policy: nn.Module, rollout: Rollout) -> Tensor:
+    """[P, V] float64, from a pass over the whole rollout with transformers' own attention."""
+    logits = policy(input_ids=torch.from_numpy(rollout.token_ids)[None]).logits[0] / TEMPERATURE
+    return logits[torch.from_numpy(rollout.policy_positions) - 1]  # type: ignore[no-any-return]
+
+
+def naive_logprobs(policy: nn.Module, rollout: Rollout) -> Tensor:
+    probabilities = torch.softmax(naive_logits(policy, rollout), -1)
+    targets = rollout.token_ids[rollout.policy_positions]
+    return torch.stack([probabilities[row, target].log() for row, target in enumerate(targets)])
+
+
+def naive_objective(new: Tensor, old: Tensor, behaviour: Tensor, rollout: Rollout, config: UpdateConfig) -> Tensor:
+    """All probabilities; behaviour is `old` where it is the same policy."""
+    groups: dict[int, list[int]] = {}
+    for token in range(len(new)):
+        unit = {"token": token, "turn": int(rollout.turns[token]), "trajectory": 0}[config.loss.importance]
+        groups.setdefault(unit, []).append(token)
+    terms = []
+    for tokens in groups.values():
+        weight = math.prod((new[token] / old[token] for token in tokens), start=torch.ones((), dtype=torch.float64))
+        bounded = min(max(weight, torch.tensor(1 / 1.1)), torch.tensor(1.1))
+        truncated = min(math.prod(float(old[token] / behaviour[token]) for token in tokens), 2.0)
+        terms.append(truncated * min(weight * rollout.advantage, bounded * rollout.advantage))
+    return sum(terms) / len(terms)  # type: ignore[return-value]
+
+
+def naive_loss(
+    policy: nn.Module,
+    old: nn.Module,
+    base: nn.Module,
+    rollouts: list[Rollout],
+    config: UpdateConfig,
+    *,
+    corrects: bool,
+) -> Tensor:
+    total = torch.zeros((), dtype=torch.float64)
+    for rollout in rollouts:
+        new = naive_logprobs(policy, rollout)
+        with torch.no_grad():
+            before, reference = naive_logprobs(old, rollout), naive_logprobs(base, rollout)
+        behaviour = torch.from_numpy(rollout.engine_logprobs).double() if corrects else before
+        total += naive_objective(new.exp(), before.exp(), behaviour.exp(), rollout, config)
+        total -= config.loss.kl_coefficient * ((reference - new).exp() - 1 - (reference - new)).mean()
+        spread = torch.softmax(naive_logits(policy, rollout), -1)
+        total += config.loss.entropy_coefficient * -(spread * spread.log()).sum(-1).mean()
+    return -total / LOSS_DIVISOR
+
+
+def gradients(policy: nn.Module) -> dict[str, Tensor]:
+    return {name: weight.grad.clone() for name, weight in policy.named_parameters() if weight.grad is not None}
+
+
+def nudge(policy: nn.Module) -> None:
+    """Move the policy as optimizer steps would, so that some importance weights leave the clip range."""
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for weight in policy.parameters():
+            if weight.requires_grad:
+                weight.add_(0.01 * torch.randn(weight.shape, generator=generator).to(weight))
+
+
+def relative_difference(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
+    assert found.keys() == expected.keys()
+    gap = sum((found[name].double() - expected[name].double()).pow(2).sum() for name in expected)
+    return float((gap / sum(expected[name].double().pow(2).sum() for name in expected)) ** 0.5)
+
+
+@pytest.mark.parametrize("trained", ["lora", "full"])
+@pytest.mark.parametrize("importance", ["token", "turn", "trajectory"])
+@pytest.mark.parametrize("corrects", [False, True])
+def test_loss_and_gradient_equal_the_naive_ones(
+    make_policy: MakePolicy, make_rollouts: MakeRollouts, corrects: bool, importance: str, trained: str
+) -> None:
+    """`corrects`: weighted by pi_old / pi_behaviour as well, some of them over the cap of 2."""
+    loss = {"importance": importance, "kl_coefficient": 0.05, "entropy_coefficient": 0.03}
+    config = UpdateConfig.model_validate({"loss": loss, "tokens_per_pack": 60, "logprob_chunk": 7})
+    rollouts = [replace(drawn, engine_logprobs=drawn.engine_logprobs - 2) for drawn in make_rollouts(6)]
+    policy = make_policy(trained)
+    base = make_policy("full", shaken=False)
+    use_packed_attention(policy)
+    use_packed_attention(base)
+    packs = pack_rollouts(rollouts, range(6), config.tokens_per_pack, torch.device("cpu"))
+    assert 1 < len(packs) < 6
+    objective = objective_of(config, TEMPERATURE, corrects=corrects)
+    fixed = compute_fixed_logprobs(policy, packs, rollouts, objective, lambda: nullcontext(base))
+    nudge(policy)
+    stats = added(backward(policy, fixed.attach(packs), objective))
+
+    naive = make_policy(trained).double()
+    naive.load_state_dict(policy.state_dict())
+    expected = naive_loss(
+        naive,
+        make_policy(trained).double(),
+        make_policy("full", shaken=False).double(),
+        rollouts,
+        config,
+        corrects=corrects,
+    )
+    expected.backward()  # type: ignore[no-untyped-call]
+    assert stats.clipped > 0
+    ratios = torch.cat(fixed.old) - torch.cat([torch.from_numpy(rollout.engine_logprobs) for rollout in rollouts])
+    assert (ratios > math.log(2)).any() and (ratios < math.log(2)).any()
+    # The absolute tolerance is for terms of about 1 that cancel to a loss of 0.02.
+    assert stats.loss == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
+    assert relative_difference(gradients(policy), gradients(naive)) < 1e-5
+
+
+def test_packed_gradients_equal_those_of_one_rollout_at_a_time(
+    make_policy: MakePolicy, make_rollouts: MakeRollouts
+) -> None:
+    config, rollouts = UpdateConfig(), make_rollouts(8)
+    results = []
+    for capacity in (1, 10_000):
+        policy = make_policy()
+        use_packed_attention(policy)
+        packs = pack_rollouts(rollouts, range(8), capacity, torch.device("cpu"))
+        fixed = compute_fixed_logprobs(policy, packs, rollouts, objective_of(config))
+        nudge(policy)
+        backward(policy, fixed.attach(packs), objective_of(config))
+        results.append((len(packs), gradients(policy)))
+    assert [count for count, _ in results] == [8, 1]
+    assert relative_difference(results[1][1], results[0][1]) < 1e-5
+
+
+@settings(max_examples=10)
+@given(capacity=st.integers(1, 120), order=st.permutations(range(6)), ranks=st.integers(1, 4))
+def test_neither_packs_nor_their_padding_nor_the_order_in_them_change_loss_or_gradient(
+    make_policy: MakePolicy, make_rollouts: MakeRollouts, capacity: int, order: list[int], ranks: int
+) -> None:
+    """Gradients of a policy some steps on; the packs of several ranks are passed one by one, padding ones too."""
+    config, rollouts = UpdateConfig(), make_rollouts(6)
+    groups = [ProcessGroup(rank=rank, size=ranks) for rank in range(ranks)]
+    cut = [pack for group in groups for pack in pack_rollouts(rollouts, order, capacity, CPU, group)]
+    found = []
+    for packs in (pack_rollouts(rollouts, range(6), 10_000, CPU), cut):
+        policy = make_policy()
+        use_packed_attention(policy)
+        whole = pack_rollouts(rollouts, range(6), 10_000, CPU)
+        fixed = compute_fixed_logprobs(policy, whole, rollouts, objective_of(config))
+        nudge(policy)
+        stats = added(backward(policy, fixed.attach(packs), objective_of(config)))
+        found.append((stats, gradients(policy)))
+    (one, expected), (other, gradient) = found
+    assert (other.rollouts, other.units, other.clipped) == (6, one.units, one.clipped) and one.clipped > 0
+    assert other.loss == pytest.approx(one.loss, rel=1e-5, abs=1e-6) and other.kl == pytest.approx(one.kl, rel=1e-4)
+    assert relative_difference(gradient, expected) < 1e-5
+
+
+def test_the_first_importance_weights_are_one(make_policy: MakePolicy, make_rollouts: MakeRollouts) -> None:
+    config, rollouts, policy = UpdateConfig(), make_rollouts(8), make_policy()
+    use_packed_attention(policy)
+    objective = objective_of(config, 0.5)
+    fixed = compute_fixed_logprobs(
+        policy, pack_rollouts(rollouts, range(8), 64, torch.device("cpu")), rollouts, objective
+    )
+    packs = pack_rollouts(rollouts, range(8), 1, torch.device("cpu"))
+    stats = added(backward(policy, fixed.attach(packs), objective))
+    assert stats.loss == pytest.approx(-sum(rollout.advantage for rollout in rollouts) / LOSS_DIVISOR, abs=1e-5)
+    assert stats.kl == pytest.approx(0, abs=1e-6)
+    assert stats.clipped == 0
+
+
+def test_no_tensor_of_tokens_times_vocabulary_exists_in_forward_or_backward() -> None:
+    """The largest float tensor that any operation makes, watched at the dispatcher, is one chunk's logits."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Largest(TorchDispatchMode):
+        elements = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            result = function(*args, **(kwargs or {}))
+            parts = result if isinstance(result, (tuple, list)) else [result]
+            made = [part.numel() for part in parts if isinstance(part, Tensor) and part.is_floating_point()]
+            Largest.elements = max([Largest.elements, *made])
+            return result
+
+    tokens, width, vocabulary, chunk = 400, 4, 300, 50
+    head = nn.Linear(width, vocabulary, bias=False)
+    states = torch.randn(tokens, width, requires_grad=True)
+    with Largest():
+        stats = head_logprobs(states, torch.zeros(tokens, dtype=torch.long), head, 1.0, chunk, entropy=True)
+        assert stats.entropies is not None
+        (stats.logprobs.sum() + stats.entropies.sum()).backward()  # type: ignore[no-untyped-call]
+    assert Largest.elements == chunk * vocabulary
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_the_number_of_threads_changes_no_bit(
+    make_policy: MakePolicy, make_rollouts: MakeRollouts, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    def gradients(workers: int) -> list[Tensor]:
+        monkeypatch.setenv("PYTHON_CPU_COUNT", str(workers * torch.get_num_threads()))
+        policy, rollouts = make_policy(), make_rollouts(8)
+        use_packed_attention(policy)
+        packs = pack_rollouts(rollouts, range(8), 24, torch.device("cpu"))
+        assert len(packs) > 3
+        fixed = compute_fixed_logprobs(policy, packs, rollouts, objective_of(UpdateConfig()))
+        backward(policy, fixed.attach(packs), objective_of(UpdateConfig()))
+        return [weight.grad for weight in policy.parameters() if weight.grad is not None]
+
+    assert all(torch.equal(one, more) for one, more in zip(gradients(1), gradients(threads), strict=True))
+
+
+def learners_gradient(make_policy: MakePolicy, make_rollouts: MakeRollouts, config: UpdateConfig) -> Tensor:
+    """Gradient of one batch, all weights in a row, of a learner with these settings."""
+    rollouts, policy = make_rollouts(8), make_learner(make_policy(), config).policy
+    packs = pack_rollouts(rollouts, range(8), 64, torch.device("cpu"))
+    fixed = compute_fixed_logprobs(policy, packs, rollouts, objective_of(config))
+    backward(policy, fixed.attach(packs), objective_of(config))
+    return torch.cat([weight.grad.flatten() for weight in policy.parameters() if weight.grad is not None])
+
+
+def test_checkpointed_activations_have_the_same_gradients(make_policy: MakePolicy, make_rollouts: MakeRollouts) -> None:
+    def gradient(checkpointing: bool) -> Tensor:
+        return learners_gradient(make_policy, make_rollouts, UpdateConfig(activation_checkpointing=checkpointing))
+
+    assert torch.equal(gradient(False), gradient(True))
+
+
+def test_a_folded_adapter_has_the_gradients_of_peft_s_own_forward(
+    make_policy: MakePolicy, make_rollouts: MakeRollouts
+) -> None:
+    def gradient(fold: bool) -> Tensor:
+        return learners_gradient(make_policy, make_rollouts, UpdateConfig(fold_adapter=fold))
+
+    apart, folded = gradient(False), gradient(True)
+    assert not torch.equal(apart, folded)
+    assert (apart - folded).norm() <= 1e-5 * apart.norm()

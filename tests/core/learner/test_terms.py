@@ -1,0 +1,317 @@
+"""Every objective and average against a naive float64 formulation, and the identities that tie methods together."""
+
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from tasks.core.config.update import LossConfig, UpdateConfig
+from tasks.core.learner.distributed.process_group import SINGLE
+from tasks.core.learner.learner import make_learner, update
+from tasks.core.learner.model.attention import use_packed_attention
+from tasks.core.learner.objective.backward import backward
+from tasks.core.learner.objective.fixed_logprobs import compute_fixed_logprobs
+from tasks.core.learner.objective.losses import (
+    averaged,
+    importance_units,
+    mean_by_unit,
+    turn_discounts,
+    unit_weights,
+)
+from tasks.core.learner.objective.objective import Objective
+from tasks.core.learner.objective.stats import read_stats
+from tasks.core.learner.packing import pack_rollouts
+from tasks.core.learner.rollouts import Rollout, bundles
+from tests.core.learner.test_gradients import gradients, nudge, relative_difference
+
+MakePolicy = Callable[..., nn.Module]
+MakeRollouts = Callable[..., list[Rollout]]
+Naive = Callable[[list[Tensor], list[Tensor], list[Tensor], list[Rollout]], Tensor]
+"""From log-probs [P] of each rollout (new, old, of the base) to the loss."""
+CPU = torch.device("cpu")
+
+
+def settings(**content: Any) -> UpdateConfig:
+    return UpdateConfig.model_validate({"minibatch": 8, "tokens_per_pack": 40, "logprob_chunk": 7, **content})
+
+
+def compare(make_policy: MakePolicy, rollouts: list[Rollout], config: UpdateConfig, naive: Naive) -> float:
+    """Assert that loss and gradient of a policy some steps after the old one are the naive ones; the loss."""
+    policy, base = make_policy(), make_policy("full", shaken=False)
+    use_packed_attention(policy)
+    use_packed_attention(base)
+    packs = pack_rollouts(rollouts, range(len(rollouts)), config.tokens_per_pack, CPU)
+    assert len(packs) > 1
+    objective = Objective.of(config, len(rollouts), 1.0).of_minibatch(rollouts)
+    fixed = compute_fixed_logprobs(policy, packs, rollouts, objective, lambda: nullcontext(base))
+    nudge(policy)
+    stats = read_stats(backward(policy, fixed.attach(packs), objective), torch.zeros(()), SINGLE)
+
+    exact = make_policy().double()
+    exact.load_state_dict(policy.state_dict())
+    with torch.no_grad():
+        exact_old, exact_base = make_policy().double(), make_policy("full", shaken=False).double()
+        before = [logprobs(exact_old, rollout) for rollout in rollouts]
+        reference = [logprobs(exact_base, rollout) for rollout in rollouts]
+    expected = naive([logprobs(exact, rollout) for rollout in rollouts], before, reference, rollouts)
+    expected.backward()  # type: ignore[no-untyped-call]
+    assert stats.loss == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
+    assert relative_difference(gradients(policy), gradients(exact)) < 1e-5
+    return stats.loss
+
+
+def logprobs(policy: nn.Module, rollout: Rollout) -> Tensor:
+    """[P] float64, from a pass over the whole rollout with transformers' own attention."""
+    logits = policy(input_ids=torch.from_numpy(rollout.token_ids)[None]).logits[0]
+    rows = torch.log_softmax(logits[torch.from_numpy(rollout.policy_positions) - 1], -1)
+    return rows.gather(1, torch.from_numpy(rollout.token_ids[rollout.policy_positions])[:, None])[:, 0]
+
+
+def with_turn_advantages(rollouts: list[Rollout]) -> list[Rollout]:
+    random = np.random.default_rng(3)
+    return [replace(rollout, turn_advantages=random.normal(size=4)) for rollout in rollouts]
+
+
+def paired(rollouts: list[Rollout]) -> list[Rollout]:
+    """Rows 0 and 3, 1 and 4, 2 and 5 are pairs; the second of each is the better one."""
+    return [
+        replace(rollout, pair=row % 3, advantage=1.0 if row > 2 else -1.0) for row, rollout in enumerate(rollouts[:6])
+    ]
+
+
+def clipped(weight: Tensor, advantage: float) -> Tensor:
+    return torch.minimum(weight * advantage, weight.clamp(1 / 1.1, 1.1) * advantage)
+
+
+@pytest.mark.parametrize("average", ["rollout", "token", "constant"])
+@pytest.mark.parametrize("importance", ["token", "turn", "trajectory"])
+@pytest.mark.parametrize("unit_weight", ["product", "geometric_mean"])
+def test_averages_units_and_turn_advantages_are_the_naive_ones(
+    make_policy: MakePolicy, make_rollouts: MakeRollouts, average: str, importance: str, unit_weight: str
+) -> None:
+    terms = {"average": average, "constant_tokens": 9, "importance": importance, "unit_weight": unit_weight}
+
+    def naive(new: list[Tensor], old: list[Tensor], base: list[Tensor], rollouts: list[Rollout]) -> Tensor:
+        parts, tokens = [], sum(len(rollout.turns) for rollout in rollouts)
+        for now, before, rollout in zip(new, old, rollouts, strict=True):
+            names = {"token": range(len(now)), "turn": rollout.turns, "trajectory": [0] * len(now)}[importance]
+            values, sizes = [], []
+            for name in sorted(set(map(int, names))):
+                inside = [index for index, found in enumerate(names) if found == name]
+                ratios = [(now[index] - before[index]).exp() for index in inside]
+                weight = math.prod(ratios, start=torch.ones((), dtype=torch.float64))
+                weight = weight ** (1 / len(inside)) if unit_weight == "geometric_mean" else weight
+                assert rollout.turn_advantages is not None
+                advantages = [rollout.turn_advantages[rollout.turns[index]] for index in inside]
+                if unit_weight == "geometric_mean":  # GSPO-token, eq. 14
+                    own = [weight.detach() * (now[index] - now[index].detach()).exp() for index in inside]
+                    values.append(torch.stack(list(map(clipped, own, advantages))).mean())
+                else:
+                    values.append(clipped(weight, float(np.mean(advantages))))
+                sizes.append(len(inside))
+            whole = sum(value * size for value, size in zip(values, sizes, strict=True))
+            parts.append(
+                {"rollout": sum(values) / len(values) / 8, "token": whole / tokens, "constant": whole / 9 / 8}[average]
+            )
+        return -sum(parts)  # type: ignore[return-value]
+
+    compare(make_policy, with_turn_advantages(make_rollouts(8)), settings(loss=terms), naive)
+
+
+@pytest.mark.parametrize("kl_gradient", ["k3", "unbiased"])
+def test_the_kl_penalty_is_the_naive_one(
+    make_policy: MakePolicy, make_rollouts: MakeRollouts, kl_gradient: str
+) -> None:
+    def naive(new: list[Tensor], old: list[Tensor], base: list[Tensor], rollouts: list[Rollout]) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        for now, before, reference, rollout in zip(new, old, base, rollouts, strict=True):
+            penalty = (reference - now).exp() - 1 - (reference - now)
+            if kl_gradient == "unbiased":
+                penalty = penalty * (now - before).exp()
+            total += torch.stack([clipped(ratio, rollout.advantage) for ratio in (now - before).exp()]).mean()
+            total -= 0.3 * penalty.mean()
+        return -total / 8
+
+    loss = {"kl_coefficient": 0.3, "kl_gradient": kl_gradient}
+    compare(make_policy, make_rollouts(6), settings(loss=loss), naive)
+
+
+@pytest.mark.parametrize("average", ["rollout", "token"])
+def test_the_supervised_loss_is_the_naive_one(
+    make_policy: MakePolicy, make_rollouts: MakeRollouts, average: str
+) -> None:
+    rollouts = [replace(rollout, advantage=1.0) for rollout in make_rollouts(6)]
+
+    def naive(new: list[Tensor], old: list[Tensor], base: list[Tensor], rollouts: list[Rollout]) -> Tensor:
+        if average == "token":
+            return -torch.cat(new).mean()
+        return -sum(now.mean() for now in new) / 8  # type: ignore[return-value]
+
+    config = settings(objective="supervised", loss={"average": average})
+    compare(make_policy, rollouts, config, naive)
+
+
+def phi(turn: int, turns: int, gamma: float | None) -> float:
+    """Eq. 16 of DMPO (arXiv 2406.14868), and 1 for DPO."""
+    if gamma is None:
+        return 1.0
+    return (turns - turn) / turns if gamma == 1 else (1 - gamma ** (turns - turn)) / (1 - gamma**turns)
+
+
+@pytest.mark.parametrize("gamma", [None, 0.7, 1.0])
+@pytest.mark.parametrize("reference", ["iteration", "base"])
+def test_the_preference_loss_is_the_naive_one(
+    make_policy: MakePolicy, make_rollouts: MakeRollouts, reference: str, gamma: float | None
+) -> None:
+    def naive(new: list[Tensor], old: list[Tensor], base: list[Tensor], rollouts: list[Rollout]) -> Tensor:
+        from_what = {"iteration": old, "base": base}[reference]
+        gains = []
+        for now, other, rollout in zip(new, from_what, rollouts, strict=True):
+            turns = int(rollout.turns.max()) + 1
+            gains.append(sum(phi(t, turns, gamma) * gain for t, gain in zip(rollout.turns, now - other, strict=True)))
+        losses = [-torch.log(1 / (1 + torch.exp(-0.3 * (gains[row + 3] - gains[row])))) for row in range(3)]
+        return sum(losses) / 4  # type: ignore[return-value]
+
+    config = settings(objective="preference", preference={"beta": 0.3, "reference": reference, "gamma": gamma})
+    compare(make_policy, paired(make_rollouts(6)), config, naive)
+
+
+@pytest.mark.parametrize(
+    ("gamma", "weights"), [(1.0, [1, 1, 2 / 3, 1 / 3, 1, 0.5]), (0.5, [1, 1, 6 / 7, 4 / 7, 1, 2 / 3])]
+)
+def test_turn_discounts_by_hand(gamma: float, weights: list[float]) -> None:
+    """Rollouts of turns 0, 1, 2 and of turns 4, 7: turns without tokens do not count."""
+    rollout_ids, turns = torch.tensor([0, 0, 0, 0, 1, 1]), torch.tensor([0, 0, 1, 2, 4, 7])
+    found = turn_discounts(importance_units("turn", rollout_ids, turns), 2, gamma)
+    assert found.tolist() == pytest.approx(weights)
+
+
+@pytest.mark.parametrize("gamma", [0.7, 1.0])
+def test_a_pair_of_turns_is_dpo_whatever_gamma(gamma: float) -> None:
+    """A lone turn, which searched trees give, is the first and the last: its weight is 1."""
+    units = importance_units("turn", torch.tensor([0, 0, 1]), torch.tensor([3, 3, 3]))
+    assert turn_discounts(units, 2, gamma).tolist() == [1, 1, 1]
+
+
+def test_the_preference_loss_at_the_reference_is_log_2(make_policy: MakePolicy, make_rollouts: MakeRollouts) -> None:
+    config = UpdateConfig(objective="preference", minibatch=None, epochs=1, tokens_per_pack=64)
+    learner = make_learner(make_policy(), config)
+    stats = update(learner, paired(make_rollouts(6)), config, temperature=1.0, seed=0)
+    assert [step.loss for step in stats.steps] == [pytest.approx(math.log(2), abs=1e-6)]
+    assert stats.steps[0].units == 3
+
+
+def test_training_on_pairs_raises_the_margin(make_policy: MakePolicy, make_rollouts: MakeRollouts) -> None:
+    config = UpdateConfig(objective="preference", minibatch=2, epochs=3, learning_rate=1e-2, tokens_per_pack=64)
+    rollouts, learner = paired(make_rollouts(6)), make_learner(make_policy(), config)
+    before = update(learner, rollouts, config, temperature=1.0, seed=0).old_logprobs
+    after = update(learner, rollouts, config, temperature=1.0, seed=0).old_logprobs
+    gains = [float((new - old).sum()) for new, old in zip(after, before, strict=True)]
+    assert all(gains[row + 3] > gains[row] for row in range(3))
+
+
+def test_a_pair_is_in_one_minibatch_and_one_pack(make_policy: MakePolicy, make_rollouts: MakeRollouts) -> None:
+    rollouts = paired(make_rollouts(6))
+    assert bundles(rollouts, range(6)) == [(3, 0), (4, 1), (5, 2)]
+    assert bundles(rollouts, [5, 1, 2, 4]) == [(5, 2), (4, 1)]
+    for pack in pack_rollouts(rollouts, range(6), 1, CPU):
+        assert pack.pairs == ((0, 1),) and pack.rows[0] == pack.rows[1] + 3
+    config = UpdateConfig(objective="preference", minibatch=3, epochs=1, tokens_per_pack=64)
+    stats = update(make_learner(make_policy(), config), rollouts, config, temperature=1.0, seed=0)
+    assert [step.rollouts for step in stats.steps] == [2, 2, 2]
+
+
+def test_a_batch_without_pairs_is_refused(make_policy: MakePolicy, make_rollouts: MakeRollouts) -> None:
+    config = UpdateConfig(objective="preference")
+    with pytest.raises(ValueError, match=r"the batch has no pairs; set advantages\.pair_gap"):
+        update(make_learner(make_policy(), config), make_rollouts(4), config, temperature=1.0, seed=0)
+
+
+def one_step_gradient(make_policy: MakePolicy, rollouts: list[Rollout], **content: Any) -> Tensor:
+    """All weights in a row, of the first step, where the policy is the old one."""
+    config = settings(minibatch=None, epochs=1, **content)
+    policy = make_learner(make_policy(), config).policy
+    packs = pack_rollouts(rollouts, range(len(rollouts)), 64, CPU)
+    objective = Objective.of(config, len(rollouts), 1.0).of_minibatch(rollouts)
+    fixed = compute_fixed_logprobs(policy, packs, rollouts, objective)
+    backward(policy, fixed.attach(packs), objective)
+    return torch.cat([weight.grad.flatten() for weight in policy.parameters() if weight.grad is not None])
+
+
+def test_rloo_is_loop_with_one_on_policy_step(make_policy: MakePolicy, make_rollouts: MakeRollouts) -> None:
+    """REINFORCE with the same advantages: the mean over rollouts of A times the gradient of log pi(rollout)."""
+    rollouts = make_rollouts(5)
+    found = one_step_gradient(make_policy, rollouts, loss={"importance": "trajectory"})
+    policy = make_policy().double()
+    loss = -sum(rollout.advantage * logprobs(policy, rollout).sum() for rollout in rollouts) / len(rollouts)
+    loss.backward()  # type: ignore[union-attr]
+    expected = torch.cat([weight.grad.flatten() for weight in policy.parameters() if weight.grad is not None])
+    assert (found.double() - expected).norm() < 1e-5 * expected.norm()
+
+
+def test_the_first_step_of_weighted_likelihood_is_that_of_the_clipped_objective(
+    make_policy: MakePolicy, make_rollouts: MakeRollouts
+) -> None:
+    rollouts = make_rollouts(5)
+    clipped = one_step_gradient(make_policy, rollouts)
+    likelihood = one_step_gradient(make_policy, rollouts, objective="supervised")
+    assert (clipped - likelihood).norm() < 1e-5 * clipped.norm()
+
+
+def test_equal_advantages_of_the_turns_are_one_of_the_rollout(
+    make_policy: MakePolicy, make_rollouts: MakeRollouts
+) -> None:
+    rollouts = make_rollouts(5)
+    spread = [replace(rollout, turn_advantages=np.full(4, rollout.advantage)) for rollout in rollouts]
+    for importance in ("token", "turn", "trajectory"):
+        loss = {"importance": importance}
+        one, other = (one_step_gradient(make_policy, batch, loss=loss) for batch in (rollouts, spread))
+        assert torch.equal(one, other)
+
+
+lengths = st.lists(st.integers(1, 5), min_size=1, max_size=5)
+
+
+@given(lengths, st.integers(0, 2**32 - 1))
+def test_weights_of_larger_units_follow_from_those_of_tokens(sizes: list[int], seed: int) -> None:
+    """A rollout's weight is the product of its tokens' weights, and GSPO's is that to the power 1 / tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    rollout_ids = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    log_ratios = torch.randn(len(rollout_ids), generator=generator, dtype=torch.float64)
+    turns = torch.zeros_like(rollout_ids)
+    tokens = unit_weights(log_ratios, importance_units("token", rollout_ids, turns), LossConfig())
+    whole = importance_units("trajectory", rollout_ids, turns)
+    products = torch.stack([part.prod() for part in torch.split(tokens, sizes)])
+    torch.testing.assert_close(unit_weights(log_ratios, whole, LossConfig()), products)
+    sequence = unit_weights(log_ratios, whole, LossConfig(unit_weight="geometric_mean"))
+    torch.testing.assert_close(sequence, products ** (1 / torch.tensor(sizes)))
+
+
+@given(lengths, st.integers(0, 2**32 - 1), st.sampled_from(["rollout", "token", "constant"]))
+def test_the_order_of_tokens_in_a_rollout_changes_no_average(sizes: list[int], seed: int, average: str) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    rollout_ids = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    values = torch.randn(len(rollout_ids), generator=generator, dtype=torch.float64)
+    order = torch.cat([start[torch.randperm(len(start), generator=generator)] for start in _places(sizes)])
+    config, units = LossConfig.model_validate({"average": average}), importance_units("token", rollout_ids, rollout_ids)
+    one, other = (averaged(found, units, len(sizes), config) for found in (values, values[order]))
+    torch.testing.assert_close(one, other)
+
+
+def _places(sizes: list[int]) -> tuple[Tensor, ...]:
+    return torch.split(torch.arange(sum(sizes)), sizes)
+
+
+@given(st.floats(-1e3, 1e3, width=32), st.integers(1, 50))
+def test_the_mean_of_equal_values_is_exactly_that_value(value: float, count: int) -> None:
+    zeros = torch.zeros(count, dtype=torch.long)
+    mean = mean_by_unit(torch.full((count,), value), importance_units("trajectory", zeros, zeros))
+    assert mean.tolist() == [value]

@@ -1,5 +1,0 @@
-"""The world, policy and limits of the tests of rollouts."""
-
-from tests.rollout_collection.conftest import chat, engine, game, settings, short_engine
-
-__all__ = ["chat", "engine", "game", "settings", "short_engine"]
