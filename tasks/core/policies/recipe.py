@@ -1,17 +1,15 @@
-"""The recipe of embedded policies: `python -m tasks.core.policies.recipe FOLDER [--world NAME]` trains one anew.
+"""The recipe of embedded policies, which `python -m tasks.core.policies.train_base_policy` follows.
 
 It plays the part of the instruct model that a full-size run downloads: it knows the agent's way of working from perfect
 demonstrations, and the habits that reinforcement learning is to break from imperfect ones.
 """
 
-import argparse
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from shutil import copytree
 from typing import TYPE_CHECKING
 
-import torch
 from tqdm import tqdm
 
 from tasks.core.config.policy import WarmStart
@@ -234,29 +232,8 @@ def _examples(chat: ChatFormat, conversations: Iterable[list[Message]], opening:
     return examples
 
 
-def main() -> None:
-    """Train and save; see the module's docstring."""
-    parser = argparse.ArgumentParser(description="Train the embedded policy.")
-    parser.add_argument("folder", type=Path, help="where model and tokenizer go")
-    parser.add_argument("--world", choices=[POCKETWORLD, APPWORLD, *GAME_RECIPES], default=POCKETWORLD)
-    parser.add_argument("--seed", type=int, default=Recipe().seed)
-    parser.add_argument("--chained-share", type=float, default=0.0, help="pocketworld's tasks of two requests")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    if arguments.world == POCKETWORLD:
-        policy = make_policy(Recipe(seed=arguments.seed, chained_share=arguments.chained_share))
-    elif arguments.world == APPWORLD:
-        from tasks.core.policies.appworld_recipe import APPWORLD_RECIPE, make_appworld_policy
-
-        policy = make_appworld_policy(APPWORLD_RECIPE.model_copy(update={"seed": arguments.seed}))
-    else:
-        recipe = GAME_RECIPES[arguments.world].model_copy(update={"seed": arguments.seed})
-        policy = make_game_policy(recipe, teacher_of(arguments.world))
-    save(*policy, arguments.folder)
-
-
 def teacher_of(world: str) -> Teacher:
-    """Who demonstrates a game. Raises KeyError for a world that has no teacher."""
+    """Return who demonstrates a game. Raises KeyError for a world that has no teacher."""
     from tasks.core.worlds.bandit.teacher import BanditTeacher
     from tasks.core.worlds.frozen_lake.teacher import FrozenLakeTeacher
     from tasks.core.worlds.sokoban.teacher import SokobanTeacher
@@ -269,7 +246,3 @@ def teacher_of(world: str) -> Teacher:
         "webshop": WebShopTeacher,
     }
     return teachers[world]()
-
-
-if __name__ == "__main__":
-    main()
