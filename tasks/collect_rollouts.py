@@ -9,9 +9,8 @@ from tasks.core.interfaces.world import World
 from tasks.core.records.layout import Layout
 from tasks.core.records.training_course import require_going_on
 from tasks.core.rollouts.iteration import collection_seed, tasks_of_iteration, write_played
-from tasks.core.rollouts.planning import PlannedRollout, plan_rollouts
-from tasks.core.rollouts.play_settings import PlaySettings
-from tasks.core.rollouts.resources import warm_world
+from tasks.core.rollouts.planning import PlannedRollout, PlaySettings, plan_rollouts
+from tasks.core.rollouts.playing import warm_world
 from tasks.core.rollouts.shards import play_in_shards
 from tasks.core.seeding import derive_seed
 

@@ -3,9 +3,8 @@
 from tasks.core.config.stage_inputs import EvaluationInputs
 from tasks.core.engines.registry import forget_paid_answers
 from tasks.core.evaluation.playing import plan_dev, play_policy
-from tasks.core.evaluation.scored_rows import Row, difficulty_scores, mean_return, outcomes, void_rollouts
+from tasks.core.evaluation.scored_rows import Row, difficulty_scores, mean_return, metric_score, outcomes, void_rollouts
 from tasks.core.evaluation.tgc_sgc import sgc, tgc
-from tasks.core.evaluation.world_metric import metric_score
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import ApiUsage, Evaluation, write_document
 from tasks.core.records.schemas import SCORED_ROLLOUTS

@@ -15,11 +15,11 @@ from tasks.core.evaluation.scored_rows import (
     acted_rollouts,
     difficulty_scores,
     mean_return,
+    metric_scores,
     outcomes,
     void_rollouts,
 )
 from tasks.core.evaluation.tgc_sgc import Outcome, sgc, sgc_gain, tgc, tgc_gain
-from tasks.core.evaluation.world_metric import metric_scores
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.checkpoint_files import require_evaluated_policy
@@ -39,7 +39,7 @@ from tasks.core.records.documents import (
 )
 from tasks.core.records.schemas import BASE_POLICY, SCORED_ROLLOUTS, SELECTED_POLICY
 from tasks.core.records.tables import write_rows
-from tasks.core.rollouts.resources import warm_chat_format
+from tasks.core.rollouts.playing import warm_chat_format
 
 BASE = iteration_key(0)
 

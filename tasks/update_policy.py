@@ -10,7 +10,7 @@ from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.learner.checkpoint import save_learner
 from tasks.core.learner.engine_noise import ENGINE_NOISE
-from tasks.core.learner.launch.launcher import train_on_ranks
+from tasks.core.learner.launcher import train_on_ranks
 from tasks.core.learner.metrics import trained_metrics, unchanged_metrics
 from tasks.core.learner.training import UpdateJob, read_batch, train
 from tasks.core.policies.checkpoint_files import policy_digest

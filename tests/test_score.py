@@ -15,9 +15,8 @@ from safetensors.torch import save_file
 
 from flows.errors import is_expected, may_pass
 from tasks.core.config.collection import AgentLimits, ChangedLimits, CollectionConfig
-from tasks.core.config.evaluation import EvaluationConfig
+from tasks.core.config.evaluation import EvaluationConfig, ScoringConfig
 from tasks.core.config.params import Params, evaluated_keys, previous_map
-from tasks.core.config.scoring import ScoringConfig
 from tasks.core.config.splits import SPLITS
 from tasks.core.config.stage_inputs import EvaluationInputs, ScoringInputs, SelectionInputs
 from tasks.core.config.task_filter import TaskFilterConfig
@@ -111,7 +110,7 @@ def cache() -> Iterator[ProcessCache]:
 
 @pytest.fixture
 def reciting(monkeypatch: pytest.MonkeyPatch, prepared: Layout) -> None:
-    monkeypatch.setattr("tasks.core.rollouts.resources.open_engine", lambda *_: Reciter(prepared))
+    monkeypatch.setattr("tasks.core.rollouts.playing.open_engine", lambda *_: Reciter(prepared))
 
 
 def parameters(denylist: Sequence[str] = (), limits: AgentLimits | None = None) -> Params:
@@ -171,7 +170,7 @@ def test_the_pipeline_from_evaluation_to_scores(prepared: Layout, cache: Process
 def selected(prepared: Layout, cache: ProcessCache, monkeypatch: pytest.MonkeyPatch) -> Selection:
     """i002 was selected, which solves all tasks; every policy needs a fourth turn for one of the nine."""
     engine = Reciter(prepared, dawdles="test_normal_019_2")
-    monkeypatch.setattr("tasks.core.rollouts.resources.open_engine", lambda *_: engine)
+    monkeypatch.setattr("tasks.core.rollouts.playing.open_engine", lambda *_: engine)
     for key in SKILLS:
         evaluate(prepared, key, cache)
     select_checkpoint(StageContext(prepared, SelectionInputs.of(parameters()), "", cache))

@@ -16,7 +16,7 @@ from prefect.artifacts import create_progress_artifact, create_table_artifact, u
 from prefect.exceptions import PrefectException
 
 from flows.dag.dvc_seam import Outcome
-from tasks.core.collapse.watching import read_warnings
+from tasks.core.collapse.rules import read_warnings
 from tasks.core.config.params import iteration_number
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.records.documents import PairedScores, Scores, read_document

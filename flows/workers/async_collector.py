@@ -30,7 +30,7 @@ from tasks.core.processes.garbage import spare_old_objects
 from tasks.core.records.files import Fingerprint, fingerprint, replacing
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import recorded_params
-from tasks.core.rollouts.signal_shares import rollouts_seen
+from tasks.core.rollouts.iteration import rollouts_seen
 
 IsDue = Callable[[str], bool]
 """Whether DVC would run a stage (by its name in DVC) as things stand."""

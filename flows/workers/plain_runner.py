@@ -9,7 +9,7 @@ from flows.dag.dvc_seam import Outcome, StageRunner
 from flows.dag.recorded import as_recorded, unedited
 from flows.dag.stages import Stage, check_key, find_stage
 from flows.workers.ray_executor import RayExecutor
-from tasks.core.collapse.watching import read_new_warnings
+from tasks.core.collapse.rules import read_new_warnings
 from tasks.core.config.params import Params, load_params
 from tasks.core.interfaces.stage import Executor, ProcessCache, SerialExecutor, StageContext
 from tasks.core.processes.freed_memory import return_freed_memory

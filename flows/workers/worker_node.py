@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torch.distributed.elastic.rendezvous import RendezvousError
 
-from tasks.core.learner.launch.launcher import RankFailed, job_files, start_ranks
+from tasks.core.learner.launcher import RankFailed, job_files, start_ranks
 from tasks.core.learner.training import UpdateJob
 from tasks.core.records.layout import Layout
 

@@ -16,7 +16,7 @@ from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.in_process.own_cache import in_process_engine
 from tasks.core.interfaces.engine import Engine, GenerationRequest, SamplingSettings
 from tasks.core.learner.engine_noise import difference
-from tasks.core.learner.model.passes import language_model
+from tasks.core.learner.passes import language_model
 from tasks.core.learner.passes_proof import AnotherFunction, own_logprobs, probe_sequences, whole_rollout
 from tasks.core.policies.checkpoint_files import FULL_CONFIG, holds_adapter
 from tasks.core.policies.float32_logits import use_float32_logits

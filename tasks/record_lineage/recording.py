@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tasks.core.collapse.watching import read_warnings
+from tasks.core.collapse.rules import read_warnings
 from tasks.core.config.params import iteration_key, iteration_number
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.lineage.mlflow_store import LineageError, Store, explained, open_store, tracking_uri

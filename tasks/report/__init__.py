@@ -18,9 +18,8 @@ from tasks.core.records.schemas import VOID_REASONS
 from tasks.core.spread import are_equal
 from tasks.core.worlds.registry import open_world
 from tasks.report.heat_map import Cell, TaskProgress
-from tasks.report.lost_skill import lost_skill
 from tasks.report.page import render_page
-from tasks.report.run_stats import read_run_stats
+from tasks.report.run_stats import lost_skill, read_run_stats
 from tasks.report.viewer_data import index_rows, read_advantages, transcripts
 
 

@@ -9,8 +9,7 @@ from tasks.core.pages.charts import Points, line_chart
 from tasks.core.pages.tables import behaviour_table, budget_notes, percent, score_table, usage_table, warning_list
 from tasks.core.records.documents import Scores, Selection
 from tasks.core.records.monitoring import CollapseWarning
-from tasks.report.coverage_curves import coverage_curves
-from tasks.report.heat_map import TaskProgress, heat_map
+from tasks.report.heat_map import TaskProgress, coverage_curves, heat_map
 from tasks.report.run_stats import RunStats
 
 SCRIPTS = ("rollout_index", "transcript", "rollout_list", "heat_map", "alignment", "comparison", "opening")

@@ -9,8 +9,8 @@ from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.schemas import VOID_REASONS
 from tasks.core.records.training_course import require_going_on
 from tasks.core.rollouts.iteration import collection_seed, tasks_of_iteration, write_played
-from tasks.core.rollouts.play_settings import PlaySettings
-from tasks.core.rollouts.resources import warm_world
+from tasks.core.rollouts.planning import PlaySettings
+from tasks.core.rollouts.playing import warm_world
 from tasks.core.rollouts.shards import play_in_shards
 from tasks.core.seeding import derive_seed
 from tasks.search_trees.searching import first_simulations, search_shard

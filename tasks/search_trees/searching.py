@@ -17,10 +17,8 @@ from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import OfChance, Task, World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.schemas import VOID_REASONS
-from tasks.core.rollouts.agent_loop import play_episode
-from tasks.core.rollouts.live_rollout import EpisodeEnd, EpisodeSteps, LiveRollout
-from tasks.core.rollouts.planning import PlannedRollout
-from tasks.core.rollouts.play_settings import PlaySettings
+from tasks.core.rollouts.episode import EpisodeEnd, EpisodeSteps, LiveRollout, play_episode
+from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
 from tasks.core.rollouts.shards import PlayedRollouts, Shard, play_shard
 from tasks.core.seeding import derive_seed
 from tasks.search_trees.tree import SearchTree, Walk

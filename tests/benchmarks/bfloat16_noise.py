@@ -36,10 +36,10 @@ from tasks.core.config.update import UpdateConfig
 from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 from tasks.core.learner.engine_noise import ENGINE_NOISE
+from tasks.core.learner.fixed_logprobs import compute_fixed_logprobs
 from tasks.core.learner.learner import make_learner
 from tasks.core.learner.metrics import engine_mismatch
-from tasks.core.learner.objective.fixed_logprobs import compute_fixed_logprobs
-from tasks.core.learner.objective.objective import Objective
+from tasks.core.learner.objective import Objective
 from tasks.core.learner.packing import pack_rollouts
 from tasks.core.learner.rollouts import Rollout
 from tasks.core.policies.loading import save_policy, trainable_policy, trained_tensors

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tasks.core.confinement.inside.huge_pages import collapse
+from tasks.core.confinement.inside.forking import collapse
 from tasks.core.worlds.bfcl.inside.engine import load_tasks
 from tasks.core.worlds.bfcl.inside.package import import_package
 

@@ -16,10 +16,10 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
+from tasks.core.learner.backward import backward
+from tasks.core.learner.fixed_logprobs import compute_fixed_logprobs
 from tasks.core.learner.learner import make_learner, update
-from tasks.core.learner.objective.backward import backward
-from tasks.core.learner.objective.fixed_logprobs import compute_fixed_logprobs
-from tasks.core.learner.objective.objective import Objective
+from tasks.core.learner.objective import Objective
 from tasks.core.learner.packing import pack_rollouts
 from tasks.core.learner.rollouts import Rollout
 from tasks.core.policies.loading import trainable_policy, trained_tensors

@@ -16,9 +16,8 @@ from gpu_device import attempt, find_device, seconds, write_part
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax, scaled_dot_product_attention
 
-from tasks.core.learner.model.attention import flash_kernel, packed_attention
-from tasks.core.learner.objective.fused_cross_entropy import fused_kernel
-from tasks.core.learner.objective.logprobs import head_logprobs
+from tasks.core.learner.logprobs import fused_kernel, head_logprobs
+from tasks.core.learner.model import flash_kernel, packed_attention
 from tasks.core.policies.float32_logits import widen_head
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]

@@ -17,10 +17,10 @@ from gpu_gradients import CONFIG
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tasks.core.learner.engine_noise import engine_noise
+from tasks.core.learner.fixed_logprobs import compute_fixed_logprobs
 from tasks.core.learner.learner import make_learner
 from tasks.core.learner.metrics import engine_mismatch
-from tasks.core.learner.objective.fixed_logprobs import compute_fixed_logprobs
-from tasks.core.learner.objective.objective import Objective
+from tasks.core.learner.objective import Objective
 from tasks.core.learner.packing import pack_rollouts
 from tasks.core.learner.rollouts import Rollout
 

@@ -30,7 +30,7 @@ from transformers.utils import logging
 from tasks.core.capacity.flops import ModelShape, parameters
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
-from tasks.core.learner.distributed.process_group import ProcessGroup, join_process_group
+from tasks.core.learner.distributed import ProcessGroup, join_process_group
 from tasks.core.learner.learner import prepare_forward
 from tasks.core.learner.training import load_prepared
 from tasks.core.policies.loading import load_base_model, with_trained_part

@@ -24,9 +24,9 @@ from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.learner.rollouts import Rollout
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer, trainable_policy
-from tasks.core.rollouts.collection_stats import CollectionStats
 from tasks.core.rollouts.planning import draw_tasks, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
+from tasks.core.rollouts.scheduler import CollectionStats
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 
 ROOT = Path(__file__).parents[2]

@@ -21,8 +21,7 @@ from tasks.core.interfaces.engine import Generation, GenerationRequest
 from tasks.core.interfaces.world import Task
 from tasks.core.policies.loading import load_base_model, load_chat_format, load_tokenizer, trainable_policy
 from tasks.core.records.layout import Layout
-from tasks.core.rollouts.planning import PlannedRollout
-from tasks.core.rollouts.play_settings import PlaySettings
+from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.seeding import derive_seed
 from tasks.core.worlds.registry import open_world

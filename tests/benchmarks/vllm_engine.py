@@ -51,9 +51,9 @@ from tasks.core.interfaces.world import World
 from tasks.core.interpreters import ENVIRONMENTS, python_executable
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer, save_policy, trainable_policy
-from tasks.core.rollouts.collection_stats import CollectionStats
 from tasks.core.rollouts.planning import draw_tasks, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
+from tasks.core.rollouts.scheduler import CollectionStats
 from tasks.core.seeding import derive_seed
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 

@@ -19,7 +19,7 @@ from tasks.core.records.files import ArtifactError
 from tasks.core.records.monitoring import Course
 from tasks.core.records.schemas import ROLLOUTS, TASKS
 from tasks.core.records.tables import read_table, write_rows
-from tasks.core.rollouts.resources import open_rollout_resources
+from tasks.core.rollouts.playing import open_rollout_resources
 from tasks.core.worlds.registry import open_world
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.filter_advantages.responses import distinct_share, repetition, response_stats
+from tasks.filter_advantages import distinct_share, repetition, response_stats
 
 ids = st.lists(st.integers(0, 3), max_size=12)
 

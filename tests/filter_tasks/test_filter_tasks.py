@@ -12,8 +12,7 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import TASKS
 from tasks.core.records.tables import read_table
 from tasks.core.worlds.registry import prepare_world_folder
-from tasks.filter_tasks import filter_tasks
-from tasks.filter_tasks.filtering import FilterError
+from tasks.filter_tasks import FilterError, filter_tasks
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tasks.core.config.task_filter import TaskFilterConfig
 from tasks.core.interfaces.world import Task
-from tasks.filter_tasks.filtering import FilterError, keep_tasks, refuse_unknown_ids, sampling_weights, summary
+from tasks.filter_tasks import FilterError, keep_tasks, refuse_unknown_ids, sampling_weights, summary
 
 
 def scenario(name: str, difficulty: int) -> list[Task]:

@@ -5,7 +5,7 @@ import pytest
 from tasks.core.collapse.rules import Rule
 from tasks.core.config.monitor import MonitorAction
 from tasks.core.records.monitoring import Course
-from tasks.monitor_collapse.course import next_course
+from tasks.monitor_collapse import next_course
 from tests.core.collapse.test_rules import history
 
 CALM = [1.0, 1.0, 1.0]

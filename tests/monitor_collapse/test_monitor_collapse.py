@@ -7,7 +7,7 @@ import pytest
 
 from flows.configure import params_of
 from tasks.begin_courses import begin_courses
-from tasks.core.collapse.watching import read_warnings
+from tasks.core.collapse.rules import read_warnings
 from tasks.core.config.stage_inputs import CourseInputs, MonitorInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import (

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.config.update import UpdateConfig
 from tasks.core.engines.in_process.own_cache import OwnCacheEngine, in_process_engine
-from tasks.core.learner.distributed.process_group import SINGLE
+from tasks.core.learner.distributed import SINGLE
 from tasks.core.learner.learner import prepare_forward
 from tasks.core.learner.passes_proof import AnotherFunction, prove_passes
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy

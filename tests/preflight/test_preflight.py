@@ -13,12 +13,13 @@ import pytest
 import torch
 
 from flows.configure import params_of
+from tasks import preflight as longest_batch
 from tasks.core.capacity.known_models import KNOWN_MODELS, read_model_config
 from tasks.core.capacity.memory import memory_of
 from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import PreflightInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.learner.launch.launcher import RankFailed
+from tasks.core.learner.launcher import RankFailed
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.loading import save_policy, trainable_policy
 from tasks.core.processes.usable_cores import usable_cores
@@ -26,7 +27,6 @@ from tasks.core.records.documents import Preflight, read_document
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
 from tasks.preflight import DoesNotFit, memory_explained, preflight
-from tasks.preflight.longest_batch import longest_batch
 
 SIZES = TinyQwen2(width=32, heads=1, feed_forward=32, context_length=256)
 ROOT = Path(__file__).parents[2]

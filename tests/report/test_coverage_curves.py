@@ -1,8 +1,7 @@
 import pytest
 
 from tasks.core.signal_coverage import coverage
-from tasks.report.coverage_curves import coverage_curves
-from tasks.report.heat_map import Cell
+from tasks.report.heat_map import Cell, coverage_curves
 
 
 def test_the_curves_by_hand() -> None:

@@ -1,6 +1,6 @@
 """Skill lost again, on series worked out by hand."""
 
-from tasks.report.lost_skill import lost_skill
+from tasks.report.run_stats import lost_skill
 
 
 def found(dev_tgc: dict[int, float]) -> list[tuple[int, str]]:

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
+from tasks import pair_turns as turn_pairs
 from tasks.core.config.collection import AgentLimits, TreeConfig
 from tasks.core.config.world import WorldConfig
 from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.engines.scripted import ScriptedEngine
 from tasks.core.interfaces.world import Observation
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.rollouts.collection_stats import CollectionStats
-from tasks.core.rollouts.play_settings import PlaySettings
+from tasks.core.rollouts.planning import PlaySettings
 from tasks.core.rollouts.playing import play_rollouts
+from tasks.core.rollouts.scheduler import CollectionStats
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 from tasks.core.worlds.text_games.answers import answer_text
-from tasks.pair_turns.turn_pairs import turn_pairs
 from tasks.search_trees.searching import Forest, first_simulations
 from tests.core.rollouts.conftest import Count, CountingGame
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tasks.core.config.collection import TreeConfig
 from tasks.core.interfaces.engine import Generation
 from tasks.core.interfaces.world import WorldFault
-from tasks.pair_turns.turn_pairs import over_gap, turn_pairs
+from tasks.pair_turns import over_gap, turn_pairs
 from tasks.search_trees.tree import Node, SearchTree, Walk, choice, is_exhausted, upper_bound
 
 CONFIG = TreeConfig(exploration=1.0)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.core.evaluation.tgc_sgc import Outcome, sgc, tgc
-from tasks.select_checkpoint.selection_bias import corrected_scores
+from tasks.select_checkpoint import corrected_scores
 
 Solved = list[list[bool]]
 """[scenario][task]"""

@@ -14,8 +14,11 @@ from typing import Literal
 
 from pydantic import Field
 
+from tasks.core.config.params import iteration_key, iteration_number
 from tasks.core.config.section import Section
-from tasks.core.records.monitoring import CollapseWarning, WatchedStats
+from tasks.core.records.documents import Metrics, read_document
+from tasks.core.records.layout import Layout
+from tasks.core.records.monitoring import CollapseWarning, WatchedStats, watched
 
 START = 2
 """The reference is the mean of the first so many values: before an update, and after the first."""
@@ -101,3 +104,22 @@ def limit_of(rule: Rule, before: History) -> float | None:
         return None
     level = median(known[-RECENT:]) if rule.kind == "spike" else fmean(known[:START])
     return rule.factor * level if level > 0 else None
+
+
+def read_warnings(layout: Layout, key: str) -> list[CollapseWarning]:
+    """The signs of a collapse in all iterations up to `key`, in their order.
+
+    Raises ArtifactError when metrics.json of one of them is missing or damaged.
+    """
+    return warnings_of(read_history(layout, key), collapse_rules())
+
+
+def read_new_warnings(layout: Layout, key: str) -> list[CollapseWarning]:
+    """Those of iteration `key` alone. Raises ArtifactError."""
+    return new_warnings(read_history(layout, key), collapse_rules())
+
+
+def read_history(layout: Layout, key: str) -> list[WatchedStats]:
+    """Figures of the iterations up to `key` that rules look at, the first one first. Raises ArtifactError."""
+    keys = map(iteration_key, range(1, iteration_number(key) + 1))
+    return [watched(read_document(layout.metrics(each), Metrics)) for each in keys]

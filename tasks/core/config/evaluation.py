@@ -1,6 +1,7 @@
 """The `evaluation` section of params.yaml: how checkpoints are evaluated on dev and which one wins."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -22,5 +23,29 @@ class EvaluationConfig(Section):
     rollouts_per_task: int = Field(1, ge=1)
     limits: ChangedLimits = ChangedLimits()
     """Where they differ from `collection.limits`."""
+    scenarios: int | None = Field(None, ge=1)
+    """Play only n scenarios, at equal distances over the split, which has them by difficulty; None: all."""
+
+
+class ScoringConfig(Section):
+    """Test-N and Test-C. The paper: five evaluation runs of the selected checkpoint."""
+
+    renamed: ClassVar[Mapping[str, str]] = {"evaluation_runs": "rollouts_per_task"}
+
+    rollouts_per_task: int = Field(3, ge=1)
+    """Evaluation runs: each has a seed of its own and plays every task once."""
+    temperature: float = Field(0.1, ge=0)
+    top_k: int = Field(0, ge=0)
+    """Sample among this many likeliest tokens; 0: among all. As `top_p`, for models whose makers name it; training
+    samples from the whole distribution."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Sample among the likeliest tokens that have this share of the probability together."""
+    limits: ChangedLimits = ChangedLimits()
+    """The test budget, where it differs from that of dev evaluation."""
+    at_training_budget: bool = False
+    """Play each split a second time at the training budget, `collection.limits`, with the same tasks and seeds: trained
+    at one budget, tested at another, and both reported (CANOPY). The figures are `training_budget` in
+    `scores/<split>.json`, which names both budgets; the scores proper, and all that reads them, stay those at the test
+    budget. Nothing is played twice where the two are the same. The context length is no part of a budget."""
     scenarios: int | None = Field(None, ge=1)
     """Play only n scenarios, at equal distances over the split, which has them by difficulty; None: all."""

@@ -10,12 +10,11 @@ from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.broken_rules import broken_rules
 from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.engine import EngineConfig
-from tasks.core.config.evaluation import EvaluationConfig
+from tasks.core.config.evaluation import EvaluationConfig, ScoringConfig
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.machines import MachinesConfig
 from tasks.core.config.monitor import MonitorAction, MonitorConfig
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.config.scoring import ScoringConfig
 from tasks.core.config.section import Section
 from tasks.core.config.sources import Sources, sources_of
 from tasks.core.config.task_filter import TaskFilterConfig

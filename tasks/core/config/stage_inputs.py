@@ -20,11 +20,10 @@ from tasks.core.config.collection import (
     TreeConfig,
 )
 from tasks.core.config.engine import VllmConfig
-from tasks.core.config.evaluation import EvaluationConfig
+from tasks.core.config.evaluation import EvaluationConfig, ScoringConfig
 from tasks.core.config.monitor import InformationConfig, MonitorAction
 from tasks.core.config.params import Params, Predecessors
 from tasks.core.config.policy import ChatSettings, Dtype, PolicyConfig, WarmStart
-from tasks.core.config.scoring import ScoringConfig
 from tasks.core.config.section import UNVERSIONED, Section
 from tasks.core.config.task_filter import TaskFilterConfig
 from tasks.core.config.update import (

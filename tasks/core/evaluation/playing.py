@@ -9,18 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tasks.core.config.collection import AgentLimits
-from tasks.core.config.evaluation import EvaluationConfig
-from tasks.core.config.scoring import ScoringConfig
+from tasks.core.config.evaluation import EvaluationConfig, ScoringConfig
 from tasks.core.config.splits import Split
 from tasks.core.config.stage_inputs import EvaluationInputs, PlayInputs, ScoringInputs
 from tasks.core.evaluation.scored_rows import outcomes, void_rollouts
 from tasks.core.evaluation.tgc_sgc import require_complete
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import Task
-from tasks.core.rollouts.collection_stats import CollectionStats
-from tasks.core.rollouts.planning import PlannedRollout
-from tasks.core.rollouts.play_settings import PlaySettings
-from tasks.core.rollouts.resources import warm_world
+from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
+from tasks.core.rollouts.playing import warm_world
+from tasks.core.rollouts.scheduler import CollectionStats
 from tasks.core.rollouts.shards import PlayedRollouts, play_in_shards
 from tasks.core.seeding import derive_seed
 from tasks.core.transient import Transient

@@ -11,9 +11,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tasks.core.learner.critic.files import save_critic
-from tasks.core.learner.distributed.process_group import ProcessGroup
-from tasks.core.learner.distributed.sharding import full_tensor
+from tasks.core.learner.critic import save_critic
+from tasks.core.learner.distributed import ProcessGroup, full_tensor
 from tasks.core.learner.learner import Learner
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.policies.delivery_probe import write_probe

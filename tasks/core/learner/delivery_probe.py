@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from tasks.core.config.update import UpdateConfig
-from tasks.core.learner.distributed.process_group import SINGLE, ProcessGroup
-from tasks.core.learner.model.passes import pack_capacity
-from tasks.core.learner.objective.logprobs import map_packs, token_logprobs
+from tasks.core.learner.distributed import SINGLE, ProcessGroup
+from tasks.core.learner.logprobs import map_packs, token_logprobs
 from tasks.core.learner.packing import Pack, pack_rollouts
+from tasks.core.learner.passes import pack_capacity
 from tasks.core.learner.rollouts import Rollout
 from tasks.core.policies.delivery_probe import common_ids, probe_sequence, read_probe
 from tasks.core.records.delivery_probe import DeliveryProbe

@@ -4,7 +4,7 @@ The learner sees token ids, masks, turns and advantages, and a frozen config; no
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -16,25 +16,43 @@ from tqdm import tqdm
 
 from tasks.core.config.monitor import InformationConfig
 from tasks.core.config.update import PAIRED, UpdateConfig
-from tasks.core.learner.critic.critic import Critic
-from tasks.core.learner.distributed.process_group import SINGLE, ProcessGroup
-from tasks.core.learner.distributed.sharding import full_tensor, is_sharded, shard
-from tasks.core.learner.divergence import rollouts_not_finite
-from tasks.core.learner.master_weights import Masters, make_masters, move_gradients, round_masters
-from tasks.core.learner.model.activation_checkpointing import checkpoint_activations
-from tasks.core.learner.model.lora_forward import fold_adapter, narrow_adapter
-from tasks.core.learner.model.passes import pack_capacity, use_passes
-from tasks.core.learner.objective.backward import backward
-from tasks.core.learner.objective.fixed_logprobs import ReferenceView, compute_fixed_logprobs
-from tasks.core.learner.objective.logprobs import SHARDED_FORWARD, forward_pass
-from tasks.core.learner.objective.objective import Objective
-from tasks.core.learner.objective.stats import StepStats, read_stats
+from tasks.core.learner.backward import backward, rollouts_not_finite
+from tasks.core.learner.critic import Critic
+from tasks.core.learner.distributed import SINGLE, ProcessGroup, full_tensor, is_sharded, shard
+from tasks.core.learner.fixed_logprobs import ReferenceView, compute_fixed_logprobs
+from tasks.core.learner.logprobs import SHARDED_FORWARD, forward_pass
+from tasks.core.learner.model import checkpoint_activations, fold_adapter, narrow_adapter
+from tasks.core.learner.objective import Objective, StepStats, read_stats
 from tasks.core.learner.packing import TrainingPack, pack_rollouts
+from tasks.core.learner.passes import pack_capacity, use_passes
 from tasks.core.learner.prompt_information import UNMEASURED, measure_information, sample_pairs
 from tasks.core.learner.rollouts import Rollout, bundles
 from tasks.core.policies.float32_logits import use_float32_logits
 from tasks.core.records.documents import Passes, PromptInformation
 from tasks.core.seeding import derive_seed
+
+Masters = dict[nn.Parameter, nn.Parameter]
+"""By the policy's weight. A sharded weight's master is this rank's part of it."""
+
+
+def make_masters(trained: Iterable[nn.Parameter]) -> Masters:
+    """One for each weight that is not float32: none of an adapter."""
+    return {weight: nn.Parameter(weight.detach().float()) for weight in trained if weight.dtype != torch.float32}
+
+
+def move_gradients(masters: Masters) -> None:
+    """Move gradients from the weights to their masters, in float32."""
+    for weight, master in masters.items():
+        master.grad = None if weight.grad is None else weight.grad.float()
+        weight.grad = None
+
+
+@torch.no_grad()
+def round_masters(masters: Masters) -> None:
+    """Give the policy's weights their masters' values, rounded."""
+    for weight, master in masters.items():
+        weight.copy_(master)
+        master.grad = None
 
 
 class UpdateDiverged(ValueError):  # noqa: N818 - says what happened to the update

@@ -10,7 +10,7 @@ from torch import Tensor
 from tasks.core.config.update import LossConfig
 from tasks.core.learner.engine_noise import engine_noise
 from tasks.core.learner.learner import Learner, UpdateStats
-from tasks.core.learner.objective.losses import behaviour_weights, importance_units, k3, sum_by_rollout
+from tasks.core.learner.losses import behaviour_weights, importance_units, k3, sum_by_rollout
 from tasks.core.learner.rollouts import Rollout
 from tasks.core.records.documents import AdvantageSummary, EngineMismatch, Metrics
 

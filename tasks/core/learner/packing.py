@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.core.learner.distributed.process_group import SINGLE, ProcessGroup
+from tasks.core.learner.distributed import SINGLE, ProcessGroup
 from tasks.core.learner.rollouts import Rollout, bundles
 
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from tasks.core.config.update import UpdateConfig
 from tasks.core.learner.engine_noise import difference
-from tasks.core.learner.model.passes import WAYS, language_model, pack_capacity, suggested, use_passes
-from tasks.core.learner.objective.logprobs import token_logprobs
+from tasks.core.learner.logprobs import token_logprobs
 from tasks.core.learner.packing import pack_rollouts
+from tasks.core.learner.passes import WAYS, language_model, pack_capacity, suggested, use_passes
 from tasks.core.learner.rollouts import Rollout
 from tasks.core.policies.delivery_probe import COMMON_IDS
 from tasks.core.policies.head import body_of, logits_of

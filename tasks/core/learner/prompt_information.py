@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from tasks.core.config.monitor import InformationConfig
-from tasks.core.learner.distributed.process_group import ProcessGroup
-from tasks.core.learner.objective.fixed_logprobs import read_logprobs
-from tasks.core.learner.objective.objective import Objective
+from tasks.core.learner.distributed import ProcessGroup
+from tasks.core.learner.fixed_logprobs import read_logprobs
+from tasks.core.learner.objective import Objective
 from tasks.core.learner.packing import pack_rollouts
 from tasks.core.learner.rollouts import Rollout
 from tasks.core.records.documents import PromptInformation

@@ -16,10 +16,10 @@ from tasks.core.config.section import Section
 from tasks.core.config.update import UpdateConfig
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.learner.checkpoint import restore_optimizer
-from tasks.core.learner.critic.critic import make_critic
-from tasks.core.learner.critic.files import restore_critic
+from tasks.core.learner.critic import make_critic, restore_critic
 from tasks.core.learner.delivery_probe import ProbeTokens, Readings, learner_record, probe_tokens, read_tokens
-from tasks.core.learner.distributed.process_group import SINGLE, ProcessGroup
+from tasks.core.learner.distributed import SINGLE, ProcessGroup
+from tasks.core.learner.fixed_logprobs import ReferenceView
 from tasks.core.learner.learner import (
     Learner,
     UpdateDiverged,
@@ -30,8 +30,7 @@ from tasks.core.learner.learner import (
     update,
     uses_fsdp,
 )
-from tasks.core.learner.model.passes import suggested
-from tasks.core.learner.objective.fixed_logprobs import ReferenceView
+from tasks.core.learner.passes import suggested
 from tasks.core.learner.passes_proof import prove_passes
 from tasks.core.learner.prompt_information import UNMEASURED
 from tasks.core.learner.rollouts import Rollout, read_rollouts

@@ -58,7 +58,7 @@ class ComparedVersion(Document):
 
 
 class TestedDifference(Document):
-    """A difference in percentage points with its test: `tasks.core.evaluation.paired_differences.PairedTest`."""
+    """A difference in percentage points with its test: `tasks.core.evaluation.differences.PairedTest`."""
 
     difference: float
     standard_error: Positive | None

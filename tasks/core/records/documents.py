@@ -167,7 +167,7 @@ class Timings(Document):
 
 
 class ResponseStats(Document):
-    """Figures of the text of an iteration's finished rollouts (tasks/filter_advantages/responses.py)."""
+    """Figures of the text of an iteration's finished rollouts (tasks/filter_advantages.py)."""
 
     length: Positive
     """Tokens that the policy sampled in one rollout, mean."""
@@ -377,7 +377,7 @@ class Candidate(Document):
 class CorrectedSelection(Document):
     """Dev scores to expect of the winner, without the luck of having been the best of several noisy ones.
 
-    Standard errors are those of its own scores, clustered by scenario (tasks/select_checkpoint/selection_bias.py).
+    Standard errors are those of its own scores, clustered by scenario (tasks/select_checkpoint.py).
     """
 
     dev_tgc: Percent

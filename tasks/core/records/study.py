@@ -72,7 +72,7 @@ class MethodScore(Document):
 
 
 class MethodDifference(TestedDifference):
-    """A method minus the one it is compared with; see tasks.core.evaluation.crossed_differences."""
+    """A method minus the one it is compared with; see tasks.core.evaluation.differences."""
 
     method: str
     split: str

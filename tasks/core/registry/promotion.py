@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tasks.core.config.lineage import PromotionRule
-from tasks.core.evaluation.paired_differences import METRICS, PairedTest, paired_test
+from tasks.core.evaluation.differences import METRICS, PairedTest, paired_test
 from tasks.core.evaluation.scoring_conditions import scored_differently
 from tasks.core.records.schemas import BASE_POLICY, SELECTED_POLICY
 from tasks.core.registry.version_evaluation import VersionEvaluation

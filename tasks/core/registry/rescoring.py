@@ -7,8 +7,7 @@ from tasks.core.config.stage_inputs import RescoringInputs
 from tasks.core.config.world_metric import WorldMetric
 from tasks.core.evaluation.behaviour import behaviour
 from tasks.core.evaluation.playing import SplitPlan, plan_dev, plan_test, play_policy
-from tasks.core.evaluation.scored_rows import Row, acted_rollouts, outcomes_by_policy
-from tasks.core.evaluation.world_metric import metric_score
+from tasks.core.evaluation.scored_rows import Row, acted_rollouts, metric_score, outcomes_by_policy
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.lineage.dvc_lock import read_lock
 from tasks.core.policies.chat_format import ChatFormat

@@ -6,7 +6,7 @@ from itertools import combinations, product
 from typing import Any
 
 from tasks.core.config.splits import MEASURED_SPLITS
-from tasks.core.evaluation.paired_differences import METRICS, paired_test
+from tasks.core.evaluation.differences import METRICS, paired_test
 from tasks.core.evaluation.scoring_conditions import scored_differently
 from tasks.core.evaluation.tgc_sgc import Outcome, by_difficulty, sgc, tgc
 from tasks.core.records.comparison import (

@@ -1,17 +1,44 @@
 """Common work of the stages that sample for an iteration: its tasks, and the artifacts that come of them."""
 
+from collections.abc import Mapping, Sequence
+
+from tasks.core.config.params import Predecessors, iteration_number
 from tasks.core.config.stage_inputs import SamplingInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import Task, World
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.core.records.schemas import ROLLOUTS, TASKS
+from tasks.core.records.schemas import ROLLOUTS, TASKS, VOID_REASONS
 from tasks.core.records.tables import read_table, write_rows
 from tasks.core.rollouts.planning import deal_tasks, draw_tasks
 from tasks.core.rollouts.shards import PlayedRollouts
-from tasks.core.rollouts.signal_shares import rollouts_seen, signal_shares
 from tasks.core.seeding import derive_seed
+from tasks.core.signal_coverage import SuccessCounts
+
+
+def signal_shares(
+    layout: Layout, previous: Mapping[str, Predecessors], key: str, tasks: Sequence[str], group: int
+) -> Mapping[str, float]:
+    """Probability of each task that `group` rollouts of it carry a signal in iteration `key`; 1 before any was played.
+
+    Reads the rollouts on which the policy that samples was trained, so that they are there whatever the order of
+    stages is. Raises ArtifactError where they are damaged.
+    """
+    counts = SuccessCounts(tasks)
+    for seen in rollouts_seen(previous, previous[key].behaviour):
+        table = read_table(layout.rollouts(seen), ROLLOUTS).select(["task_id", "success", "end_reason"])
+        found = table.to_pandas()
+        valid = found[~found["end_reason"].isin(list(VOID_REASONS)) & found["task_id"].isin(list(tasks))]
+        for task, successes in valid.groupby("task_id")["success"]:
+            counts.add(str(task), float(successes.sum()), len(successes))
+    return counts.shares(group) if counts else dict.fromkeys(tasks, 1.0)
+
+
+def rollouts_seen(previous: Mapping[str, Predecessors], policy: str) -> list[str]:
+    """Iterations whose rollouts a policy has been trained on, in order."""
+    keys = [key for key in previous if iteration_number(key) <= iteration_number(policy)]
+    return sorted({previous[key].batch for key in keys})
 
 
 def tasks_of_iteration(world: World, layout: Layout, inputs: SamplingInputs, key: str, group: int) -> list[Task]:

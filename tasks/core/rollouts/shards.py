@@ -14,13 +14,10 @@ from tasks.core.config.stage_inputs import PlayInputs
 from tasks.core.interfaces.engine import Engine, Metered
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import ApiUsage, total_usage
-from tasks.core.rollouts.agent_loop import play_episode
-from tasks.core.rollouts.collection_stats import CollectionStats, total
-from tasks.core.rollouts.planning import PlannedRollout
-from tasks.core.rollouts.play_settings import PlaySettings
-from tasks.core.rollouts.playing import Play, play_rollouts
-from tasks.core.rollouts.resources import open_rollout_resources
-from tasks.core.rollouts.scheduler import FollowUp
+from tasks.core.rollouts.episode import play_episode
+from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
+from tasks.core.rollouts.playing import Play, open_rollout_resources, play_rollouts
+from tasks.core.rollouts.scheduler import CollectionStats, FollowUp, total
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from typing import Any
 from scipy.special import stdtrit
 
 from tasks.core.config.splits import TEST_SPLITS
-from tasks.core.evaluation.crossed_differences import BySeed, crossed_test, holm
-from tasks.core.evaluation.paired_differences import METRICS
+from tasks.core.evaluation.differences import METRICS, BySeed, crossed_test, holm
 from tasks.core.evaluation.scoring_conditions import scored_differently
 from tasks.core.records.schemas import BASE_POLICY, SELECTED_POLICY
 from tasks.core.records.study import NO_FINE_TUNING, MethodDifference, MethodOrdering, MethodScore, Study

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tasks.core.collapse.watching import read_warnings
+from tasks.core.collapse.rules import read_warnings
 from tasks.core.config.params import Params, iteration_key, load_params
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.evaluation.scored_rows import outcomes_by_policy

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tasks.core.records.markdown import markdown_table
 from tasks.core.records.study import Study
 from tasks.core.study.drift import drift_heads, drift_rows, drift_title
 from tasks.core.study.tables import (
@@ -62,3 +63,18 @@ def sections(study: Study) -> list[Section]:
         Section("The parameters of each row", ["command"], command_rows(study), commands=True),
     ]
     return [section for section in found if section.rows or section.if_empty]
+
+
+def markdown(study: Study) -> str:
+    """The whole study."""
+    parts = [f"# {study.name}", *(f"**{note}**" for note in study.notes)]
+    for section in sections(study):
+        parts += [f"## {section.title}", _table(section)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(section: Section) -> str:
+    if not section.rows:
+        return section.if_empty
+    rows = [(*row[:-1], f"`{row[-1]}`") for row in section.rows] if section.commands else section.rows
+    return markdown_table([section.first, *section.heads], rows)

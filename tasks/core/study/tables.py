@@ -7,7 +7,7 @@ from importlib.resources import files
 from statistics import fmean
 
 from tasks.core.config.splits import TEST_SPLITS
-from tasks.core.evaluation.paired_differences import METRICS
+from tasks.core.evaluation.differences import METRICS
 from tasks.core.pages.tables import SPLIT_NAMES
 from tasks.core.records.study import NO_FINE_TUNING, MethodDifference, MethodOrdering, MethodScore, Study, StudyRun
 

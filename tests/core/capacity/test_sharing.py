@@ -15,7 +15,7 @@ from tasks.core.config.engine import VllmConfig
 from tasks.core.config.stage_inputs import MemoryInputs, ScoringInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.layout import Layout
-from tasks.core.rollouts.resources import learner_bytes
+from tasks.core.rollouts.playing import learner_bytes
 
 
 def test_memory_decides_whether_rollouts_and_update_take_turns() -> None:

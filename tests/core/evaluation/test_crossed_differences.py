@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.core.evaluation.crossed_differences import crossed_test, holm
-from tasks.core.evaluation.paired_differences import paired_test
+from tasks.core.evaluation.differences import crossed_test, holm, paired_test
 
 
 def means(values: list[list[float]]) -> dict[int, dict[tuple[str, ...], float]]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_rel
 
-from tasks.core.evaluation.paired_differences import paired_test, scenario_means, task_means
+from tasks.core.evaluation.differences import paired_test, scenario_means, task_means
 from tasks.core.evaluation.tgc_sgc import Outcome
 
 

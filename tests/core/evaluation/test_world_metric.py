@@ -6,7 +6,7 @@ import pytest
 
 from tasks.core.config.world import WorldConfig
 from tasks.core.config.world_metric import WorldMetric
-from tasks.core.evaluation.world_metric import metric_score, metric_scores
+from tasks.core.evaluation.scored_rows import metric_score, metric_scores
 from tasks.core.pages.tables import score_table
 from tests.finished_run import scores
 

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from tasks.core.learner.model import attention
-from tasks.core.learner.model.attention import packed_attention, varlen_attention
+from tasks.core.learner import model as attention
+from tasks.core.learner.model import packed_attention, varlen_attention
 
 LENGTHS = (5, 1, 7)
 

@@ -14,10 +14,8 @@ from torch import Tensor, nn
 
 from tasks.core.config.update import CriticConfig, UpdateConfig
 from tasks.core.learner.checkpoint import restore_optimizer, save_learner
-from tasks.core.learner.critic.credit import CREDIT_RULES, Credit, gae, rewarded_credit, rollout_credit, whitened
-from tasks.core.learner.critic.critic import Critic, make_critic
-from tasks.core.learner.critic.files import restore_critic
-from tasks.core.learner.critic.value_head import ValueHead
+from tasks.core.learner.credit import CREDIT_RULES, Credit, gae, rewarded_credit, rollout_credit, whitened
+from tasks.core.learner.critic import Critic, ValueHead, make_critic, restore_critic
 from tasks.core.learner.learner import Learner, make_learner, update
 from tasks.core.learner.rollouts import Rollout
 from tasks.core.policies.loading import load_weights

@@ -15,15 +15,15 @@ from tasks.core.advantages.estimators import ESTIMATORS, Flags, Floats
 from tasks.core.advantages.groups import compute_advantages
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.update import PAIRED, CriticConfig, UpdateConfig
-from tasks.core.learner.critic.credit import CREDIT_RULES, Credit, Integers
-from tasks.core.learner.critic.critic import make_critic
+from tasks.core.learner import terms
+from tasks.core.learner.credit import CREDIT_RULES, Credit, Integers
+from tasks.core.learner.critic import make_critic
 from tasks.core.learner.learner import Learner, make_learner, update
-from tasks.core.learner.objective import terms
-from tasks.core.learner.objective.logprobs import TokenLogprobs
-from tasks.core.learner.objective.losses import sum_by_rollout
-from tasks.core.learner.objective.settings import ObjectiveSettings, PackTerms
+from tasks.core.learner.logprobs import TokenLogprobs
+from tasks.core.learner.losses import sum_by_rollout
 from tasks.core.learner.packing import TrainingPack
 from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.terms import ObjectiveSettings, PackTerms
 from tests.core.advantages.test_labels import outcomes
 
 MakePolicy = Callable[..., nn.Module]

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from tasks.core.learner.objective.fused_cross_entropy import can_fuse
-from tasks.core.learner.objective.logprobs import head_logprobs
+from tasks.core.learner.logprobs import can_fuse, head_logprobs
 
 missing = [name for name in ("triton", "liger_kernel") if importlib.util.find_spec(name) is None]
 
@@ -19,8 +18,8 @@ COMPARE = """
 import torch
 from torch import nn
 from tasks.core.policies.float32_logits import use_float32_logits
-from tasks.core.learner.objective import logprobs
-from tasks.core.learner.objective.logprobs import head_logprobs
+from tasks.core.learner import logprobs
+from tasks.core.learner.logprobs import head_logprobs
 
 class Model(nn.Module):
     def __init__(self, head):

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tasks.core.config.update import UpdateConfig
-from tasks.core.learner.distributed.process_group import SINGLE, ProcessGroup
+from tasks.core.learner.backward import backward
+from tasks.core.learner.distributed import SINGLE, ProcessGroup
+from tasks.core.learner.fixed_logprobs import compute_fixed_logprobs
 from tasks.core.learner.learner import make_learner
-from tasks.core.learner.model.attention import use_packed_attention
-from tasks.core.learner.objective.backward import backward
-from tasks.core.learner.objective.fixed_logprobs import compute_fixed_logprobs
-from tasks.core.learner.objective.logprobs import head_logprobs
-from tasks.core.learner.objective.objective import Objective
-from tasks.core.learner.objective.stats import PackStats, StepStats, read_stats
+from tasks.core.learner.logprobs import head_logprobs
+from tasks.core.learner.model import use_packed_attention
+from tasks.core.learner.objective import Objective, PackStats, StepStats, read_stats
 from tasks.core.learner.packing import pack_rollouts
 from tasks.core.learner.rollouts import Rollout
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tasks.core.learner.model.lora_forward import fold_adapter, narrow_adapter
+from tasks.core.learner.model import fold_adapter, narrow_adapter
 from tasks.core.policies.loading import trained_tensors
 from tests.core.learner.conftest import VOCABULARY
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tasks.core.config.update import LossConfig
-from tasks.core.learner.objective.losses import (
+from tasks.core.learner.losses import (
     UNITS,
     ImportanceUnits,
     averaged,

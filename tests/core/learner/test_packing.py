@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.core.learner.distributed.process_group import ProcessGroup
+from tasks.core.learner.distributed import ProcessGroup
 from tasks.core.learner.packing import first_fit_decreasing, pack_rollouts, spread, waste
 from tasks.core.learner.rollouts import Rollout, read_rollouts
 from tasks.core.records.schemas import TRAINING_BATCH

@@ -8,11 +8,11 @@ from torch import nn
 
 from tasks.core.config.update import UpdateConfig
 from tasks.core.learner import passes_proof
-from tasks.core.learner.distributed.process_group import SINGLE
+from tasks.core.learner.distributed import SINGLE
 from tasks.core.learner.learner import prepare_forward
-from tasks.core.learner.model.passes import pack_capacity, use_passes
-from tasks.core.learner.objective.logprobs import token_logprobs
+from tasks.core.learner.logprobs import token_logprobs
 from tasks.core.learner.packing import pack_rollouts
+from tasks.core.learner.passes import pack_capacity, use_passes
 from tasks.core.learner.passes_proof import AnotherFunction, prove_passes
 from tasks.core.learner.rollouts import Rollout
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tasks.core.config.monitor import InformationConfig
 from tasks.core.config.update import UpdateConfig
-from tasks.core.learner.distributed.process_group import SINGLE
+from tasks.core.learner.distributed import SINGLE
 from tasks.core.learner.learner import prepare_forward
-from tasks.core.learner.objective.objective import Objective
+from tasks.core.learner.objective import Objective
 from tasks.core.learner.prompt_information import measure_information, mutual_information, sample_pairs
 from tasks.core.learner.rollouts import Rollout
 from tasks.core.records.documents import PromptInformation

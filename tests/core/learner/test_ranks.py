@@ -23,8 +23,8 @@ from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.config.update import DistributedConfig, UpdateConfig
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.learner.checkpoint import save_learner
-from tasks.core.learner.distributed.process_group import SINGLE
-from tasks.core.learner.launch.launcher import _rank_failed
+from tasks.core.learner.distributed import SINGLE
+from tasks.core.learner.launcher import _rank_failed
 from tasks.core.learner.learner import make_learner
 from tasks.core.learner.rollouts import Rollout
 from tasks.core.learner.training import UpdateJob

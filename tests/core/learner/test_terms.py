@@ -14,20 +14,19 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tasks.core.config.update import LossConfig, UpdateConfig
-from tasks.core.learner.distributed.process_group import SINGLE
+from tasks.core.learner.backward import backward
+from tasks.core.learner.distributed import SINGLE
+from tasks.core.learner.fixed_logprobs import compute_fixed_logprobs
 from tasks.core.learner.learner import make_learner, update
-from tasks.core.learner.model.attention import use_packed_attention
-from tasks.core.learner.objective.backward import backward
-from tasks.core.learner.objective.fixed_logprobs import compute_fixed_logprobs
-from tasks.core.learner.objective.losses import (
+from tasks.core.learner.losses import (
     averaged,
     importance_units,
     mean_by_unit,
     turn_discounts,
     unit_weights,
 )
-from tasks.core.learner.objective.objective import Objective
-from tasks.core.learner.objective.stats import read_stats
+from tasks.core.learner.model import use_packed_attention
+from tasks.core.learner.objective import Objective, read_stats
 from tasks.core.learner.packing import pack_rollouts
 from tasks.core.learner.rollouts import Rollout, bundles
 from tests.core.learner.test_gradients import gradients, nudge, relative_difference

@@ -14,17 +14,15 @@ import torch
 from torch import nn
 
 from tasks.core.config.update import UpdateConfig
+from tasks.core.learner.backward import backward
 from tasks.core.learner.checkpoint import restore_optimizer, save_learner
-from tasks.core.learner.critic.critic import make_critic
-from tasks.core.learner.distributed.process_group import SINGLE, ProcessGroup, join_process_group
-from tasks.core.learner.distributed.sharding import full_tensor
-from tasks.core.learner.launch.rank import run_rank
+from tasks.core.learner.critic import make_critic
+from tasks.core.learner.distributed import SINGLE, ProcessGroup, full_tensor, join_process_group
+from tasks.core.learner.fixed_logprobs import compute_fixed_logprobs
 from tasks.core.learner.learner import Learner, UpdateDiverged, make_learner, update
-from tasks.core.learner.objective.backward import backward
-from tasks.core.learner.objective.fixed_logprobs import compute_fixed_logprobs
-from tasks.core.learner.objective.objective import Objective
-from tasks.core.learner.objective.stats import read_stats
+from tasks.core.learner.objective import Objective, read_stats
 from tasks.core.learner.packing import pack_rollouts
+from tasks.core.learner.rank import run_rank
 from tasks.core.learner.rollouts import Rollout
 from tasks.core.learner.training import UpdateJob, load_prepared
 from tasks.core.policies.loading import load_weights, save_policy, trained_tensors

@@ -9,10 +9,8 @@ import pytest
 from tasks.core.interfaces.engine import Generation, GenerationRequest
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.rollouts.agent_loop import play_episode
-from tasks.core.rollouts.live_rollout import EpisodeEnd, EpisodeSteps, LiveRollout
-from tasks.core.rollouts.planning import plan_rollouts
-from tasks.core.rollouts.play_settings import PlaySettings
+from tasks.core.rollouts.episode import EpisodeEnd, EpisodeSteps, LiveRollout, play_episode
+from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 
 Begin = Callable[[Any], tuple[LiveRollout, EpisodeSteps]]
 

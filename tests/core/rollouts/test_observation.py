@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.rollouts.observation import CUT_CHARACTERS, shown_observation
+from tasks.core.rollouts.episode import CUT_CHARACTERS, shown_observation
 
 
 def shown(chat: ChatFormat, tokenizer: PreTrainedTokenizerFast, text: str, limit: int) -> str:

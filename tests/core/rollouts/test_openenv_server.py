@@ -14,10 +14,9 @@ from tasks.core.engines.scripted import oracle_engine
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.processes.free_port import free_port
-from tasks.core.rollouts.collection_stats import CollectionStats
-from tasks.core.rollouts.planning import plan_rollouts
-from tasks.core.rollouts.play_settings import PlaySettings
+from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
+from tasks.core.rollouts.scheduler import CollectionStats
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 from tests.core.worlds.openenv.test_faults import SCRIPT
 from tests.openenv_servers import running

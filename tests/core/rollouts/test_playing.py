@@ -19,10 +19,9 @@ from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.schemas import PLAYED_ROLLOUTS
 from tasks.core.records.tables import table_of, validate
-from tasks.core.rollouts.collection_stats import CollectionStats
-from tasks.core.rollouts.planning import PlannedRollout, plan_rollouts
-from tasks.core.rollouts.play_settings import PlaySettings
+from tasks.core.rollouts.planning import PlannedRollout, PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import BASE_DIGEST, play_rollouts
+from tasks.core.rollouts.scheduler import CollectionStats
 
 Row = dict[str, Any]
 Game = Callable[..., Any]

@@ -13,10 +13,9 @@ from tasks.core.config.collection import EarlyStop
 from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.engine import Generation, GenerationRequest
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.rollouts.collection_stats import CollectionStats
-from tasks.core.rollouts.planning import plan_rollouts
-from tasks.core.rollouts.play_settings import PlaySettings
+from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
+from tasks.core.rollouts.scheduler import CollectionStats
 
 Row = dict[str, Any]
 Play = Callable[..., list[Row]]

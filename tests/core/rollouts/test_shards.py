@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 from tasks.core.config.collection import AgentLimits
 from tasks.core.interfaces.world import Task
-from tasks.core.rollouts.collection_stats import CollectionStats, total
-from tasks.core.rollouts.planning import plan_rollouts
-from tasks.core.rollouts.play_settings import PlaySettings
+from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
+from tasks.core.rollouts.scheduler import CollectionStats, total
 from tasks.core.rollouts.shards import Shard, divided
 
 

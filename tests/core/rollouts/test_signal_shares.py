@@ -10,7 +10,7 @@ from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.schemas import ROLLOUTS
 from tasks.core.records.tables import read_table, write_rows
-from tasks.core.rollouts.signal_shares import rollouts_seen, signal_shares
+from tasks.core.rollouts.iteration import rollouts_seen, signal_shares
 from tasks.core.signal_coverage import coverage
 from tasks.core.worlds.registry import open_world
 

@@ -20,7 +20,7 @@ from tasks.core.records.run_manifest import recorded_params
 from tests.flows.tiny_project import ROOT, configure, copy_project, run, succeed
 
 STAGE = find_stage("filter_tasks")
-FILE = "tasks/filter_tasks/filtering.py"
+FILE = "tasks/filter_tasks.py"
 
 
 @pytest.fixture

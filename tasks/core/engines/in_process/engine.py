@@ -26,11 +26,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tasks.core.engines.in_process.conversations import IDLE, QUEUED, SAMPLING, Conversations, Rows
+from tasks.core.engines.in_process.conversations import IDLE, QUEUED, SAMPLING, Conversations, Rows, draw
 from tasks.core.engines.in_process.decode_attention import Reading, plan_reading, use_decode_attention
 from tasks.core.engines.in_process.policy_weights import PolicyWeights
 from tasks.core.engines.in_process.row_cache import AllCached, RowCache, Window
-from tasks.core.engines.in_process.sampling import draw
 from tasks.core.interfaces.engine import Generation, GenerationRequest, check_request, check_room
 from tasks.core.policies.float32_logits import use_float32_logits
 from tasks.core.policies.head import body_of

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tasks.core.engines.in_process.conversations import QUEUED, SAMPLING, Conversations, Rows
+from tasks.core.engines.in_process.conversations import QUEUED, SAMPLING, Conversations, Rows, draw
 from tasks.core.engines.in_process.engine import TransformersEngine
-from tasks.core.engines.in_process.sampling import draw
 from tasks.core.policies.layers import foreign_layer, use_own_attention
 from tasks.core.policies.pass_threads import map_passes
 

@@ -19,8 +19,7 @@ from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model
 from tasks.core.records.schemas import PLAYED_ROLLOUTS
 from tasks.core.records.tables import table_of, validate
-from tasks.core.rollouts.planning import plan_rollouts
-from tasks.core.rollouts.play_settings import PlaySettings
+from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 
 SHIPPED = Path(__file__).parents[4] / "data" / "base_policies" / "pocket"

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.core.engines.in_process.sampling import draw, truncated, uniforms
+from tasks.core.engines.in_process.conversations import draw, truncated, uniforms
 
 
 def drawn(logits: list[float], temperature: float, uniform: float) -> tuple[int, float]:

@@ -13,7 +13,7 @@ from tasks.core.engines.in_process import engine as engine_module
 from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.engines.in_process.policy_weights import PolicyWeights
 from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest, SamplingSettings
-from tasks.core.learner.model.lora_forward import narrow_adapter
+from tasks.core.learner.model import narrow_adapter
 from tasks.core.processes.usable_cores import CORES_VARIABLE
 from tasks.core.records.files import ArtifactError
 

@@ -18,8 +18,7 @@ from tasks.core.engines.vllm_server.weight_sync_check import mean_difference
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
-from tasks.core.rollouts.planning import plan_rollouts
-from tasks.core.rollouts.play_settings import PlaySettings
+from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]

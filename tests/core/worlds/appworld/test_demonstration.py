@@ -13,8 +13,7 @@ from tasks.core.engines.scripted import ScriptedEngine, flawed_engine, oracle_en
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer
 from tasks.core.records.files import ArtifactError
-from tasks.core.rollouts.planning import plan_rollouts
-from tasks.core.rollouts.play_settings import PlaySettings
+from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.worlds.appworld.demonstration import demonstration
 from tasks.core.worlds.appworld.pool import EpisodePool

@@ -8,7 +8,7 @@ import pytest
 from tasks.core.config.splits import SPLITS
 from tasks.core.interfaces.world import Task
 from tasks.core.worlds.bfcl.interpreter import ENVIRONMENTS, python_executable
-from tasks.core.worlds.bfcl.limits import PoolLimits
+from tasks.core.worlds.bfcl.player import PoolLimits
 from tasks.core.worlds.bfcl.pool import BfclPool
 from tasks.core.worlds.bfcl.world import BfclWorld, parted
 

@@ -6,7 +6,7 @@ import pytest
 from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.world import ExecutionTimeout
 from tasks.core.policies.loading import load_chat_format
-from tasks.core.rollouts.observation import shown_observation
+from tasks.core.rollouts.episode import shown_observation
 from tasks.core.worlds.pocketworld.authoring.scenarios import build_problem
 from tasks.core.worlds.pocketworld.episodes.episode import NO_CODE, ONLY_FIRST
 from tasks.core.worlds.pocketworld.files import write_specs

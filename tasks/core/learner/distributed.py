@@ -1,0 +1,104 @@
+"""An update on several ranks: the process group, and weights sharded over it."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tasks.core.config.update import DistributedConfig
+from tasks.core.learner.model import decoder_layers
+
+
+@dataclass(frozen=True)
+class ProcessGroup:
+    """This process's place among the processes of an update."""
+
+    rank: int = 0
+    size: int = 1
+    local_size: int = 1
+    """Processes on this machine, which share its cores."""
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    """The device on which the group can add tensors up."""
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the one that writes, and shows progress."""
+        return self.rank == 0
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum of the ranks' tensors of equal shape, on every rank and in the same bits; collective."""
+        if self.size == 1:
+            return tensor
+        total = tensor.to(self.device, copy=True)
+        torch.distributed.all_reduce(total)
+        return total.to(tensor.device)
+
+
+SINGLE = ProcessGroup()
+
+
+@contextmanager
+def join_process_group(config: DistributedConfig, device: torch.device) -> Iterator[ProcessGroup]:
+    """Meet the other ranks at the place that torchrun put into the environment (RANK, WORLD_SIZE, MASTER_ADDR, ...).
+
+    One GPU per local rank and NCCL, or the CPU and gloo.
+    """
+    local = int(os.environ["LOCAL_RANK"])
+    if device.type == "cuda":
+        device = torch.device("cuda", local)
+        torch.cuda.set_device(device)
+    torch.distributed.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo", timeout=timedelta(seconds=config.timeout_s)
+    )
+    try:
+        yield ProcessGroup(
+            rank=torch.distributed.get_rank(),
+            size=torch.distributed.get_world_size(),
+            local_size=int(os.environ["LOCAL_WORLD_SIZE"]),
+            device=device,
+        )
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def shard(policy: nn.Module, size: int, device: torch.device, forward: Callable[..., Any], name: str) -> None:
+    """Shard `policy` over all `size` ranks; its method `name`, which becomes `forward`, gathers what it needs.
+
+    Each decoder layer is gathered when it is reached and let go after; embedding, last norm and head are held from a
+    pass's start to the end of its backward pass, because the head is used chunk by chunk, in the backward pass again.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+
+    mesh = init_device_mesh(device.type, (size,))
+    for layer in decoder_layers(policy):
+        fully_shard(layer, mesh=mesh)
+    fully_shard(policy, mesh=mesh, reshard_after_forward=False)
+    for module in policy.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+    setattr(policy, name, MethodType(forward, policy))
+    register_fsdp_forward_method(policy, name)
+
+
+def is_sharded(policy: nn.Module) -> bool:
+    """Whether `shard` was applied."""
+    return hasattr(policy, "set_requires_gradient_sync")
+
+
+def set_gradient_sync(policy: Any, sync: bool) -> None:
+    """Whether the next backward pass adds the gradients of a sharded policy up over the ranks."""
+    policy.set_requires_gradient_sync(sync)
+
+
+def full_tensor(tensor: Tensor) -> Tensor:
+    """The whole of a tensor whose parts lie on the ranks (collective), detached; any other tensor as it is."""
+    gather = getattr(tensor, "full_tensor", None)
+    return (gather() if gather else tensor).detach()

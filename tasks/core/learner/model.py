@@ -1,0 +1,239 @@
+"""The policy as the learner runs it: attention in packed rows, LoRA's forward pass, checkpointed layers."""
+
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
+
+from tasks.core.policies.attention_keywords import Asked, additive, read_keywords
+from tasks.core.policies.lora_product import add_low_rank
+
+if TYPE_CHECKING:
+    from peft.tuners.lora import Linear as LoraLinear
+
+
+def decoder_layers(policy: nn.Module) -> list[nn.Module]:
+    """The layers of a transformers decoder, with or without peft's wrapping.
+
+    Raises ValueError for a model whose text part has no list of layers.
+    """
+    model: Any = policy.get_base_model() if hasattr(policy, "get_base_model") else policy  # type: ignore[operator]
+    text = model.get_decoder()
+    layers: list[nn.Module] = []
+    for part in text.children():
+        if isinstance(part, nn.ModuleList) and len(part) > len(layers):
+            layers = list(part)
+    if not layers:
+        raise ValueError(f"{type(model).__name__}: no list of decoder layers to shard or to checkpoint one by one")
+    return layers
+
+
+def checkpoint_activations(policy: nn.Module) -> None:
+    """Make each decoder layer forget what it computed until its backward pass. Idempotent.
+
+    transformers' own switch acts in training mode only, and the policy stays in evaluation mode so that the first
+    importance weights are 1. On a sharded policy the layer is gathered again before it is computed again.
+    """
+    for layer in decoder_layers(policy):
+        if "forward" not in layer.__dict__:
+            layer.forward = partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)  # type: ignore[method-assign]
+
+
+IMPLEMENTATION, _SINGLE = "packed_rollouts", "single_rollout"
+_BLOCK = 1024
+"""Queries whose scores exist at one time where a layer asks for more than SDPA gives, or for a window."""
+Kernel = Callable[..., Tensor]
+
+
+def use_packed_attention(model: nn.Module) -> None:
+    """Make a transformers model attend within `rollout_lengths` (a keyword of its forward pass). Idempotent."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(IMPLEMENTATION, packed_attention)
+    model.set_attn_implementation(IMPLEMENTATION)  # type: ignore[operator]
+
+
+def use_single_attention(model: nn.Module) -> None:
+    """Make a transformers model attend within the row, which is one rollout. Idempotent.
+
+    It needs no keyword of ours, which some models do not hand on to their layers.
+    """
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(_SINGLE, single_attention)
+    model.set_attn_implementation(_SINGLE)  # type: ignore[operator]
+
+
+def single_attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **keywords: Any
+) -> tuple[Tensor, None]:
+    """`packed_attention` of a row that is one rollout."""
+    lengths = (query.shape[2],)
+    return packed_attention(module, query, key, value, attention_mask, rollout_lengths=lengths, **keywords)
+
+
+def packed_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    rollout_lengths: tuple[int, ...],
+    scaling: float | None = None,
+    **keywords: Any,
+) -> tuple[Tensor, None]:
+    """query [1, H, T, D], key and value [1, H_kv, T, D] -> [1, T, H, D] (transformers' attention interface).
+
+    Raises ValueError for a keyword that is not understood.
+    """
+    asked = read_keywords(module, keywords)
+    half = query.is_cuda and query.dtype in (torch.float16, torch.bfloat16)
+    if half and asked.eager is None and (kernel := flash_kernel()) is not None:
+        return varlen_attention(query, key, value, rollout_lengths, scaling, kernel, asked.window), None
+    sizes = list(rollout_lengths)
+    pieces = [
+        _attend(module, heads, asked, scaling, keywords)
+        for heads in zip(*(torch.split(heads, sizes, dim=2) for heads in (query, key, value)), strict=True)
+    ]
+    return torch.cat(pieces, dim=2).transpose(1, 2), None
+
+
+def _attend(
+    module: nn.Module, heads: tuple[Tensor, ...], asked: Asked, scaling: float | None, keywords: dict[str, Any]
+) -> Tensor:
+    """Query, key and value of one rollout of n positions -> [1, H, n, D]."""
+    query, key, value = heads
+    length = query.shape[2]
+    window = asked.window if asked.window is not None and asked.window < length else None
+    if asked.eager is None and window is None:
+        return _sdpa(query, key, value, None, scaling)
+    mixed = []
+    for start, stop, first in _blocks(length, window):
+        visible = _visible(stop - start, start - first, window, query.device)
+        part = query[:, :, start:stop], key[:, :, first:stop], value[:, :, first:stop]
+        if asked.eager is None:
+            mixed.append(_sdpa(*part, visible, scaling))
+        else:
+            mask = additive(visible, query.dtype)
+            mixed.append(asked.eager(module, *part, mask, scaling=scaling, **keywords)[0].transpose(1, 2))
+    return torch.cat(mixed, dim=2)
+
+
+def _sdpa(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, scaling: float | None) -> Tensor:
+    grouped = query.shape[1] != key.shape[1]
+    return scaled_dot_product_attention(
+        query, key, value, attn_mask=visible, is_causal=visible is None, scale=scaling, enable_gqa=grouped
+    )
+
+
+def _blocks(length: int, window: int | None) -> Iterator[tuple[int, int, int]]:
+    """Yield (start, stop, first): queries start .. stop - 1 see no position before `first`, nor after their own."""
+    size = max(_BLOCK, window or 0)
+    for start in range(0, length, size):
+        yield start, min(start + size, length), 0 if window is None else max(0, start - window + 1)
+
+
+@lru_cache(maxsize=16)
+def _visible(queries: int, before: int, window: int | None, device: torch.device) -> Tensor:
+    """[1, 1, queries, before + queries] bool: what each query sees, with `before` keys ahead of the first's own."""
+    with torch.inference_mode(False):
+        own = torch.arange(before, before + queries, device=device)[:, None]
+        keys = torch.arange(before + queries, device=device)
+        visible = keys <= own if window is None else (keys <= own) & (keys > own - window)
+        return visible[None, None]
+
+
+def varlen_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    lengths: tuple[int, ...],
+    scaling: float | None,
+    kernel: Kernel,
+    window: int | None = None,
+) -> Tensor:
+    """The same by one call of `kernel`, which has the interface of flash-attn's `flash_attn_varlen_func`."""
+    rows = (heads[0].transpose(0, 1) for heads in (query, key, value))
+    starts, longest = _starts(lengths, query.device), max(lengths)
+    near = {} if window is None else {"window_size": (window - 1, 0)}
+    mixed = kernel(*rows, starts, starts, longest, longest, softmax_scale=scaling, causal=True, **near)
+    return mixed[None]
+
+
+@cache
+def flash_kernel() -> Kernel | None:
+    """flash-attn's kernel, None where it is not installed."""
+    try:
+        from flash_attn import flash_attn_varlen_func
+    except ImportError:
+        return None
+    return flash_attn_varlen_func  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=8)
+def _starts(lengths: tuple[int, ...], device: torch.device) -> Tensor:
+    """[R + 1] int32 on the device, made once for all layers."""
+    return torch.tensor([0, *lengths]).cumsum(0).to(device, torch.int32)
+
+
+Combine = Callable[[Any, Tensor, Tensor, Tensor], Tensor]
+"""(base layer, states [..., d_in], A [r, d_in], s B [d_out, r]) -> [..., d_out]"""
+
+
+def fold_adapter(policy: nn.Module) -> None:
+    """Make the LoRA layers of `policy` (if it has any) compute with folded weights. Idempotent."""
+    for layer in _own_forward(policy):
+        if layer.weight.dtype == _adapter_dtype(layer):
+            layer.forward = _combined(layer, _folded)  # type: ignore[method-assign]
+
+
+def narrow_adapter(policy: nn.Module) -> None:
+    """Make LoRA layers over weights of lower precision multiply in it (`lora_product`). Idempotent."""
+    for layer in _own_forward(policy):
+        plain = type(layer.get_base_layer()) is nn.Linear
+        if plain and layer.weight.dtype.itemsize < _adapter_dtype(layer).itemsize:
+            layer.forward = _combined(layer, _narrow)  # type: ignore[method-assign]
+
+
+def _own_forward(policy: nn.Module) -> "list[LoraLinear]":
+    """The LoRA layers that still compute as peft has them."""
+    from peft.tuners.lora import Linear as LoraLinear
+
+    return [one for one in policy.modules() if isinstance(one, LoraLinear) and "forward" not in one.__dict__]
+
+
+def _adapter_dtype(layer: "LoraLinear") -> torch.dtype:
+    (name,) = layer.active_adapters
+    weight: Any = layer.lora_A[name].weight
+    dtype: torch.dtype = weight.dtype
+    return dtype
+
+
+def _combined(layer: "LoraLinear", combine: Combine) -> Any:
+    """A forward pass of `layer` by `combine`; peft's own while the adapter is switched off or merged."""
+    apart = layer.forward
+
+    def forward(states: Tensor, *arguments: Any, **settings: Any) -> Tensor:
+        """[..., d_in] -> [..., d_out]"""
+        (name,) = layer.active_adapters
+        if layer.disable_adapters or layer.merged:
+            return apart(states, *arguments, **settings)
+        down: Any = layer.lora_A[name].weight
+        up: Any = layer.lora_B[name].weight
+        return combine(layer.get_base_layer(), states, down, up * layer.scaling[name])
+
+    return forward
+
+
+def _folded(base: Any, states: Tensor, down: Tensor, up: Tensor) -> Tensor:
+    return linear(states, torch.addmm(base.weight, up, down), base.bias)
+
+
+def _narrow(base: Any, states: Tensor, down: Tensor, up: Tensor) -> Tensor:
+    output: Tensor = base(states)
+    return add_low_rank(output, states, down.to(output.dtype), up.to(output.dtype))

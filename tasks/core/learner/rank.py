@@ -1,0 +1,72 @@
+"""One rank of an update: what torchrun starts, on every machine, as often as it has ranks.
+
+    torchrun ... -m tasks.core.learner.rank JOB      (or accelerate launch --multi_gpu ..., which calls it)
+
+JOB is the update as JSON (launcher.py wrote it). The first rank puts policy and metrics beside it.
+"""
+
+import os
+import signal
+import sys
+import warnings
+from pathlib import Path
+
+from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+from tasks.core.interfaces.stage import ProcessCache
+from tasks.core.learner.checkpoint import save_learner
+from tasks.core.learner.distributed import ProcessGroup, join_process_group
+from tasks.core.learner.metrics import trained_metrics
+from tasks.core.learner.training import UpdateJob, read_batch, train
+from tasks.core.policies.loading import device
+from tasks.core.processes.garbage import spare_old_objects
+from tasks.core.processes.parent_death import parent_death_signal
+from tasks.core.records.documents import AdvantageSummary, read_document, write_document
+from tasks.core.records.files import write_json
+
+POLICY, METRICS, PASSES = "policy", "metrics.json", "passes.json"
+EXPECTED = 3
+"""Exit code of a rank whose error message says all that there is to say."""
+
+
+def main(arguments: list[str]) -> int:
+    """Join the other ranks, train, write. What went wrong is left in torchrun's error file for the stage to tell."""
+    _die_with_the_launcher()
+    spare_old_objects()
+    file = Path(arguments[0])
+    errors = get_error_handler()
+    errors.initialize()
+    try:
+        job = UpdateJob.model_validate_json(file.read_text(encoding="utf-8"))
+        with join_process_group(job.update.distributed, device(job.policy)) as group:
+            run_rank(job, group, file.parent)
+    except Exception as error:
+        errors.record_exception(error)
+        return EXPECTED if isinstance(error, ValueError) else 1
+    return 0
+
+
+def run_rank(job: UpdateJob, group: ProcessGroup, output: Path) -> None:
+    """Train with the other ranks; the first writes `output`/policy, `output`/metrics.json and `output`/passes.json."""
+    if not group.is_main:
+        warnings.simplefilter("ignore")
+    summary = read_document(job.layout.advantage_summary(job.previous.batch), AdvantageSummary)
+    rollouts = read_batch(job)
+    learner, stats, probe, passes = train(job, rollouts, ProcessCache(), group)
+    save_learner(learner, output / POLICY, probe)
+    if group.is_main:
+        metrics = trained_metrics(rollouts, stats, learner, summary, job.update.loss, job.previous.staleness)
+        write_document(output / METRICS, metrics)
+        write_json(output / PASSES, {"passes": passes})
+
+
+def _die_with_the_launcher() -> None:
+    """Linux: no rank outlives the process that started it, however that one ends. Elsewhere its signals must do."""
+    if sys.platform == "linux":
+        parent_death_signal(signal.SIGKILL)()
+        if os.getppid() == 1:
+            os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

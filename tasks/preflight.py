@@ -1,0 +1,237 @@
+"""preflight: the model's own function, and one update at the maximum length, before money is spent -> preflight.json.
+
+A stage of its own, on which collection waits: prepare_policy knows nothing of `update`, and a longer pack or a larger
+chunk must be tried again without fetching the model again. Its output holds nothing that was measured, so that no
+rollout is collected anew because it ran anew.
+"""
+
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from tasks.core.capacity.hardware import GIB
+from tasks.core.capacity.known_models import read_model_config
+from tasks.core.capacity.memory import LearnerMemory, memory_of, packs_at_once
+from tasks.core.capacity.plan import advice
+from tasks.core.capacity.workload import longest_rollout
+from tasks.core.config.collection import SAMPLING_ENGINES
+from tasks.core.config.params import Predecessors, iteration_key
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.config.stage_inputs import PreflightInputs
+from tasks.core.config.update import PAIRED, CriticConfig, LossConfig, UpdateConfig
+from tasks.core.interfaces.stage import ProcessCache, StageContext
+from tasks.core.learner.launcher import RankFailed, train_on_ranks
+from tasks.core.learner.training import UpdateJob, read_batch, train
+from tasks.core.policies.loading import device
+from tasks.core.policies.positions import context_length, require_fixed_rotary
+from tasks.core.processes.oom_kills import oom_kills
+from tasks.core.records.documents import AdvantageSummary, Passes, Preflight, write_document
+from tasks.core.records.layout import Layout
+from tasks.core.records.schemas import TRAINING_BATCH
+from tasks.core.records.tables import write_rows
+from tasks.core.seeding import derive_seed
+from tasks.preflight.engine_proof import prove_engine
+from tasks.preflight.shaken_adapter import shake_adapter
+
+Row = dict[str, Any]
+"""A row of `records.schemas.TRAINING_BATCH`."""
+
+
+def longest_batch(length: int, rollouts: int, vocabulary: int, turns: int, seed: int) -> list[Row]:
+    """`rollouts` rows of random ids whose forward passes have `length` positions each.
+
+    All tokens but the first are the policy's, since those need logits; advantages of both signs, so that gradients are
+    not 0.
+    """
+    return [_row(index, length, vocabulary, turns, derive_seed(seed, index)) for index in range(rollouts)]
+
+
+def _row(index: int, length: int, vocabulary: int, turns: int, seed: int) -> Row:
+    generator = np.random.Generator(np.random.PCG64(seed))
+    turn = np.sort(generator.integers(0, turns, length))
+    return {
+        "task_id": "preflight",
+        "rollout_index": index,
+        "token_ids": generator.integers(0, vocabulary, length + 1).tolist(),
+        "policy_mask": [False] + [True] * length,
+        "turn_index": [-1, *turn.tolist()],
+        "engine_logprobs": [0.0] + [-1.0] * length,
+        "return": 0.0,
+        "advantage": 0.5 if index % 2 else -0.5,
+    }
+
+
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
+"""Messages of torch when memory runs out, on a GPU and on a CPU."""
+SEED = 0
+"""Memory does not depend on it."""
+STEPS = 2
+"""Optimizer steps: the second one finds the optimizer's state in memory."""
+
+
+class DoesNotFit(RuntimeError):  # noqa: N818
+    """The learner ran out of memory; the message says what was needed and which knob to turn."""
+
+
+def preflight(context: StageContext[PreflightInputs]) -> None:
+    """Prove that learner and engine compute the model's own function, and that the longest update fits.
+
+    Both take a copy of the untrained policy, with an adapter that is not zero: the engine in this process samples from
+    it, if it is to; then the learner, whose fastest exact forward passes are found first, updates it on the longest
+    batch that the params allow, and it is thrown away. As many full packs are passed as an update passes at once, and
+    at least two, because the second one finds gradients in memory; on a CPU that depends on its cores, so
+    preflight.json counts the rollouts of one pack of each rank.
+    Writes preflight.json; a run that trains nothing tries no update. Raises AnotherFunction, DoesNotFit, ArtifactError
+    and what an update raises.
+    """
+    inputs, layout, ranks = context.inputs, context.layout, context.inputs.distributed.size
+    config = read_model_config(layout.base_policy)
+    if inputs.engine in SAMPLING_ENGINES:
+        require_fixed_rotary(config, str(config.get("model_type")))
+    with _trial(layout, inputs.policy) as trial:
+        if inputs.engine == "transformers":
+            prove_engine(trial.base_policy, inputs.policy, trial.policy(iteration_key(0)))
+        found = _try_update(inputs, trial, config, context.cache) if inputs.trains else None
+    write_document(layout.preflight, found or Preflight(positions=0, rollouts=0, ranks=ranks, passes=None))
+
+
+def _try_update(inputs: PreflightInputs, trial: Layout, config: Mapping[str, Any], cache: ProcessCache) -> Preflight:
+    """Make the longest update in the project `trial`."""
+    ranks = inputs.distributed.size
+    length = longest_rollout(inputs, context_length(config))
+    each = max(2 if inputs.objective in PAIRED else 1, inputs.tokens_per_pack // length)
+    rollouts = each * ranks
+    played = rollouts * max(2, packs_at_once(inputs, device(inputs.policy).type))
+    rows = longest_batch(length, played, int(config["vocab_size"]), inputs.limits.max_turns, SEED)
+    started = time.perf_counter()
+    write_rows(trial.training_batch(iteration_key(1)), rows, TRAINING_BATCH)
+    write_document(trial.advantage_summary(iteration_key(1)), _summary(len(rows)))
+    with memory_explained(inputs, config, each * length):
+        passes = _try(_job(inputs, trial.root, played, max(inputs.tokens_per_pack, each * length)), cache)
+    took = time.perf_counter() - started
+    print(f"preflight: {played // rollouts} x {each * length:,} positions fit, {took:.1f} s{_peak()}")
+    return Preflight(positions=each * length, rollouts=rollouts, ranks=ranks, passes=passes)
+
+
+@contextmanager
+def memory_explained(inputs: PreflightInputs, config: Mapping[str, Any], positions: int) -> Iterator[None]:
+    """Turn an end for lack of memory into DoesNotFit; any other stays what it is."""
+    killed_before = oom_kills()
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        memory = memory_of(inputs, config, device(inputs.policy).type).learner
+        if _ran_out_of_memory(error) or (_was_killed(error) and _lacked_memory(killed_before, memory, inputs)):
+            raise DoesNotFit(_explained(error, positions, memory)) from None
+        raise
+
+
+def _try(job: UpdateJob, cache: ProcessCache) -> Passes:
+    if job.update.distributed.size > 1:
+        return train_on_ranks(job).passes
+    return train(job, read_batch(job), cache).passes
+
+
+def _job(inputs: PreflightInputs, root: Path, rollouts: int, tokens_per_pack: int) -> UpdateJob:
+    """An update with all of the batch in every optimizer step, which moves the weights by next to nothing.
+
+    A pair of rollouts lies in one pass, however long: so do two of these, which are no pair.
+    """
+    base = iteration_key(0)
+    return UpdateJob(
+        root=root.resolve(),
+        key=iteration_key(1),
+        previous=Predecessors(policy=base, behaviour=base, batch=iteration_key(1)),
+        seed=SEED,
+        policy=inputs.policy,
+        update=UpdateConfig(
+            loss=LossConfig(kl_coefficient=inputs.needs_reference, entropy_coefficient=inputs.entropy_bonus),
+            epochs=STEPS,
+            minibatch=rollouts,
+            learning_rate=1e-9,
+            tokens_per_pack=tokens_per_pack,
+            logprob_chunk=inputs.logprob_chunk,
+            fold_adapter=inputs.fold_adapter,
+            activation_checkpointing=inputs.activation_checkpointing,
+            distributed=inputs.distributed,
+            critic=CriticConfig(warmup_iterations=0) if inputs.critic else None,
+        ),
+        temperature=1.0,
+        proves_passes=True,
+    )
+
+
+@contextmanager
+def _trial(layout: Layout, policy: PolicyConfig) -> Iterator[Layout]:
+    """A project's folder with the real policy, beside the real artifacts: other machines may join."""
+    root = layout.preflight_project
+    shutil.rmtree(root, ignore_errors=True)
+    trial, untrained = Layout(root), layout.policy(iteration_key(0))
+    try:
+        trial.base_policy.parent.mkdir(parents=True)
+        trial.base_policy.symlink_to(layout.base_policy.resolve(), target_is_directory=True)
+        place = trial.policy(iteration_key(0))
+        place.parent.mkdir(parents=True)
+        if policy.trained == "lora":
+            shake_adapter(untrained, place, SEED)
+        else:
+            place.symlink_to(untrained.resolve(), target_is_directory=True)
+        yield trial
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _summary(count: int) -> AdvantageSummary:
+    return AdvantageSummary(
+        mean_return=0.0,
+        group_return_std=0.0,
+        rollouts=count,
+        finished_rollouts=count,
+        kept_rollouts=count,
+        end_reasons={"completed": count},
+    )
+
+
+def _ran_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, by the error's own words: torch's or Python's."""
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or any(words in text for words in OUT_OF_MEMORY)
+
+
+def _was_killed(error: BaseException) -> bool:
+    """Whether a rank got the signal that the kernel's OOM killer sends; others send it too."""
+    return isinstance(error, RankFailed) and error.ended_by == signal.SIGKILL
+
+
+def _lacked_memory(killed_before: int | None, memory: LearnerMemory, inputs: PreflightInputs) -> bool:
+    """Whether memory was short, by the kernel's count of kills; without one, by what the plan says that ranks need."""
+    killed = oom_kills()
+    if killed is not None and killed_before is not None:
+        return killed > killed_before
+    return memory.total * inputs.distributed.ranks > float(psutil.virtual_memory().total)
+
+
+def _explained(error: BaseException, positions: int, memory: LearnerMemory) -> str:
+    said = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    parts = ", ".join(f"{name} {value / GIB:.2f}" for name, value in vars(memory).items())
+    return (
+        f"an update on the longest batch ({positions:,} positions in one pass) runs out of memory: {said}{_peak()}. "
+        f"By plan each device needs {memory.total / GIB:.2f} GiB ({parts}): {advice(memory)}. "
+        "No rollout was collected; `python -m flows.plan` shows what would fit"
+    )
+
+
+def _peak() -> str:
+    import torch
+
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return ""
+    total = torch.cuda.get_device_properties(0).total_memory
+    return f"; peak {torch.cuda.max_memory_allocated() / GIB:.2f} GiB of {total / GIB:.2f} GiB"
