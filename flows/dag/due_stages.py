@@ -1,4 +1,4 @@
-"""What `dvc repro` would run: DVC's own view of the artifacts, and the versions as they would be written now."""
+"""The stages that `dvc repro` would run: by DVC's own view of artifacts, and by the versions as they are now."""
 
 import logging
 from collections.abc import Iterator, Mapping

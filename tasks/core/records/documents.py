@@ -92,7 +92,7 @@ class Attestation(Document):
     stage: str
     key: str
     version: StageVersion
-    """Of the code and the parameters that the process really ran with."""
+    """Digests of the code and the parameters that the process really ran with."""
     outs: dict[str, str]
     """DVC's md5 of each output, by its path relative to the project's root, except those that hold wall-clock times."""
 

@@ -1,4 +1,4 @@
-"""What an agent does wrong, as probabilities per episode and as changes of its code. Pure."""
+"""Mistakes of an agent, as probabilities per episode and as changes of its code. Pure."""
 
 import ast
 import re
@@ -68,7 +68,7 @@ class Habits:
     give_up: float = 0.65
     """After an error."""
     claim_success: float = 0.3
-    """Of those who give up: complete the task as if all were done."""
+    """The share of those who give up that completes the task as if all were done."""
     finish_early: float = 0.06
     chatty: float = 0.3
     """Answer by a sentence."""

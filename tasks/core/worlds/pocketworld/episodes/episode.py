@@ -70,7 +70,7 @@ def opening(instruction: str) -> list[Message]:
 
 
 def _observed(execution: Execution, code: TurnCode) -> tuple[str, str]:
-    """What may be cut, and the ending, which stays whole: the error behind printed text, and what did not run."""
+    """Return the part that may be cut, and the ending, which stays whole: an error, and what did not run."""
     printed = _printed(execution) if execution.failed else execution.output.rstrip("\n")
     outcome = f"Execution failed. {execution.error}" if execution.failed else SUCCESS
     notes = [ONLY_FIRST] if code.ran < code.blocks else []

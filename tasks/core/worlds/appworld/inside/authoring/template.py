@@ -53,7 +53,7 @@ class Draw:
 
     @property
     def private(self) -> dict[str, Any]:
-        """What only the evaluation knows."""
+        """Facts that only the evaluation knows."""
         return {"expected": {model: asdict(rows) for model, rows in self.expect.items()}}
 
 

@@ -11,7 +11,7 @@ from ..world import World
 
 
 def texts(person: Person, receivers: list[Person], message: str) -> dict[str, Rows]:
-    """What one message to each of some people changes: the message, and a copy in both phones."""
+    """The rows that one message to each of some people adds: the message, and a copy in both phones."""
     sent = [
         {"receiver.phone_number": one.phone_number, "sender.phone_number": person.phone_number, "message": message}
         for one in receivers

@@ -12,7 +12,7 @@ from ..world import World
 
 
 def group(person: Person, name: str, members: list[Person]) -> Change:
-    """What makes a group of the person and its members."""
+    """The rows that make a group of the person and its members."""
 
     def change(collection: Any) -> None:
         row = {"user_id": person.id, "name": name, "invitation_code": f"join{len(name)}"}
