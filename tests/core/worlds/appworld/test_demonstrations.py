@@ -5,7 +5,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import torch
 
+from tasks.core.policies.appworld_recipe import AppWorldRecipe, policy_of
+from tasks.core.policies.architecture import TinyQwen2
 from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.worlds.appworld.demonstrations.drills import drills
 from tasks.core.worlds.appworld.demonstrations.playing import Demonstration, play_demonstrations
@@ -56,6 +59,16 @@ def test_a_renamed_episode_has_other_words_in_the_same_places(demonstrations: li
     assert copy[: OPENING - 1] == episode[: OPENING - 1] and copy != episode
     assert [message["role"] for message in copy] == [message["role"] for message in episode]
     assert renamed(episode, OPENING, Random(1)) == copy
+
+
+@pytest.mark.appworld
+def test_the_same_demonstrations_make_the_same_policy(demonstrations: list[Demonstration]) -> None:
+    recipe = AppWorldRecipe(
+        sizes=TinyQwen2(layers=1, width=64), perfect_steps=1, imperfect_steps=1, rounds=2, copies=2, drills=20
+    )
+    (one, words_of_one), (other, _) = (policy_of(recipe, demonstrations) for _ in range(2))
+    assert len(words_of_one) > 1000
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
 
 @pytest.mark.appworld
