@@ -45,8 +45,8 @@ class TurnPair:
 
     @property
     def gap(self) -> float:
-        """The difference of their Q, never negative."""
-        return self.better.q - self.worse.q
+        """The difference of their Q, never negative: those that differ by rounding alone are equal."""
+        return max(0.0, self.better.q - self.worse.q)
 
 
 def turn_pairs(

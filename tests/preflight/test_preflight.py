@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from flows.configure import params_of
-from tasks import preflight as longest_batch
 from tasks.core.capacity.known_models import KNOWN_MODELS, read_model_config
 from tasks.core.capacity.memory import memory_of
 from tasks.core.config.params import Params
@@ -26,7 +25,7 @@ from tasks.core.processes.usable_cores import usable_cores
 from tasks.core.records.documents import Preflight, read_document
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
-from tasks.preflight import DoesNotFit, memory_explained, preflight
+from tasks.preflight import DoesNotFit, longest_batch, memory_explained, preflight
 
 SIZES = TinyQwen2(width=32, heads=1, feed_forward=32, context_length=256)
 ROOT = Path(__file__).parents[2]

@@ -257,4 +257,5 @@ def run_again(layout: Layout, params: Params, weights: str, solved: set[str], **
     (layout.policy("i002") / "adapter_model.safetensors").write_bytes(weights.encode())
     write_played(layout, params, solved)
     write_lock(layout, params)
-    return Pipeline(layout, Params.model_validate({**params.model_dump(mode="json"), **changes}))
+    content = params.model_dump(mode="json", exclude={"sources"})  # derived from what may change
+    return Pipeline(layout, Params.model_validate({**content, **changes}))

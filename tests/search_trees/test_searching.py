@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tasks import pair_turns as turn_pairs
 from tasks.core.config.collection import AgentLimits, TreeConfig
 from tasks.core.config.world import WorldConfig
 from tasks.core.engines.in_process.engine import TransformersEngine
@@ -22,6 +21,7 @@ from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 from tasks.core.worlds.text_games.answers import answer_text
+from tasks.pair_turns import turn_pairs
 from tasks.search_trees.searching import Forest, first_simulations
 from tests.core.rollouts.conftest import Count, CountingGame
 

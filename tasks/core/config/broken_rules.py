@@ -8,5 +8,6 @@ def broken_rules(error: ValidationError, whole: str) -> list[str]:
 
     `whole` names what breaks a rule as a whole, not by one field; "": the rule stands alone then.
     """
-    found = ((".".join(map(str, item["loc"])) or whole, item["msg"]) for item in error.errors())
+    items = [item for item in error.errors() if item["type"] != "default_factory_not_called"]  # it follows from another
+    found = ((".".join(map(str, item["loc"])) or whole, item["msg"]) for item in items)
     return [f"{place}: {rule}" if place else rule for place, rule in found]

@@ -34,7 +34,7 @@ def test_the_rooms_know_no_method_by_its_name() -> None:
     ]
     files = [path for room in rooms for path in room.rglob("*.py")]
     files += [ROOT / "tasks" / name for name in ("collect_rollouts.py", "update_policy.py")]
-    assert len(names) > 20 and len(files) > 50
+    assert len(names) > 20 and len(files) > 35
     for path in files:
         texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
         assert not texts & names, path

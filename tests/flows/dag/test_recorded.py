@@ -138,7 +138,7 @@ def test_an_edit_while_versions_are_read_is_one_error(
         return found
 
     monkeypatch.setattr(versions, "run_manifest", slowly)
-    with pytest.raises(ChangedMeanwhile, match=r"filtering\.py was edited while version_stages read it"):
+    with pytest.raises(ChangedMeanwhile, match=r"filter_tasks\.py was edited while version_stages read it"):
         version_stages(StageContext(layout, params_in(layout)))
 
 
