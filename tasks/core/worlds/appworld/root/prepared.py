@@ -9,7 +9,7 @@ from tasks.core.config.splits import SPLITS, Split
 from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.world import Task
 from tasks.core.records.files import ArtifactError, digest, read_json, replacing, write_json
-from tasks.core.worlds.appworld.interpreter import python_executable
+from tasks.core.worlds.appworld.interpreter import APPWORLD, python_executable
 from tasks.core.worlds.appworld.root.authored import author_root
 from tasks.core.worlds.appworld.root.verification import RootReport, verify_root
 
@@ -65,7 +65,7 @@ def _kept_root(config: WorldConfig) -> Path:
     Its name says what its bytes depend on: the generator's code, the engine's requirements, seed and counts.
     """
     package = Path(__file__).parents[1]
-    files = [*sorted((package / "inside/authoring").rglob("*.py")), package / "environment/requirements.txt"]
+    files = [*sorted((package / "inside/authoring").rglob("*.py")), APPWORLD.requirements]
     inputs = ([digest(file) for file in files], config.seed, _counts(config))
     name = sha256(repr(inputs).encode()).hexdigest()[:16]
     root = ROOTS / name
