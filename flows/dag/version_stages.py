@@ -64,10 +64,10 @@ def version_stages(context: StageContext[Params]) -> None:
     Raises ChangedMeanwhile, ForeignCode, and ParamsError for files that knobs name and that are not there.
     """
     layout, params = context.layout, context.inputs
-    _check_whose_code(layout.root)
     require_own_files(params, layout.root)
     before = signatures(_code_files())
     manifest = run_manifest(params, layout.params)
+    _check_whose_code(manifest, layout.root)
     versions = StageVersions({name: recorded_version(manifest, find_stage(name), params) for name in manifest.stages})
     with suppress(ArtifactError, ParamsError):  # no version yet, or a manifest of an older format
         for line in _changes(layout, versions, params):
@@ -143,13 +143,17 @@ def changed_knobs(stage: Stage, before: Params, after: Params) -> Iterator[str]:
             yield f"{name}: {then} -> {now}"
 
 
-def _check_whose_code(root: Path) -> None:
+def _check_whose_code(manifest: RunManifest, root: Path) -> None:
+    """Raise ForeignCode where `root` has code of its own that is not what this process runs."""
     here = root / "tasks"
-    if here.is_dir() and not here.samefile(CODE / "tasks"):
-        raise ForeignCode(
-            f"python imports the code of {CODE}, not that of {root}; run with `.ci/env` from {root}, or unset "
-            "PYTHONPATH and PYTHONSAFEPATH"
-        )
+    if not here.is_dir() or here.samefile(CODE / "tasks"):
+        return
+    for name, content in manifest.files.items():
+        if not (root / name).is_file() or digest(root / name) != content:
+            raise ForeignCode(
+                f"python imports the code of {CODE}, and {name} is another one in {root}; run with `.ci/env` from "
+                f"{root}, or unset PYTHONPATH and PYTHONSAFEPATH"
+            )
 
 
 def _code_files() -> Iterator[Path]:

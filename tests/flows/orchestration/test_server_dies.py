@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.tiny_project import make_project
+from tests.flows.tiny_project import make_project, succeed
 
 DVC_YAML = """\
 stages:
@@ -40,6 +40,7 @@ Python = Callable[..., subprocess.CompletedProcess[str]]
 def flow(tmp_path: Path, python_in: Callable[[Path], Python]) -> Python:
     """Run Python in a project of three stages, the second of which kills the server."""
     root = make_project(tmp_path / "project")
+    succeed(root, "-m", "flows.stage", "version_stages")
     (root / "dvc.yaml").write_text(DVC_YAML)
     (root / "kill_server.py").write_text(KILL_SERVER)
     return python_in(root)
@@ -59,6 +60,7 @@ def test_a_run_goes_on_without_its_server(flow: Python) -> None:
 @pytest.mark.faults
 def test_a_stage_that_fails_without_the_server_is_still_the_message(flow: Python) -> None:
     flow("-m", "flows.configure", "--refresh", "--set", "tasks.denylist=[no_such_task]").check_returncode()
+    flow("-m", "flows.stage", "version_stages").check_returncode()
     run = flow("-m", "flows.pipeline", PREFECT_CLIENT_MAX_RETRIES="1")
     assert run.returncode == 1
     assert "no_such_task" in run.stderr.splitlines()[-1]
