@@ -84,6 +84,7 @@ def test_a_killed_study_leaves_no_process_and_goes_on_where_it_stopped(project: 
     done = run(project, *COMMAND, **hook)
     assert done.returncode == 1, done.stderr
     assert "A  notes.md\n" in run_git(project, "status", "--short"), "the index of whoever called stays as it is"
+    run_git(project, "rm", "--quiet", "--force", "notes.md")
     assert "little-broken-s0 failed with exit code" in done.stderr and "/nowhere" in done.stderr
     if made is not None and (first / "dvc.lock").exists():
         assert rollouts.exists()
