@@ -1,13 +1,11 @@
-"""The statement of a stage about what it wrote and with what, which `flows.lineage` holds against dvc.lock."""
+"""Each stage states what it wrote and with what; `flows.lineage` compares that with dvc.lock."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from flows.dag.stages import Stage
-from tasks.core.config.params import Params
+from tasks.core.config.params import Params, read_yaml
 from tasks.core.lineage.dvc_lock import VOLATILE_NAMES
 from tasks.core.lineage.integrity import dvc_md5
 from tasks.core.records.documents import Attestation, StageVersion, write_document
@@ -27,8 +25,7 @@ def write_attestation(stage: Stage, key: str, params: Params, version: StageVers
 
 def _outs(dvc_yaml: Path, stage: str, key: str, params: Params) -> Iterator[str]:
     """Yield the paths of the outputs of a stage. Its templates use the key, and where begin_courses writes."""
-    text = dvc_yaml.read_text(encoding="utf-8") if dvc_yaml.exists() else "stages: {}"  # a folder that DVC knows not of
-    definitions: dict[str, Any] = yaml.load(text, Loader=_LOADER)["stages"]
+    definitions: dict[str, Any] = read_yaml(dvc_yaml)["stages"] if dvc_yaml.exists() else {}  # no project of DVC's
     found = definitions.get(stage, {})
     definition = found.get("do", found)
     for out in (*definition.get("outs", ()), *definition.get("metrics", ())):
@@ -36,6 +33,3 @@ def _outs(dvc_yaml: Path, stage: str, key: str, params: Params) -> Iterator[str]
         for name, value in (("key", key), ("item", key), ("neutral_courses", params.neutral_courses)):
             path = path.replace(f"${{{name}}}", value)
         yield path
-
-
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -27,7 +27,14 @@ from flows.dag.stages import STAGES, Stage, find_stage
 from tasks.core.config.params import Params, ParamsError
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.lineage.dvc_lock import LockedStage
-from tasks.core.records.documents import RunManifest, StageVersion, StageVersions, read_document, write_document
+from tasks.core.records.documents import (
+    RunManifest,
+    StageVersion,
+    StageVersions,
+    digest_of_code,
+    read_document,
+    write_document,
+)
 from tasks.core.records.files import ArtifactError, digest
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import recorded_params
@@ -164,11 +171,8 @@ def _code_files() -> Iterator[Path]:
 
 def code_version(stage: Stage, root: Path) -> str:
     """SHA-256 over the names and contents of the files that `stage` runs, in hexadecimal."""
-    total = hashlib.sha256()
-    for file in sorted(stage_files(stage, root)):
-        name = file.relative_to(root).as_posix()
-        total.update(name.encode() + b"\0" + bytes.fromhex(digest(file)))
-    return total.hexdigest()
+    files = sorted(stage_files(stage, root))
+    return digest_of_code((file.relative_to(root).as_posix(), digest(file)) for file in files)
 
 
 def stage_files(stage: Stage, root: Path) -> set[Path]:

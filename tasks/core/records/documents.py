@@ -62,6 +62,14 @@ class StageVersions(RootModel[dict[str, StageVersion]]):
     """data/stage_versions.json: the version of every stage but the one that writes them, by its name."""
 
 
+def digest_of_code(files: Iterable[tuple[str, str]]) -> str:
+    """Return the SHA-256, in hexadecimal, over the names of files and their SHA-256, in this order."""
+    total = hashlib.sha256()
+    for name, content in files:
+        total.update(name.encode() + b"\0" + bytes.fromhex(content))
+    return total.hexdigest()
+
+
 class RunManifest(Document):
     """data/manifest.json: the parameters and the code that version_stages saw, with which all other stages run."""
 
@@ -76,10 +84,7 @@ class RunManifest(Document):
 
     def code_of(self, stage: str) -> str:
         """Return the SHA-256, in hexadecimal, over names and contents of the files that `stage` runs."""
-        total = hashlib.sha256()
-        for name in self.stages[stage]:
-            total.update(name.encode() + b"\0" + bytes.fromhex(self.files[name]))
-        return total.hexdigest()
+        return digest_of_code((name, self.files[name]) for name in self.stages[stage])
 
 
 class Attestation(Document):
