@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.stage_inputs import CollectionInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import World
@@ -31,24 +30,11 @@ def collect_rollouts(context: StageContext[CollectionInputs]) -> None:
     played = play_in_shards(
         context,
         planned,
-        training_settings(inputs),
+        PlaySettings.of_training(inputs),
         policy=layout.policy(behaviour),
         description=f"collect_rollouts@{key}",
     )
     write_played(context, played)
-
-
-def training_settings(inputs: CollectionInputs | CollectionConfig) -> PlaySettings:
-    """Settings by which training rollouts are played."""
-    return PlaySettings(
-        temperature=inputs.temperature,
-        limits=inputs.limits,
-        max_concurrent_episodes=inputs.max_concurrent_episodes,
-        world_retries=inputs.world_retries,
-        early_stop=inputs.early_stop,
-        judge_unfinished=inputs.judge_unfinished,
-        turn_progress=inputs.turn_progress,
-    )
 
 
 def plan_iteration(world: World, layout: Layout, inputs: CollectionInputs, key: str) -> list[PlannedRollout]:

@@ -34,23 +34,13 @@ def search_trees(context: StageContext[SearchInputs]) -> None:
     played = play_in_shards(
         context,
         first_simulations(world, drawn, seed),
-        _settings(inputs),
+        PlaySettings.of(inputs, inputs.temperature),
         policy=layout.policy(behaviour),
         description=f"search_trees@{key}",
         work=search_shard,
     )
     _warn_of_cut_trees(played.rows, key)
     write_played(context, played)
-
-
-def _settings(inputs: SearchInputs) -> PlaySettings:
-    return PlaySettings(
-        temperature=inputs.temperature,
-        limits=inputs.limits,
-        max_concurrent_episodes=inputs.max_concurrent_episodes,
-        world_retries=inputs.world_retries,
-        judge_unfinished=inputs.judge_unfinished,
-    )
 
 
 def _warn_of_cut_trees(rows: Sequence[dict[str, Any]], key: str) -> None:

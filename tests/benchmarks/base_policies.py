@@ -19,7 +19,6 @@ import torch
 from result_file import write_result
 
 from flows.profile_stack import stacked
-from tasks.collect_rollouts import training_settings
 from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.world import WorldConfig
@@ -27,7 +26,7 @@ from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.world import Task
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer
-from tasks.core.rollouts.planning import plan_rollouts
+from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 
@@ -49,7 +48,7 @@ class Player:
         self.chat = ChatFormat(load_tokenizer(folder))
 
     def play(self, tasks: list[Task], rollouts: int, temperature: float) -> list[Row]:
-        settings = replace(training_settings(self.collection), temperature=temperature)
+        settings = replace(PlaySettings.of_training(self.collection), temperature=temperature)
         planned = plan_rollouts(tasks, rollouts, seed=1)
         return play_rollouts(self.world, self.engine, self.chat, planned, settings, policy=None)
 

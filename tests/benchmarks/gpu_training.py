@@ -22,7 +22,6 @@ from gpu_device import describe, find_device, write_part
 from result_file import write_result
 
 from flows.configure import params_of
-from tasks.collect_rollouts import training_settings
 from tasks.core.advantages.groups import compute_advantages
 from tasks.core.advantages.outcomes import Outcomes
 from tasks.core.config.params import Params
@@ -33,7 +32,7 @@ from tasks.core.learner.learner import Learner, make_learner, update
 from tasks.core.learner.rollouts import Rollout
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer, save_policy, trainable_policy
-from tasks.core.rollouts.planning import draw_tasks, plan_rollouts
+from tasks.core.rollouts.planning import PlaySettings, draw_tasks, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats
 from tasks.core.seeding import derive_seed
@@ -79,7 +78,7 @@ class Training:
         seed = derive_seed(self.seed, "collection", str(number))
         drawn = draw_tasks(tasks, [1.0] * len(tasks), collection.tasks_per_iteration, seed)
         planned = plan_rollouts(drawn, collection.rollouts_per_task, seed)
-        settings = training_settings(collection)
+        settings = PlaySettings.of_training(collection)
         return play_rollouts(
             self.world, self.engine, self.chat, planned, settings, policy=folder, stats=CollectionStats()
         )

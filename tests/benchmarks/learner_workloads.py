@@ -15,7 +15,6 @@ import torch
 from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from tasks.collect_rollouts import training_settings
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.params import load_params
 from tasks.core.config.policy import LoraSettings, PolicyConfig
@@ -24,7 +23,7 @@ from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.learner.rollouts import Rollout
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer, trainable_policy
-from tasks.core.rollouts.planning import draw_tasks, plan_rollouts
+from tasks.core.rollouts.planning import PlaySettings, draw_tasks, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats
 from tasks.core.worlds.registry import open_world, prepare_world_folder
@@ -76,7 +75,7 @@ def shipped_rollouts() -> list[Rollout]:
     drawn = draw_tasks(tasks, [1.0] * len(tasks), TASKS, seed=0)
     planned = plan_rollouts(drawn, PER_TASK, seed=0)
     rows = play_rollouts(
-        world, engine, chat, planned, training_settings(collection), policy=None, stats=CollectionStats()
+        world, engine, chat, planned, PlaySettings.of_training(collection), policy=None, stats=CollectionStats()
     )
     world.close()
     returns: dict[str, list[float]] = defaultdict(list)

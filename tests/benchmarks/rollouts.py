@@ -26,7 +26,6 @@ from result_file import write_result
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
-from tasks.collect_rollouts import training_settings
 from tasks.core.config.params import load_params
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.world import WorldConfig
@@ -34,7 +33,7 @@ from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer
-from tasks.core.rollouts.planning import draw_tasks, plan_rollouts
+from tasks.core.rollouts.planning import PlaySettings, draw_tasks, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats
 from tasks.core.worlds.registry import open_world, prepare_world_folder
@@ -49,7 +48,7 @@ def collect(world: World, engine: TransformersEngine, chat: ChatFormat, seed: in
     tasks = [task for task in world.tasks("train") if task.difficulty < 3]
     drawn = draw_tasks(tasks, [1.0] * len(tasks), COLLECTION.tasks_per_iteration, seed)
     planned, stats = plan_rollouts(drawn, COLLECTION.rollouts_per_task, seed), CollectionStats()
-    rows = play_rollouts(world, engine, chat, planned, training_settings(COLLECTION), policy=None, stats=stats)
+    rows = play_rollouts(world, engine, chat, planned, PlaySettings.of_training(COLLECTION), policy=None, stats=stats)
     return rows, stats
 
 

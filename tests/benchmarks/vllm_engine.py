@@ -34,7 +34,6 @@ from result_file import write_result
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.utils import logging
 
-from tasks.collect_rollouts import training_settings
 from tasks.core.config.collection import AgentLimits
 from tasks.core.config.engine import VllmConfig
 from tasks.core.config.params import load_params
@@ -51,7 +50,7 @@ from tasks.core.interfaces.world import World
 from tasks.core.interpreters import ENVIRONMENTS, python_executable
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer, save_policy, trainable_policy
-from tasks.core.rollouts.planning import draw_tasks, plan_rollouts
+from tasks.core.rollouts.planning import PlaySettings, draw_tasks, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats
 from tasks.core.seeding import derive_seed
@@ -251,7 +250,7 @@ def play(
     tasks = [task for task in world.tasks("train") if task.difficulty < 3]
     drawn = draw_tasks(tasks, [1.0] * len(tasks), load.tasks, seed)
     planned, stats = plan_rollouts(drawn, COLLECTION.rollouts_per_task, seed), CollectionStats()
-    settings = replace(training_settings(COLLECTION), early_stop=None, limits=load.limits)
+    settings = replace(PlaySettings.of_training(COLLECTION), early_stop=None, limits=load.limits)
     return play_rollouts(world, one.engine, chat, planned, settings, policy=one.adapter, stats=stats), stats
 
 

@@ -74,7 +74,7 @@ def _plan(
         split=split,
         tasks=tuple(spread_scenarios(tasks, config.scenarios)),
         seeds=tuple(derive_seed(context.inputs.seed, *names, run) for run in range(config.rollouts_per_task)),
-        settings=_play_settings(context.inputs, config, limits),
+        settings=PlaySettings.of_evaluation(context.inputs, config, limits),
     )
 
 
@@ -117,16 +117,3 @@ def spread_scenarios(tasks: Sequence[Task], count: int | None) -> list[Task]:
     some = min(count or len(names), len(names))
     chosen = {names[number * len(names) // some] for number in range(some)}
     return [task for task in tasks if task.scenario_id in chosen]
-
-
-def _play_settings(inputs: PlayInputs, config: EvaluationConfig | ScoringConfig, limits: AgentLimits) -> PlaySettings:
-    """Evaluation's sampling and limits; collection's number of concurrent episodes and retries; no early stop."""
-    return PlaySettings(
-        temperature=config.temperature,
-        top_k=config.top_k,
-        top_p=config.top_p,
-        limits=limits,
-        max_concurrent_episodes=inputs.max_concurrent_episodes,
-        world_retries=inputs.world_retries,
-        judge_unfinished=inputs.judge_unfinished,
-    )

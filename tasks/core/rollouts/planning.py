@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tasks.core.config.collection import AgentLimits, EarlyStop
+from tasks.core.config.collection import AgentLimits, CollectionConfig, EarlyStop
+from tasks.core.config.evaluation import EvaluationConfig, ScoringConfig
+from tasks.core.config.stage_inputs import CollectionInputs, PlayInputs
 from tasks.core.interfaces.world import Task
 from tasks.core.seeding import derive_seed
 
@@ -29,6 +31,31 @@ class PlaySettings:
     """As in `SamplingSettings`; training samples from the whole distribution."""
     turn_progress: bool = False
     """Whether the task's unit tests are run after every turn."""
+
+    @classmethod
+    def of(cls, inputs: PlayInputs | CollectionConfig, temperature: float) -> "PlaySettings":
+        """Return the settings that all stages which play have in common, without early stop."""
+        return cls(
+            temperature=temperature,
+            limits=inputs.limits,
+            max_concurrent_episodes=inputs.max_concurrent_episodes,
+            world_retries=inputs.world_retries,
+            judge_unfinished=inputs.judge_unfinished,
+        )
+
+    @classmethod
+    def of_training(cls, inputs: CollectionInputs | CollectionConfig) -> "PlaySettings":
+        """Return the settings of rollouts to train on."""
+        shared = cls.of(inputs, inputs.temperature)
+        return replace(shared, early_stop=inputs.early_stop, turn_progress=inputs.turn_progress)
+
+    @classmethod
+    def of_evaluation(
+        cls, inputs: PlayInputs, config: EvaluationConfig | ScoringConfig, limits: AgentLimits
+    ) -> "PlaySettings":
+        """Return an evaluation's sampling and limits; concurrent episodes and retries are those of collection."""
+        shared = cls.of(inputs, config.temperature)
+        return replace(shared, limits=limits, top_k=config.top_k, top_p=config.top_p)
 
 
 @dataclass(frozen=True)
