@@ -13,7 +13,7 @@ from tasks.core.rollouts.planning import PlaySettings
 from tasks.core.rollouts.playing import warm_world
 from tasks.core.rollouts.shards import play_in_shards
 from tasks.core.seeding import derive_seed
-from tasks.search_trees.searching import first_simulations, search_shard
+from tasks.search_trees.searching import Forest, first_simulations
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def search_trees(context: StageContext[SearchInputs]) -> None:
         PlaySettings.of(inputs, inputs.temperature),
         policy=layout.policy(behaviour),
         description=f"search_trees@{key}",
-        work=search_shard,
+        collector=Forest(inputs.tree),
     )
     _warn_of_cut_trees(played.rows, key)
     write_played(context, played)

@@ -12,23 +12,13 @@ from collections.abc import Iterable
 from contextlib import closing
 
 from tasks.core.config.collection import TreeConfig
-from tasks.core.config.stage_inputs import SearchInputs
-from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import OfChance, Task, World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.schemas import VOID_REASONS
-from tasks.core.rollouts.episode import EpisodeEnd, EpisodeSteps, LiveRollout, play_episode
+from tasks.core.rollouts.episode import Collector, EpisodeEnd, EpisodeSteps, LiveRollout
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
-from tasks.core.rollouts.shards import PlayedRollouts, Shard, play_shard
 from tasks.core.seeding import derive_seed
 from tasks.search_trees.tree import SearchTree, Walk
-
-
-def search_shard(context: StageContext[SearchInputs], shard: Shard) -> PlayedRollouts:
-    """Search the trees whose first simulations are `shard`, in this process. One row for each simulation."""
-    assert context.inputs.tree is not None
-    forest = Forest(context.inputs.tree)
-    return play_shard(context, shard, forest.play, forest.follow_up)
 
 
 def first_simulations(world: World, tasks: Iterable[Task], seed: int) -> list[PlannedRollout]:
@@ -43,23 +33,23 @@ def simulation(task: Task, tree_seed: int, number: int, *, of_chance: bool) -> P
     return PlannedRollout(task, number, derive_seed(tree_seed, number), world_seed=world_seed, tree_seed=tree_seed)
 
 
-class Forest:
-    """The trees of a shard."""
+class Forest(Collector):
+    """The trees of a shard: one row for each simulation of each of its tasks."""
 
     def __init__(self, config: TreeConfig) -> None:
         self._config = config
         self._trees: dict[str, SearchTree] = {}
 
-    def play(self, rollout: LiveRollout, world: World, chat: ChatFormat, settings: PlaySettings) -> EpisodeSteps:
-        """An episode of the next simulation in the tree of the rollout's task."""
+    def begin(self, rollout: LiveRollout, world: World, chat: ChatFormat, settings: PlaySettings) -> EpisodeSteps:
+        """Return an episode of the next simulation in the tree of the rollout's task."""
         planned = rollout.planned
         tree = self._trees.setdefault(
             planned.task.task_id, SearchTree(self._config, of_chance=planned.world_seed is None)
         )
-        return simulate(rollout, tree, play_episode(rollout, world, chat, settings), chat)
+        return simulate(rollout, tree, super().begin(rollout, world, chat, settings), chat)
 
-    def follow_up(self, planned: PlannedRollout, end: EpisodeEnd) -> PlannedRollout | None:
-        """The next simulation of the same tree; None when it is over: all played or tried, or the world broke."""
+    def after(self, planned: PlannedRollout, end: EpisodeEnd) -> PlannedRollout | None:
+        """Return the next simulation of the tree; None when it is over: all played or tried, or the world broke."""
         task, number, seed = planned.task, planned.rollout_index + 1, planned.tree_seed
         if seed is None or number == self._config.simulations or end.end_reason in VOID_REASONS:
             return None

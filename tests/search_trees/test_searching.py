@@ -40,7 +40,6 @@ def search(chat: ChatFormat, engine: TransformersEngine, settings: PlaySettings)
         stats: CollectionStats | None = None,
         **changes: Any,
     ) -> list[Row]:
-        forest = Forest(TreeConfig(simulations=SIMULATIONS))
         rows = play_rollouts(
             world,
             engine,
@@ -49,8 +48,7 @@ def search(chat: ChatFormat, engine: TransformersEngine, settings: PlaySettings)
             replace(settings, **{"limits": SHORT} | changes),
             policy=None,
             stats=stats,
-            play=forest.play,
-            follow_up=forest.follow_up,
+            collector=Forest(TreeConfig(simulations=SIMULATIONS)),
         )
         assert world.open_now == 0
         return rows
@@ -145,7 +143,6 @@ def played_by_chance(
     def script(task_id: str, seed: int) -> list[str]:
         return [answer_text([action], "x") for action in Random(seed).choices(actions, k=9)]
 
-    forest = Forest(TreeConfig(simulations=20))
     return play_rollouts(
         world,
         ScriptedEngine("scripted", chat, script),
@@ -153,8 +150,7 @@ def played_by_chance(
         first_simulations(world, world.tasks("train")[:tasks], 1),
         replace(settings, limits=AgentLimits(max_turns=9, max_tokens_per_turn=99, max_observation_tokens=999)),
         policy=None,
-        play=forest.play,
-        follow_up=forest.follow_up,
+        collector=Forest(TreeConfig(simulations=20)),
     )
 
 

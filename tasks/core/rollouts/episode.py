@@ -296,3 +296,21 @@ def play_episode(rollout: LiveRollout, world: World, chat: ChatFormat, settings:
             if rollout.transcript.played_turns == settings.limits.max_turns:
                 return EpisodeEnd("turn_limit", episode.evaluate(), settings.judge_unfinished)
             conversation.add_observation(observation)
+
+
+class Collector:
+    """A way to gather rollouts: each planned rollout is one episode, and nothing follows it.
+
+    Subclasses may put something around episodes and plan more of them. Picklable, so that each worker has its own.
+    """
+
+    def begin(self, rollout: LiveRollout, world: World, chat: ChatFormat, settings: PlaySettings) -> EpisodeSteps:
+        """Return an episode of `rollout`, as `play_episode` does; called again after a world fault."""
+        return play_episode(rollout, world, chat, settings)
+
+    def after(self, planned: PlannedRollout, end: EpisodeEnd) -> PlannedRollout | None:
+        """Return the rollout to play because `planned` is over; None: nothing follows."""
+        return None
+
+
+ONE_EPISODE_EACH = Collector()

@@ -1,6 +1,6 @@
 """Playing rollouts: what collection, evaluation and scoring share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,9 +20,9 @@ from tasks.core.policies.loading import device, load_chat_format
 from tasks.core.processes.freed_memory import return_device_blocks
 from tasks.core.processes.usable_cores import usable_cores
 from tasks.core.records.files import fingerprint
-from tasks.core.rollouts.episode import EpisodeEnd, EpisodeSteps, LiveRollout, play_episode
+from tasks.core.rollouts.episode import ONE_EPISODE_EACH, Collector
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
-from tasks.core.rollouts.scheduler import CollectionStats, FollowUp, Scheduler
+from tasks.core.rollouts.scheduler import CollectionStats, Scheduler
 from tasks.core.worlds.registry import open_world
 
 
@@ -76,8 +76,6 @@ def learner_bytes(context: StageContext[PlayInputs]) -> float | None:
     return memory_of(inputs.memory, config, device(inputs.policy).type).learner.total
 
 
-Play = Callable[[LiveRollout, World, ChatFormat, PlaySettings], EpisodeSteps]
-"""How an episode of a rollout is played: `play_episode`, or something around it."""
 BASE_DIGEST = "base"
 """`adapter_digest` of rollouts of the base policy."""
 
@@ -92,10 +90,9 @@ def play_rollouts(
     policy: Path | None,
     description: str = "rollouts",
     stats: CollectionStats | None = None,
-    play: Play = play_episode,
-    follow_up: FollowUp = lambda planned, end: None,
+    collector: Collector = ONE_EPISODE_EACH,
 ) -> list[dict[str, Any]]:
-    """Play all planned rollouts, and what follows them, with the policy checkpoint in the folder `policy` (None: base).
+    """Play all planned rollouts, and those that `collector` adds, with the checkpoint in `policy` (None: base policy).
 
     Returns one row of `schemas.PLAYED_ROLLOUTS` per rollout, sorted by task id and rollout index; none is
     ever missing. Rollouts that early stop cut, or that the world broke more often than `settings.world_retries` allows,
@@ -117,20 +114,13 @@ def play_rollouts(
     workers = min(16, 2 * usable_cores())
     with ThreadPoolExecutor(workers, "world") as pool, tqdm(total=len(planned), desc=description, disable=None) as bar:
 
-        def on_row() -> None:
+        def on_row(known: int) -> None:
+            bar.total = known
             bar.set_postfix_str(f"{stats.tokens_per_s:,.0f} tok/s", refresh=False)
             bar.update()
 
-        def begin(rollout: LiveRollout) -> EpisodeSteps:
-            return play(rollout, world, chat, settings)
-
-        def following(over: PlannedRollout, end: EpisodeEnd) -> PlannedRollout | None:
-            found = follow_up(over, end)
-            bar.total = (bar.total or 0) + (found is not None)
-            return found
-
         try:
-            rows = Scheduler(engine, begin, planned, settings, pool, stats, on_row, following).run()
+            rows = Scheduler(engine, world, chat, collector, planned, settings, pool, stats, on_row).run()
         finally:
             if isinstance(engine, ProvesDelivery):  # those of servers that were started again, too
                 stats.deliveries += engine.take_deliveries()

@@ -24,10 +24,11 @@ from tasks.core.interfaces.engine import (
     GenerationRequest,
     samples_in_background,
 )
-from tasks.core.interfaces.world import WorldFault
+from tasks.core.interfaces.world import World, WorldFault
+from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.documents import Timings
 from tasks.core.records.schemas import VOID_REASONS
-from tasks.core.rollouts.episode import EpisodeEnd, EpisodeSteps, LiveRollout
+from tasks.core.rollouts.episode import Collector, EpisodeEnd, LiveRollout
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
 
 _log = logging.getLogger(__name__)
@@ -101,8 +102,6 @@ def total(parts: Sequence[CollectionStats]) -> CollectionStats:
 
 
 Row = dict[str, Any]
-FollowUp = Callable[[PlannedRollout, EpisodeEnd], PlannedRollout | None]
-"""The rollout to be played because another is over, if any."""
 CUT = EpisodeEnd("cut_by_early_stop")
 
 
@@ -127,21 +126,24 @@ class Scheduler:
     def __init__(
         self,
         engine: Engine,
-        play: Callable[[LiveRollout], EpisodeSteps],
+        world: World,
+        chat: ChatFormat,
+        collector: Collector,
         planned: Sequence[PlannedRollout],
         settings: PlaySettings,
         pool: ThreadPoolExecutor,
         stats: CollectionStats,
-        on_row: Callable[[], None],
-        follow_up: FollowUp = lambda planned, end: None,
+        on_row: Callable[[int], None],
     ) -> None:
-        """`play` begins an episode of a rollout; `on_row` is called whenever a rollout is over.
+        """`on_row` is called whenever a rollout is over, with the number of all rollouts known by then.
 
-        What `follow_up` gives then waits behind all others.
+        A rollout that `collector` adds waits behind all others.
         """
-        self._engine, self._play, self._planned, self._settings = engine, play, planned, settings
-        self._pool, self._stats, self._on_row, self._follow_up = pool, stats, on_row, follow_up
+        self._engine, self._world, self._chat, self._collector = engine, world, chat, collector
+        self._planned, self._settings, self._pool, self._stats = planned, settings, pool, stats
+        self._on_row = on_row
         self._waiting = deque(planned)
+        self._known = len(planned)
         self._live: dict[str, LiveRollout] = {}
         self._calls: list[PendingCall] = []
         self._rows: list[Row] = []
@@ -150,7 +152,7 @@ class Scheduler:
             engine.notify(self._wakeup.set)
 
     def run(self) -> list[Row]:
-        """Play all planned rollouts and what follows. Returns a row for each, in the order in which they were over.
+        """Play all planned rollouts and those added. Returns a row for each, in the order in which they were over.
 
         Raises what an engine or a world raises; every episode is closed and every conversation forgotten by then.
         """
@@ -176,7 +178,7 @@ class Scheduler:
             self._begin(rollout)
 
     def _begin(self, rollout: LiveRollout) -> None:
-        rollout.episode = self._play(rollout)
+        rollout.episode = self._collector.begin(rollout, self._world, self._chat, self._settings)
         self._let_go_on(rollout, None)
 
     def _let_go_on(self, rollout: LiveRollout, turn: Generation | None) -> None:
@@ -237,10 +239,11 @@ class Scheduler:
 
     def _end(self, rollout: LiveRollout, end: EpisodeEnd) -> None:
         del self._live[rollout.name]
-        self._record(rollout, end)
-        following = self._follow_up(rollout.planned, end)
+        following = self._collector.after(rollout.planned, end)
         if following is not None:
             self._waiting.append(following)
+            self._known += 1
+        self._record(rollout, end)
 
     def _result(self, call: PendingCall) -> GenerationRequest | EpisodeEnd:
         started = time.perf_counter()
@@ -272,7 +275,7 @@ class Scheduler:
         self._stats.end_reasons[end.end_reason] += 1
         self._stats.world_retries += rollout.retries
         self._stats.clocks[rollout.name] = rollout.clock
-        self._on_row()
+        self._on_row(self._known)
 
     def _cut_the_rest(self) -> None:
         """Record what is still being played, or was never begun, as it stands."""

@@ -5,7 +5,8 @@ Who plays a shard, and when, does not: `StageContext.executor` may be this proce
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ from tasks.core.config.stage_inputs import PlayInputs
 from tasks.core.interfaces.engine import Engine, Metered
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import ApiUsage, total_usage
-from tasks.core.rollouts.episode import play_episode
+from tasks.core.rollouts.episode import ONE_EPISODE_EACH, Collector
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
-from tasks.core.rollouts.playing import Play, open_rollout_resources, play_rollouts
-from tasks.core.rollouts.scheduler import CollectionStats, FollowUp, total
+from tasks.core.rollouts.playing import open_rollout_resources, play_rollouts
+from tasks.core.rollouts.scheduler import CollectionStats, total
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Shard:
     policy: Path | None
     """The checkpoint's folder; None: the base policy."""
     description: str
+    collector: Collector = ONE_EPISODE_EACH
 
     def __len__(self) -> int:
         return len(self.rollouts)
@@ -45,12 +47,7 @@ class PlayedRollouts:
     """None for an engine that costs nothing."""
 
 
-def play_shard(
-    context: StageContext[PlayInputs],
-    shard: Shard,
-    play: Play = play_episode,
-    follow_up: FollowUp = lambda planned, end: None,
-) -> PlayedRollouts:
+def play_shard(context: StageContext[PlayInputs], shard: Shard) -> PlayedRollouts:
     """Play one shard in this process, with the world and the engine of `context`."""
     world, engine, chat = open_rollout_resources(context)
     _usage(engine)  # what a failed attempt paid for is not this one's
@@ -64,13 +61,9 @@ def play_shard(
         policy=shard.policy,
         description=shard.description,
         stats=stats,
-        play=play,
-        follow_up=follow_up,
+        collector=shard.collector,
     )
     return PlayedRollouts(rows, stats, _usage(engine))
-
-
-PlayShard = Callable[[StageContext[Any], Shard], PlayedRollouts]
 
 
 def play_in_shards(
@@ -80,14 +73,11 @@ def play_in_shards(
     *,
     policy: Path | None,
     description: str = "rollouts",
-    work: PlayShard = play_shard,
+    collector: Collector = ONE_EPISODE_EACH,
 ) -> PlayedRollouts:
-    """`play_rollouts` in `collection.shards` parts, by the executor of `context`. Raises what that raises.
-
-    `work` plays a shard otherwise than `play_shard` does; a module's function, so that other machines find it.
-    """
-    shards = divided(Shard(tuple(planned), settings, policy, description), context.inputs.shards)
-    played = context.executor.map(work, context, shards)
+    """`play_rollouts` in `collection.shards` parts, by the executor of `context`. Raises what that raises."""
+    shards = divided(Shard(tuple(planned), settings, policy, description, collector), context.inputs.shards)
+    played = context.executor.map(play_shard, context, shards)
     rows = sorted((row for part in played for row in part.rows), key=lambda row: (row["task_id"], row["rollout_index"]))
     return PlayedRollouts(rows, total([part.stats for part in played]), total_usage(part.usage for part in played))
 
@@ -111,6 +101,7 @@ def divided(whole: Shard, count: int) -> list[Shard]:
             settings,
             whole.policy,
             f"{whole.description}, shard {index + 1} of {count}",
+            deepcopy(whole.collector),
         )
         for index in range(count)
     ]
