@@ -1,11 +1,10 @@
 """Whether files were touched: in this process's life, or between two looks, even if they were put back since."""
 
 import os
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import psutil
+from tasks.core.processes.running import find_process
 
 Signature = tuple[int, int, int, int] | None
 """Time of change of content and of inode in ns, size and inode of a file; None where there is none."""
@@ -31,16 +30,7 @@ def touched_since(moment: float, files: Iterable[Path]) -> list[Path]:
 
 def imports_began() -> float:
     """Return the moment, in seconds since the epoch, before which this process had imported none of our modules."""
-    return _process_start() + _IMPORTS_BEGIN_S
-
-
-def _process_start() -> float:
-    try:
-        ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
-    except FileNotFoundError:  # no Linux
-        return float(psutil.Process().create_time())
-    # psutil counts from the machine's start in whole seconds, which is too coarse here.
-    return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
+    return find_process(os.getpid()).started_at + _IMPORTS_BEGIN_S
 
 
 def _signature(file: Path) -> Signature:

@@ -12,7 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple, TypedDict
+from typing import TypedDict
+
+from tasks.core.processes.running import Process, pipeline_process
 
 SOCKETS = Path(".loopline/stage_servers")
 """A socket for each `dvc repro` in this checkout. Relative to the checkout: a socket's path has at most 107 bytes."""
@@ -20,27 +22,6 @@ LOG = Path(".loopline/stage_server.log")
 SWITCH = "LOOPLINE_WARM"
 SERVER = "flows.orchestration.stage_server"
 KILLED = 128 + signal.SIGKILL
-
-
-class Process(NamedTuple):
-    """A process of this machine, told from later ones with its number by when it started."""
-
-    pid: int
-    started: str
-    """In clock ticks since the machine's start."""
-
-    @property
-    def socket(self) -> Path:
-        """Place at which the stage server of this `dvc repro` listens."""
-        return SOCKETS / f"{self.pid}-{self.started}"
-
-    @property
-    def lives(self) -> bool:
-        """Whether it still runs."""
-        with contextlib.suppress(OSError):
-            status = _status(self.pid)
-            return status[0] != "Z" and status[19] == self.started
-        return False
 
 
 class Request(TypedDict):
@@ -67,36 +48,34 @@ def run_in_server(arguments: list[str]) -> int | None:
 
 
 def repro_above() -> Process | None:
-    """The `dvc repro` that this process is a stage of: the nearest ancestor that was started without DVC_STAGE.
+    """Return the `dvc repro` that this process is a stage of.
 
-    None where that is no `dvc` (it may have been killed: then what it started has other ancestors), and where
-    LOOPLINE_WARM is 0. Raises OSError where it can't be found out.
+    None where the pipeline's process is no `dvc` (it may have been killed: then what it started has other ancestors),
+    where LOOPLINE_WARM is 0, and off Linux. Raises OSError where it can't be found out.
     """
-    if "DVC_STAGE" not in os.environ or os.environ.get(SWITCH) == "0":
+    if "DVC_STAGE" not in os.environ or os.environ.get(SWITCH) == "0" or sys.platform != "linux":
         return None
-    pid = os.getppid()
-    while b"DVC_STAGE=" in Path(f"/proc/{pid}/environ").read_bytes():
-        pid = int(_status(pid)[1])
-    started, command = _status(pid)[19], Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    return Process(pid, started) if any(word.rpartition(b"/")[2] == b"dvc" for word in command) else None
+    process = pipeline_process()
+    command = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")
+    return process if any(word.rpartition(b"/")[2] == b"dvc" for word in command) else None
 
 
-def _status(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the third (state) on; before them is a name that may hold anything."""
-    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+def socket_of(repro: Process) -> Path:
+    """Return the place at which the stage server of this `dvc repro` listens."""
+    return SOCKETS / f"{repro.pid}-{repro.started}"
 
 
 def _start_server(repro: Process) -> None:
     """Start a server for `repro`; connections wait for it from now on, or break off if it does not come up."""
     SOCKETS.mkdir(mode=0o700, parents=True, exist_ok=True)
-    repro.socket.unlink(missing_ok=True)
+    socket_of(repro).unlink(missing_ok=True)
     # The server is the pipeline's process for what it starts: not itself a stage of DVC's.
     variables = {name: value for name, value in os.environ.items() if name != "DVC_STAGE"}
     with socket.socket(socket.AF_UNIX) as listener, LOG.open("wb") as log:
-        listener.bind(str(repro.socket))
+        listener.bind(str(socket_of(repro)))
         listener.listen()
         subprocess.Popen(
-            [sys.executable, "-m", SERVER, str(listener.fileno()), str(repro.pid), repro.started],
+            [sys.executable, "-m", SERVER, str(listener.fileno()), str(repro.pid), str(repro.started)],
             env=variables,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -111,7 +90,7 @@ def _asked(repro: Process, arguments: list[str]) -> int | None:
     request = Request(arguments=arguments, folder=str(Path.cwd()), variables=dict(os.environ))
     with socket.socket(socket.AF_UNIX) as connection, connection.makefile(encoding="utf-8") as answers:
         try:
-            connection.connect(str(repro.socket))
+            connection.connect(str(socket_of(repro)))
             socket.send_fds(connection, [b"\n"], [0, 1, 2])
             connection.sendall(json.dumps(request).encode() + b"\n")
             server = answers.readline()

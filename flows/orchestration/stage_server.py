@@ -23,8 +23,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
-from flows.orchestration.stage_client import SOCKETS, Process, Request
+from flows.orchestration.stage_client import SOCKETS, Request, socket_of
 from flows.signals import Termination, exit_surely, resend_lost_interrupts
+from tasks.core.processes.running import Process
 from tasks.core.records.files import fingerprint
 
 CODE = Path(__file__).resolve().parents[2]
@@ -34,7 +35,7 @@ PREDECESSOR_S = 60
 
 def main() -> int:
     """Serve until there is a reason to end."""
-    listener, pid, started = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    listener, pid, started = map(int, sys.argv[1:])
     server = StageServer(Process(pid, started))
     with socket.socket(fileno=listener) as waiting, contextlib.suppress(KeyboardInterrupt):
         server.serve(waiting)
@@ -69,7 +70,7 @@ class StageServer:
             while connection is None or self._serves(connection):
                 connection, _ = listener.accept()
         finally:
-            self._repro.socket.unlink(missing_ok=True)
+            socket_of(self._repro).unlink(missing_ok=True)
             self._cache.close()
             if connection is not None:
                 connection.close()
@@ -129,7 +130,7 @@ class StageServer:
 
     def _end_with(self, repro: Process) -> None:
         handle = os.pidfd_open(repro.pid)
-        if not repro.lives:
+        if not repro.is_running:
             raise ProcessLookupError(f"process {repro.pid} is gone")
 
         def watch() -> None:
@@ -204,7 +205,7 @@ def _await_predecessors() -> None:
     deadline = time.monotonic() + PREDECESSOR_S
     for path in SOCKETS.iterdir():
         pid, _, started = path.name.partition("-")
-        if Process(int(pid), started).lives:
+        if Process(int(pid), int(started)).is_running:
             continue
         while _is_open(path) and time.monotonic() < deadline:
             time.sleep(POLL_S)

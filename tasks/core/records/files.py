@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tasks.core.processes.running import exists
+
 _Json = TypeVar("_Json", dict[str, Any], list[Any])
 Fingerprint = tuple[tuple[str, int, int, int], ...]
 """Name, size in bytes, time of change in ns and inode of each file of a folder."""
@@ -29,7 +31,8 @@ def replacing(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        if left == temporary or not _is_alive(left.name.split(".")[-2]):
+        pid = left.name.split(".")[-2]
+        if left == temporary or (pid.isdecimal() and not exists(int(pid))):
             _remove(left)
     try:
         yield temporary
@@ -100,16 +103,6 @@ def fingerprint(folder: Path) -> Fingerprint:
     """
     files = [(file.relative_to(folder).as_posix(), file.stat()) for file in sorted(folder.rglob("*")) if file.is_file()]
     return tuple((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in files)
-
-
-def _is_alive(process: str) -> bool:
-    try:
-        os.kill(int(process), 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, ValueError):
-        return True
-    return True
 
 
 def _remove(path: Path) -> None:

@@ -22,7 +22,7 @@ from tasks.core.engines.vllm_server.errors import EngineUnavailable
 from tasks.core.engines.vllm_server.launching import Address, LaunchSpec
 from tasks.core.processes.free_port import free_port
 from tasks.core.processes.http_health import is_healthy
-from tasks.core.processes.pipeline_process import is_running, pipeline_process
+from tasks.core.processes.running import Process, exists, pipeline_process
 from tasks.core.records.files import ArtifactError, read_json
 
 STATE_FOLDER = Path(".loopline") / "vllm"
@@ -39,7 +39,7 @@ class OwnServer:
     def __init__(self, index: int, folder: Path = STATE_FOLDER) -> None:
         self._folder, self.index = folder.resolve(), index
         self._owner = pipeline_process()
-        stem = f"{_HOST}-{self._owner[0]}-{index}"
+        stem = f"{_HOST}-{self._owner.pid}-{index}"
         self._state, self.log = self._folder / f"{stem}.json", self._folder / f"{stem}.log"
         self._found: LaunchSpec | None = None
         """The specification of a server that `start` did not have to start."""
@@ -47,7 +47,7 @@ class OwnServer:
     @property
     def is_ours(self) -> bool:
         """Whether this process is the pipeline, so that nobody can use the server after it."""
-        return self._owner[0] == os.getpid()
+        return self._owner.pid == os.getpid()
 
     def start(self, spec: LaunchSpec) -> None:
         """Start a server as `spec` says, unless there is one; one of another spec is ended first."""
@@ -80,7 +80,7 @@ class OwnServer:
             state = read_json(self._state)
         except ArtifactError:
             return None
-        if not is_running(state["supervisor"], state["supervisor_started"]):
+        if not Process(state["supervisor"], state["supervisor_started"]).is_running:
             self._state.unlink(missing_ok=True)
             return None
         return state
@@ -95,8 +95,8 @@ class OwnServer:
             "log": str(self.log),
             "command": spec.command(port),
             "variables": spec.variables(self._folder / "cache") | {"VLLM_API_KEY": key},
-            "owner": self._owner[0],
-            "owner_started": self._owner[1],
+            "owner": self._owner.pid,
+            "owner_started": self._owner.started,
         }
         with self.log.open("ab") as log:
             supervisor = subprocess.Popen(
@@ -152,5 +152,5 @@ def _sweep(folder: Path) -> None:
     """Remove what supervisors of this machine that were killed left lying, and the logs of pipelines that are gone."""
     for file in folder.iterdir():
         ours = re.fullmatch(rf"{re.escape(_HOST)}-(\d+)-\d+\..*", file.name)  # another's name may begin with this one's
-        if ours and not psutil.pid_exists(int(ours[1])):
+        if ours and not exists(int(ours[1])):
             file.unlink(missing_ok=True)

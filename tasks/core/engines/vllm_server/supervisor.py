@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from tasks.core.processes.parent_death import parent_death_signal
-from tasks.core.processes.pipeline_process import is_running, start_time
+from tasks.core.processes.running import Process, find_process
 from tasks.core.records.files import write_json
 
 _POLL_S = 0.2
@@ -34,10 +34,12 @@ def main() -> int:
     os.umask(0o077)  # the state file holds the server's key
     server = _start(launch)
     try:
-        write_json(state, {**launch["about"], "supervisor": os.getpid(), "supervisor_started": start_time(os.getpid())})
-        while server.poll() is None and is_running(launch["owner"], launch["owner_started"]):
+        started = find_process(os.getpid()).started
+        write_json(state, {**launch["about"], "supervisor": os.getpid(), "supervisor_started": started})
+        owner = Process(launch["owner"], launch["owner_started"])
+        while server.poll() is None and owner.is_running:
             time.sleep(_POLL_S)
-        gone = f"process {launch['owner']} is gone" if server.poll() is None else f"the server ended ({server.poll()})"
+        gone = f"process {owner.pid} is gone" if server.poll() is None else f"the server ended ({server.poll()})"
         print(f"supervisor: {gone}", file=sys.stderr)
     finally:
         end_group(server)

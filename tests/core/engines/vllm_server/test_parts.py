@@ -23,14 +23,14 @@ from tasks.core.engines.vllm_server.client import Sampled, ServerClient
 from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerGone
 from tasks.core.engines.vllm_server.launching import Address, LaunchSpec, allowed_rank
 from tasks.core.engines.vllm_server.server_provider import ExternalServers
-from tasks.core.processes.pipeline_process import is_running, pipeline_process, start_time
+from tasks.core.processes.running import Process, find_process, pipeline_process
 
 CODE = Path(__file__).parents[4]
 SPEC = LaunchSpec(Path("python"), Path("/model"), "cpu", "float32", 8, 64, None, 0.0, 2, 1)
 
 
 def test_the_pipeline_is_the_process_that_started_the_stage() -> None:
-    code = "from tasks.core.processes.pipeline_process import pipeline_process; print(pipeline_process()[0])"
+    code = "from tasks.core.processes.running import pipeline_process; print(pipeline_process()[0])"
     found = {
         stage: subprocess.run(
             [sys.executable, "-c", f"import os; print(os.getpid()); {code}"],
@@ -46,8 +46,9 @@ def test_the_pipeline_is_the_process_that_started_the_stage() -> None:
 
 
 def test_a_reused_process_number_is_another_process() -> None:
-    assert is_running(os.getpid(), start_time(os.getpid()))
-    assert not is_running(os.getpid(), start_time(os.getpid()) - 60)
+    process = find_process(os.getpid())
+    assert process.is_running
+    assert not Process(process.pid, process.started - 1).is_running
 
 
 def test_any_difference_makes_another_server() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tasks.core.processes.pipeline_process import start_time
+from tasks.core.processes.running import find_process
 
 CODE = Path(__file__).parents[4]
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
@@ -46,7 +46,7 @@ def kept(tmp_path: Path, owner: "subprocess.Popen[bytes]") -> Iterator[tuple[psu
         "command": [sys.executable, "-c", FAMILY],
         "variables": dict(os.environ),
         "owner": owner.pid,
-        "owner_started": start_time(owner.pid),
+        "owner_started": find_process(owner.pid).started,
     }
     supervisor = subprocess.Popen(
         [sys.executable, "-m", "tasks.core.engines.vllm_server.supervisor"], cwd=CODE, stdin=subprocess.PIPE

@@ -1,0 +1,97 @@
+"""Processes of this machine: whether one still runs, and which one runs the pipeline.
+
+Imports the standard library only, except off Linux: `python -m flows.stage` pays for each import at every stage.
+"""
+
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class Process(NamedTuple):
+    """A process; its start tells it from a later one with the same pid."""
+
+    pid: int
+    started: int
+    """In clock ticks since the machine's start, which setting the clock does not change; off Linux since the epoch."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it still runs; a process that only waits to be reaped does not."""
+        with suppress(OSError):
+            status = _status(self.pid)
+            return status.started == self.started and not status.is_zombie
+        return False
+
+    @property
+    def started_at(self) -> float:
+        """Its start in seconds since the epoch, by the clock as it is set now."""
+        seconds = self.started / TICKS_PER_S
+        if sys.platform != "linux":
+            return seconds
+        return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - seconds)
+
+
+def find_process(pid: int) -> Process:
+    """Return process `pid`. Raises OSError where there is none."""
+    return Process(pid, _status(pid).started)
+
+
+def exists(pid: int) -> bool:
+    """Return whether any process has this pid."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def pipeline_process() -> Process:
+    """Return the process that runs the pipeline: `dvc repro` for one of its stages, else this process.
+
+    DVC starts a stage with DVC_STAGE in its environment; the pipeline is the nearest ancestor that was started without.
+    """
+    pid = os.getpid()
+    with suppress(PermissionError):
+        while _is_stage(pid) and (parent := _status(pid).parent):
+            pid = parent
+    return find_process(pid)
+
+
+class _Status(NamedTuple):
+    is_zombie: bool
+    parent: int
+    started: int
+
+
+def _status(pid: int) -> _Status:
+    """Raises OSError where there is no such process."""
+    if sys.platform != "linux":
+        seen = _seen_by_psutil(pid)
+        return _Status(seen["status"] == "zombie", seen["ppid"], round(seen["create_time"] * TICKS_PER_S))
+    # Before the third field (the state) stands a name, which may hold anything.
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return _Status(fields[0] == "Z", int(fields[1]), int(fields[19]))
+
+
+def _is_stage(pid: int) -> bool:
+    """Return whether the process was started with DVC_STAGE. Raises OSError where that can't be found out."""
+    if sys.platform != "linux":
+        return "DVC_STAGE" in (_seen_by_psutil(pid)["environ"] or {})
+    return b"DVC_STAGE=" in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def _seen_by_psutil(pid: int) -> dict[str, Any]:
+    import psutil
+
+    try:
+        return dict(psutil.Process(pid).as_dict(["status", "ppid", "create_time", "environ"]))
+    except psutil.NoSuchProcess:
+        raise ProcessLookupError(f"process {pid} is gone") from None
