@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from flows.dag.local_change import show_change
 from flows.errors import is_expected
 from flows.profile_stack import UnknownProfile, merged, profile_names, read_mapping, stacked
 from tasks.core.config.collection import CollectionConfig
@@ -51,8 +50,6 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         content = read_mapping(path) if parsed.refresh else stacked(parsed.names)
         changes = write_params(path, assigned(content, parsed.set))
-        if show_change(path):
-            changes.append("git sees params.yaml again, in which a scheduled run had raised `iterations`")
     except Exception as error:
         if not is_expected(error):
             raise

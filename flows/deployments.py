@@ -23,10 +23,9 @@ from prefect.states import Completed, Failed, Running
 from pydantic import Field
 
 from flows.arguments import LAST_PORT, whole_number
-from flows.configure import params_text, write_params
+from flows.configure import write_params
 from flows.dag.checkout_lock import CheckoutBusy, checkout_lock
 from flows.dag.dvc_seam import PipelineFailed
-from flows.dag.local_change import hide_change
 from flows.dag.version_stages import changed_code
 from flows.errors import is_expected
 from flows.orchestration.warm_run import bring_up_to_date, final_state
@@ -153,14 +152,14 @@ def _explained(work: Callable[[], State[Any]]) -> State[Any]:
 
 
 def _raise_iterations(root: Path, iterations: int) -> None:
-    """Write params.yaml, which `dvc repro` by hand reads too; the checkout does not count as changed because of it."""
+    """Write params.yaml, which `dvc repro` by hand reads too. Raises ParamsError before anything is written.
+
+    Git shows the change; the record of a run does not count it as one (tasks/core/lineage/git_state.py).
+    """
     path = root / "params.yaml"
     content = read_mapping(path)
     if content["iterations"] != iterations:
-        raised = {**content, "iterations": iterations}
-        params_text(raised)  # raises ParamsError while git still looks
-        hide_change(path)
-        write_params(path, raised)
+        write_params(path, {**content, "iterations": iterations})
 
 
 def _begin() -> Path:

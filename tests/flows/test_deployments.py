@@ -20,6 +20,7 @@ from flows.dag.version_stages import stage_version
 from flows.orchestration.local_services import POOL
 from flows.profile_stack import stacked
 from tasks.core.config.params import ParamsError, load_params
+from tasks.core.lineage.git_state import git_state
 
 ROOT = Path(__file__).resolve().parents[2]
 DECLARED: list[dict[str, Any]] = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
@@ -58,10 +59,10 @@ def test_impossible_parameters_are_refused_when_a_run_is_made_and_when_it_begins
         flow.validate_parameters(parameters)
 
 
-def test_a_number_that_cannot_be_reached_leaves_git_looking(checkout: Path) -> None:
+def test_a_number_that_cannot_be_reached_changes_nothing(checkout: Path) -> None:
     with pytest.raises(ParamsError, match="iterations: Input should be less than or equal to 999"):
         deployments._raise_iterations(checkout, 1001)
-    assert git(checkout, "ls-files", "-v") == "H params.yaml\n"
+    assert git(checkout, "status", "--porcelain") == ""
 
 
 @pytest.fixture
@@ -78,29 +79,36 @@ def git(root: Path, *arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True).stdout
 
 
-def test_hourly_runs_leave_the_checkout_clean_and_dvc_reads_what_they_raised(checkout: Path) -> None:
+def test_git_and_dvc_see_what_hourly_runs_raise_and_records_do_not_count_it_as_a_change(checkout: Path) -> None:
     for iterations in (2, 3):
         deployments._raise_iterations(checkout, iterations)
-        assert git(checkout, "status", "--porcelain") == "" and git(checkout, "diff", "HEAD") == ""
+        assert git(checkout, "status", "--porcelain") == " M params.yaml\n"
+        assert not git_state(checkout).dirty
         assert load_params(checkout / "params.yaml").iterations == iterations
     (checkout / "dvc.yaml").write_text("stages: {s: {foreach: '${previous}', do: {cmd: 'echo ${key}'}}}")
     with Repo.init(str(checkout), no_scm=True) as repo:
         assert [stage.name for stage in repo.index.stages] == ["s@i001", "s@i002", "s@i003"]
 
 
-def test_a_persons_own_change_stays_in_sight(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_other_change_counts(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = checkout / "params.yaml"
     path.write_text(path.read_text().replace("seed: 0", "seed: 7", 1))
     deployments._raise_iterations(checkout, 2)
-    assert git(checkout, "status", "--porcelain") == " M params.yaml\n"
+    assert git_state(checkout).dirty
 
     git(checkout, "checkout", "-q", "params.yaml")
     deployments._raise_iterations(checkout, 2)
-    assert git(checkout, "status", "--porcelain") == ""
+    assert not git_state(checkout).dirty
+    (checkout / "code.py").touch()
+    git(checkout, "add", "code.py")
+    assert git_state(checkout).dirty
+    git(checkout, "rm", "-q", "--cached", "code.py")
     monkeypatch.chdir(checkout)
     assert configure.main(["--refresh", "--set", "update.epochs=3"]) == 0
-    assert git(checkout, "status", "--porcelain") == " M params.yaml\n"
+    assert git_state(checkout).dirty
     assert load_params(path).iterations == 2
+    path.write_text("<<<<<<<")
+    assert git_state(checkout).dirty
 
 
 def test_a_short_iteration_finishes_what_is_unfinished_before_it_adds(tmp_path: Path) -> None:

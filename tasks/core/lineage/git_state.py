@@ -4,6 +4,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from tasks.core.config.params import DERIVED_MAPS
+from tasks.core.config.yaml_text import YamlFault, parse_yaml
+
 
 @dataclass(frozen=True)
 class GitState:
@@ -11,7 +14,11 @@ class GitState:
 
     commit: str
     dirty: bool
-    """Tracked files differ from the commit. dvc.lock is left out: a running pipeline rewrites it."""
+    """Whether tracked files differ from the commit.
+
+    dvc.lock does not count: a running pipeline rewrites it. Nor does a params.yaml in which `iterations` alone (and
+    what is derived from it) differs: scheduled runs raise it to continue training.
+    """
 
     def __str__(self) -> str:
         return f"commit {self.commit or '(no git)'}{' with changes' if self.dirty else ''}"
@@ -20,8 +27,26 @@ class GitState:
 def git_state(root: Path) -> GitState:
     """The state of the repository at `root`."""
     commit = _git(root, "rev-parse", "HEAD")
-    changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!dvc.lock")
-    return GitState(commit=commit, dirty=bool(changed))
+    changed = _git(root, "diff", "--name-only", "--relative", "HEAD", "--", ".", ":!dvc.lock").splitlines()
+    return GitState(commit, dirty=bool(changed) and not (changed == ["params.yaml"] and _continues(root)))
+
+
+def _continues(root: Path) -> bool:
+    """Return whether params.yaml differs from the commit's in `iterations` alone."""
+    params = root / "params.yaml"
+    committed = _git(root, "show", "HEAD:./params.yaml")
+    return params.exists() and _settings(params.read_text(encoding="utf-8")) == _settings(committed)
+
+
+def _settings(text: str) -> object:
+    """Return what params.yaml says, without `iterations` and what is derived from it."""
+    try:
+        content = parse_yaml(text)
+    except YamlFault:
+        return text
+    if not isinstance(content, dict):
+        return text
+    return {name: value for name, value in content.items() if name not in ("iterations", *DERIVED_MAPS)}
 
 
 def _git(root: Path, *arguments: str) -> str:
