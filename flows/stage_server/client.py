@@ -1,6 +1,6 @@
 """Has a stage of `dvc repro` run in the stage server of that `dvc repro`, and starts the server for the first one.
 
-Imports the standard library only, which takes 0.05 s. The server is in flows/orchestration/stage_server.py.
+Imports the standard library only, which takes 0.05 s. The server is server.py.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ SOCKETS = Path(".loopline/stage_servers")
 """A socket for each `dvc repro` in this checkout. Relative to the checkout: a socket's path has at most 107 bytes."""
 LOG = Path(".loopline/stage_server.log")
 SWITCH = "LOOPLINE_WARM"
-SERVER = "flows.orchestration.stage_server"
+SERVER = "flows.stage_server.server"
 KILLED = 128 + signal.SIGKILL
 
 

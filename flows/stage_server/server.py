@@ -1,6 +1,6 @@
 """The process that runs the stages of one `dvc repro`, so that models, engines and worlds are loaded once.
 
-    python -m flows.orchestration.stage_server LISTENER PID STARTED     (what `python -m flows.stage` starts)
+    python -m flows.stage_server.server LISTENER PID STARTED     (what `python -m flows.stage` starts)
 
 It runs one stage at a time, with the standard streams, DVC_* variables and signals of the process that asks, and ends
 with the `dvc repro` PID, however that one ends. It also ends, having closed all it holds, after a stage that failed or
@@ -23,8 +23,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
-from flows.orchestration.stage_client import SOCKETS, Request, socket_of
 from flows.signals import Termination, exit_surely, resend_lost_interrupts
+from flows.stage_server.client import SOCKETS, Request, socket_of
 from tasks.core.processes.running import Process
 from tasks.core.records.files import fingerprint
 

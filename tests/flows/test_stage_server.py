@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 KEYS = ("i001", "i002")
 BODY = """
 import os
@@ -114,7 +114,7 @@ def closed(project: Path) -> list[str]:
 
 def processes(project: Path) -> dict[str, psutil.Process]:
     """Everything that runs in the project's folder, by what it is."""
-    names = {"repro": "repro", "flows.stage": "stage", "flows.orchestration.stage_server": "server"}
+    names = {"repro": "repro", "flows.stage": "stage", "flows.stage_server.server": "server"}
     found = {}
     for process in psutil.process_iter():
         try:
