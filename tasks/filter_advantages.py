@@ -12,11 +12,12 @@ from tasks.core.advantages.outcomes import Outcomes, most_frequent_fault, read_o
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.stage_inputs import AdvantageInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import ResponseStats, read_document, write_document
+from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.monitoring import Course
 from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table, write_table
+from tasks.core.records.training import ResponseStats
 from tasks.core.seeding import derive_seed
 
 NGRAM = 4

@@ -14,10 +14,11 @@ from tasks.core.advantages.groups import groups_of, summary_of
 from tasks.core.advantages.outcomes import Outcomes, most_frequent_fault, read_outcomes
 from tasks.core.config.stage_inputs import PairInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import AdvantageSummary, write_document
+from tasks.core.records.documents import write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.schemas import ROLLOUTS, TOKEN_COLUMNS, TRAINING_BATCH
 from tasks.core.records.tables import read_table, write_rows
+from tasks.core.records.training import AdvantageSummary
 from tasks.core.spread import ROUNDING
 
 ROOT = 0

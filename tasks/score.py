@@ -23,7 +23,9 @@ from tasks.core.evaluation.tgc_sgc import Outcome, sgc, sgc_gain, tgc, tgc_gain
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.checkpoint_files import require_evaluated_policy
-from tasks.core.records.documents import (
+from tasks.core.records.documents import read_document, write_document
+from tasks.core.records.schemas import BASE_POLICY, SCORED_ROLLOUTS, SELECTED_POLICY
+from tasks.core.records.scores import (
     ApiUsage,
     Behaviour,
     BehaviourChange,
@@ -33,11 +35,8 @@ from tasks.core.records.documents import (
     Scores,
     Selection,
     TrainingBudget,
-    read_document,
     total_usage,
-    write_document,
 )
-from tasks.core.records.schemas import BASE_POLICY, SCORED_ROLLOUTS, SELECTED_POLICY
 from tasks.core.records.tables import write_rows
 from tasks.core.rollouts.playing import warm_chat_format
 

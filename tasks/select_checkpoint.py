@@ -12,17 +12,11 @@ from tasks.core.evaluation.scored_rows import outcomes
 from tasks.core.evaluation.tgc_sgc import Estimate, Outcome, sgc, solved_scenarios, solved_tasks, tgc
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.checkpoint_files import require_evaluated_policy
-from tasks.core.records.documents import (
-    Candidate,
-    CorrectedSelection,
-    Evaluation,
-    Selection,
-    read_document,
-    write_document,
-)
+from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
+from tasks.core.records.scores import Candidate, CorrectedSelection, Evaluation, Selection
 from tasks.core.records.tables import read_table
 from tasks.core.seeding import derive_seed
 

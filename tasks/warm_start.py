@@ -17,8 +17,9 @@ from tasks.core.policies.digests import MODEL_CARD, write_digests
 from tasks.core.policies.loading import load_base_model, load_chat_format, load_tokenizer
 from tasks.core.policies.recipe import GAME_RECIPES, POCKETWORLD, warm_start_phases
 from tasks.core.policies.supervised import SupervisedSettings, train
-from tasks.core.records.documents import WarmStartRecord, write_document
+from tasks.core.records.documents import write_document
 from tasks.core.records.files import replacing
+from tasks.core.records.training import WarmStartRecord
 from tasks.core.seeding import derive_seed
 
 

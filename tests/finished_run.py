@@ -2,22 +2,19 @@
 
 from typing import Any
 
-from tasks.core.records.documents import (
-    AdvantageSummary,
+from tasks.core.records.scores import (
     Behaviour,
     BehaviourChange,
     Candidate,
     CorrectedSelection,
-    EngineMismatch,
     EpisodeLimits,
     Evaluation,
-    Metrics,
     PairedScores,
     Scores,
     Selection,
-    Timings,
     TrainingBudget,
 )
+from tasks.core.records.training import AdvantageSummary, EngineMismatch, Metrics, Timings
 
 DIGEST = "a" * 64
 Row = dict[str, Any]

@@ -30,17 +30,11 @@ from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.policies.loading import load_tokenizer, save_policy, trainable_policy
 from tasks.core.policies.tokenizer import build_tokenizer
-from tasks.core.records.documents import (
-    CorrectedSelection,
-    Evaluation,
-    PairedScores,
-    Scores,
-    Selection,
-    read_document,
-)
+from tasks.core.records.documents import read_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
+from tasks.core.records.scores import CorrectedSelection, Evaluation, PairedScores, Scores, Selection
 from tasks.core.records.tables import read_table
 from tasks.core.rollouts.shards import PlayedRollouts
 from tasks.core.worlds.pocketworld.authoring.scenarios import build_problem

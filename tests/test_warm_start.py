@@ -9,9 +9,10 @@ from flows.configure import params_of
 from tasks.core.config.params import ParamsError
 from tasks.core.config.stage_inputs import BasePolicyInputs, WarmStartInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import WarmStartRecord, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
+from tasks.core.records.training import WarmStartRecord
 from tasks.prepare_policy import prepare_policy
 from tasks.warm_start import warm_start
 

@@ -8,8 +8,9 @@ from flows.dag.stages import Stage
 from tasks.core.config.params import Params, read_yaml
 from tasks.core.lineage.dvc_lock import VOLATILE_NAMES
 from tasks.core.lineage.integrity import dvc_md5
-from tasks.core.records.documents import Attestation, StageVersion, write_document
+from tasks.core.records.documents import write_document
 from tasks.core.records.layout import Layout
+from tasks.core.records.run_manifest import Attestation, StageVersion
 
 
 def write_attestation(stage: Stage, key: str, params: Params, version: StageVersion, layout: Layout) -> None:

@@ -11,10 +11,10 @@ from flows.dag.stages import find_stage
 from flows.dag.version_stages import changed_knobs, recorded_version, run_manifest
 from tasks.core.config.params import Params, ParamsError, load_params
 from tasks.core.lineage.dvc_lock import STAGE_VERSIONS, LockedStage, lock_of
-from tasks.core.records.documents import RunManifest, StageVersion, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.core.records.run_manifest import recorded_params
+from tasks.core.records.run_manifest import RunManifest, StageVersion, recorded_params
 
 _FILES_SHOWN = 3
 _RECORDER = "version_stages"

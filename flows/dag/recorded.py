@@ -17,9 +17,10 @@ from flows.dag.stages import Stage
 from flows.dag.version_stages import CODE, ChangedMeanwhile, changed_knobs, recorded_version
 from tasks.core.config.params import Params, ParamsError, load_params
 from tasks.core.interfaces.stage import ProcessCache
-from tasks.core.records.documents import RunManifest, StageVersion, StageVersions, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.files import ArtifactError, digest
 from tasks.core.records.layout import Layout
+from tasks.core.records.run_manifest import RunManifest, StageVersion, StageVersions
 
 _log = logging.getLogger(__name__)
 

@@ -27,17 +27,10 @@ from flows.dag.stages import STAGES, Stage, find_stage
 from tasks.core.config.params import Params, ParamsError
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.lineage.dvc_lock import LockedStage
-from tasks.core.records.documents import (
-    RunManifest,
-    StageVersion,
-    StageVersions,
-    digest_of_code,
-    read_document,
-    write_document,
-)
+from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import ArtifactError, digest
 from tasks.core.records.layout import Layout
-from tasks.core.records.run_manifest import recorded_params
+from tasks.core.records.run_manifest import RunManifest, StageVersion, StageVersions, digest_of_code, recorded_params
 
 CODE = Path(__file__).resolve().parents[2]
 """Folder of the code that this process runs."""

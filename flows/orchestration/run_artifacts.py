@@ -19,8 +19,9 @@ from flows.dag.dvc_seam import Outcome
 from tasks.core.collapse.rules import read_warnings
 from tasks.core.config.params import iteration_number
 from tasks.core.config.splits import TEST_SPLITS
-from tasks.core.records.documents import PairedScores, Scores, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
+from tasks.core.records.scores import PairedScores, Scores
 
 SERVER_FAULTS = (HTTPError, PrefectException, OSError)
 """Errors that a call of Prefect's client raises, once it has tried often enough, when the server is down."""

@@ -32,10 +32,11 @@ from tasks.core.learner.training import UpdateJob, read_batch, train
 from tasks.core.policies.loading import device
 from tasks.core.policies.positions import context_length, require_fixed_rotary
 from tasks.core.processes.oom_kills import oom_kills
-from tasks.core.records.documents import AdvantageSummary, Passes, Preflight, write_document
+from tasks.core.records.documents import write_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import TRAINING_BATCH
 from tasks.core.records.tables import write_rows
+from tasks.core.records.training import AdvantageSummary, Passes, Preflight
 from tasks.core.seeding import derive_seed
 from tasks.preflight.engine_proof import prove_engine
 from tasks.preflight.shaken_adapter import shake_adapter

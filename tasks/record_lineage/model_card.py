@@ -7,7 +7,7 @@ from tasks.core.config.params import Params, iteration_key
 from tasks.core.engines.vllm_server.launching import LORA_RANKS, allowed_rank
 from tasks.core.lineage.params_and_metrics import registered_model
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.records.documents import PairedScores, Scores
+from tasks.core.records.scores import PairedScores, Scores
 
 
 @dataclass(frozen=True)

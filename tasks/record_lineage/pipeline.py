@@ -10,9 +10,11 @@ from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.lineage.dvc_lock import DvcLock, lock_of
 from tasks.core.lineage.git_state import GitState, git_state
 from tasks.core.lineage.params_and_metrics import params_digest, start_digest
-from tasks.core.records.documents import Selection, StageVersions, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
+from tasks.core.records.run_manifest import StageVersions
+from tasks.core.records.scores import Selection
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,10 @@ from tasks.core.lineage.params_and_metrics import (
     training_budget_numbers,
     warning_tags,
 )
-from tasks.core.records.documents import Scores, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import RolloutSet, rollout_sets
+from tasks.core.records.scores import Scores
 from tasks.core.registry.registration import log_policy, register, scores_own_weights
 from tasks.record_lineage.pipeline import Pipeline
 from tasks.record_lineage.tracing.recording import TraceRecorder, write_addresses

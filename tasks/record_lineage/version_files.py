@@ -20,10 +20,11 @@ from typing import Any
 from tasks.core.config.params import Params, iteration_key
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.policies.checkpoint_files import ADAPTER_CONFIG, POLICY_FILES
-from tasks.core.records.documents import Scores, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.files import read_json, write_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
+from tasks.core.records.scores import Scores
 from tasks.core.records.tables import read_table
 from tasks.core.registry.version_evaluation import FOLDER, write_evaluation
 from tasks.record_lineage import served_policy

@@ -11,10 +11,11 @@ from tasks.core.config.params import Params
 from tasks.core.config.splits import SPLITS, TEST_SPLITS
 from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import Scores, Selection, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.records.rollout_sets import RolloutSet, rollout_sets, script
 from tasks.core.records.schemas import VOID_REASONS
+from tasks.core.records.scores import Scores, Selection
 from tasks.core.spread import are_equal
 from tasks.core.worlds.registry import open_world
 from tasks.report.heat_map import Cell, TaskProgress

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from tasks.core.collapse.rules import read_warnings
 from tasks.core.config.params import Params, iteration_key
 from tasks.core.pages.tables import void_note
-from tasks.core.records.documents import Evaluation, Metrics, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.monitoring import CollapseWarning
+from tasks.core.records.scores import Evaluation
+from tasks.core.records.training import Metrics
 
 FALL = 10.0
 """TGC so many points under the best before it is lost skill,"""

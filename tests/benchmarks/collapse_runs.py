@@ -23,10 +23,11 @@ from stages_in_process import Project, temporary_project
 from flows.configure import params_of
 from flows.profile_stack import read_mapping
 from tasks.core.learner.learner import UpdateDiverged
-from tasks.core.records.documents import Metrics, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
 from tasks.core.records.monitoring import WatchedStats, watched
+from tasks.core.records.training import Metrics
 
 ROOT = Path(__file__).parents[2]
 PROFILES = ("bandit", "frozen_lake", "sokoban")

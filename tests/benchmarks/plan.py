@@ -33,10 +33,11 @@ from tasks.core.capacity.memory import learner_memory
 from tasks.core.capacity.plan import Plan, make_plan
 from tasks.core.capacity.workload import EPISODES, Episodes
 from tasks.core.config.params import Params, load_params
-from tasks.core.records.documents import Metrics, Timings, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table
+from tasks.core.records.training import Metrics, Timings
 from tests.benchmarks.calibration import MeasuredRun, calibrated
 from tests.core.capacity.test_memory import CHUNK, POLICY_TOKENS, POSITIONS, most_allocated
 from tests.flows.tiny_project import configure, environment, make_project

@@ -31,7 +31,8 @@ from stages_in_process import Project, temporary_project
 
 from flows.configure import params_of
 from tasks.core.config.params import Params
-from tasks.core.records.documents import Evaluation, read_document
+from tasks.core.records.documents import read_document
+from tasks.core.records.scores import Evaluation
 from tasks.core.study.comparing import interval_over_seeds
 
 ROOT = Path(__file__).parents[2]

@@ -14,11 +14,12 @@ from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
-from tasks.core.records.documents import Timings, read_document, write_document
+from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.monitoring import Course
 from tasks.core.records.schemas import ROLLOUTS, TASKS
 from tasks.core.records.tables import read_table, write_rows
+from tasks.core.records.training import Timings
 from tasks.core.rollouts.playing import open_rollout_resources
 from tasks.core.worlds.registry import open_world
 

@@ -20,8 +20,9 @@ from flows.dag.stages import STAGES
 from flows.workers.plain_runner import PlainRunner
 from tasks.core.config.params import load_params
 from tasks.core.interfaces.stage import ProcessCache
-from tasks.core.records.documents import Metrics, Preflight, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
+from tasks.core.records.training import Metrics, Preflight
 from tests.flows.tiny_project import ROOT
 
 UNTIL_UPDATED = [stage.name for stage in STAGES].index("update_policy") + 1

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.records.documents import Metrics, Scores, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
+from tasks.core.records.scores import Scores
+from tasks.core.records.training import Metrics
 from tests.flows.tiny_project import make_project, succeed
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]

@@ -11,15 +11,10 @@ from flows.dag.stages import STAGES
 from flows.workers.plain_runner import PlainRunner
 from tasks.core.config.params import load_params
 from tasks.core.interfaces.stage import ProcessCache
-from tasks.core.records.documents import (
-    AdvantageSummary,
-    Evaluation,
-    Metrics,
-    Preflight,
-    read_document,
-    write_document,
-)
+from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.layout import Layout
+from tasks.core.records.scores import Evaluation
+from tasks.core.records.training import AdvantageSummary, Metrics, Preflight
 from tests.flows.tiny_project import ROOT
 
 Play = Callable[..., Layout]

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from tasks.core.interpreters import ENVIRONMENTS
-from tasks.core.records.documents import Scores, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
+from tasks.core.records.scores import Scores
 from tests.flows.tiny_project import ROOT, configure, make_project, succeed
 
 pytestmark = pytest.mark.timeout(1200)

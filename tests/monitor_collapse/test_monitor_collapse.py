@@ -10,16 +10,11 @@ from tasks.begin_courses import begin_courses
 from tasks.core.collapse.rules import read_warnings
 from tasks.core.config.stage_inputs import CourseInputs, MonitorInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import (
-    EngineMismatch,
-    PromptInformation,
-    ResponseStats,
-    read_document,
-    write_document,
-)
+from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.monitoring import Course, watched
+from tasks.core.records.training import EngineMismatch, PromptInformation, ResponseStats
 from tasks.core.records.training_course import TrainingStopped, require_going_on
 from tasks.monitor_collapse import monitor_collapse
 from tests.finished_run import metrics

@@ -8,11 +8,12 @@ import pytest
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.stage_inputs import PairInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import AdvantageSummary, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table, write_rows
+from tasks.core.records.training import AdvantageSummary
 from tasks.pair_turns import pair_turns
 from tests.finished_run import Row, played_row
 

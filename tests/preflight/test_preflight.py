@@ -22,9 +22,10 @@ from tasks.core.learner.launcher import RankFailed
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.loading import save_policy, trainable_policy
 from tasks.core.processes.usable_cores import usable_cores
-from tasks.core.records.documents import Preflight, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
+from tasks.core.records.training import Preflight
 from tasks.preflight import DoesNotFit, longest_batch, memory_explained, preflight
 
 SIZES = TinyQwen2(width=32, heads=1, feed_forward=32, context_length=256)

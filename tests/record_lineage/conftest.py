@@ -16,9 +16,10 @@ from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.lineage.mlflow_store import open_store
-from tasks.core.records.documents import RunManifest, write_document
+from tasks.core.records.documents import write_document
 from tasks.core.records.files import write_json
 from tasks.core.records.layout import Layout
+from tasks.core.records.run_manifest import RunManifest
 from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS
 from tasks.core.records.tables import write_rows
 from tasks.record_lineage.pipeline import Pipeline

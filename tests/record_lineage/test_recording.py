@@ -16,9 +16,10 @@ from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.lineage.mlflow_store import LineageError, open_store, tracking_uri
 from tasks.core.processes.free_port import free_port
-from tasks.core.records.documents import Metrics, write_document
+from tasks.core.records.documents import write_document
 from tasks.core.records.files import ArtifactError, read_json, write_json
 from tasks.core.records.layout import Layout
+from tasks.core.records.training import Metrics
 from tasks.record_lineage import record_lineage, record_stage
 from tasks.record_lineage.__main__ import main
 from tasks.record_lineage.pipeline import Pipeline

@@ -11,11 +11,12 @@ from tokenizers import Tokenizer
 from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.lineage.mlflow_store import open_store
-from tasks.core.records.documents import Timings, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import dev_set, training_set, viewer_places
 from tasks.core.records.schemas import ROLLOUTS
 from tasks.core.records.tables import read_table, write_rows
+from tasks.core.records.training import Timings
 from tasks.record_lineage import record_lineage, record_stage
 from tasks.record_lineage.pipeline import Pipeline
 from tasks.record_lineage.recording import record_pipeline

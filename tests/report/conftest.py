@@ -12,10 +12,12 @@ from tasks.core.config.params import Params, evaluated_keys, previous_map
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import BehaviourChange, DifficultyScores, EngineMismatch, write_document
+from tasks.core.records.documents import write_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS, TRAINING_BATCH
+from tasks.core.records.scores import BehaviourChange, DifficultyScores
 from tasks.core.records.tables import write_rows
+from tasks.core.records.training import EngineMismatch
 from tasks.core.worlds.registry import prepare_world_folder
 from tasks.report import report
 from tests.finished_run import (

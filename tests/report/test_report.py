@@ -13,10 +13,12 @@ from tasks.core.config.collection import ChangedLimits
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.pages.tables import budget_notes, gain, score_table
-from tasks.core.records.documents import Evaluation, Metrics, Scores, read_document, write_document
+from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import ArtifactError, digest
 from tasks.core.records.schemas import SCORED_ROLLOUTS
+from tasks.core.records.scores import Evaluation, Scores
 from tasks.core.records.tables import read_table, write_table
+from tasks.core.records.training import Metrics
 from tasks.report import report
 from tasks.report.run_stats import read_run_stats
 from tests.finished_run import scores, training_budget

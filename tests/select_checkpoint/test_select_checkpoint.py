@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from tasks.core.policies.checkpoint_files import policy_digest, require_evaluated_policy
-from tasks.core.records.documents import Candidate, Evaluation, write_document
+from tasks.core.records.documents import write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
+from tasks.core.records.scores import Candidate, Evaluation
 from tasks.select_checkpoint import best, candidates
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from tasks.core.config.params import Params
 from tasks.core.learner.rollouts import Rollout
-from tasks.core.records.documents import Metrics
 from tasks.core.records.files import ArtifactError, digest, read_json
 from tasks.core.records.schemas import TRAINING_BATCH
 from tasks.core.records.tables import write_rows
+from tasks.core.records.training import Metrics
 from tests.update_policy.test_update_policy import make_params, prepare, row, run
 
 MakeRollouts = Callable[..., list[Rollout]]

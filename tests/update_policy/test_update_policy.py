@@ -24,12 +24,13 @@ from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.learner.learner import UpdateDiverged, make_learner, update
 from tasks.core.learner.rollouts import Rollout
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
-from tasks.core.records.documents import AdvantageSummary, Metrics, Preflight, read_document, write_document
+from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
 from tasks.core.records.monitoring import Course
 from tasks.core.records.schemas import TRAINING_BATCH
 from tasks.core.records.tables import write_rows
+from tasks.core.records.training import AdvantageSummary, Metrics, Preflight
 from tasks.core.records.training_course import TrainingStopped
 from tasks.update_policy import update_policy
 

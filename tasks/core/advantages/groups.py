@@ -11,7 +11,7 @@ from tasks.core.advantages.filters import VARIANCE_FILTERS
 from tasks.core.advantages.labels import Group, Labels, label
 from tasks.core.advantages.outcomes import Outcomes
 from tasks.core.config.advantages import AdvantageConfig
-from tasks.core.records.documents import AdvantageSummary
+from tasks.core.records.training import AdvantageSummary
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tasks.core.advantages.estimators import Flags, Floats
-from tasks.core.records.documents import Timings, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.schemas import VOID_REASONS
+from tasks.core.records.training import Timings
 
 
 @dataclass(frozen=True)

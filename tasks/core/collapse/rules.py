@@ -16,9 +16,10 @@ from pydantic import Field
 
 from tasks.core.config.params import iteration_key, iteration_number
 from tasks.core.config.section import Section
-from tasks.core.records.documents import Metrics, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.monitoring import CollapseWarning, WatchedStats, watched
+from tasks.core.records.training import Metrics
 
 START = 2
 """The reference is the mean of the first so many values: before an update, and after the first."""

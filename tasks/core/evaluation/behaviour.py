@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
-from tasks.core.records.documents import Behaviour
+from tasks.core.records.scores import Behaviour
 
 _ASSUMPTION = re.compile(r"\bassum(?:e|ed|ing)\b", re.IGNORECASE)
 _DUMMY = re.compile("dummy", re.IGNORECASE)  # within names too: dummy_email, my_dummy

@@ -9,8 +9,8 @@ from tasks.core.config.world_metric import WorldMetric
 from tasks.core.evaluation.behaviour import ActedRollout
 from tasks.core.evaluation.tgc_sgc import Estimate, Key, Outcome, by_difficulty, clustered_estimate, tgc
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.records.documents import DifficultyScore, MetricScore, MetricScores
 from tasks.core.records.schemas import VOID_REASONS
+from tasks.core.records.scores import DifficultyScore, MetricScore, MetricScores
 
 Row = dict[str, Any]
 """A row of `records.schemas.SCORED_ROLLOUTS`."""

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tasks.core.learner.rank import EXPECTED, METRICS, PASSES, POLICY
 from tasks.core.learner.training import UpdateJob
-from tasks.core.records.documents import Metrics, Passes, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.files import read_json, replacing
 from tasks.core.records.layout import Layout
+from tasks.core.records.training import Metrics, Passes
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure

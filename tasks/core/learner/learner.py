@@ -28,7 +28,7 @@ from tasks.core.learner.passes import pack_capacity, use_passes
 from tasks.core.learner.prompt_information import UNMEASURED, measure_information, sample_pairs
 from tasks.core.learner.rollouts import Rollout, bundles
 from tasks.core.policies.float32_logits import use_float32_logits
-from tasks.core.records.documents import Passes, PromptInformation
+from tasks.core.records.training import Passes, PromptInformation
 from tasks.core.seeding import derive_seed
 
 Masters = dict[nn.Parameter, nn.Parameter]

@@ -12,7 +12,7 @@ from tasks.core.learner.engine_noise import engine_noise
 from tasks.core.learner.learner import Learner, UpdateStats
 from tasks.core.learner.losses import behaviour_weights, importance_units, k3, sum_by_rollout
 from tasks.core.learner.rollouts import Rollout
-from tasks.core.records.documents import AdvantageSummary, EngineMismatch, Metrics
+from tasks.core.records.training import AdvantageSummary, EngineMismatch, Metrics
 
 
 def trained_metrics(

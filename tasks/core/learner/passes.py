@@ -13,7 +13,7 @@ from torch import nn
 from tasks.core.learner.model import use_packed_attention, use_single_attention
 from tasks.core.policies.layers import foreign_layer, takes_attention, use_own_attention
 from tasks.core.policies.positions import fixed_positions, rotary_by_length
-from tasks.core.records.documents import Passes
+from tasks.core.records.training import Passes
 
 WAYS: tuple[Passes, ...] = ("packed", "single", "single_eager")
 """Fastest first."""

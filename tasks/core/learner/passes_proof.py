@@ -21,7 +21,7 @@ from tasks.core.policies.delivery_probe import COMMON_IDS
 from tasks.core.policies.head import body_of, logits_of
 from tasks.core.policies.layers import use_own_attention
 from tasks.core.policies.positions import probe_lengths
-from tasks.core.records.documents import Passes
+from tasks.core.records.training import Passes
 
 _log = logging.getLogger(__name__)
 _DIFFERS: dict[Passes, str] = {"packed": "packing", "single": "attention", "single_eager": "head"}

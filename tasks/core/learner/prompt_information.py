@@ -23,7 +23,7 @@ from tasks.core.learner.fixed_logprobs import read_logprobs
 from tasks.core.learner.objective import Objective
 from tasks.core.learner.packing import pack_rollouts
 from tasks.core.learner.rollouts import Rollout
-from tasks.core.records.documents import PromptInformation
+from tasks.core.records.training import PromptInformation
 
 UNMEASURED = InformationConfig(prompts=0)
 Ids = tuple[int, ...]

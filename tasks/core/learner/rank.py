@@ -21,8 +21,9 @@ from tasks.core.learner.training import UpdateJob, read_batch, train
 from tasks.core.policies.loading import device
 from tasks.core.processes.garbage import spare_old_objects
 from tasks.core.processes.parent_death import parent_death_signal
-from tasks.core.records.documents import AdvantageSummary, read_document, write_document
+from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import write_json
+from tasks.core.records.training import AdvantageSummary
 
 POLICY, METRICS, PASSES = "policy", "metrics.json", "passes.json"
 EXPECTED = 3

@@ -37,11 +37,11 @@ from tasks.core.learner.rollouts import Rollout, read_rollouts
 from tasks.core.policies.empty import allocate, empty_base_model, fill_base
 from tasks.core.policies.loading import device, is_lora, load_base_model, load_weights, with_trained_part
 from tasks.core.records.delivery_probe import DeliveryProbe
-from tasks.core.records.documents import Passes
 from tasks.core.records.files import ArtifactError, fingerprint
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import TRAINING_BATCH
 from tasks.core.records.tables import read_table
+from tasks.core.records.training import Passes
 from tasks.core.seeding import derive_seed
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from tasks.core.config.params import Params
 from tasks.core.config.yaml_text import YamlFault, parse_yaml
-from tasks.core.records.documents import StageVersion
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
+from tasks.core.records.run_manifest import StageVersion
 
 VOLATILE_NAMES = (Layout(Path()).metrics("").name, Layout(Path()).timings("").name)
 """The artifacts that hold wall-clock figures, so that they differ between equal runs."""

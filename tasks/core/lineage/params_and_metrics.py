@@ -8,20 +8,13 @@ from pathlib import Path
 from tasks.core.config.params import DERIVED_MAPS, Params, iteration_key, iteration_number
 from tasks.core.config.policy import PACKAGED
 from tasks.core.lineage.dvc_lock import SIDE_TASKS
-from tasks.core.records.documents import (
-    AdvantageSummary,
-    Document,
-    Evaluation,
-    Metrics,
-    Scores,
-    Selection,
-    StageVersions,
-    TrainingBudget,
-    read_document,
-)
+from tasks.core.records.documents import Document, read_document
 from tasks.core.records.dotted import dotted_numbers, dotted_text
 from tasks.core.records.layout import Layout
 from tasks.core.records.monitoring import CollapseWarning
+from tasks.core.records.run_manifest import StageVersions
+from tasks.core.records.scores import Evaluation, Scores, Selection, TrainingBudget
+from tasks.core.records.training import AdvantageSummary, Metrics
 
 
 def flat_params(params: Params) -> dict[str, str]:

@@ -11,9 +11,10 @@ from tasks.core.lineage.integrity import broken_artifact
 from tasks.core.lineage.subject import Subject
 from tasks.core.lineage.upstream import UNKNOWN, broken_joints, upstream_stages
 from tasks.core.policies.checkpoint_files import weights_file
-from tasks.core.records.documents import Attestation, StageVersions, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.files import ArtifactError, digest
 from tasks.core.records.layout import Layout
+from tasks.core.records.run_manifest import Attestation, StageVersions
 from tasks.core.records.schemas import ROLLOUTS
 from tasks.core.records.tables import read_table
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from tasks.core.records.documents import Candidate
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.remembered_digests import remembered_digest
+from tasks.core.records.scores import Candidate
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"

@@ -4,17 +4,8 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from tasks.core.records.documents import (
-    Behaviour,
-    Count,
-    Digest,
-    Document,
-    IterationKey,
-    MetricScore,
-    Percent,
-    Positive,
-    Share,
-)
+from tasks.core.records.documents import Count, Digest, Document, IterationKey, Percent, Positive, Share
+from tasks.core.records.scores import Behaviour, MetricScore
 
 ALL_LEVELS = "all"
 """The level of a figure over all difficulties; the others are "1", "2", "3"."""

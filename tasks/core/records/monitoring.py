@@ -2,7 +2,8 @@
 
 from pydantic import Field
 
-from tasks.core.records.documents import Count, Document, Metrics, Positive, Share
+from tasks.core.records.documents import Count, Document, Positive, Share
+from tasks.core.records.training import Metrics
 
 
 class WatchedStats(Document):

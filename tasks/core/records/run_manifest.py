@@ -1,8 +1,71 @@
-"""The parameters of the run in hand: those that version_stages recorded, whatever params.yaml says by now."""
+"""The versions of stages, and the record of the parameters and the code that they ran with."""
+
+import hashlib
+from collections.abc import Iterable
+
+from pydantic import Field, JsonValue, RootModel
 
 from tasks.core.config.params import Params, parse_params
-from tasks.core.records.documents import RunManifest, read_document
+from tasks.core.records.documents import Digest, Document, read_document
 from tasks.core.records.layout import Layout
+
+
+class StageVersion(Document):
+    """The code that a stage runs and the parameters that it reads; DVC compares the digests of both."""
+
+    code: str = Field(pattern=r"^[0-9a-f]{16}$")
+    """First digits of a SHA-256 over the files that it runs."""
+    params: str = Field(pattern=r"^[0-9a-f]{16}$")
+    """The same over the values of its knobs in data/manifest.json."""
+
+    @property
+    def digest(self) -> str:
+        """Both in one: 32 hexadecimal digits."""
+        return self.code + self.params
+
+
+class StageVersions(RootModel[dict[str, StageVersion]]):
+    """data/stage_versions.json: the version of every stage but the one that writes them, by its name."""
+
+
+def digest_of_code(files: Iterable[tuple[str, str]]) -> str:
+    """Return the SHA-256, in hexadecimal, over the names of files and their SHA-256, in this order."""
+    total = hashlib.sha256()
+    for name, content in files:
+        total.update(name.encode() + b"\0" + bytes.fromhex(content))
+    return total.hexdigest()
+
+
+class RunManifest(Document):
+    """data/manifest.json: the parameters and the code that version_stages saw, with which all other stages run."""
+
+    params: dict[str, JsonValue]
+    """All parameters, defaults and derived maps included."""
+    params_file: Digest
+    """SHA-256 of the bytes of params.yaml."""
+    files: dict[str, Digest]
+    """SHA-256 of each file of code that some stage runs, by its path relative to the project's root."""
+    stages: dict[str, tuple[str, ...]]
+    """The files that each stage runs."""
+
+    def code_of(self, stage: str) -> str:
+        """Return the SHA-256, in hexadecimal, over names and contents of the files that `stage` runs."""
+        return digest_of_code((name, self.files[name]) for name in self.stages[stage])
+
+
+class Attestation(Document):
+    """data/attestations/STAGE/KEY.json: the statement of a stage about what it wrote, and with what.
+
+    It lies beside the artifacts and not in them: a digest of code in rollouts would make every stage behind them run
+    again after an edit that changes no rollout.
+    """
+
+    stage: str
+    key: str
+    version: StageVersion
+    """Digests of the code and the parameters that the process really ran with."""
+    outs: dict[str, str]
+    """DVC's md5 of each output, by its path relative to the project's root, except those that hold wall-clock times."""
 
 
 def recorded_params(layout: Layout) -> Params:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from tasks.core.records.comparison import ALL_LEVELS, ComparedVersion, Comparison, Difference
-from tasks.core.records.documents import Behaviour
 from tasks.core.records.markdown import markdown_table
+from tasks.core.records.scores import Behaviour
 
 
 def comparison_page(comparison: Comparison) -> str:

@@ -17,8 +17,8 @@ from tasks.core.records.comparison import (
     LevelScore,
     SplitScores,
 )
-from tasks.core.records.documents import MetricScore
 from tasks.core.records.schemas import SELECTED_POLICY
+from tasks.core.records.scores import MetricScore
 from tasks.core.registry.model_registry import Version
 from tasks.core.registry.version_evaluation import VersionEvaluation
 

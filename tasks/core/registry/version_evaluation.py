@@ -13,10 +13,11 @@ from tasks.core.config.splits import TEST_SPLITS, Split
 from tasks.core.evaluation.scored_rows import outcomes_by_policy
 from tasks.core.evaluation.tgc_sgc import Outcome
 from tasks.core.lineage.params_and_metrics import flat_params
-from tasks.core.records.documents import Behaviour, MetricScore, Scores, read_document, write_document
+from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import read_json, write_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import BASE_POLICY, OUTCOMES, SCORED_ROLLOUTS, SELECTED_POLICY
+from tasks.core.records.scores import Behaviour, MetricScore, Scores
 from tasks.core.records.tables import read_table, write_table
 
 FOLDER = "evaluation"

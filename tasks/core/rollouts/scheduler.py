@@ -26,8 +26,8 @@ from tasks.core.interfaces.engine import (
 )
 from tasks.core.interfaces.world import World, WorldFault
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.records.documents import Timings
 from tasks.core.records.schemas import VOID_REASONS
+from tasks.core.records.training import Timings
 from tasks.core.rollouts.episode import Collector, EpisodeEnd, LiveRollout
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
 

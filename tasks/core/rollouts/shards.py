@@ -14,7 +14,7 @@ from typing import Any
 from tasks.core.config.stage_inputs import PlayInputs
 from tasks.core.interfaces.engine import Engine, Metered
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import ApiUsage, total_usage
+from tasks.core.records.scores import ApiUsage, total_usage
 from tasks.core.rollouts.episode import ONE_EPISODE_EACH, Collector
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
 from tasks.core.rollouts.playing import open_rollout_resources, play_rollouts

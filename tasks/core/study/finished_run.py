@@ -9,21 +9,14 @@ from tasks.core.config.params import Params, iteration_key, load_params
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.evaluation.scored_rows import outcomes_by_policy
 from tasks.core.evaluation.tgc_sgc import Outcome
-from tasks.core.records.documents import (
-    AdvantageSummary,
-    Evaluation,
-    Metrics,
-    Scores,
-    Selection,
-    Timings,
-    TrainingBudget,
-    read_document,
-)
+from tasks.core.records.documents import read_document
 from tasks.core.records.dotted import dotted_text
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import OUTCOMES, SCORED_ROLLOUTS
+from tasks.core.records.scores import Evaluation, Scores, Selection, TrainingBudget
 from tasks.core.records.study import CurvePoint, SplitScore, StudyRun
 from tasks.core.records.tables import read_table
+from tasks.core.records.training import AdvantageSummary, Metrics, Timings
 
 
 @dataclass(frozen=True)

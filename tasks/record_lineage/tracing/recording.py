@@ -11,10 +11,11 @@ from tokenizers import Tokenizer
 from tasks.core.config.params import Params
 from tasks.core.lineage.mlflow_store import Store
 from tasks.core.processes.addresses import without_credentials
-from tasks.core.records.documents import Timings, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import RolloutSet, script, viewer_places
+from tasks.core.records.training import Timings
 from tasks.record_lineage.tracing.traced_rollout import TracedRollout, drawn_rows, traced_rollout
 
 if TYPE_CHECKING:

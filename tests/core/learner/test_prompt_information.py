@@ -16,7 +16,7 @@ from tasks.core.learner.learner import prepare_forward
 from tasks.core.learner.objective import Objective
 from tasks.core.learner.prompt_information import measure_information, mutual_information, sample_pairs
 from tasks.core.learner.rollouts import Rollout
-from tasks.core.records.documents import PromptInformation
+from tasks.core.records.training import PromptInformation
 
 
 def information(logprobs: torch.Tensor, own: list[int]) -> PromptInformation:

@@ -7,41 +7,38 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tasks.core.records import documents, monitoring
-from tasks.core.records.documents import (
-    AdvantageSummary,
+from tasks.core.records import monitoring, run_manifest, scores, training
+from tasks.core.records.documents import Document, read_document, write_document
+from tasks.core.records.files import ArtifactError
+from tasks.core.records.monitoring import Course
+from tasks.core.records.run_manifest import Attestation, RunManifest, StageVersion, StageVersions
+from tasks.core.records.scores import (
     ApiUsage,
-    Attestation,
     Behaviour,
     BehaviourChange,
     Candidate,
     CorrectedSelection,
     DifficultyScore,
     DifficultyScores,
-    Document,
-    EngineMismatch,
     EpisodeLimits,
     Evaluation,
-    Metrics,
     MetricScore,
     MetricScores,
+    Scores,
+    Selection,
+    TrainingBudget,
+    total_usage,
+)
+from tasks.core.records.training import (
+    AdvantageSummary,
+    EngineMismatch,
+    Metrics,
     Preflight,
     PromptInformation,
     ResponseStats,
-    RunManifest,
-    Scores,
-    Selection,
-    StageVersion,
-    StageVersions,
     Timings,
-    TrainingBudget,
     WarmStartRecord,
-    read_document,
-    total_usage,
-    write_document,
 )
-from tasks.core.records.files import ArtifactError
-from tasks.core.records.monitoring import Course
 
 GOLDEN = Path(__file__).parent / "golden"
 DIGEST = "ab" * 32
@@ -236,7 +233,8 @@ def test_every_document_has_an_example() -> None:
     parts |= {"ResponseStats", "PromptInformation", "WatchedStats", "CollapseWarning"}
     models = {
         n
-        for n, v in (vars(documents) | vars(monitoring)).items()
+        for module in (monitoring, run_manifest, scores, training)
+        for n, v in vars(module).items()
         if isinstance(v, type) and issubclass(v, Document | StageVersions)
     } - parts
     assert models == {type(example).__name__ for example in EXAMPLES.values()}

@@ -11,9 +11,10 @@ from flows.dag.checkout_lock import checkout_lock
 from flows.registry import compare_versions, main, open_registry
 from tasks.core.config.params import Params
 from tasks.core.records.comparison import Comparison
-from tasks.core.records.documents import Candidate, Selection, read_document, write_document
+from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
+from tasks.core.records.scores import Candidate, Selection
 from tasks.record_lineage.pipeline import Pipeline
 from tasks.record_lineage.recording import record_pipeline
 from tests.record_lineage.conftest import copied, run_again

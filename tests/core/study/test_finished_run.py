@@ -3,7 +3,8 @@
 import yaml
 
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import Scores, read_document, write_document
+from tasks.core.records.documents import read_document, write_document
+from tasks.core.records.scores import Scores
 from tasks.core.study.finished_run import FinishedRun, RunLabel, read_finished_run
 from tests.finished_run import timings, training_budget
 

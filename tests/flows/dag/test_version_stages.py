@@ -20,8 +20,9 @@ from flows.dag.version_stages import SHELL, _parsed, code_version, stage_files, 
 from tasks.core.config.params import Params, evaluated_keys, load_params, previous_map
 from tasks.core.config.stage_inputs import StageInputs, knob
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import StageVersions, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
+from tasks.core.records.run_manifest import StageVersions
 
 ROOT = Path(__file__).resolve().parents[3]
 

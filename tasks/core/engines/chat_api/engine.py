@@ -20,7 +20,7 @@ from tasks.core.engines.chat_api.spending import Spending
 from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.processes.event_loop import EventLoopThread
-from tasks.core.records.documents import ApiUsage
+from tasks.core.records.scores import ApiUsage
 
 CONTEXT_LENGTH = 2**20
 """In our tokens; the server knows the model's own limit, and says when it is reached."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tasks.core.config.chat_api import Traffic
 from tasks.core.engines.chat_api.paid_answers import PaidAnswer
-from tasks.core.records.documents import ApiUsage
+from tasks.core.records.scores import ApiUsage
 
 
 class Spending:

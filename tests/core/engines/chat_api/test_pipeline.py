@@ -20,9 +20,10 @@ from tasks.core.config.params import ParamsError, load_params
 from tasks.core.config.world import WorldConfig
 from tasks.core.engines.chat_api.paid_answers import PAID_ANSWERS
 from tasks.core.interfaces.stage import ProcessCache
-from tasks.core.records.documents import Evaluation, Scores, Selection, read_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
+from tasks.core.records.scores import Evaluation, Scores, Selection
 from tasks.core.records.tables import read_table
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 

@@ -1,0 +1,240 @@
+"""Documents of evaluation: dev evaluations, the selection, scores of the test splits, the cost of an API.
+
+Units are those of documents.py.
+"""
+
+from collections.abc import Iterable
+
+from pydantic import Field, model_validator
+
+from tasks.core.records.documents import Count, Digest, Document, IterationKey, Percent, Positive, Share
+
+
+class DifficultyScore(Document):
+    """TGC on the tasks of one difficulty."""
+
+    tasks: Count
+    tgc: Percent
+    tgc_se: Positive | None
+
+
+class ApiUsage(Document):
+    """Tokens and money that turns behind an API took; each counts once, those of a failed attempt too."""
+
+    models: tuple[str, ...]
+    """As the server named them."""
+    answers: Count
+    retries: Count
+    """Requests beyond one per answer."""
+    prompt_tokens: Count
+    cached_tokens: Count
+    """Those of the prompt tokens that the server had cached."""
+    answer_tokens: Count
+    """Sampled ones, hidden reasoning included."""
+    cost_usd: Positive
+    """At the prices that params.yaml held when it was played."""
+
+
+def total_usage(parts: Iterable[ApiUsage | None]) -> ApiUsage | None:
+    """The sum of what was paid for; None when nothing was."""
+    paid = [part for part in parts if part is not None]
+    if not paid:
+        return None
+    counts = ("answers", "retries", "prompt_tokens", "cached_tokens", "answer_tokens", "cost_usd")
+    sums = {name: sum(getattr(part, name) for part in paid) for name in counts}
+    return ApiUsage(models=tuple(sorted({model for part in paid for model in part.models})), **sums)
+
+
+class MetricScore(Document):
+    """A world's own metric (tasks/core/config/world_metric.py), in its own unit."""
+
+    name: str
+    value: float
+    value_se: Positive | None
+
+    def named(self) -> dict[str, float]:
+        """Its numbers by the metric's name, as those of TGC are called: score, score_se, base_score, score_gain."""
+        found = self.model_dump(exclude={"name"}, exclude_none=True)
+        return {_NAMED[field].format(self.name): value for field, value in found.items()}
+
+
+class MetricScores(MetricScore):
+    """The selected policy beside the base; the gain is paired."""
+
+    base: float
+    base_se: Positive | None
+    gain: float
+    gain_se: Positive | None
+
+
+_NAMED = {
+    "value": "{}",
+    "value_se": "{}_se",
+    "base": "base_{}",
+    "base_se": "base_{}_se",
+    "gain": "{}_gain",
+    "gain_se": "{}_gain_se",
+}
+
+
+class Evaluation(Document):
+    """evaluation.json: the policy after one iteration, on dev."""
+
+    iteration: IterationKey
+    adapter_digest: Digest
+    tgc: Percent
+    sgc: Percent
+    tgc_se: Positive | None
+    sgc_se: Positive | None
+    mean_return: Share
+    tasks: Count
+    scenarios: Count
+    seeds: tuple[int, ...]
+    """One per evaluation run; the same at every iteration."""
+    per_difficulty: dict[str, DifficultyScore]
+    void_rollouts: Count
+    """Rollouts that the world broke; they count as failures."""
+    usage: ApiUsage | None = None
+    """Set for an engine that is paid for."""
+    own: MetricScore | None = None
+    """By the world's own metric; None where it has none beside its unit tests."""
+
+
+class Candidate(Document):
+    """One evaluated policy, as the selection saw it."""
+
+    iteration: IterationKey
+    dev_tgc: Percent
+    dev_sgc: Percent
+    adapter_digest: Digest
+
+
+class CorrectedSelection(Document):
+    """Dev scores to expect of the winner, without the luck of having been the best of several noisy ones.
+
+    Standard errors are those of its own scores, clustered by scenario (tasks/select_checkpoint.py).
+    """
+
+    dev_tgc: Percent
+    dev_tgc_se: Positive | None
+    dev_sgc: Percent
+    dev_sgc_se: Positive | None
+
+
+class Selection(Candidate):
+    """selection.json: the policy that won on dev, and all that stood for election."""
+
+    candidates: tuple[Candidate, ...] = Field(min_length=1)
+    corrected: CorrectedSelection | None = None
+    """None where dev has one scenario only."""
+
+
+class Behaviour(Document):
+    """Behaviour of a policy (the behaviour table of the LOOP paper). Null where there is nothing to divide by."""
+
+    rollouts: Count
+    turns_per_rollout: Positive | None
+    multi_cell_turns: Share | None
+    """Turns with more than one code block / turns."""
+    doc_lookups: Positive | None
+    """Calls of show_api_doc per rollout."""
+    assumptions: Positive | None
+    """The words assume, assumed and assuming in the agent's text, per rollout."""
+    dummies: Positive | None
+    """The word dummy in the agent's text, per rollout."""
+    give_up_rate: Share | None
+    """(failed - recovered) / failed endpoints."""
+    execution_errors: Share | None
+    """Turns whose code failed / turns."""
+    diversity: Share | None
+    """Share of distinct API-call sequences among the successes of one task, over the tasks with at least two."""
+
+
+class BehaviourChange(Document):
+    """The base policy beside the selected one."""
+
+    base: Behaviour
+    selected: Behaviour
+
+
+class DifficultyScores(DifficultyScore):
+    """TGC on the tasks of one difficulty, selected policy and base."""
+
+    base_tgc: Percent
+    base_tgc_se: Positive | None
+
+
+class PairedScores(Document):
+    """The selected policy beside the base, on the same tasks with the same seeds and limits.
+
+    Every standard error is clustered by scenario; a gain is selected minus base, its standard error that of the paired
+    difference.
+    """
+
+    tgc: Percent
+    sgc: Percent
+    tgc_se: Positive | None
+    sgc_se: Positive | None
+    base_tgc: Percent
+    base_sgc: Percent
+    base_tgc_se: Positive | None
+    base_sgc_se: Positive | None
+    tgc_gain: float
+    tgc_gain_se: Positive | None
+    sgc_gain: float
+    sgc_gain_se: Positive | None
+    mean_return: Share
+    base_mean_return: Share
+    void_rollouts: Count
+    """Rollouts of either policy that the world broke; they count as failures."""
+    own: MetricScores | None = None
+    """By the world's own metric; None where it has none beside its unit tests."""
+
+
+class EpisodeLimits(Document):
+    """Limits under which episodes were played, all that `config.collection.AgentLimits` has."""
+
+    max_turns: Count
+    max_tokens_per_turn: Count
+    max_observation_tokens: Count
+
+    @property
+    def in_words(self) -> str:
+        """Words for tables and notes."""
+        tokens = f"{self.max_tokens_per_turn:,} tokens per turn, {self.max_observation_tokens:,} per observation"
+        return f"{self.max_turns:,} turns, {tokens}"
+
+
+class TrainingBudget(PairedScores):
+    """A split scored at the training budget, with the tasks and seeds that it was scored with at the test budget."""
+
+    limits: EpisodeLimits
+    """The training budget: `collection.limits`."""
+    test_limits: EpisodeLimits
+    """The test budget, at which the scores proper are."""
+    played_again: bool
+    """False where the two budgets are the same: nothing was played twice, and the figures are the scores proper."""
+
+    @model_validator(mode="after")
+    def _says_whether_the_budgets_differ(self) -> "TrainingBudget":
+        if self.played_again != (self.limits != self.test_limits):
+            raise ValueError("played_again is true where limits and test_limits differ, and only there")
+        return self
+
+
+class Scores(PairedScores):
+    """scores/<split>.json: the scores at the test budget."""
+
+    split: str
+    iteration: IterationKey
+    adapter_digest: Digest
+    tasks: Count
+    scenarios: Count
+    seeds: tuple[int, ...]
+    """One per evaluation run, shared by both policies."""
+    per_difficulty: dict[str, DifficultyScores]
+    behaviour: BehaviourChange
+    usage: ApiUsage | None = None
+    """Set for an engine that is paid for."""
+    training_budget: TrainingBudget | None = None
+    """None unless `scoring.at_training_budget` asks for it."""
