@@ -25,7 +25,7 @@ from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table
 from tasks.core.worlds.appworld.episode import GAVE_UP
 from tasks.core.worlds.appworld.export import EvaluationFailed, PackageScores, export_outputs, package_scores
-from tasks.core.worlds.appworld.interpreter import EnvironmentUnavailable, python_executable
+from tasks.core.worlds.appworld.interpreter import InterpreterUnavailable, python_executable
 from tasks.core.worlds.appworld.root import read_prepared_root
 
 
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         params = load_params(layout.root / "params.yaml")
         rows = read_rows(layout, parsed.split, parsed.policy, parsed.run)
         scores = export(layout, params, parsed.split, rows, parsed.folder)
-    except (ArtifactError, ParamsError, EnvironmentUnavailable, EvaluationFailed) as error:
+    except (ArtifactError, ParamsError, InterpreterUnavailable, EvaluationFailed) as error:
         print(f"flows.appworld_export: {error}", file=sys.stderr)
         return 1
     print("\n".join(comparison(rows, scores)))

@@ -17,7 +17,7 @@ from tasks.core.policies.loading import load_chat_format
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.worlds.bfcl.export import Examined, examine, require_new, write_results
-from tasks.core.worlds.bfcl.interpreter import EnvironmentUnavailable, python_executable
+from tasks.core.worlds.bfcl.interpreter import InterpreterUnavailable, python_executable
 from tasks.core.worlds.bfcl.pool import BfclPool
 
 
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
         examined = export(layout, params, rows)
         print("\n".join(comparison(rows, examined)))
         write_results(parsed.folder, f"loopline_{parsed.split}", examined)
-    except (ArtifactError, ParamsError, EnvironmentUnavailable, WorldFault) as error:
+    except (ArtifactError, ParamsError, InterpreterUnavailable, WorldFault) as error:
         print(f"flows.bfcl_export: {error}", file=sys.stderr)
         return 1
     return 1 if differing(rows, examined) else 0

@@ -85,11 +85,11 @@ def _share(root: Path, folder: Path) -> None:
     """One cache for all workspaces and the checkout: equal stages of two methods run once. And one set of engines."""
     cache = _dvc_cache(root)
     (folder / ".dvc" / "config.local").write_text(f"[cache]\n    dir = {cache}\n")
-    environments = folder / ".loopline" / "environments"
-    environments.parent.mkdir(exist_ok=True)
-    if not environments.is_symlink():
-        (root / ".loopline" / "environments").mkdir(parents=True, exist_ok=True)
-        environments.symlink_to(root / ".loopline" / "environments")
+    interpreters = folder / ".loopline" / "interpreters"
+    interpreters.parent.mkdir(exist_ok=True)
+    if not interpreters.is_symlink():
+        (root / ".loopline" / "interpreters").mkdir(parents=True, exist_ok=True)
+        interpreters.symlink_to(root / ".loopline" / "interpreters")
 
 
 def _dvc_cache(root: Path) -> Path:

@@ -46,7 +46,7 @@ from tasks.core.learner.rollouts import Rollout
 from tasks.core.processes.usable_cores import usable_cores
 
 TRL = ("trl==1.16.0", "datasets==5.2.0", "dill==0.4.1", "multiprocess==0.70.19", "xxhash==4.1.0")
-FOLDER = Path(__file__).parents[2] / ".loopline" / "environments" / "benchmark-trl-1.16.0"
+FOLDER = Path(__file__).parents[2] / ".loopline" / "interpreters" / "benchmark-trl-1.16.0"
 MINIBATCH = 40
 CORES = usable_cores()
 CPU = torch.device("cpu")

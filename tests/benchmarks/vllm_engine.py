@@ -47,7 +47,7 @@ from tasks.core.engines.vllm_server.probe_records import LocalModel
 from tasks.core.engines.vllm_server.weight_sync_check import mean_difference
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 from tasks.core.interfaces.world import World
-from tasks.core.interpreters import ENVIRONMENTS, python_executable
+from tasks.core.interpreters import INTERPRETERS, python_executable
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer, save_policy, trainable_policy
 from tasks.core.rollouts.planning import PlaySettings, draw_tasks, plan_rollouts
@@ -177,7 +177,7 @@ def contest(base_policy: Path, folder: Path, chat: ChatFormat) -> Iterator[Conte
 
 def start_offline(base_policy: Path, adapter: Path, log: Path) -> "subprocess.Popen[str]":
     """With the settings and variables of the server, see `tasks.core.engines.vllm_server.launching`."""
-    python = python_executable(ENVIRONMENTS, VLLM_CPU)
+    python = python_executable(INTERPRETERS, VLLM_CPU)
     config = VllmConfig()
     spec = LaunchSpec(
         python, base_policy, "cpu", POLICY.dtype, POLICY.lora.rank, config.sequences, None, 0.0, config.kv_cache_gib, 1

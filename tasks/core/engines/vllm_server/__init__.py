@@ -1,4 +1,4 @@
-"""The vLLM engine: a server process in an environment of its own, token ids in, token ids and log-probs out.
+"""The vLLM engine: a server process in an interpreter of its own, token ids in, token ids and log-probs out.
 
 `launching` says how a server is started, `supervisor` is the process that it lives and dies with, `own_server` finds or
 starts one, `server_provider` has the engine's servers up, own or external ones, `client` speaks to one, `server_pool`

@@ -18,7 +18,7 @@ from tasks.core.engines.vllm_server.launching import LaunchSpec
 from tasks.core.engines.vllm_server.probe_records import ProbeRecords
 from tasks.core.engines.vllm_server.server_pool import ServerPool
 from tasks.core.engines.vllm_server.server_provider import ExternalServers, OwnServers, ServerProvider
-from tasks.core.interpreters import ENVIRONMENTS, python_executable
+from tasks.core.interpreters import INTERPRETERS, python_executable
 from tasks.core.policies.chat_format import ChatFormat
 
 
@@ -29,7 +29,7 @@ def open_vllm(
 
     `learner_bytes`: what an update will need of the device that own servers are on; None: nothing is trained there.
 
-    Raises EnvironmentUnavailable when vLLM can't be installed, ValueError for settings that don't fit each other.
+    Raises InterpreterUnavailable when vLLM can't be installed, ValueError for settings that don't fit each other.
     """
     from tasks.core.policies.loading import device
 
@@ -50,7 +50,7 @@ def launch_specs(
     config: VllmConfig, policy: PolicyConfig, base_policy: Path, kind: str, sharing: Sharing
 ) -> Sequence[LaunchSpec]:
     """The starts of own servers; server i gets the GPUs after those of server i - 1."""
-    python = python_executable(ENVIRONMENTS, vllm_recipe(kind))
+    python = python_executable(INTERPRETERS, vllm_recipe(kind))
     per_server = config.gpus_per_server
     return [
         LaunchSpec(

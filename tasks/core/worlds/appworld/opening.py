@@ -13,7 +13,7 @@ from tasks.core.worlds.appworld.world import AppWorldTasks
 
 
 def open_appworld(config: WorldConfig, folder: Path) -> AppWorldTasks:
-    """Open the root that `prepare_world` wrote to `folder`. Raises ArtifactError and EnvironmentUnavailable."""
+    """Open the root that `prepare_world` wrote to `folder`. Raises ArtifactError and InterpreterUnavailable."""
     prepared = read_prepared_root(config, folder)
     settings = config.appworld
     recite = partial(demonstration, prepared.root, settings.demonstrated_turns)

@@ -62,7 +62,7 @@ class BfclWorld:
 
 
 def write_bfcl(seed: int, folder: Path) -> None:
-    """Part the package's tasks into splits and write their lists. Raises EnvironmentUnavailable."""
+    """Part the package's tasks into splits and write their lists. Raises InterpreterUnavailable."""
     pool = BfclPool(python_executable())
     try:
         listed = pool.tasks()
@@ -72,7 +72,7 @@ def write_bfcl(seed: int, folder: Path) -> None:
 
 
 def open_bfcl(config: BfclConfig, folder: Path) -> BfclWorld:
-    """Open what `write_bfcl` wrote. Raises ArtifactError naming file, line and rule, and EnvironmentUnavailable."""
+    """Open what `write_bfcl` wrote. Raises ArtifactError naming file, line and rule, and InterpreterUnavailable."""
     return BfclWorld(read_tasks(folder, BfclTask), BfclPool(python_executable()), config.steps_per_turn)
 
 

@@ -39,7 +39,7 @@ def write_scienceworld(config: ScienceWorldConfig, seed: int, folder: Path) -> N
 
     Where an official solution does not complete its own task (mendelian-genetics-unknown-plant 458 ends with a wrong
     focus, and -100), the next scenario of the type stands in: what is offered can be solved.
-    Raises ValueError for counts that are too large, EnvironmentUnavailable and WorldFault.
+    Raises ValueError for counts that are too large, InterpreterUnavailable and WorldFault.
     """
     with closing(SimulatorPool(python_executable(), java_executable())) as pool:
         drawn, solutions = _drawn_and_solved(pool, config.counts, seed)

@@ -3,11 +3,11 @@
 import pytest
 
 from tasks.core.engines.vllm_server.interpreter import VLLM_CPU, VLLM_GPU, vllm_recipe
-from tasks.core.interpreters import EnvironmentRecipe
+from tasks.core.interpreters import InterpreterRecipe
 
 
 @pytest.mark.parametrize("recipe", [VLLM_CPU, VLLM_GPU], ids=lambda recipe: recipe.name)
-def test_requirements_are_pinned_and_name_no_index(recipe: EnvironmentRecipe) -> None:
+def test_requirements_are_pinned_and_name_no_index(recipe: InterpreterRecipe) -> None:
     lines = recipe.requirements.read_text().splitlines()
     assert all(line.count("==") == 1 and "/" not in line for line in lines)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.worlds.appworld.interpreter import ENVIRONMENTS, python_executable
+from tasks.core.worlds.appworld.interpreter import INTERPRETERS, python_executable
 from tasks.core.worlds.appworld.pool import EpisodePool, PoolLimits
 from tasks.core.worlds.appworld.root import author_root
 from tests.made_once import made_once
@@ -22,7 +22,7 @@ COUNTS = {"train": 111, "dev": 6, "test_normal": 9, "test_challenge": 36, "demon
 
 @pytest.fixture(scope="session")
 def appworld_python() -> Path:
-    return python_executable(PROJECT / ENVIRONMENTS)
+    return python_executable(PROJECT / INTERPRETERS)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import pytest
 
 from tasks.core.config.splits import SPLITS
 from tasks.core.interfaces.world import Task
-from tasks.core.worlds.bfcl.interpreter import ENVIRONMENTS, python_executable
+from tasks.core.worlds.bfcl.interpreter import INTERPRETERS, python_executable
 from tasks.core.worlds.bfcl.player import PoolLimits
 from tasks.core.worlds.bfcl.pool import BfclPool
 from tasks.core.worlds.bfcl.world import BfclWorld, parted
@@ -19,7 +19,7 @@ LIMITS = PoolLimits(wall_seconds_per_turn=8.0, cpu_seconds_per_turn=1.0)
 
 @pytest.fixture(scope="session")
 def pool() -> Iterator[BfclPool]:
-    opened = BfclPool(python_executable(PROJECT / ENVIRONMENTS), LIMITS)
+    opened = BfclPool(python_executable(PROJECT / INTERPRETERS), LIMITS)
     yield opened
     opened.close()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tasks.core.interfaces.world import ExecutionTimeout
-from tasks.core.worlds.bfcl.interpreter import BFCL, ENVIRONMENTS
+from tasks.core.worlds.bfcl.interpreter import BFCL, INTERPRETERS
 from tasks.core.worlds.bfcl.pool import BfclPool
 from tasks.core.worlds.bfcl.world import BfclWorld
 from tests.core.worlds.bfcl.recorded_episodes import play
@@ -13,7 +13,7 @@ from tests.core.worlds.bfcl.recorded_episodes import play
 pytestmark = pytest.mark.bfcl
 
 TASK = "multi_turn_base_0"
-PACKAGE = Path(__file__).parents[4] / ENVIRONMENTS / f"{BFCL.name}-{BFCL.digest}" / "lib"
+PACKAGE = Path(__file__).parents[4] / INTERPRETERS / f"{BFCL.name}-{BFCL.digest}" / "lib"
 CANARY = "the canary sings"
 
 

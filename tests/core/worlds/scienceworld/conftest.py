@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.interpreters import ENVIRONMENTS
+from tasks.core.interpreters import INTERPRETERS
 from tasks.core.worlds.scienceworld.interpreter import java_executable, python_executable
 from tasks.core.worlds.scienceworld.pool import SimulatorPool
 from tasks.core.worlds.scienceworld.tasks import listed
 from tasks.core.worlds.scienceworld.world import PooledSession
 
-FOLDER = Path(__file__).parents[4] / ENVIRONMENTS
+FOLDER = Path(__file__).parents[4] / INTERPRETERS
 PLANT = ("find-plant", 225)
 PLANT_GOLD = (
     *("open door to hallway", "go to hallway", "open door to greenhouse", "go to greenhouse", "look around"),

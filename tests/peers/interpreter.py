@@ -11,11 +11,11 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-from tasks.core.interpreters import ENVIRONMENTS, EnvironmentRecipe, inherited_variables, python_executable
+from tasks.core.interpreters import INTERPRETERS, InterpreterRecipe, inherited_variables, python_executable
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PEERS = EnvironmentRecipe(
+PEERS = InterpreterRecipe(
     name="peers",
     requirements=HERE / "requirements.txt",
     python=f"{sys.version_info.major}.{sys.version_info.minor}",
@@ -26,7 +26,7 @@ PEERS = EnvironmentRecipe(
 
 def ask_peers(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Run inside.py on the cases. Returns what the peers' functions make of each, by the functions' names."""
-    python = python_executable(ROOT / ENVIRONMENTS, PEERS)
+    python = python_executable(ROOT / INTERPRETERS, PEERS)
     command = [str(python), str(HERE / "inside.py"), sysconfig.get_path("purelib")]
     done = subprocess.run(
         command, input=json.dumps(cases), env=inherited_variables(), capture_output=True, text=True, timeout=500
