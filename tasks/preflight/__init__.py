@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import psutil
+import torch
+from safetensors.torch import save_file
 
 from tasks.core.capacity.hardware import GIB
 from tasks.core.capacity.known_models import read_model_config
@@ -29,9 +31,9 @@ from tasks.core.config.update import PAIRED, CriticConfig, LossConfig, UpdateCon
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.learner.launcher import RankFailed, train_on_ranks
 from tasks.core.learner.training import UpdateJob, read_batch, train
-from tasks.core.policies.loading import device
+from tasks.core.policies.checkpoint_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, require
+from tasks.core.policies.loading import device, opened
 from tasks.core.policies.positions import context_length, require_fixed_rotary
-from tasks.core.processes.oom_kills import oom_kills
 from tasks.core.records.documents import write_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import TRAINING_BATCH
@@ -39,8 +41,10 @@ from tasks.core.records.tables import write_rows
 from tasks.core.records.training import AdvantageSummary, Passes, Preflight
 from tasks.core.seeding import derive_seed
 from tasks.preflight.engine_proof import prove_engine
-from tasks.preflight.shaken_adapter import shake_adapter
 
+_VMSTAT = Path("/proc/vmstat")
+_DRAWN_STD = 0.02
+"""Standard deviation of the drawn B: with A as LoRA draws it, a change of a few percent of the weights."""
 Row = dict[str, Any]
 """A row of `records.schemas.TRAINING_BATCH`."""
 
@@ -189,6 +193,23 @@ def _trial(layout: Layout, policy: PolicyConfig) -> Iterator[Layout]:
         shutil.rmtree(root, ignore_errors=True)
 
 
+def shake_adapter(source: Path, target: Path, seed: int) -> None:
+    """Write the adapter of the checkpoint `source` into the new folder `target`, with B drawn from `seed`.
+
+    An untrained adapter is zero, which would hide whatever is wrong with adapters. The record of the delivery probe,
+    which is of other weights, is left behind.
+    """
+    target.mkdir()
+    shutil.copyfile(require(source / ADAPTER_CONFIG), target / ADAPTER_CONFIG)
+    generator = torch.Generator().manual_seed(seed)
+    with opened(source / ADAPTER_WEIGHTS) as file:
+        tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
+    for name in tensors:
+        if ".lora_B." in name:
+            tensors[name] = _DRAWN_STD * torch.randn(tensors[name].shape, generator=generator)
+    save_file(tensors, target / ADAPTER_WEIGHTS, metadata={"format": "pt"})
+
+
 def _summary(count: int) -> AdvantageSummary:
     return AdvantageSummary(
         mean_return=0.0,
@@ -230,9 +251,19 @@ def _explained(error: BaseException, positions: int, memory: LearnerMemory) -> s
 
 
 def _peak() -> str:
-    import torch
-
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return ""
     total = torch.cuda.get_device_properties(0).total_memory
     return f"; peak {torch.cuda.max_memory_allocated() / GIB:.2f} GiB of {total / GIB:.2f} GiB"
+
+
+def oom_kills() -> int | None:
+    """Return how many processes the kernel has killed for lack of memory since it booted, in all containers.
+
+    None off Linux.
+    """
+    try:
+        lines = _VMSTAT.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)

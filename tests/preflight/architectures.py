@@ -24,8 +24,8 @@ from tasks.core.learner.passes_proof import AnotherFunction, prove_passes
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
 from tasks.core.policies.positions import limited_context
 from tasks.core.records.files import read_json, write_json
+from tasks.preflight import shake_adapter
 from tasks.preflight.engine_proof import prove_engine
-from tasks.preflight.shaken_adapter import shake_adapter
 
 PAGE = Path(__file__).parents[2] / ".docs" / "architectures.md"
 VOCABULARY, CONTEXT = 61, 256

@@ -1,14 +1,15 @@
 """The world that the section `world` of params.yaml asks for, on its engine."""
 
+import ast
 from functools import partial
 from pathlib import Path
 
 from tasks.core.config.world import WorldConfig
-from tasks.core.worlds.appworld.demonstration import demonstration
+from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.appworld.interpreter import python_executable
 from tasks.core.worlds.appworld.official_server import OfficialServers
 from tasks.core.worlds.appworld.pool import EpisodePool
-from tasks.core.worlds.appworld.root import read_prepared_root
+from tasks.core.worlds.appworld.root import layout, read_prepared_root
 from tasks.core.worlds.appworld.world import AppWorldTasks
 
 
@@ -28,3 +29,25 @@ def open_appworld(config: WorldConfig, folder: Path) -> AppWorldTasks:
         pool.close()
 
     return AppWorldTasks(prepared.tasks, servers.open, close, config, demonstrate)
+
+
+def demonstration(root: Path, most_turns: int | None, task_id: str) -> list[str]:
+    """Return how an authored task is solved: its oracle, cut into turns. Read by the trusted parent only.
+
+    The oracle's top-level statements make at most `most_turns` code blocks (None: one for each statement); its
+    completing statement is one more. Raises ArtifactError when the oracle is missing or has no function `solution`.
+    """
+    path = layout.oracle(root, task_id)
+    try:
+        source = path.read_text(encoding="utf-8")
+        (solution,) = (
+            one for one in ast.parse(source).body if isinstance(one, ast.FunctionDef) and one.name == "solution"
+        )
+    except FileNotFoundError:
+        raise ArtifactError(f"{path}: missing; this root has no oracle for task {task_id}") from None
+    except (SyntaxError, ValueError):
+        raise ArtifactError(f"{path}: expected one function named solution") from None
+    *work, completion = [ast.unparse(statement) for statement in solution.body]
+    size = 1 if most_turns is None else max(1, -(-len(work) // most_turns))
+    blocks = ["\n".join(work[begin : begin + size]) for begin in range(0, len(work), size)]
+    return [f"```python\n{block}\n```" for block in [*blocks, completion]]

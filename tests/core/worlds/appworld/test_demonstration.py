@@ -15,7 +15,7 @@ from tasks.core.policies.loading import load_tokenizer
 from tasks.core.records.files import ArtifactError
 from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
-from tasks.core.worlds.appworld.demonstration import demonstration
+from tasks.core.worlds.appworld.opening import demonstration
 from tasks.core.worlds.appworld.pool import EpisodePool
 from tasks.core.worlds.appworld.root import verify_root
 from tasks.core.worlds.appworld.world import AppWorldTasks

@@ -7,9 +7,9 @@ import pytest
 
 from tasks.core.config.world import CodeBlocks
 from tasks.core.records.files import ArtifactError
-from tasks.core.worlds.appworld.demonstration import demonstration
 from tasks.core.worlds.appworld.export import experiment_name, export_outputs, package_scores
 from tasks.core.worlds.appworld.interpreter import engine_variables
+from tasks.core.worlds.appworld.opening import demonstration
 
 FAIL = '```python\napis.supervisor.complete_task(status="fail")\n```'
 

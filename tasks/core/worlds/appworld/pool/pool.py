@@ -1,21 +1,26 @@
 """The pool: warm processes in which episodes run, kept healthy."""
 
+import dataclasses
 import threading
 from collections import OrderedDict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tasks.core.confinement.data_zygote import DataZygote
 from tasks.core.confinement.inside.frames import encode
 from tasks.core.confinement.live_zygote import LiveZygote
 from tasks.core.confinement.warm_processes import WarmProcess, WarmProcesses
 from tasks.core.interfaces.world import WorldFault
+from tasks.core.worlds.appworld.interpreter import engine_variables
 from tasks.core.worlds.appworld.pool.evaluation import Verdict, verdict_on
 from tasks.core.worlds.appworld.pool.limits import PoolLimits
 from tasks.core.worlds.appworld.pool.live_episode import LiveEpisode, facts_of
 from tasks.core.worlds.appworld.pool.task_data import TaskData, read_task_data
-from tasks.core.worlds.appworld.pool.zygote import Confinement, start_zygote
+
+Confinement = Literal["auto", "seccomp", "audit"]
+
+_ZYGOTE = "tasks.core.worlds.appworld.inside.episodes.zygote"
 
 
 class EpisodePool:
@@ -107,3 +112,14 @@ class EpisodePool:
 
     def _live_zygote(self, task: TaskData) -> DataZygote:
         return self._zygotes.get(partial(start_zygote, *self._start, task.frame))
+
+
+def start_zygote(
+    python: Path, root: Path, limits: PoolLimits, confinement: Confinement, task_frame: bytes
+) -> DataZygote:
+    """Start a zygote that forks, with an engine warm from a task's data. `root` holds `data/`. Raises WorldFault."""
+    settings = {**dataclasses.asdict(limits), "confinement": confinement}
+    command = [str(python), "-P", "-s"]
+    zygote = DataZygote("AppWorld", command, _ZYGOTE, settings, engine_variables(python, root))
+    zygote.ready(limits.start_seconds, task_frame)
+    return zygote
