@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from tasks.core.processes.file_lock import held_alone
+from filelock import FileLock
+
 from tasks.core.records.files import replacing
 
 KEPT = Path(__file__).resolve().parents[1] / ".loopline" / "tests"
@@ -12,7 +13,7 @@ KEPT = Path(__file__).resolve().parents[1] / ".loopline" / "tests"
 def made_once(name: str, make: Callable[[Path], object]) -> Path:
     """The folder `name`, for reading only: made by the first process that asks, for which others wait."""
     folder = KEPT / name
-    with held_alone(KEPT / f"{name}.lock"):
+    with FileLock(KEPT / f"{name}.lock"):
         if not folder.exists():
             with replacing(folder) as temporary:
                 make(temporary)

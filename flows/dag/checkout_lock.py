@@ -4,11 +4,10 @@ DVC locks too, but only one stage's paths while that stage runs: two runners wou
 of them would fail at the first stage that both want.
 """
 
-import time
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
 
 LOCK = Path(".loopline/run.lock")
 POLL_S = 0.5
@@ -31,30 +30,22 @@ def checkout_lock(root: Path, run: str, waiting: Waiting | None = None) -> Abstr
 @contextmanager
 def held(path: Path, run: str, place: str, waiting: Waiting | None = None) -> Iterator[None]:
     """`checkout_lock` for a lock of another `path`; `place` says in the message what is locked."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = _acquired(path, run)
-    if lock is None:
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
         holder = _holder(path)
         if waiting is None:
-            raise CheckoutBusy(f"{holder} works {place}; wait until it ends, or stop it, and try again")
+            raise CheckoutBusy(f"{holder} works {place}; wait until it ends, or stop it, and try again") from None
         waiting(holder)
-    while lock is None:
-        time.sleep(POLL_S)
-        lock = _acquired(path, run)
+        lock.acquire(poll_interval=POLL_S)
     try:
+        path.write_text(f"{run} (process {os.getpid()})\n", encoding="utf-8")
         yield
     finally:
-        lock.close()
-
-
-def _acquired(path: Path, run: str) -> Any | None:
-    """The lock, or None when somebody else holds it."""
-    from zc.lockfile import LockError, LockFile
-
-    try:
-        return LockFile(str(path), content_template=f"{run} (process {{pid}})")
-    except LockError:
-        return None
+        lock.release()
 
 
 def _holder(path: Path) -> str:

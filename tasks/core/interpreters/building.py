@@ -5,11 +5,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from filelock import FileLock
 from tqdm import tqdm
 
 from tasks.core.interpreters.package_index import uv_index_variables
 from tasks.core.interpreters.recipe import InterpreterRecipe
-from tasks.core.processes.file_lock import held_alone
 
 INTERPRETERS = Path(".loopline") / "interpreters"
 """Where a project keeps its isolated interpreters, relative to its root; ignored by git."""
@@ -33,7 +33,7 @@ def python_executable(folder: Path, recipe: InterpreterRecipe) -> Path:
     python = home / "bin" / "python"
     if (home / _COMPLETE).exists() and python.exists():
         return python
-    with held_alone(home.with_name(f".{home.name}.lock")):
+    with FileLock(home.with_name(f".{home.name}.lock")):
         if not ((home / _COMPLETE).exists() and python.exists()):
             _build(home, recipe)
     return python

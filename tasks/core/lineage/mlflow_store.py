@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from filelock import FileLock
+
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.processes.addresses import without_credentials
-from tasks.core.processes.file_lock import held_alone
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -198,7 +199,7 @@ def _make_database(path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="mlflow-", dir=beside) as folder:
         made = Path(folder) / path.name
         MlflowClient(tracking_uri=_sqlite_uri(made)).search_experiments(max_results=1)
-        with held_alone(beside / "mlflow.lock"):
+        with FileLock(beside / "mlflow.lock"):
             if not path.exists():  # else another process was faster, and may have recorded into its own by now
                 made.rename(path)
 
