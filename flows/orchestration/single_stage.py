@@ -32,22 +32,11 @@ def main(arguments: list[str]) -> int:
 
 
 def run_stage(arguments: list[str], cache: ProcessCache) -> int:
-    """Parse NAME [KEY], run that stage in the current folder, turn expected errors into a message and an exit code."""
-    parser = argparse.ArgumentParser(prog="python -m flows.stage", description="Run one stage of the pipeline.")
-    parser.add_argument("name", help="the stage, as in dvc.yaml")
-    parser.add_argument("key", nargs="?", default="", help="its iteration (i003) or split (test_normal)")
-    parsed = parser.parse_args(arguments)
+    """Run the stage NAME [KEY] in the current folder, turn expected errors into a message and an exit code."""
+    parsed = _parsed(arguments)
+    name, key, root, label = parsed.name, parsed.key, Path.cwd(), stage_label(parsed.name, parsed.key)
     try:
-        find_stage(parsed.name)
-        return _run(parsed.name, parsed.key, Path.cwd(), cache)
-    except UnknownStage as error:
-        print(f"flows.stage: {error}", file=sys.stderr)
-        return 2
-
-
-def _run(name: str, key: str, root: Path, cache: ProcessCache) -> int:
-    label = stage_label(name, key)
-    try:
+        find_stage(name)
         with checkout_lock(root, label):
             if url := os.environ.get("PREFECT_API_URL"):
                 from flows.orchestration.prefect_server import require_server
@@ -60,11 +49,19 @@ def _run(name: str, key: str, root: Path, cache: ProcessCache) -> int:
                 PlainRunner(root, cache).run(name, key)
     except KeyboardInterrupt:
         return 130
-    except UnknownStage:
-        raise
+    except UnknownStage as error:
+        print(f"flows.stage: {error}", file=sys.stderr)
+        return 2
     except Exception as error:
         if not is_expected(error):
             raise
         print(f"{label}: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _parsed(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m flows.stage", description="Run one stage of the pipeline.")
+    parser.add_argument("name", help="the stage, as in dvc.yaml")
+    parser.add_argument("key", nargs="?", default="", help="its iteration (i003) or split (test_normal)")
+    return parser.parse_args(arguments)

@@ -37,8 +37,10 @@ def main() -> int:
     """Serve until there is a reason to end."""
     listener, pid, started = map(int, sys.argv[1:])
     server = StageServer(Process(pid, started))
-    with socket.socket(fileno=listener) as waiting, contextlib.suppress(KeyboardInterrupt):
-        server.serve(waiting)
+    with socket.socket(fileno=listener) as waiting, contextlib.suppress(KeyboardInterrupt), contextlib.closing(server):
+        _await_predecessors()
+        while server.serves(waiting.accept()[0]):
+            pass
     return 0
 
 
@@ -55,6 +57,7 @@ class StageServer:
         self._repro, self._cache = repro, ProcessCache()
         self._ending = threading.Lock()  # held for good once the end has begun, which nothing of ours may interrupt
         self._held = False
+        self._connection: socket.socket | None = None
         spare_old_objects()
         resend_lost_interrupts()
         signal.signal(signal.SIGTERM, self._exit)
@@ -62,22 +65,17 @@ class StageServer:
         signal.signal(signal.SIGCONT, self._go_on)
         self._end_with(repro)
 
-    def serve(self, listener: socket.socket) -> None:
-        """Run stages until one leaves a reason to end."""
-        connection: socket.socket | None = None
-        try:
-            _await_predecessors()
-            while connection is None or self._serves(connection):
-                connection, _ = listener.accept()
-        finally:
-            socket_of(self._repro).unlink(missing_ok=True)
-            self._cache.close()
-            if connection is not None:
-                connection.close()
-            gc.freeze()  # else Python looks through all that torch loaded, for seconds, only to exit
+    def close(self) -> None:
+        """Close all that the stages have loaded, and let the next server begin."""
+        socket_of(self._repro).unlink(missing_ok=True)
+        self._cache.close()
+        if self._connection is not None:
+            self._connection.close()
+        gc.freeze()  # else Python looks through all that torch loaded, for seconds, only to exit
 
-    def _serves(self, connection: socket.socket) -> bool:
+    def serves(self, connection: socket.socket) -> bool:
         """Run the stage that is asked for here; whether this process can run another one."""
+        self._connection = connection
         request, streams = _received(connection)
         if request is None:
             return True

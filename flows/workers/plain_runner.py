@@ -1,8 +1,10 @@
 """Stages run in this process, each once, as DVC asks for them."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from flows.dag.attestations import write_attestation
 from flows.dag.dvc_seam import Outcome, StageRunner
@@ -32,15 +34,8 @@ class PlainRunner(StageRunner):
         for), and whatever the stage raises.
         """
         stage = find_stage(name)
-        if name == "version_stages":
-            with unedited(self.layout.params):
-                params = load_params(self.layout.params)
-                check_key(stage, key, params)
-                stage.load()(StageContext(self.layout, params, key, self.cache))
-        else:
-            params = recorded_params(self.layout)
-            check_key(stage, key, params)
-            self._run_as_recorded(stage, key, params)
+        with self._prepared(stage, key) as context:
+            stage.load()(context)
 
     def attempt(self, stage: str, key: str, attempt: Callable[[], Outcome]) -> None:
         """Make the attempt."""
@@ -51,14 +46,28 @@ class PlainRunner(StageRunner):
         config = params.machines.ray
         return RayExecutor(stage, config) if stage.plays and config.address is not None else SerialExecutor()
 
-    def _run_as_recorded(self, stage: Stage, key: str, params: Params) -> None:
-        body, layout = stage.load(), self.layout
-        with as_recorded(stage, params, layout, self.cache) as version:
+    @contextmanager
+    def _prepared(self, stage: Stage, key: str) -> Iterator[StageContext[Any]]:
+        """Yield the context of a stage, whose parameters and code are held against the record around the block.
+
+        A context manager, so that a traceback of the stage has no line of it.
+        """
+        if stage.name == "version_stages":
+            with unedited(self.layout.params):
+                params = load_params(self.layout.params)
+                check_key(stage, key, params)
+                yield StageContext(self.layout, params, key, self.cache)
+            return
+        params = recorded_params(self.layout)
+        check_key(stage, key, params)
+        stage.load()  # before the check, which asks what this process has imported
+        with as_recorded(stage, params, self.layout, self.cache) as version:
             try:
-                body(StageContext(layout, stage.inputs_of(params), key, self.cache, self.executor(stage, params)))
+                inputs, executor = stage.inputs_of(params), self.executor(stage, params)
+                yield StageContext(self.layout, inputs, key, self.cache, executor)
             finally:
                 return_freed_memory()  # an update leaves gigabytes of holes, and the next stage has the same process
-        write_attestation(stage, key, params, version, layout)
+        write_attestation(stage, key, params, version, self.layout)
         if stage.name == "update_policy":  # outside of the stage, so that a new limit makes no update stale
-            for found in read_new_warnings(layout, key):
+            for found in read_new_warnings(self.layout, key):
                 _log.warning("%s: sign of a collapse: %s: %s", key, found.rule, found.evidence)

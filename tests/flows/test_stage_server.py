@@ -1,5 +1,6 @@
 """Stages of a real `dvc repro` share a process: safe to kill, nothing left behind, never old code."""
 
+import ast
 import os
 import shutil
 import signal
@@ -165,6 +166,17 @@ def test_without_a_server_each_stage_has_its_own_process(project: Path, hindranc
     assert code == 0, err
     assert closed(project) == list(ran(project).values())
     assert len(set(closed(project))) == 2
+
+
+def test_the_way_to_a_stage_is_short(project: Path) -> None:
+    """At most eight frames of ours, the stage's own among them."""
+    way = "import traceback; Path('way').write_text(repr([one.filename for one in traceback.extract_stack()]))"
+    (project / "do_i001").write_text(way)
+    code, _, err = repro(project)
+    assert code == 0, err
+    files = [Path(file) for file in ast.literal_eval((project / "way").read_text())]
+    ours = [file.relative_to(project).as_posix() for file in files if file.is_relative_to(project)]
+    assert ours[-1] == "tasks/probe.py" and len(ours) <= 8, ours
 
 
 def test_a_change_of_code_makes_the_next_stage_start_anew(project: Path) -> None:
