@@ -17,7 +17,8 @@ from tasks.core.engines.in_process.own_cache import in_process_engine
 from tasks.core.interfaces.engine import Engine, GenerationRequest, SamplingSettings
 from tasks.core.learner.engine_noise import difference
 from tasks.core.learner.passes import language_model
-from tasks.core.learner.passes_proof import AnotherFunction, own_logprobs, probe_sequences, whole_rollout
+from tasks.core.learner.passes_proof import AnotherFunction, own_logprobs, probe_sequences
+from tasks.core.learner.rollouts import whole_rollout
 from tasks.core.policies.checkpoint_files import FULL_CONFIG, holds_adapter
 from tasks.core.policies.float32_logits import use_float32_logits
 from tasks.core.policies.layers import use_own_attention

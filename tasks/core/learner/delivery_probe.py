@@ -17,7 +17,7 @@ from tasks.core.learner.distributed import SINGLE, ProcessGroup
 from tasks.core.learner.logprobs import map_packs, token_logprobs
 from tasks.core.learner.packing import Pack, pack_rollouts
 from tasks.core.learner.passes import pack_capacity
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.rollouts import Rollout, whole_rollout
 from tasks.core.policies.delivery_probe import common_ids, probe_sequence, read_probe
 from tasks.core.records.delivery_probe import DeliveryProbe
 
@@ -69,7 +69,7 @@ def read_tokens(policy: nn.Module, tokens: ProbeTokens, config: UpdateConfig, gr
     """The learner's log-probs of all sequences, lasting ones first. Of several ranks each computes all (collective)."""
     sequences = [*tokens.lasting, *tokens.trained_on]
     place, found = next(policy.parameters()).device, dict[int, list[float]]()
-    rollouts = [_unweighted(ids) for ids in sequences]
+    rollouts = [whole_rollout(ids) for ids in sequences]
 
     @torch.no_grad()
     def read(pack: Pack) -> Tensor:
@@ -92,15 +92,3 @@ def learner_record(
     lasting = len(tokens.lasting)
     content = {"weights": None, "dtype": dtype, "device": device}
     return DeliveryProbe.model_validate({**content, "lasting": sequences[:lasting], "trained_on": sequences[lasting:]})
-
-
-def _unweighted(ids: Sequence[int]) -> Rollout:
-    """A rollout all of whose tokens but the first are predicted."""
-    count = len(ids) - 1
-    return Rollout(
-        token_ids=np.array(ids, dtype=np.int64),
-        policy_positions=np.arange(1, count + 1),
-        turns=np.zeros(count, dtype=np.int64),
-        engine_logprobs=np.zeros(count, dtype=np.float32),
-        advantage=0.0,
-    )

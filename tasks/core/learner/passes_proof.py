@@ -16,7 +16,7 @@ from tasks.core.learner.engine_noise import difference
 from tasks.core.learner.logprobs import token_logprobs
 from tasks.core.learner.packing import pack_rollouts
 from tasks.core.learner.passes import WAYS, language_model, pack_capacity, suggested, use_passes
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.rollouts import Rollout, whole_rollout
 from tasks.core.policies.delivery_probe import COMMON_IDS
 from tasks.core.policies.head import body_of, logits_of
 from tasks.core.policies.layers import use_own_attention
@@ -75,18 +75,6 @@ def probe_sequences(model: nn.Module) -> list[list[int]]:
     config = language_model(model).config.get_text_config()
     known, generator = min(COMMON_IDS, config.vocab_size), np.random.Generator(np.random.PCG64(0))
     return [generator.integers(0, known, length).tolist() for length in probe_lengths(config.to_dict())]
-
-
-def whole_rollout(ids: Sequence[int]) -> Rollout:
-    """Return a rollout all of whose tokens but the first are the policy's."""
-    count = len(ids) - 1
-    return Rollout(
-        token_ids=np.array(ids, dtype=np.int64),
-        policy_positions=np.arange(1, count + 1),
-        turns=np.zeros(count, dtype=np.int64),
-        engine_logprobs=np.zeros(count, dtype=np.float32),
-        advantage=0.0,
-    )
 
 
 def _read(policy: nn.Module, rollouts: Sequence[Rollout], config: UpdateConfig) -> list[Tensor]:

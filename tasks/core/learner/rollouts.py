@@ -45,6 +45,18 @@ class Rollout:
         return int(self.policy_positions[-1])
 
 
+def whole_rollout(ids: Sequence[int]) -> Rollout:
+    """Return a rollout all of whose tokens but the first are the policy's."""
+    count = len(ids) - 1
+    return Rollout(
+        token_ids=np.array(ids, dtype=np.int64),
+        policy_positions=np.arange(1, count + 1),
+        turns=np.zeros(count, dtype=np.int64),
+        engine_logprobs=np.zeros(count, dtype=np.float32),
+        advantage=0.0,
+    )
+
+
 def bundles(rollouts: Sequence[Rollout], chosen: Sequence[int]) -> list[tuple[int, ...]]:
     """The rows `chosen`, those of one pair together, in the order in which they come first: what goes to one pass.
 
