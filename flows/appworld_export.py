@@ -16,6 +16,7 @@ from pathlib import Path
 from flows.arguments import whole_number
 from tasks.core.config.params import Params, ParamsError, load_params
 from tasks.core.config.splits import TEST_SPLITS, Split
+from tasks.core.config.world import AppWorldSection
 from tasks.core.evaluation.scored_rows import Row, answers, outcomes
 from tasks.core.evaluation.tgc_sgc import Outcome, sgc, tgc
 from tasks.core.policies.loading import load_chat_format
@@ -66,7 +67,7 @@ def read_rows(layout: Layout, split: Split, policy: str, run: int) -> list[Row]:
 
 def export(layout: Layout, params: Params, split: Split, rows: Sequence[Row], folder: Path) -> PackageScores:
     """Write the outputs and let the package judge them. Raises ArtifactError when the run's world is no AppWorld."""
-    if params.world.name != "appworld":
+    if not isinstance(params.world, AppWorldSection):
         raise ArtifactError(f"params.yaml: world.name is {params.world.name}; only AppWorld's rollouts can be exported")
     root = read_prepared_root(params.world, layout.world).root
     chat = load_chat_format(layout.base_policy)

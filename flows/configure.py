@@ -8,25 +8,15 @@ import argparse
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from flows.errors import is_expected
+from flows.params_text import text_of
 from flows.profile_stack import UnknownProfile, merged, profile_names, read_mapping, stacked
-from tasks.core.config.collection import CollectionConfig
-from tasks.core.config.evaluation import EvaluationConfig
-from tasks.core.config.monitor import MonitorConfig
-from tasks.core.config.params import (
-    DERIVED_MAPS,
-    MOST_ITERATIONS,
-    Params,
-    ParamsError,
-    evaluated_keys,
-    monitoring_maps,
-    parse_params,
-    previous_map,
-    sampling_maps,
-)
-from tasks.core.config.yaml_text import YamlFault, parse_yaml, yaml_text
+from tasks.core.config.engine import EngineName
+from tasks.core.config.params import Params, ParamsError, parse_params
+from tasks.core.config.world import WorldName
+from tasks.core.config.yaml_text import YamlFault, parse_yaml
 from tasks.core.processes.caller_variables import settle_variables
 from tasks.core.records.dotted import dotted
 from tasks.core.records.files import replacing
@@ -64,19 +54,32 @@ def params_of(profiles: str, assignments: Iterable[str] = ()) -> Params:
 
     Raises UnknownProfile or ParamsError.
     """
-    return parse_params(_with_maps(assigned(stacked(profiles.split()), assignments)), profiles)
+    return parse_params(_without_dag(assigned(stacked(profiles.split()), assignments)), profiles)
 
 
 def params_in(path: Path, assignments: Iterable[str] = ()) -> Params:
     """Parameters of the file at `path`, with `--set` assignments on top. Raises ParamsError."""
-    return parse_params(_with_maps(assigned(read_mapping(path), assignments)), str(path))
+    return parse_params(_without_dag(assigned(read_mapping(path), assignments)), str(path))
 
 
 def assigned(content: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
-    """`content` with `--set` assignments on top. Raises ParamsError."""
+    """Return `content` with `--set` assignments on top. Raises ParamsError."""
+    assignments = list(assignments)
     for assignment in assignments:
         content = merged(content, parse_assignment(assignment))
+    _require_in_use(assignments, content)
     return content
+
+
+def _require_in_use(assignments: Iterable[str], content: dict[str, Any]) -> None:
+    """Raise ParamsError for an assignment to a world or an engine that these parameters do not use."""
+    for name in (assignment.partition("=")[0] for assignment in assignments):
+        section, _, below = name.partition(".")
+        kind = below.partition(".")[0]
+        if section in _DEFAULT_NAMES and kind in {*get_args(WorldName), *get_args(EngineName)}:
+            used = (content.get(section) or {}).get("name", _DEFAULT_NAMES[section])
+            if used != kind:
+                raise ParamsError(f"--set {name}: {section}.name is {used}, which has no section {kind}")
 
 
 def parse_assignment(text: str) -> dict[str, Any]:
@@ -99,14 +102,14 @@ def write_params(path: Path, content: dict[str, Any]) -> list[str]:
     A file that would stay as it is is not written. Another line says where the file that was there could not be read,
     or has changed in its text alone. Raises ParamsError before anything is written.
     """
-    complete = _complete(content, str(path))
-    text = _text(complete)
+    params = parse_params(_without_dag(content), str(path))
+    text = text_of(params)
     if path.exists() and path.read_bytes() == text.encode():
         return []
     before, unread = _present(path)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    return [*unread, *_changes(before, dotted(complete))] or [_TEXT_ALONE]
+    return [*unread, *_changes(before, dotted(params.model_dump(mode="json")))] or [_TEXT_ALONE]
 
 
 def _present(path: Path) -> tuple[dict[str, Any], list[str]]:
@@ -118,64 +121,26 @@ def _present(path: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def params_text(content: dict[str, Any]) -> str:
-    """The text that `write_params` writes. Raises ParamsError."""
-    return _text(_complete(content, "params.yaml"))
+    """Return the text that `write_params` writes. Raises ParamsError."""
+    return text_of(parse_params(_without_dag(content), "params.yaml"))
 
 
-def _complete(content: dict[str, Any], place: str) -> dict[str, Any]:
-    return _maps_last(parse_params(_with_maps(content), place).model_dump(mode="json"))
-
-
-def _text(complete: dict[str, Any]) -> str:
-    return yaml_text(complete)
-
-
-def _maps_last(content: dict[str, Any]) -> dict[str, Any]:
-    """The knobs first: the maps have lines for every iteration. In plain YAML, which `dvc exp run` writes alike."""
-    return {name: content[name] for name in sorted(content, key=lambda name: name in DERIVED_MAPS)}
-
-
-def _with_maps(content: dict[str, Any]) -> dict[str, Any]:
-    """`content` with the derived maps; wrong numbers are left for validation to name.
-
-    `sources` is left out: `Params` derives it from sections that it has found valid.
-    """
-    content = {name: value for name, value in content.items() if name != "sources"}
-    iterations = content.get("iterations", Params.model_fields["iterations"].default)
-    every = _inner(content, "evaluation", "every", EvaluationConfig().every)
-    staleness = _inner(content, "collection", "staleness", CollectionConfig().staleness)
-    collecting = _inner(content, "collection", "every", CollectionConfig().every)
-    if not all(isinstance(number, int) for number in (iterations, every, staleness, collecting)):
-        return {**content, **_NO_MAPS}
-    if not (0 <= iterations <= MOST_ITERATIONS and every > 0 and staleness >= 0 and collecting >= 0):
-        return {**content, **_NO_MAPS}
-    previous = previous_map(iterations, staleness, collecting)
-    return {
-        **content,
-        "previous": {key: before.model_dump() for key, before in previous.items()},
-        **sampling_maps(previous, searching=_inner(content, "collection", "tree", None) is not None),
-        **monitoring_maps(previous, _inner(content, "monitor", "action", MonitorConfig().action)),
-        "evaluated": evaluated_keys(iterations, every),
-    }
-
-
-def _inner(content: dict[str, Any], section: str, name: str, default: int | str | None) -> Any:
-    """A value of a section; None where the section is no mapping."""
-    found = content.get(section, {})
-    return found.get(name, default) if isinstance(found, dict) else None
+def _without_dag(content: dict[str, Any]) -> dict[str, Any]:
+    """Return `content` without the section that `Params` derives from the others."""
+    return {name: value for name, value in content.items() if name != "dag"}
 
 
 def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     return [
         f"{name}: {before.get(name, '(unset)')} -> {after.get(name, '(unset)')}"
         for name in [*after, *(name for name in before if name not in after)]
-        if before.get(name, _UNSET) != after.get(name, _UNSET) and name.partition(".")[0] not in DERIVED_MAPS
+        if before.get(name, _UNSET) != after.get(name, _UNSET) and not name.startswith("dag.")
     ]
 
 
 _UNSET = object()
-_TEXT_ALONE = "no value has changed; the text of params.yaml was written anew, without comments"
-_NO_MAPS: dict[str, Any] = {"previous": {}, "collected": {}, "searched": {}, "evaluated": []}
+_DEFAULT_NAMES = {"world": "pocketworld", "engine": "transformers"}
+_TEXT_ALONE = "no value has changed; the text of params.yaml was written anew"
 
 
 if __name__ == "__main__":

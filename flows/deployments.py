@@ -31,7 +31,8 @@ from flows.errors import is_expected
 from flows.orchestration.warm_run import bring_up_to_date, final_state
 from flows.profile_stack import read_mapping
 from flows.signals import stop_cleanly_on_signals
-from tasks.core.config.params import MOST_ITERATIONS, ParamsError, iteration_key, load_params
+from tasks.core.config.dag import iteration_key
+from tasks.core.config.params import MOST_ITERATIONS, ParamsError, load_params
 from tasks.core.lineage.dvc_lock import lock_of
 from tasks.core.processes.caller_variables import settle_variables
 from tasks.core.processes.garbage import spare_old_objects

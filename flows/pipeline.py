@@ -21,7 +21,8 @@ from flows.errors import is_expected
 from flows.orchestration.prefect_server import prefect_api
 from flows.signals import stop_cleanly_on_signals
 from flows.workers.plain_runner import PlainRunner
-from tasks.core.config.params import ParamsError, iteration_key, load_params
+from tasks.core.config.dag import iteration_key
+from tasks.core.config.params import ParamsError, load_params
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.processes.caller_variables import settle_variables
 from tasks.core.processes.garbage import spare_old_objects

@@ -25,6 +25,7 @@ from tasks.core.capacity.known_models import model_config
 from tasks.core.capacity.pilot import pilot_coverage, pilot_facts
 from tasks.core.capacity.plan import Plan, make_plan
 from tasks.core.config.chat_api import Traffic
+from tasks.core.config.engine import ChatApiSection
 from tasks.core.config.params import Params
 from tasks.core.policies.positions import limited_context
 
@@ -58,9 +59,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"flows.plan: {error}", file=sys.stderr)
         return 2
     world = params.world.name
-    if params.collection.engine == "chat_api":
-        print(f"{name}: {params.collection.chat_api.request.model} behind an API in {world}")
-        _print(api_facts(plan, params.collection.chat_api.traffic))
+    if isinstance(params.engine, ChatApiSection):
+        print(f"{name}: {params.engine.chat_api.request.model} behind an API in {world}")
+        _print(api_facts(plan, params.engine.chat_api.traffic))
         return 0
     print(f"{name}: {params.policy.source} in {world}, on {plan.gpus} x {plan.hardware.name}")
     if plan.gpus != (ranks := params.update.distributed.size):

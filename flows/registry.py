@@ -120,7 +120,7 @@ def _rescored(
     try:
         scored = [(version, rescored_evaluation(registry, version, context, folder)) for version in versions]
         played = [outcome for _, evaluation in scored for part in evaluation.outcomes.values() for outcome in part]
-        forget_paid_answers(context.inputs.engine, {outcome.task_id for outcome in played})
+        forget_paid_answers(context.inputs.engine.name, {outcome.task_id for outcome in played})
         return scored
     finally:
         context.cache.close()

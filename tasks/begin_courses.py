@@ -1,6 +1,6 @@
 """begin_courses: courses by which nothing is done about a collapse -> data/courses/."""
 
-from tasks.core.config.params import iteration_key
+from tasks.core.config.dag import iteration_key
 from tasks.core.config.stage_inputs import CourseInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.training_course import write_neutral

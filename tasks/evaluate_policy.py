@@ -22,9 +22,9 @@ def evaluate_policy(context: StageContext[EvaluationInputs]) -> None:
     played = play_policy(context, plan, layout.policy(key), policy=key, name=key)
     write_rows(layout.evaluation_rollouts(key), played.rows, SCORED_ROLLOUTS)
     scores = evaluation(key, plan.seeds, played.rows, played.usage)
-    own = metric_score(context.inputs.world.own_metric, played.rows)
+    own = metric_score(context.inputs.world.settings.own_metric, played.rows)
     write_document(layout.evaluation(key), scores.model_copy(update={"own": own}))
-    forget_paid_answers(context.inputs.engine, [task.task_id for task in plan.tasks])
+    forget_paid_answers(context.inputs.engine.name, [task.task_id for task in plan.tasks])
 
 
 def evaluation(key: str, seeds: tuple[int, ...], rows: list[Row], usage: ApiUsage | None = None) -> Evaluation:

@@ -2,7 +2,7 @@
 
 from shutil import copytree
 
-from tasks.core.config.params import iteration_key
+from tasks.core.config.dag import iteration_key
 from tasks.core.config.stage_inputs import BasePolicyInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.base_model import fetch_base_model

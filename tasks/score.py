@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tasks.core.config.params import iteration_key
+from tasks.core.config.dag import iteration_key
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.config.stage_inputs import ScoringInputs
 from tasks.core.engines.registry import forget_paid_answers
@@ -75,7 +75,7 @@ def score(context: StageContext[ScoringInputs]) -> None:
         scores = scores.model_copy(update={"training_budget": _training_budget(inputs, trained_at)})
     usage = total_usage([played.usage, again.usage])
     write_document(layout.score(split), scores.model_copy(update={"usage": usage}))
-    forget_paid_answers(inputs.engine, [task.task_id for task in plan.tasks])
+    forget_paid_answers(inputs.engine.name, [task.task_id for task in plan.tasks])
 
 
 def _play(
@@ -92,7 +92,7 @@ def _play(
 def _scores(context: StageContext[ScoringInputs], plan: SplitPlan, selection: Selection, played: PlayedSplit) -> Scores:
     chat = warm_chat_format(context)
     scores = compare(plan.split, selection, plan.seeds, played.base, played.selected, chat)
-    own = metric_scores(context.inputs.world.own_metric, played.selected, played.base)
+    own = metric_scores(context.inputs.world.settings.own_metric, played.selected, played.base)
     return scores.model_copy(update={"own": own})
 
 

@@ -4,7 +4,7 @@ import csv
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tasks.core.config.params import iteration_key
+from tasks.core.config.dag import iteration_key
 from tasks.core.config.stage_inputs import CurveInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import read_document

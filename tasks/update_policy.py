@@ -5,7 +5,7 @@ import shutil
 
 import torch
 
-from tasks.core.config.collection import SAMPLING_ENGINES
+from tasks.core.config.engine import SAMPLING_ENGINES
 from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.learner.checkpoint import save_learner

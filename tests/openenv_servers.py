@@ -9,7 +9,7 @@ from typing import Any
 
 from tasks.core.config.openenv import OpenEnvConfig, OpenEnvScenario, OpenEnvSplits, OpenEnvTask, OpenEnvVerdict
 from tasks.core.config.splits import SPLITS, Split
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import OpenEnvSection, WorldConfig
 from tasks.core.interfaces.world import World
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,7 +54,7 @@ def served_config(url: str, world: World, **changes: Any) -> WorldConfig:
         "max_turns": 12,
         **changes,
     }
-    return WorldConfig(name="openenv", openenv=OpenEnvConfig(url=url, splits=splits, **rules))
+    return OpenEnvSection(openenv=OpenEnvConfig(url=url, splits=splits, **rules))
 
 
 def _scenarios(world: World, split: Split) -> tuple[OpenEnvScenario, ...]:

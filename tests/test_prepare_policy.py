@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.config.params import ParamsError, evaluated_keys, parse_params, previous_map
+from tasks.core.config.params import ParamsError, parse_params
 from tasks.core.config.stage_inputs import BasePolicyInputs
 from tasks.core.engines.vllm_server.probe_records import LocalModel
 from tasks.core.interfaces.stage import StageContext
@@ -32,7 +32,7 @@ def root(tmp_path: Path) -> Path:
 
 def context(root: Path, seed: int = 0, **policy: object) -> StageContext[BasePolicyInputs]:
     settings = {"source": SOURCE, "device": "cpu", **policy}
-    content = {"seed": seed, "previous": previous_map(1), "evaluated": evaluated_keys(1, 1), "policy": settings}
+    content = {"seed": seed, "policy": settings}
     return StageContext(Layout(root), BasePolicyInputs.of(parse_params({**content, "iterations": 1}, "test")))
 
 

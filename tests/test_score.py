@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from flows.errors import is_expected, may_pass
 from tasks.core.config.collection import AgentLimits, ChangedLimits, CollectionConfig
 from tasks.core.config.evaluation import EvaluationConfig, ScoringConfig
-from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.config.params import Params
 from tasks.core.config.splits import SPLITS
 from tasks.core.config.stage_inputs import EvaluationInputs, ScoringInputs, SelectionInputs
 from tasks.core.config.task_filter import TaskFilterConfig
@@ -111,8 +111,6 @@ def parameters(denylist: Sequence[str] = (), limits: AgentLimits | None = None) 
     limits = limits or AgentLimits(max_turns=10)
     return Params(
         iterations=3,
-        previous=previous_map(3),
-        evaluated=evaluated_keys(3, 1),
         tasks=TaskFilterConfig(denylist=tuple(denylist)),
         collection=CollectionConfig(limits=limits),
         evaluation=EvaluationConfig(every=1, scenarios=SCENARIOS),

@@ -40,7 +40,7 @@ class Place:
     @cached_property
     def keys(self) -> tuple[str, ...]:
         """The iterations of its params.yaml, which `_prepare` writes and nobody changes then."""
-        return tuple(load_params(self.folder / "params.yaml").previous)
+        return tuple(load_params(self.folder / "params.yaml").dag.previous)
 
     @cached_property
     def params_digest(self) -> str:

@@ -31,6 +31,6 @@ def _outs(dvc_yaml: Path, stage: str, key: str, params: Params) -> Iterator[str]
     definition = found.get("do", found)
     for out in (*definition.get("outs", ()), *definition.get("metrics", ())):
         path = next(iter(out)) if isinstance(out, dict) else out
-        for name, value in (("key", key), ("item", key), ("neutral_courses", params.neutral_courses)):
+        for name, value in (("key", key), ("item", key), ("neutral_courses", params.dag.neutral_courses)):
             path = path.replace(f"${{{name}}}", value)
         yield path

@@ -10,7 +10,7 @@ _ELSEWHERE = "where it was pulled with its results, `dvc repro --allow-missing` 
 
 def require_named_files(params: Params, root: Path) -> None:
     """Raise ParamsError where `policy.source` or the data of the world is not there, in the place of DVC's errno."""
-    sources = params.sources
+    sources = params.dag.sources
     if not (root / sources.policy).exists():
         raise ParamsError(
             f"policy.source: {params.policy.source} is no folder here, nor `recipe`, `pip:PACKAGE==VERSION` or a hub "
@@ -22,5 +22,5 @@ def require_named_files(params: Params, root: Path) -> None:
 
 def require_own_files(params: Params, root: Path) -> None:
     """Raise ParamsError as `require_named_files`, but not for files of the project itself, which git has."""
-    if not params.sources.policy.startswith("data/"):
+    if not params.dag.sources.policy.startswith("data/"):
         require_named_files(params, root)

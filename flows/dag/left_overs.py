@@ -11,7 +11,8 @@ from pathlib import Path
 from shutil import move, rmtree
 
 from flows.dag.dvc_cache import cache_folder
-from tasks.core.config.params import Params, iteration_key
+from tasks.core.config.dag import iteration_key
+from tasks.core.config.params import Params
 from tasks.core.lineage.dvc_lock import read_lock
 from tasks.core.lineage.integrity import broken_artifact
 from tasks.core.records.files import ArtifactError
@@ -57,11 +58,11 @@ def left_overs(layout: Layout, params: Params) -> Iterator[Path]:
 def _written(layout: Layout, params: Params) -> set[Path]:
     """The outputs of all stages in the two folders."""
     written = {layout.policy(iteration_key(0))}
-    for key in params.previous:
+    for key in params.dag.previous:
         written |= {layout.policy(key), layout.metrics(key)}
-    for key in params.sampled:
+    for key in params.dag.sampled:
         written |= _of_iteration(layout, key) - {layout.policy(key), layout.metrics(key)}
-    for key in params.evaluated:
+    for key in params.dag.evaluated:
         written |= _of_evaluation(layout, key)
     return written
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tasks.core.config.params import DERIVED_MAPS, Params
+from tasks.core.config.params import Params
 from tasks.core.config.section import Section
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.config.stage_inputs import (
@@ -57,15 +57,15 @@ class Stage:
             case "":
                 return ("",)
             case "iteration":
-                return tuple(params.previous)
+                return tuple(params.dag.previous)
             case "collected":
-                return tuple(params.collected)
+                return tuple(params.dag.collected)
             case "searched":
-                return tuple(params.searched)
+                return tuple(params.dag.searched)
             case "monitored":
-                return tuple(params.monitored)
+                return tuple(params.dag.monitored)
             case "evaluated":
-                return tuple(params.evaluated)
+                return tuple(params.dag.evaluated)
             case "split":
                 return TEST_SPLITS
 
@@ -82,7 +82,7 @@ class Stage:
         """{dotted name: JSON value} of the knobs whose change runs it again."""
         if self.inputs is not None:
             return self.inputs.of(params).knobs()
-        return {name: value for name, value in params.knobs(unversioned=True).items() if name not in DERIVED_MAPS}
+        return {name: value for name, value in params.knobs(unversioned=True).items() if not name.startswith("dag.")}
 
     @property
     def module(self) -> str:

@@ -37,6 +37,7 @@ CODE = Path(__file__).resolve().parents[2]
 
 SHELL = frozenset(
     {
+        "tasks.core.config.dag",
         "tasks.core.config.machines",
         "tasks.core.config.params",
         "tasks.core.config.section",

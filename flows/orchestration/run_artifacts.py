@@ -17,7 +17,7 @@ from prefect.exceptions import PrefectException
 
 from flows.dag.dvc_seam import Outcome
 from tasks.core.collapse.rules import read_warnings
-from tasks.core.config.params import iteration_number
+from tasks.core.config.dag import iteration_number
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout

@@ -24,7 +24,9 @@ from flows.dag.stages import stage_label
 from flows.errors import is_expected, picklable_error
 from flows.signals import stop_cleanly_on_signals
 from flows.workers.plain_runner import PlainRunner
-from tasks.core.config.params import Params, iteration_key
+from tasks.core.config.dag import iteration_key
+from tasks.core.config.engine import VllmSection
+from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.processes.garbage import spare_old_objects
 from tasks.core.records.files import Fingerprint, fingerprint, replacing
@@ -42,8 +44,8 @@ def can_overlap(params: Params) -> bool:
     """Whether rollouts need not wait for the update before them, and may use the engine while it runs."""
     if params.collection.staleness == 0:
         return False
-    vllm = params.engine.vllm
-    if params.collection.engine == "vllm" and not vllm.urls and vllm.sharing != "side_by_side":
+    engine = params.engine
+    if isinstance(engine, VllmSection) and not engine.vllm.urls and engine.vllm.sharing != "side_by_side":
         _log.warning(
             "rollouts wait for updates, in spite of collection.staleness %d: own vLLM servers may have to make room "
             "for the update; set engine.vllm.sharing to side_by_side, or engine.vllm.urls to servers elsewhere",
@@ -88,7 +90,7 @@ class AsyncCollector:
         """While iteration `updated` updates the policy, collect rollouts for the next one, if DVC is going to ask."""
         params = recorded_params(Layout(self._root))
         key = iteration_key(int(updated[1:]) + 1)
-        if key not in params.collected or params.collected[key] >= updated or not is_due(_label(key)):
+        if key not in params.dag.collected or params.dag.collected[key] >= updated or not is_due(_label(key)):
             return
         _link_inputs(Layout(self._root), Layout(self._side), params, key)
         inputs = _fingerprint(Layout(self._root), params, key)
@@ -140,7 +142,7 @@ def _label(key: str) -> str:
 
 def _inputs(layout: Layout, params: Params, key: str) -> list[Path]:
     """Folders that collect_rollouts@`key` reads, as in dvc.yaml."""
-    return [layout.world, layout.base_policy, layout.tasks.parent, layout.policy(params.collected[key])]
+    return [layout.world, layout.base_policy, layout.tasks.parent, layout.policy(params.dag.collected[key])]
 
 
 def _outputs(layout: Layout, key: str) -> tuple[Path, ...]:
@@ -150,7 +152,7 @@ def _outputs(layout: Layout, key: str) -> tuple[Path, ...]:
 
 def _course(layout: Layout, params: Params, key: str) -> Path:
     """The file that it reads beside them."""
-    return layout.course(params.collected[key])
+    return layout.course(params.dag.collected[key])
 
 
 def _link_inputs(here: Layout, side: Layout, params: Params, key: str) -> None:
@@ -164,7 +166,7 @@ def _link_inputs(here: Layout, side: Layout, params: Params, key: str) -> None:
     shutil.copy(_course(here, params, key), course)
     links = [*zip(_inputs(here, params, key), _inputs(side, params, key), strict=True)]
     if params.collection.task_drawing == "coverage":
-        seen = rollouts_seen(params.previous, params.collected[key])
+        seen = rollouts_seen(params.dag.previous, params.dag.collected[key])
         links += [(here.rollouts(earlier), side.rollouts(earlier)) for earlier in seen]
     for source, link in links:
         link.parent.mkdir(parents=True, exist_ok=True)

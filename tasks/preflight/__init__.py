@@ -23,8 +23,8 @@ from tasks.core.capacity.known_models import read_model_config
 from tasks.core.capacity.memory import LearnerMemory, memory_of, packs_at_once
 from tasks.core.capacity.plan import advice
 from tasks.core.capacity.workload import longest_rollout
-from tasks.core.config.collection import SAMPLING_ENGINES
-from tasks.core.config.params import Predecessors, iteration_key
+from tasks.core.config.dag import Predecessors, iteration_key
+from tasks.core.config.engine import SAMPLING_ENGINES
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.stage_inputs import PreflightInputs
 from tasks.core.config.update import PAIRED, CriticConfig, LossConfig, UpdateConfig

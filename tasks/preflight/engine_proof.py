@@ -50,7 +50,7 @@ def prove_engine(base: Path, config: PolicyConfig, checkpoint: Path) -> None:
     if holds_adapter(checkpoint) and _difference(base, config, None) is None:
         part = "what the adapter does (policy.lora.targets)"
     else:
-        part = "attention or positions (policy.source, or another collection.engine)"
+        part = "attention or positions (policy.source, or another engine.name)"
     raise AnotherFunction(
         f"{name}: the log-probs of the engine in this process differ by {size:.2g} nats from those of the model's own "
         f"forward pass; what differs: {part}"

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tasks.core.config.params import Params, iteration_key
+from tasks.core.config.dag import iteration_key
+from tasks.core.config.params import Params
 from tasks.core.engines.vllm_server.launching import LORA_RANKS, allowed_rank
 from tasks.core.lineage.params_and_metrics import registered_model
 from tasks.core.policies.chat_format import ChatFormat

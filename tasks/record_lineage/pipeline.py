@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tasks.core.config.params import Params, iteration_key, iteration_number
+from tasks.core.config.dag import iteration_key, iteration_number
+from tasks.core.config.params import Params
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.lineage.dvc_lock import DvcLock, lock_of
 from tasks.core.lineage.git_state import GitState, git_state

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.core.collapse.rules import read_warnings
-from tasks.core.config.params import iteration_key, iteration_number
+from tasks.core.config.dag import iteration_key, iteration_number
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.lineage.mlflow_store import LineageError, Store, explained, open_store, tracking_uri
 from tasks.core.lineage.params_and_metrics import (
@@ -141,7 +141,7 @@ def _complete(
     store: Store, pipeline: Pipeline, recorded: Recorded, model: "LoggedModel | None", tags: Mapping[str, str]
 ) -> None:
     layout, params, run_id = pipeline.layout, pipeline.params, recorded.run_id
-    keys = sorted({*params.previous, *params.evaluated})
+    keys = sorted({*params.dag.previous, *params.dag.evaluated})
     found = read_warnings(layout, iteration_key(params.iterations))
     store.log_numbers(run_id, {iteration_number(key): iteration_numbers(layout, key, found) for key in keys})
     store.log_numbers(run_id, {iteration_number(pipeline.selection.iteration): selection_numbers(layout)})

@@ -17,7 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tasks.core.config.params import Params, iteration_key
+from tasks.core.config.dag import iteration_key
+from tasks.core.config.params import Params
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.policies.checkpoint_files import ADAPTER_CONFIG, POLICY_FILES
 from tasks.core.records.documents import read_document

@@ -27,7 +27,7 @@ def render_page(
     """The whole page as HTML that loads nothing but `rollouts/*.js` beside it, and `../traces.js`."""
     marks = sorted({warning.iteration for warning in warnings})
     coverage = coverage_curves(progress, params.iterations)
-    chosen, metric = int(selection.iteration[1:]), params.world.own_metric
+    chosen, metric = int(selection.iteration[1:]), params.world.settings.own_metric
     unit = "share of tests" if metric is None or metric.of == "success" else f"{metric.name}, as a share"
     drawn = charts(stats, params.iterations, marks, chosen, coverage, unit)
     sections = {

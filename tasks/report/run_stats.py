@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tasks.core.collapse.rules import read_warnings
-from tasks.core.config.params import Params, iteration_key
+from tasks.core.config.dag import iteration_key
+from tasks.core.config.params import Params
 from tasks.core.pages.tables import void_note
 from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
@@ -51,8 +52,8 @@ class RunStats:
 
 def read_run_stats(layout: Layout, params: Params) -> RunStats:
     """Raises ArtifactError naming the file that is missing or broken."""
-    metrics = [read_document(layout.metrics(key), Metrics) for key in params.previous]
-    evaluations = {int(key[1:]): read_document(layout.evaluation(key), Evaluation) for key in params.evaluated}
+    metrics = [read_document(layout.metrics(key), Metrics) for key in params.dag.previous]
+    evaluations = {int(key[1:]): read_document(layout.evaluation(key), Evaluation) for key in params.dag.evaluated}
     return RunStats(
         curves=_curves(metrics),
         notes=[

@@ -18,10 +18,8 @@ from typing import Any
 import torch
 from result_file import write_result
 
-from flows.profile_stack import stacked
-from tasks.core.config.collection import CollectionConfig
+from flows.configure import params_of
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.config.world import WorldConfig
 from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.world import Task
 from tasks.core.policies.chat_format import ChatFormat
@@ -39,11 +37,10 @@ class Player:
     """A base policy in its world."""
 
     def __init__(self, name: str, folder: Path, scratch: Path) -> None:
-        params = stacked([name])
-        self.collection = CollectionConfig.model_validate(params["collection"])
-        config = WorldConfig.model_validate(params["world"])
-        prepare_world_folder(config, scratch / name)
-        self.world = open_world(config, scratch / name)
+        params = params_of(name)
+        self.collection = params.collection
+        prepare_world_folder(params.world, scratch / name)
+        self.world = open_world(params.world, scratch / name)
         self.engine = TransformersEngine(load_base_model(folder, PolicyConfig(device="cpu")))
         self.chat = ChatFormat(load_tokenizer(folder))
 

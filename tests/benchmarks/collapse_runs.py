@@ -53,7 +53,7 @@ def record(profile: str, kind: str, seed: int) -> list[WatchedStats]:
     params = params_of(profile, [f"{name}={value}" for name, value in chosen.items()])
     with temporary_project(params) as project:
         project.prepare()
-        return list(_trained(project, params.previous))
+        return list(_trained(project, params.dag.previous))
 
 
 def _trained(project: Project, keys: Iterable[str]) -> Iterator[WatchedStats]:

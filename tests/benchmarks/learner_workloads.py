@@ -18,7 +18,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.params import load_params
 from tasks.core.config.policy import LoraSettings, PolicyConfig
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import PocketworldSection
 from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.learner.rollouts import Rollout
 from tasks.core.policies.chat_format import ChatFormat
@@ -69,8 +69,8 @@ def shipped_rollouts() -> list[Rollout]:
     collection = load_params(ROOT / "params.yaml").collection.model_copy(update={"early_stop": None})
     engine, chat = TransformersEngine(load_base_model(SHIPPED, POLICY)), ChatFormat(load_tokenizer(SHIPPED))
     with tempfile.TemporaryDirectory() as folder:
-        prepare_world_folder(WorldConfig(), Path(folder) / "world")
-        world = open_world(WorldConfig(), Path(folder) / "world")
+        prepare_world_folder(PocketworldSection(), Path(folder) / "world")
+        world = open_world(PocketworldSection(), Path(folder) / "world")
     tasks = [task for task in world.tasks("train") if task.difficulty < 3]
     drawn = draw_tasks(tasks, [1.0] * len(tasks), TASKS, seed=0)
     planned = plan_rollouts(drawn, PER_TASK, seed=0)

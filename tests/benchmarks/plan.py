@@ -88,8 +88,8 @@ def played(folder: Path, *settings: str) -> Run:
     for (name, start), (_, end) in pairwise(times):
         stages[name.partition("@")[0]].append(end - start)
     params, layout = load_params(folder / "params.yaml"), Layout(folder)
-    collecting = [read_document(layout.timings(key), Timings).wall_s for key in params.previous]
-    updating = [read_document(layout.metrics(key), Metrics).update_s or 0.0 for key in params.previous]
+    collecting = [read_document(layout.timings(key), Timings).wall_s for key in params.dag.previous]
+    updating = [read_document(layout.metrics(key), Metrics).update_s or 0.0 for key in params.dag.previous]
     episodes, kept_share = content(layout, params)
     wall, stage_s = times[-1][1] - times[0][1], median(stages["filter_advantages"])
     plan = make_plan(params, model_config(params.policy.source, folder), HARDWARE["cpu"], 1, episodes, kept_share)
@@ -105,10 +105,10 @@ def played(folder: Path, *settings: str) -> Run:
 
 def content(layout: Layout, params: Params) -> tuple[Episodes, float]:
     """The mean episode, and the share of the tokens that trained."""
-    tables = [read_table(layout.rollouts(key), ROLLOUTS).to_pylist() for key in params.previous]
+    tables = [read_table(layout.rollouts(key), ROLLOUTS).to_pylist() for key in params.dag.previous]
     rows = [row for table in tables for row in table]
     batches = [
-        read_table(layout.training_batch(key), TRAINING_BATCH)["token_ids"].to_pylist() for key in params.previous
+        read_table(layout.training_batch(key), TRAINING_BATCH)["token_ids"].to_pylist() for key in params.dag.previous
     ]
     tokens, turns = fmean(len(row["token_ids"]) for row in rows), fmean(len(row["turns"]) for row in rows)
     sampled, prompt = (

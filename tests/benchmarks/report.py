@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from result_file import write_result
 
-from tasks.core.config.params import Params, evaluated_keys, load_params, previous_map
+from tasks.core.config.params import Params, load_params
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
@@ -67,23 +67,21 @@ def long_run(source: Path, folder: Path, iterations: int, rollouts: int) -> Stag
     """A project at `folder` with so many iterations of so many rollouts, made of those of `source`."""
     old, new = Layout(source), Layout(folder)
     had = load_params(source / "params.yaml")
-    every = had.evaluation.every
-    maps = {"previous": previous_map(iterations), "evaluated": evaluated_keys(iterations, every)}
-    params = Params.model_validate({**had.model_dump(), "iterations": iterations, **maps})
+    params = Params.model_validate({**had.model_dump(exclude={"dag"}), "iterations": iterations})
     for path in (old.world, old.base_policy, old.data / "scores", old.selection):
         copy = shutil.copytree if path.is_dir() else shutil.copyfile
         new.data.mkdir(exist_ok=True)
         copy(path, new.data / path.name)
-    keys = list(had.previous)
-    for place, key in enumerate(params.previous):
+    keys = list(had.dag.previous)
+    for place, key in enumerate(params.dag.previous):
         taken = keys[place % len(keys)]
         new.iteration(key).mkdir(parents=True)
         shutil.copyfile(old.metrics(taken), new.metrics(key))
         shutil.copyfile(old.advantage_summary(taken), new.advantage_summary(key))
         stretch(old, new, key, keys[place % len(keys) :] + keys, rollouts)
     new.evaluations.mkdir()
-    for place, key in enumerate(params.evaluated):
-        taken = had.evaluated[place % len(had.evaluated)]
+    for place, key in enumerate(params.dag.evaluated):
+        taken = had.dag.evaluated[place % len(had.dag.evaluated)]
         content = old.evaluation(taken).read_text().replace(f'"{taken}"', f'"{key}"')
         new.evaluation(key).write_text(content)
         shutil.copyfile(old.evaluation_rollouts(taken), new.evaluation_rollouts(key))

@@ -59,7 +59,7 @@ def loopline(params: Params, project: Project) -> Curve:
     project.prepare()
     curve = [{"s": 0.0, "processor_s": 0.0, "dev_tgc": dev_tgc("i000")}]
     clock = Clock()
-    for key in params.previous:
+    for key in params.dag.previous:
         project.train(key)
         seconds, processor = clock.read()
         with clock.paused():

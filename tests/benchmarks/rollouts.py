@@ -28,7 +28,7 @@ from transformers.utils import logging
 
 from tasks.core.config.params import load_params
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import PocketworldSection
 from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
@@ -89,8 +89,8 @@ def measure(policy: Path) -> dict[str, Any]:
     model, chat = load_base_model(policy, POLICY), ChatFormat(load_tokenizer(policy))
     engine = TransformersEngine(load_base_model(policy, POLICY))
     with tempfile.TemporaryDirectory() as folder:
-        prepare_world_folder(WorldConfig(), Path(folder) / "world")
-        world = open_world(WorldConfig(), Path(folder) / "world")
+        prepare_world_folder(PocketworldSection(), Path(folder) / "world")
+        world = open_world(PocketworldSection(), Path(folder) / "world")
     collect(world, engine, chat, seed=0)
     collections, rates, costs, worst, rows = [], [], [], 0.0, []
     for seed in range(1, ROUNDS + 1):

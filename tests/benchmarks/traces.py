@@ -27,7 +27,7 @@ def seconds(params: Params, project: Project) -> Iterator[tuple[float, float, in
     layout, store = project.layout, open_store(params.lineage, project.layout.root)
     recorder = TraceRecorder(store, store.client.create_run(store.experiment_id).info.run_id, layout, params)
     project.prepare()
-    for key in params.previous:
+    for key in params.dag.previous:
         times = [time.perf_counter()]
         project.train(key)
         times.append(time.perf_counter())

@@ -38,7 +38,7 @@ from tasks.core.config.collection import AgentLimits
 from tasks.core.config.engine import VllmConfig
 from tasks.core.config.params import load_params
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import PocketworldSection
 from tasks.core.engines.vllm_server.engine import VllmEngine
 from tasks.core.engines.vllm_server.interpreter import VLLM_CPU
 from tasks.core.engines.vllm_server.launching import LaunchSpec, allowed_rank
@@ -333,8 +333,8 @@ def main() -> None:
     chat, figures = ChatFormat(load_tokenizer(SMALL)), {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        prepare_world_folder(WorldConfig(), folder / "world")
-        world = open_world(WorldConfig(), folder / "world")
+        prepare_world_folder(PocketworldSection(), folder / "world")
+        world = open_world(PocketworldSection(), folder / "world")
         with contest(SMALL, folder / "small", chat) as one:
             figures["small"] = summary(one, world, chat, SMALL_LOAD, rounds)
         with contest(larger_policy(folder / "model"), folder / "larger", chat) as one:

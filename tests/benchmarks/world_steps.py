@@ -21,7 +21,7 @@ from random import Random
 from result_file import write_result
 
 from tasks.core.config.text_games import WebShopConfig
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import FrozenLakeSection, SokobanSection, WebShopSection, WorldConfig
 from tasks.core.interfaces.world import Episode, World
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 from tasks.core.worlds.text_games.answers import answer_text
@@ -34,9 +34,9 @@ from tasks.core.worlds.webshop.world import CATALOGUE
 SECONDS, ROUNDS, SEARCHES = 2.0, 5, 200
 DIRECTIONS = ("Left", "Down", "Right", "Up")
 WORLDS = {
-    "frozen_lake": WorldConfig(name="frozen_lake"),
-    "sokoban": WorldConfig(name="sokoban"),
-    "webshop": WorldConfig(name="webshop", webshop=WebShopConfig(products=10_000)),
+    "frozen_lake": FrozenLakeSection(),
+    "sokoban": SokobanSection(),
+    "webshop": WebShopSection(webshop=WebShopConfig(products=10_000)),
 }
 
 

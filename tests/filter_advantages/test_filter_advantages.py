@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tasks.core.config.advantages import AdvantageConfig
-from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import AdvantageInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.learner.rollouts import read_rollouts
@@ -57,8 +57,6 @@ def run(
 ) -> tuple[list[Any], AdvantageSummary]:
     params = Params(
         iterations=1,
-        previous=previous_map(1),
-        evaluated=evaluated_keys(1, 2),
         advantages=AdvantageConfig(**advantages),
     )
     context = StageContext(Layout(root), AdvantageInputs.of(params), "i001")
@@ -166,9 +164,7 @@ def test_a_rollout_whose_opening_was_too_long_trains_nothing_and_is_counted(
     nothing = {"policy_mask": [False] * 3, "turn_index": [-1] * 3, "engine_logprobs": [0.0] * 3, "turns": []}
     rows = [rollout("a", index, 1.0 - index, "completed") for index in range(2)]
     rows += [rollout("long", index, 0.0, "context_limit") | nothing for index in range(2)]
-    params = Params(
-        iterations=1, previous=previous_map(1), evaluated=evaluated_keys(1, 2), advantages=AdvantageConfig(**config)
-    )
+    params = Params(iterations=1, advantages=AdvantageConfig(**config))
     context = StageContext(Layout(tmp_path), AdvantageInputs.of(params), "i001")
     write_rows(context.layout.rollouts("i001"), rows, ROLLOUTS)
     write_neutral(context.layout)
@@ -183,7 +179,7 @@ def test_a_rollout_whose_opening_was_too_long_trains_nothing_and_is_counted(
 def test_rewards_of_turns_go_with_the_batch(tmp_path: Path) -> None:
     rewards = {0: [0.5], 1: [-0.1]}
     rows = [rollout("a", index, 1.0 - index, "completed") | {"turn_rewards": given} for index, given in rewards.items()]
-    params = Params(iterations=1, previous=previous_map(1), evaluated=evaluated_keys(1, 2))
+    params = Params(iterations=1)
     context = StageContext(Layout(tmp_path), AdvantageInputs.of(params), "i001")
     write_rows(context.layout.rollouts("i001"), rows, ROLLOUTS)
     write_neutral(context.layout)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import TaskFilterInputs
 from tasks.core.config.task_filter import TaskFilterConfig
 from tasks.core.interfaces.stage import StageContext
@@ -24,7 +24,7 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
 
 def context(layout: Layout, **tasks: object) -> StageContext[TaskFilterInputs]:
     config = TaskFilterConfig.model_validate(tasks)
-    params = Params(iterations=1, previous=previous_map(1), evaluated=evaluated_keys(1, 2), tasks=config)
+    params = Params(iterations=1, tasks=config)
     return StageContext(layout, TaskFilterInputs.of(params))
 
 

@@ -1,10 +1,14 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from flows.configure import main, params_of, parse_assignment
+from flows.params_text import text_of
 from flows.profile_stack import METHOD_SECTIONS, METHODS, merged, method_names, profile_names, read_mapping, stacked
-from tasks.core.config.params import DERIVED_MAPS, ParamsError, load_params
+from tasks.core.config.descriptions import LONGEST_COMMENT, knob_comments
+from tasks.core.config.params import ParamsError, load_params
+from tasks.core.config.yaml_text import parse_yaml
 from tasks.core.records.dotted import dotted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +47,7 @@ def test_every_method_stacks_on_every_base_and_changes_its_own_knobs_alone(base:
     changed = {knob: value for knob, value in found.items() if value != below.get(knob, _UNSET)}
     assert {knob: value for knob, value in found.items() if knob in overlay} == overlay
     opened = {knob.rpartition(".")[0] for knob in overlay if knob not in below}
-    others = {knob for knob in changed if knob.partition(".")[0] not in DERIVED_MAPS and knob not in overlay}
+    others = {knob for knob in changed if not knob.startswith("dag.") and knob not in overlay}
     assert {knob for knob in others if knob.rpartition(".")[0] not in opened} <= {"profiles", "lineage.experiment"}
     assert changed["lineage.experiment"] == f"{below['lineage.experiment']}-{method}"
     assert changed["profiles"] == [base, method]
@@ -66,7 +70,7 @@ def test_the_later_profile_is_on_top_and_params_yaml_says_which(project: Path) -
         ("smoke", "grpo", "loop_per_turn"),
         "loopline-smoke-grpo-loop_per_turn",
     )
-    assert (project / "params.yaml").read_text().startswith("profiles:\n- smoke\n- grpo\n- loop_per_turn\nseed: 3\n")
+    assert (project / "params.yaml").read_text().startswith("profiles: [smoke, grpo, loop_per_turn] ")
     assert main(["--refresh", "--set", "iterations=1"]) == 0
     assert load_params(project / "params.yaml").profiles == params.profiles
 
@@ -85,28 +89,26 @@ def test_refresh_brings_the_maps_in_step(project: Path, capsys: pytest.CaptureFi
         load_params(path)
     assert main(["--refresh", "--set", "evaluation.every=2"]) == 0
     params = load_params(path)
-    assert [before.policy for before in params.previous.values()] == ["i000", "i001", "i002"]
-    assert params.evaluated == ["i000", "i002", "i003"]
+    assert [before.policy for before in params.dag.previous.values()] == ["i000", "i001", "i002"]
+    assert params.dag.evaluated == ["i000", "i002", "i003"]
 
 
 def test_staleness_is_a_property_of_the_dag(project: Path) -> None:
     assert main(["default", "--set", "iterations=4", "--set", "collection.staleness=1"]) == 0
-    previous = load_params(project / "params.yaml").previous
+    previous = load_params(project / "params.yaml").dag.previous
     assert [before.policy for before in previous.values()] == ["i000", "i001", "i002", "i003"]
     assert [before.behaviour for before in previous.values()] == ["i000", "i000", "i001", "i002"]
     assert [before.staleness for before in previous.values()] == [0, 1, 1, 1]
     path = project / "params.yaml"
     path.write_text(path.read_text().replace("staleness: 1", "staleness: 2"))
-    with pytest.raises(
-        ParamsError, match=r"collection\.staleness and collection\.every; run `python -m flows\.configure"
-    ):
+    with pytest.raises(ParamsError, match=r"dag\.previous is not in step .*; run `python -m flows\.configure"):
         load_params(path)
 
 
 def test_a_search_takes_the_place_of_collecting(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["smoke", "dpo_mcts"]) == 0
     params = load_params(project / "params.yaml")
-    assert (params.collected, params.searched, params.sampled) == ({}, {"i001": "i000"}, {"i001": "i000"})
+    assert (params.dag.collected, params.dag.searched, params.dag.sampled) == ({}, {"i001": "i000"}, {"i001": "i000"})
     for setting, message in (
         ("collection.turn_progress=true", "collection.tree goes with no demonstrations, temperatures or turn_progress"),
         ("advantages.pair_gap=null", "update.objective: preference needs advantages.pair_gap"),
@@ -126,11 +128,9 @@ def test_the_collapse_monitor_has_a_map_where_it_acts(project: Path) -> None:
     ):
         assert main(["smoke", "--set", f"monitor.action={action}"]) == 0
         params = load_params(path)
-        assert (params.monitored, params.neutral_courses) == (monitored, neutral)
+        assert (params.dag.monitored, params.dag.neutral_courses) == (monitored, neutral)
     path.write_text(path.read_text().replace("action: stop", "action: none"))
-    with pytest.raises(
-        ParamsError, match=r"`monitored` or `neutral_courses` is not in step .* and monitor.action; run"
-    ):
+    with pytest.raises(ParamsError, match=r"dag\.monitored is not in step .*; run"):
         load_params(path)
 
 
@@ -147,14 +147,12 @@ def test_how_often_rollouts_are_collected_is_a_property_of_the_dag(
 ) -> None:
     assert main(["default", "--set", "iterations=4", "--set", f"collection.every={every}"]) == 0
     params = load_params(project / "params.yaml")
-    assert [before.batch for before in params.previous.values()] == batches
-    assert [before.behaviour for before in params.previous.values()] == behaviours
-    assert params.collected == dict(zip(batches, behaviours, strict=True))
+    assert [before.batch for before in params.dag.previous.values()] == batches
+    assert [before.behaviour for before in params.dag.previous.values()] == behaviours
+    assert params.dag.collected == dict(zip(batches, behaviours, strict=True))
     path = project / "params.yaml"
-    path.write_text(path.read_text().replace("collected:\n  i001: i000", "collected:\n  i001: i001"))
-    with pytest.raises(
-        ParamsError, match=r"`collected` or `searched` is not in step with `previous` and collection.tree; run"
-    ):
+    path.write_text(path.read_text().replace("collected: {i001: i000", "collected: {i001: i001"))
+    with pytest.raises(ParamsError, match=r"dag\.collected is not in step .*; run"):
         load_params(path)
 
 
@@ -189,8 +187,8 @@ def test_a_key_twice_is_refused_with_its_line_and_left_as_it_is(
 ) -> None:
     path = project / "params.yaml"
     assert main(["default"]) == 0
-    path.write_text(path.read_text().replace("iterations: 16\n", "iterations: 16\niterations: 3\n"))
-    text, number = path.read_text(), path.read_text().splitlines().index("iterations: 3") + 1
+    path.write_text(path.read_text().replace("\niterations: 16", "\niterations: 3\niterations: 16"))
+    text, number = path.read_text(), path.read_text().splitlines().index("iterations: 3") + 2
     assert main(["--refresh"]) == 1
     message = f"params.yaml: not valid YAML: line {number}: the key 'iterations' for the second time, after line"
     assert message in capsys.readouterr().err
@@ -267,3 +265,38 @@ def test_values_of_set_are_yaml() -> None:
     assert parse_assignment("a.b=[1, x]") == {"a": {"b": [1, "x"]}}
     assert parse_assignment("policy.revision=null") == {"policy": {"revision": None}}
     assert parse_assignment("lineage.experiment=a=b") == {"lineage": {"experiment": "a=b"}}
+
+
+def test_a_knob_of_a_world_or_an_engine_that_is_not_in_use_is_refused(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for setting, message in (
+        ("world.webshop.products=700", "world.name is pocketworld, which has no section webshop"),
+        ("engine.vllm.servers=2", "engine.name is transformers, which has no section vllm"),
+    ):
+        assert main(["default", "--set", setting]) == 1
+        assert message in capsys.readouterr().err
+    assert main(["default", "--set", "engine.name=vllm", "--set", "engine.vllm.servers=2"]) == 0
+    content = yaml.safe_load((project / "params.yaml").read_text())
+    assert set(content["engine"]) == {"name", "vllm"} and content["engine"]["vllm"]["servers"] == 2
+    assert main(["--refresh", "--set", "engine.name=transformers", "--set", "world.name=sokoban"]) == 0
+    content = yaml.safe_load((project / "params.yaml").read_text())
+    assert content["engine"] == {"name": "transformers"}
+    assert set(content["world"]) == {"name", "seed", "code_blocks", "sokoban"}
+
+
+def test_params_yaml_is_short_and_every_knob_has_a_comment(project: Path) -> None:
+    assert main(["default"]) == 0
+    lines = (project / "params.yaml").read_text().splitlines()
+    assert len(lines) <= 170
+    knobs = lines[: lines.index("dag:")]
+    assert [line for line in knobs if "  # " not in line] == []
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_comments_are_short_and_change_no_value(name: str) -> None:
+    params = params_of(name) if name not in method_names() else params_of(f"default {name}")
+    comments = {knob: text for knob, text in knob_comments(params).items() if not knob.startswith("dag")}
+    assert {knob: text for knob, text in comments.items() if not 3 < len(text) <= LONGEST_COMMENT} == {}
+    text = text_of(params)
+    assert parse_yaml(text) == yaml.safe_load(text) == params.model_dump(mode="json")

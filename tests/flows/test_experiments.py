@@ -15,8 +15,8 @@ import yaml
 
 from flows.configure import main as write_profile
 from flows.configure import parse_assignment
-from flows.experiments.hydra_plugins.derived_maps import _require_one_reading
-from tasks.core.config.params import ParamsError
+from flows.experiments.hydra_plugins.derived_dag import _require_one_reading
+from tasks.core.config.params import ParamsError, load_params
 from tasks.core.processes.free_port import free_port
 from tests.flows.tiny_project import ROOT, configure, copy_project, run, succeed
 
@@ -46,10 +46,10 @@ def finished(finished_project: Path, tmp_path_factory: pytest.TempPathFactory) -
     return folder
 
 
-def test_composing_without_changes_leaves_params_yaml_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_composing_changes_what_is_asked_for_and_what_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The beginning of `dvc exp run`, before it runs, by DVC's own function."""
-    before = (ROOT / "params.yaml").read_bytes()
-    assert compose(tmp_path / "params.yaml") == before
+    before = yaml.safe_load((ROOT / "params.yaml").read_text())
+    assert yaml.safe_load(compose(tmp_path / "params.yaml")) == before
     monkeypatch.chdir(tmp_path)
     fewer = [
         "iterations=3",
@@ -60,12 +60,12 @@ def test_composing_without_changes_leaves_params_yaml_as_it_is(tmp_path: Path, m
     ]
     tree = "collection.tree={simulations:4,candidates:2,exploration:1.0}"
     searching = [tree, "advantages.pair_gap=0.1", "update.objective=preference"]
-    elsewhere = ["policy.source=bases/x", "world.name=webshop", "world.webshop.source=original", "world.webshop.root=w"]
+    elsewhere = ["policy.source=bases/x", "world.name=webshop", "+world.webshop={source:original,root:w}"]
     for changes in (fewer, searching, elsewhere):
-        composed = yaml.safe_load(compose(tmp_path / "changed.yaml", *changes))
-        written = [word for change in changes for word in ("--set", change.replace(":", ": "))]
+        compose(tmp_path / "changed.yaml", *changes)
+        written = [word for change in changes for word in ("--set", change.replace(":", ": ").removeprefix("+"))]
         assert write_profile(["default", *written]) == 0
-        assert composed == yaml.safe_load((tmp_path / "params.yaml").read_text())
+        assert load_params(tmp_path / "changed.yaml") == load_params(tmp_path / "params.yaml")
 
 
 def test_an_impossible_counted_knob_is_named(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_an_impossible_counted_knob_is_named(tmp_path: Path) -> None:
 
 def test_a_number_that_hydra_reads_otherwise_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "params.yaml"
-    path.write_text((ROOT / "params.yaml").read_text().replace("\nseed: 0\n", "\nseed: 010\n"))
+    path.write_text((ROOT / "params.yaml").read_text().replace("\nseed: 0 ", "\nseed: 010 "))
     with pytest.raises(ParamsError, match="seed: DVC reads 10, Hydra 8; write what both read"):
         _require_one_reading(path)
 
@@ -94,7 +94,8 @@ def compose(target: Path, *overrides: str) -> bytes:
 @pytest.mark.services
 def test_experiments_and_mlflow_agree_on_names_and_numbers(finished: Path) -> None:
     params = yaml.safe_load((finished / "params.yaml").read_text())
-    assert (params["iterations"], list(params["previous"]), params["evaluated"]) == (1, ["i001"], ["i000", "i001"])
+    assert (params["iterations"], list(params["dag"]["previous"])) == (1, ["i001"])
+    assert params["dag"]["evaluated"] == ["i000", "i001"]
     assert (
         parse_assignment("update.learning_rate=0.002")["update"]["learning_rate"] == params["update"]["learning_rate"]
     )

@@ -16,7 +16,7 @@ TABLE = PROFILES / "PAPER.md"
 WITHOUT_EFFECT = {
     "world.name",
     "policy.revision",
-    "collection.engine",
+    "engine.name",
     "engine.vllm.servers",
     "engine.vllm.gpus_per_server",
     "engine.vllm.sequences",
@@ -44,7 +44,7 @@ def rows() -> dict[str, list[str]]:
 def test_the_table_says_what_the_profiles_hold(column: int, profile: str) -> None:
     values = dotted(params_of(profile).model_dump(mode="json"))
     assert {knob: cells[column] for knob, cells in rows().items()} == {
-        knob: json.dumps(values[knob]) for knob in rows()
+        knob: json.dumps(values[knob]) if knob in values else "\u2013" for knob in rows()
     }
 
 
@@ -56,7 +56,7 @@ def test_the_paper_is_two_nodes_and_its_dev_rollouts_are_greedy() -> None:
     params = params_of("paper")
     assert params.update.distributed.size == 16
     assert (params.evaluation.rollouts_per_task, params.evaluation.temperature) == (2, 0.0)
-    assert params.evaluated[:3] == ["i000", "i005", "i010"]
+    assert params.dag.evaluated[:3] == ["i000", "i005", "i010"]
     official = params_of("paper_official")
     assert official.world.appworld.denylist == ("3ab5b8b_3", "37a8675_1")
     assert official.update == params.update and official.collection == params.collection

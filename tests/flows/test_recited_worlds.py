@@ -30,7 +30,7 @@ def test_one_command_scores_official_solutions(world: str, tmp_path: Path) -> No
     kept.mkdir(parents=True, exist_ok=True)
     (project / INTERPRETERS).parent.mkdir(exist_ok=True)
     (project / INTERPRETERS).symlink_to(kept)  # made once for all tests
-    configure(project, world, "collection.engine=oracle", *LITTLE, *SIZES[world])
+    configure(project, world, "engine.name=oracle", *LITTLE, *SIZES[world])
     succeed(project, "-m", "dvc", "repro", "--quiet")
     for split in ("test_normal", "test_challenge"):
         scored = read_document(Layout(project).score(split), Scores)

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from websockets.sync.client import connect
 
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import PocketworldSection
 from tasks.core.interfaces.world import World
 from tasks.core.processes.free_port import free_port
 from tasks.core.records.files import digest
@@ -48,13 +48,13 @@ def server() -> Iterator[tuple[str, psutil.Process]]:
 def inner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """The same world in this process."""
     folder = tmp_path_factory.mktemp("inner") / "world"
-    prepare_world_folder(WorldConfig(), folder)
-    with closing(open_world(WorldConfig(), folder)) as world:
+    prepare_world_folder(PocketworldSection(), folder)
+    with closing(open_world(PocketworldSection(), folder)) as world:
         yield world
 
 
 def test_the_version_tells_which_tasks_are_served(server: tuple[str, psutil.Process], tmp_path: Path) -> None:
-    prepare_world_folder(WorldConfig(), tmp_path / "world")
+    prepare_world_folder(PocketworldSection(), tmp_path / "world")
     told = httpx2.get(f"{server[0]}/metadata").json()
     assert (told["name"], told["version"]) == ("pocketworld", digest(tmp_path / "world"))
 

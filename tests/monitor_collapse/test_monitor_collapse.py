@@ -28,7 +28,7 @@ def watch(root: Path, entropies: list[float], *assignments: str, **changed: Any)
     begin_courses(StageContext(layout, CourseInputs.of(params)))
     for key, entropy in zip(KEYS, entropies, strict=True):
         write_document(layout.metrics(key), metrics(entropy=entropy, **changed))
-        if key in params.monitored:
+        if key in params.dag.monitored:
             monitor_collapse(StageContext(layout, MonitorInputs.of(params), key))
     return layout
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tasks.core.config.lineage import LineageConfig
-from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.config.params import Params
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.lineage.mlflow_store import open_store
 from tasks.core.records.documents import write_document
@@ -90,7 +90,7 @@ def played(split: str, policy: str, solved: set[str], runs: int = 1) -> list[Row
 
 def write_played(layout: Layout, params: Params, solved: set[str]) -> None:
     """Evaluations and scores in which the base solved nothing and every other policy `solved`."""
-    for key in params.evaluated:
+    for key in params.dag.evaluated:
         rows = played("dev", key, set() if key == "i000" else solved)
         write_rows(layout.evaluation_rollouts(key), rows, SCORED_ROLLOUTS)
     for split in TEST_SPLITS:
@@ -137,12 +137,12 @@ def write_lock(layout: Layout, params: Params) -> None:
         "prepare_world": stage(layout, "prepare_world", [], [layout.world]),
         "prepare_policy": stage(layout, "prepare_policy", [], [layout.base_policy, layout.policy("i000")]),
     }
-    for key, before in params.previous.items():
+    for key, before in params.dag.previous.items():
         name = f"collect_rollouts@{key}"
         stages[name] = stage(layout, name, [layout.world, layout.policy(before.behaviour)], [layout.rollouts(key)])
         name = f"update_policy@{key}"
         stages[name] = stage(layout, name, [layout.rollouts(key)], [layout.policy(key), layout.metrics(key)])
-    for key in params.evaluated:
+    for key in params.dag.evaluated:
         name = f"evaluate_policy@{key}"
         stages[name] = stage(
             layout, name, [layout.policy(key)], [layout.evaluation(key), layout.evaluation_rollouts(key)]
@@ -158,11 +158,7 @@ def write_lock(layout: Layout, params: Params) -> None:
 
 @pytest.fixture(scope="session")
 def params() -> Params:
-    content = {
-        "iterations": ITERATIONS,
-        "previous": previous_map(ITERATIONS),
-        "evaluated": evaluated_keys(ITERATIONS, 2),
-    }
+    content = {"iterations": ITERATIONS}
     return Params.model_validate(content)
 
 
@@ -215,12 +211,12 @@ def write_artifacts(layout: Layout, params: Params) -> None:
     (layout.world / "world.json").write_text("{}")
     write_base(layout.base_policy)
     write_policy(layout.policy("i000"), "i000")
-    for key in params.previous:
+    for key in params.dag.previous:
         write_policy(layout.policy(key), key)
         write_iteration(layout, key)
-    for key in params.evaluated:
+    for key in params.dag.evaluated:
         write_document(layout.evaluation(key), evaluation(key, tgc=20.0 + 10 * int(key[1:])))
-    write_document(layout.selection, selection(params.evaluated, 10.0, 5.0))
+    write_document(layout.selection, selection(params.dag.evaluated, 10.0, 5.0))
     for split in TEST_SPLITS:
         write_document(layout.score(split), scores(split))
     write_played(layout, params, {"a1", "a2", "a3"})
@@ -258,5 +254,5 @@ def run_again(layout: Layout, params: Params, weights: str, solved: set[str], **
     (layout.policy("i002") / "adapter_model.safetensors").write_bytes(weights.encode())
     write_played(layout, params, solved)
     write_lock(layout, params)
-    content = params.model_dump(mode="json", exclude={"sources"})  # derived from what may change
+    content = params.model_dump(mode="json", exclude={"dag"})  # derived from what may change
     return Pipeline(layout, Params.model_validate({**content, **changes}))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.config.params import Params
 from tasks.core.config.splits import TEST_SPLITS
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import PocketworldSection
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import write_document
 from tasks.core.records.layout import Layout
@@ -141,7 +141,7 @@ def write_scores(layout: Layout, split: str, rows: list[Row]) -> None:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that prepare_world writes."""
     folder = tmp_path_factory.mktemp("prepared") / "world"
-    prepare_world_folder(WorldConfig(), folder)
+    prepare_world_folder(PocketworldSection(), folder)
     return folder
 
 
@@ -149,17 +149,17 @@ def write_run(
     layout: Layout, tokenizer: Tokenizer, iterations: int = 8, tasks: int = 6, k: int = 4
 ) -> StageContext[Params]:
     """All that the report reads of a run."""
-    maps = {"previous": previous_map(iterations), "evaluated": evaluated_keys(iterations, 2)}
+    maps = {}
     params = Params.model_validate({"iterations": iterations, **maps})
     layout.base_policy.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(layout.base_policy / "tokenizer.json"))
-    for key in params.previous:
+    for key in params.dag.previous:
         write_iteration(layout, key, rollouts(tokenizer, tasks, k, int(key[1:])), iterations)
-    for key in params.evaluated:
+    for key in params.dag.evaluated:
         write_evaluation(layout, key, rollouts(tokenizer, 6, 1, int(key[1:])))
     for split in TEST_SPLITS:
         write_scores(layout, split, rollouts(tokenizer, 6, 1, 8))
-    write_document(layout.selection, selection(params.evaluated, 50.0, 25.0))
+    write_document(layout.selection, selection(params.dag.evaluated, 50.0, 25.0))
     return StageContext(layout, params)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tasks.core.config.collection import AgentLimits, TreeConfig
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import world_section
 from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.engines.scripted import ScriptedEngine
 from tasks.core.interfaces.world import Observation
@@ -137,8 +137,8 @@ def played_by_chance(
     name: str, folder: Path, chat: ChatFormat, settings: PlaySettings, actions: Sequence[str], tasks: int
 ) -> list[Row]:
     """Trees of training tasks of a world of chance, by a policy that names actions at random."""
-    prepare_world_folder(WorldConfig(name=name), folder)
-    world = open_world(WorldConfig(name=name), folder)
+    prepare_world_folder(world_section(name), folder)
+    world = open_world(world_section(name), folder)
 
     def script(task_id: str, seed: int) -> list[str]:
         return [answer_text([action], "x") for action in Random(seed).choices(actions, k=9)]

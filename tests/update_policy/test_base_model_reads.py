@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from tasks.core.config.params import evaluated_keys, parse_params, previous_map
+from tasks.core.config.params import parse_params
 from tasks.core.config.stage_inputs import BasePolicyInputs
 from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.stage import ProcessCache, StageContext
@@ -94,7 +94,7 @@ def test_an_engine_reads_the_base_model_once_whatever_it_is_given_to_sample_from
 def test_preparing_a_policy_reads_its_source_once(tmp_path: Path, one_load: int) -> None:
     """Copied and checked in one pass."""
     shutil.copytree(SHIPPED, tmp_path / "source")
-    content = {"seed": 0, "previous": previous_map(1), "evaluated": evaluated_keys(1, 1), "iterations": 1}
+    content = {"seed": 0, "iterations": 1}
     policy = {"source": "source", "device": "cpu"}
     inputs = BasePolicyInputs.of(parse_params({**content, "policy": policy}, "test"))
     with counted_opens(tmp_path / "source" / "model.safetensors") as opens:

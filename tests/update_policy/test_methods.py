@@ -78,8 +78,9 @@ def test_an_iteration_trains_on_the_batch_that_params_yaml_names(
     base: Path, make_rollouts: MakeRollouts, tmp_path: Path
 ) -> None:
     params = make_params()
-    reused = {"i002": params.previous["i002"].model_copy(update={"batch": "i001"})}
-    params = params.model_copy(update={"previous": params.previous | reused})
+    reused = {"i002": params.dag.previous["i002"].model_copy(update={"batch": "i001"})}
+    dag = params.dag.model_copy(update={"previous": params.dag.previous | reused})
+    params = params.model_copy(update={"dag": dag})
     layout = prepare(tmp_path, base, params, {"i001": make_rollouts(6, 1)})
     assert run(layout, params, "i001").total_optimizer_steps == 4
     assert run(layout, params, "i002").total_optimizer_steps == 8

@@ -16,7 +16,7 @@ from torch import nn
 
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.collection import CollectionConfig
-from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.config.params import Params
 from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.config.update import UpdateConfig
@@ -42,9 +42,7 @@ def make_params(
 ) -> Params:
     return Params(
         iterations=2,
-        previous=previous_map(2, staleness),
         collection=CollectionConfig(staleness=staleness),
-        evaluated=evaluated_keys(2, 2),
         policy=PolicyConfig(trained=trained, lora=LoraSettings(rank=4, alpha=8), device="cpu"),
         advantages=AdvantageConfig.model_validate(dict(advantages)),
         update=UpdateConfig.model_validate({"minibatch": 4, **update}),

@@ -10,6 +10,7 @@ from tasks.core.capacity.flops import ModelShape, adapter_parameters, parameters
 from tasks.core.capacity.hardware import Hardware
 from tasks.core.capacity.memory import ADAPTER_BYTES, DTYPE_BYTES, MASTER_BYTES
 from tasks.core.capacity.workload import Workload, plays_of_a_test_split
+from tasks.core.config.engine import VllmSection
 from tasks.core.config.params import Params
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.splits import TEST_SPLITS
@@ -76,13 +77,15 @@ def overheads(
 
     `releases_device`: engines are stopped around each update.
     """
-    served = params.collection.engine == "vllm"
+    engine = params.engine
+    served = isinstance(engine, VllmSection)
+    started_here = isinstance(engine, VllmSection) and not engine.vllm.urls
     base = parameters(shape) * DTYPE_BYTES[params.policy.dtype]
     adapter = adapter_parameters(shape, params.policy.lora) * ADAPTER_BYTES if params.policy.trained == "lora" else base
     played = load.iterations + load.evaluations + len(TEST_SPLITS) * plays_of_a_test_split(params)
-    starts = (load.iterations + 1 if releases_device else 1) if served and not params.engine.vllm.urls else 0
+    starts = (load.iterations + 1 if releases_device else 1) if started_here else 0
     launched = load.iterations if params.update.distributed.size > 1 else 0
-    count = ONCE + PER_ITERATION * load.iterations + len(params.monitored) + load.evaluations
+    count = ONCE + PER_ITERATION * load.iterations + len(params.dag.monitored) + load.evaluations
     return Overheads(
         stages=hardware.start_s * (not served) + hardware.stage_s * count,
         engine_starts=starts * (hardware.start_s + base / hardware.disk),

@@ -11,6 +11,7 @@ from tasks.core.capacity.memory import DeviceMemory, LearnerMemory, engine_memor
 from tasks.core.capacity.overheads import Overheads, disk_bytes, overheads
 from tasks.core.capacity.sharing import choose_sharing
 from tasks.core.capacity.workload import KEPT_SHARE, Episodes, Workload, longest_pack, longest_rollout, workload
+from tasks.core.config.engine import VllmSection
 from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import MemoryInputs
 from tasks.core.policies.positions import context_length
@@ -143,7 +144,7 @@ def advice(memory: LearnerMemory) -> str:
 def _engines(params: Params, shape: ModelShape, hardware: Hardware, gpus: int, tokens: float) -> Engines:
     """Replicas, as many as there are devices for: each on as many as the params say for vLLM, or at least on as many (a
     power of two) as leave room for caches."""
-    spread = min(gpus, params.engine.vllm.gpus_per_server) if params.collection.engine == "vllm" else 1
+    spread = min(gpus, params.engine.vllm.gpus_per_server) if isinstance(params.engine, VllmSection) else 1
     while spread < gpus and engine_memory(shape, params.policy, spread).weights > WEIGHTS_SHARE * hardware.memory:
         spread *= 2
     memory = engine_memory(shape, params.policy, spread)
@@ -154,7 +155,7 @@ def _engines(params: Params, shape: ModelShape, hardware: Hardware, gpus: int, t
 
 def _releases_device(params: Params, memory: DeviceMemory, hardware: Hardware) -> bool:
     """Only servers have a choice: they may stay loaded during the update."""
-    if params.collection.engine != "vllm":
+    if not isinstance(params.engine, VllmSection):
         return True
     weights, learner = memory.engine.loaded, memory.learner.total if params.iterations else None
     device = int(hardware.memory)

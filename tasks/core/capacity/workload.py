@@ -6,6 +6,7 @@ from tasks.core.config.params import Params
 from tasks.core.config.splits import TEST_SPLITS, Split
 from tasks.core.config.stage_inputs import MemoryInputs, ScoringInputs
 from tasks.core.config.update import PAIRED
+from tasks.core.config.world import PocketworldSection
 
 SPLIT_TASKS: dict[Split, int] = {"dev": 60, "test_normal": 168, "test_challenge": 417}
 """Pocketworld's and, but for 3 unusable ones of dev, AppWorld's official splits."""
@@ -107,8 +108,8 @@ def workload(params: Params, episodes: Episodes | None = None, kept_share: float
         collected=collected,
         kept=kept_share * collected,
         iterations=params.iterations,
-        collections=len(params.sampled),
-        evaluations=len(params.evaluated),
+        collections=len(params.dag.sampled),
+        evaluations=len(params.dag.evaluated),
         evaluated=_tasks(params, "dev", params.evaluation.scenarios) * params.evaluation.rollouts_per_task,
         scored=splits * params.scoring.rollouts_per_task * plays_of_a_test_split(params),
     )
@@ -131,14 +132,7 @@ def longest_pack(inputs: MemoryInputs, context_length: int) -> int:
 
 
 def _tasks(params: Params, split: Split, scenarios: int | None) -> int:
-    scale = params.world.pocketworld.scale if params.world.name == "pocketworld" else 1
-    tasks = int(getattr(_counts(params), split, scale * SPLIT_TASKS[split]))
-    return tasks if scenarios is None else min(tasks, 3 * scenarios)
-
-
-def _counts(params: Params) -> object:
-    """The section of params.yaml with the world's tasks per split; None where they are those of SPLIT_TASKS."""
     world = params.world
-    if world.name == "appworld" and world.appworld.source == "official":
-        return None
-    return getattr(getattr(world, world.name), "counts", None)
+    scale = world.pocketworld.scale if isinstance(world, PocketworldSection) else 1
+    tasks = int(getattr(world.settings.task_counts, split, scale * SPLIT_TASKS[split]))
+    return tasks if scenarios is None else min(tasks, 3 * scenarios)

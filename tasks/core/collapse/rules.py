@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tasks.core.config.params import iteration_key, iteration_number
+from tasks.core.config.dag import iteration_key, iteration_number
 from tasks.core.config.section import Section
 from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout

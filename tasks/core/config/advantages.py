@@ -17,33 +17,36 @@ class AdvantageConfig(Section):
     renamed: ClassVar = {"normalise_by_std": "divide_by_std"}
 
     estimator: Literal["leave_one_out", "group_mean", "success", "episode_return", "turn_progress"] = "leave_one_out"
-    """leave_one_out: K/(K-1) (R - mean), the paper's. group_mean: R - mean; divided by the standard deviation, GRPO's.
-    success: 1 where every unit test passed, else 0 (expert iteration). episode_return: R itself, for a critic's
-    baseline (update.critic) or `normalise_over_batch`. turn_progress: one advantage for each turn, its return-to-go of
-    progress with that of the others left out as baseline; needs collection.turn_progress."""
+    """How returns become advantages. leave_one_out: K/(K-1) (R - mean), the paper's. group_mean: R - mean; divided by
+    the standard deviation, GRPO's. success: 1 where every unit test passed, else 0 (expert iteration). episode_return:
+    R, for a critic's baseline (update.critic) or `normalise_over_batch`. turn_progress: one advantage for each
+    turn, its return-to-go of progress with that of the others left out as baseline; needs collection.turn_progress."""
     all_or_nothing: bool = False
-    """The return is 1 where every unit test passed and 0 elsewhere (CANOPY), not the share that passed."""
+    """Return 1 where every unit test passed, else 0 (CANOPY). False: the share that passed."""
     divide_by_std: StdKind | None = None
-    """Divide by the standard deviation of the group's returns: `population` (K in its denominator), as LOOP's code does
-    for its ablation and for GRPO; `sample` (K - 1), as RAGEN, verl and TRL do. None: no division."""
+    """Divide by the standard deviation of the group's returns. `population` has K in its denominator, as LOOP's code
+    does for its ablation and for GRPO; `sample` K - 1, as RAGEN, verl and TRL do. null: no division."""
     normalise_over_batch: bool = False
-    """Subtract from the advantages their mean over the policy tokens of all finished rollouts of the iteration, and
-    divide by their standard deviation over them (REINFORCE++, arXiv 2501.03262; verl)."""
+    """Normalise over the policy tokens of the whole batch (REINFORCE++). Their mean over all finished rollouts of the
+    iteration is subtracted and their standard deviation divides (arXiv 2501.03262; verl)."""
     pair_gap: float | None = Field(None, ge=0, lt=1)
-    """Label pairs in place of advantages: two rollouts of every task, if their returns differ by more than this
-    (DMPO and DPO; `update.objective: preference` needs it). `estimator` and `min_absolute_advantage` decide nothing
-    then."""
+    """Label pairs of rollouts whose returns differ by more than this. In place of advantages, two rollouts of every
+    task (DMPO and DPO; `update.objective: preference` needs it). `estimator` and `min_absolute_advantage` decide
+    nothing then."""
     pair_choice: PairChoice = "sampled"
-    """The two rollouts. sampled: drawn among the task's, as the LOOP paper does for DMPO. best_and_worst: the one with
-    the highest and the one with the lowest return. Of a searched tree it is always the best and the worst turn."""
+    """Which two rollouts make a pair. sampled: drawn among the task's, as the LOOP paper does for DMPO. best_and_worst:
+    the one with the highest and the one with the lowest return. Of a searched tree it is always the best and the worst
+    turn."""
     min_absolute_advantage: float = Field(0.01, ge=0)
-    """Rollouts with a smaller |A| are dropped, exactly those: |A| is taken to be equal to this within 1e-9, which is
-    more than its rounding and less than any two different advantages from fractions of unit tests are apart."""
+    """Drop rollouts with a smaller absolute advantage. Exactly those: |A| is taken to be equal to this within 1e-9,
+    which is more than its rounding and less than any two different advantages from fractions of unit tests are
+    apart."""
     top_variance_share: float = Field(1.0, gt=0, le=1)
-    """Keep only this share of the groups, those with the highest standard deviation of returns (StarPO-S: 0.25)."""
+    """Keep this share of the groups, whose returns vary most (StarPO-S). They vary by their standard deviation;
+    StarPO-S keeps 0.25."""
     variance_share_of: VarianceMeasure = "groups"
-    """The whole of which `top_variance_share` is a share. groups: the number of groups. mass: the sum of their standard
-    deviations; the fewest groups that make it up are kept, so that their number follows the batch, and one of equal
+    """What `top_variance_share` is a share of. groups: the number of groups. mass: the sum of their standard
+    deviations; the fewest groups that make it up are kept, so that their number follows the batch, and a group of equal
     returns is never among them, not at 1.0 either (RAGEN-2, arXiv 2604.06268, whose top-p is 0.9). softmax: likewise,
     of their softmax (its code's other top-p). largest: the largest of them; groups that reach the share of it are kept,
     so that a smaller share keeps more, at 1.0 the largest alone (its code's min-p)."""

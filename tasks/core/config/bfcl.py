@@ -4,13 +4,12 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tasks.core.config.section import Section
-from tasks.core.config.world_metric import WorldMetric
+from tasks.core.config.world_settings import WorldMetric, WorldSettings
 
 MOST_USER_TURNS = 8
 
 
-class BfclConfig(Section):
+class BfclConfig(WorldSettings):
     """200 scenarios of four tasks: base, missing function, missing parameter, long context. TGC over all is BFCL's
     multi-turn accuracy.
 
@@ -24,9 +23,9 @@ class BfclConfig(Section):
     own_metric: ClassVar[WorldMetric] = WorldMetric("accuracy", "success", 100)
 
     steps_per_turn: int = Field(20, ge=1, le=20)
-    """Steps of calls in a user's turn; one more ends the episode. The package's limit is 20."""
+    """Steps of calls in a user's turn. One more ends the episode. The package's limit is 20."""
 
     @property
-    def max_turns(self) -> int:
+    def most_turns(self) -> int:
         """Turns of text after which an episode is over in any case."""
         return MOST_USER_TURNS * (self.steps_per_turn + 1)

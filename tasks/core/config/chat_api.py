@@ -1,4 +1,4 @@
-"""The `collection.chat_api` section of params.yaml: a model behind an OpenAI-compatible API. Scoring only.
+"""The `engine.chat_api` section of params.yaml: a model behind an OpenAI-compatible API. Scoring only.
 
 `request` decides what is answered, so a change of it plays again. `traffic` decides how fast and at what price, and
 changes no score. The key is in neither: only the name of the environment variable that holds it.
@@ -18,14 +18,15 @@ class ChatRequest(Section):
     """The model that is asked, and how: POST {base_url}/chat/completions."""
 
     base_url: str = "https://api.openai.com/v1"
+    """Address of the API, to which /chat/completions is added."""
     model: str = Field("gpt-4o-2024-11-20", min_length=1)
-    """A dated snapshot where the provider has one: a bare name may change its meaning."""
+    """The model that is asked. A dated snapshot where the provider has one: a bare name may change its meaning."""
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
-    """The server's name for the longest turn; OpenAI's own name, or the older one of most other servers."""
+    """The server's name for the longest turn. OpenAI's own name, or the older one of most other servers."""
     send_temperature: bool = True
-    """False for models that refuse it (o1)."""
+    """Send the temperature. False for models that refuse it (o1)."""
     send_seed: bool = True
-    """The seed of each turn, for servers that heed it; False for those that refuse it."""
+    """Send a seed with each turn. False for servers that refuse it."""
 
     @field_validator("base_url")
     @classmethod
@@ -42,25 +43,26 @@ class Traffic(Section):
     """Rate limits, retries and prices."""
 
     key_variable: str | None = Field("OPENAI_API_KEY", pattern=r"^[A-Z_][A-Z0-9_]*$")
-    """The environment variable that holds the key; None: a server that wants none."""
+    """Environment variable that holds the key. null: a server that wants none."""
     concurrency: int = Field(16, ge=1)
     """Requests under way at once."""
     requests_per_minute: int | None = Field(None, ge=1)
+    """Most requests a minute. null: no limit of ours, only the server's."""
     tokens_per_minute: int | None = Field(None, ge=1)
-    """Prompt and answer together; None: no limit of ours, only the server's."""
+    """Most tokens a minute, prompts and answers together. null: no limit of ours, only the server's."""
     attempts: int = Field(20, ge=1)
-    """Times that one request is sent at most, while its failures may pass."""
+    """Times that one request is sent at most."""
     timeout_s: float = Field(300.0, gt=0)
     """Longest silence of the server."""
     longest_wait_s: float = Field(120.0, gt=0, le=120)
-    """A server that asks for a longer pause than this is given up on: a quota is used up. The vendor's client heeds
-    none of more than two minutes."""
+    """Longest pause that a server may ask for. One that asks for more is given up on: a quota is used up. The vendor's
+    client heeds none of more than two minutes."""
     prompt_price: float = Field(0.0, ge=0)
-    """Per million prompt tokens, in US dollars."""
+    """US dollars per million prompt tokens."""
     cached_price: float | None = Field(None, ge=0)
-    """Per million prompt tokens that the server had cached; None: as `prompt_price`."""
+    """US dollars per million cached prompt tokens. null: as `prompt_price`."""
     answer_price: float = Field(0.0, ge=0)
-    """Per million sampled tokens, hidden reasoning included."""
+    """US dollars per million sampled tokens, hidden reasoning included."""
 
     def cost_usd(self, prompt: int, cached: int, sampled: int) -> float:
         """US dollars for so many prompt tokens, tokens of prompts that were cached, and sampled tokens."""
@@ -72,4 +74,6 @@ class ChatApiConfig(Section):
     """One model behind an API."""
 
     request: ChatRequest = ChatRequest()
+    """What is asked. A change of it plays again."""
     traffic: Annotated[Traffic, UNVERSIONED] = Traffic()
+    """How fast and at what price. A change of it changes no score."""

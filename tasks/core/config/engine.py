@@ -1,37 +1,41 @@
-"""The `engine` section of params.yaml: settings of the engines that run outside this process."""
+"""The `engine` section of params.yaml: what samples the turns of rollouts, and how it is reached."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
+from tasks.core.config.chat_api import ChatApiConfig
 from tasks.core.config.section import UNVERSIONED, Section
 
 
 class VllmConfig(Section):
-    """vLLM servers (`collection.engine: vllm`): our own, or those at `urls`."""
+    """vLLM servers (`engine.name: vllm`): our own, or those at `urls`."""
 
     urls: Annotated[tuple[str, ...], UNVERSIONED] = ()
-    """Servers that are there already, such as http://node1:8000; none: own ones are started. They need the base model,
-    the adapters' folder at the same path, and the flags of own servers (see `launching.LaunchSpec.command`)."""
+    """Servers that run already, such as http://node1:8000. None: own ones are started. They need the base model, the
+    adapters' folder at the same path, and the flags of own servers (see `launching.LaunchSpec.command`)."""
     servers: Annotated[int, UNVERSIONED] = Field(1, ge=1)
-    """Number of own servers; rollouts are spread over them."""
+    """Own servers, over which rollouts are spread."""
     gpus_per_server: Annotated[int, UNVERSIONED] = Field(1, ge=1)
-    """Tensor parallelism of an own server. Unused on a CPU."""
+    """GPUs of an own server (tensor parallelism). Unused on a CPU."""
     sequences: Annotated[int, UNVERSIONED] = Field(256, ge=1)
-    """Turns in flight at one server; the others wait in this process."""
+    """Turns in flight at one server. The others wait in this process."""
     context_length: int | None = Field(None, ge=2)
-    """Longest prompt plus turn, in tokens; None: the model's."""
+    """Longest prompt plus turn, in tokens. null: the model's."""
     memory_share: Annotated[float, UNVERSIONED] = Field(0.9, gt=0, lt=1)
-    """Share of a GPU's memory that an own server may take when the update is not beside it."""
+    """Share of a GPU's memory for an own server. It holds where the update is not on the same GPU."""
     kv_cache_gib: Annotated[int, UNVERSIONED] = Field(1, ge=1)
-    """Key-value cache of an own server on a CPU; on a GPU, what is reserved for it when the update is beside it."""
+    """Key-value cache of an own server on a CPU, in GiB. On a GPU: what is reserved for it where the update is on it
+    too."""
     sharing: Annotated[Literal["auto", "alternate", "side_by_side"], UNVERSIONED] = "auto"
-    """Rollouts and update on one device: in turns (own servers are stopped around the update), or both loaded."""
+    """Whether rollouts and update take turns on a device. alternate: own servers are stopped around the update;
+    side_by_side: both stay loaded; auto: as the memory allows."""
     start_timeout_s: Annotated[int, UNVERSIONED] = Field(900, ge=1)
+    """Longest start of an own server."""
     turn_timeout_s: Annotated[int, UNVERSIONED] = Field(1800, ge=1)
-    """A server that takes longer over one turn is taken for dead."""
+    """Longest turn, after which a server counts as dead."""
     restarts: Annotated[int, UNVERSIONED] = Field(2, ge=0)
-    """Times that a server that died may be started again during one collection."""
+    """Restarts of dead servers during one collection."""
     arguments: tuple[str, ...] = ()
     """More arguments for own servers, as vLLM takes them."""
 
@@ -42,7 +46,74 @@ class VllmConfig(Section):
         return self
 
 
-class EngineConfig(Section):
-    """Engines outside this process."""
+EngineName = Literal["transformers", "vllm", "oracle", "scripted", "chat_api"]
+SAMPLING_ENGINES: frozenset[EngineName] = frozenset({"transformers", "vllm"})
+"""Those that sample from the run's own policy: the others recite, or ask a model behind an API."""
 
+
+class EngineSection(Section):
+    """The engine's name. A subclass adds the section of its engine, under the engine's name."""
+
+    name: EngineName
+    """Engine that samples the turns. What samples. transformers: this process. vllm: servers. oracle recites the
+    world's own solutions, scripted does so with seeded flaws: the pipeline without a model. chat_api asks a model
+    behind an OpenAI-compatible API, which can be scored (iterations: 0) but not trained."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_the_named_section(cls, content: Any) -> Any:
+        """Leave out the sections of other engines: `name` may change on top of a file that has them."""
+        if not isinstance(content, dict):
+            return content
+        others = {*get_args(EngineName)} - {*cls.model_fields}
+        return {name: value for name, value in content.items() if name not in others}
+
+
+class TransformersSection(EngineSection):
+    """The engine in this process."""
+
+    name: Literal["transformers"] = "transformers"
+
+
+class OracleSection(EngineSection):
+    """The world's own solutions."""
+
+    name: Literal["oracle"] = "oracle"
+
+
+class ScriptedSection(EngineSection):
+    """The world's own solutions, with seeded flaws."""
+
+    name: Literal["scripted"] = "scripted"
+
+
+class VllmSection(EngineSection):
+    """vLLM servers."""
+
+    name: Literal["vllm"] = "vllm"
     vllm: VllmConfig = VllmConfig()
+    """vLLM servers, our own or those at `urls`."""
+
+
+class ChatApiSection(EngineSection):
+    """A model behind an API."""
+
+    name: Literal["chat_api"] = "chat_api"
+    chat_api: ChatApiConfig = ChatApiConfig()
+    """A model behind an API."""
+
+
+def _name(content: Any) -> Any:
+    """Return the name of an engine's section; without one it is the default's."""
+    return content.get("name", "transformers") if isinstance(content, dict) else getattr(content, "name", None)
+
+
+EngineConfig = Annotated[
+    Annotated[TransformersSection, Tag("transformers")]
+    | Annotated[VllmSection, Tag("vllm")]
+    | Annotated[OracleSection, Tag("oracle")]
+    | Annotated[ScriptedSection, Tag("scripted")]
+    | Annotated[ChatApiSection, Tag("chat_api")],
+    Discriminator(_name),
+]
+"""The section `engine`: of the engine that `name` says, and only that."""

@@ -14,12 +14,13 @@ class PromotionRule(Section):
     """
 
     metric: Literal["tgc", "sgc"] = "tgc"
+    """Score that decides."""
     better_on: str = "dev"
-    """The split on which the difference must exceed `min_gain`."""
+    """Split on which it must have risen by more than `min_gain`."""
     min_gain: float = Field(0.0, ge=0)
-    """In percentage points."""
+    """Least gain, in percentage points."""
     not_worse_on: str = "test_normal"
-    """The split on which the interval of the difference must not lie wholly below zero."""
+    """Split on which it must not be worse. The interval of the difference must not lie wholly below zero."""
     confidence: float = Field(0.95, gt=0, lt=1)
     """Confidence of all intervals that comparisons print."""
 
@@ -28,9 +29,11 @@ class LineageConfig(Section):
     """Names in MLflow. The server is MLFLOW_TRACKING_URI; without it, sqlite:///mlflow.db in the project's root."""
 
     experiment: str = "loopline"
+    """MLflow's experiment."""
     registered_model: str | None = None
-    """None: one for each world and base model, such as loopline-pocketworld-pocket."""
+    """Name in the model registry. null: one for each world and base model, such as loopline-pocketworld-pocket."""
     traced_rollouts: int = Field(1, ge=0, le=100)
-    """Rollouts of every iteration, of every dev evaluation and of each scored policy that become traces: drawn by the
-    run's seed, the same ones in equal runs. 0: none."""
+    """Rollouts of each collection and evaluation that become traces. They are drawn by the run's seed, the same in
+    equal runs; those of every iteration, of every dev evaluation and of each scored policy. 0: none."""
     promotion: PromotionRule = PromotionRule()
+    """When a registered version becomes champion."""

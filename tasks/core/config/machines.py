@@ -12,13 +12,16 @@ class RayConfig(Section):
     """
 
     address: str | None = None
-    """null: no Ray. auto: the cluster that this machine belongs to. HOST:PORT or ray://HOST:PORT: another one. local: a
-    cluster of this machine alone, for as long as the run."""
+    """Address of the Ray cluster. null: no Ray. auto: the cluster that this machine belongs to. HOST:PORT or
+    ray://HOST:PORT: another one. local: a cluster of this machine alone, for as long as the run."""
     cpus_per_worker: float = Field(1, gt=0)
+    """CPUs that a shard takes."""
     gpus_per_worker: float = Field(0, ge=0)
+    """GPUs that a shard takes."""
 
 
 class MachinesConfig(Section):
     """Machines that do the work."""
 
     ray: RayConfig = RayConfig()
+    """Machines that play the shards of rollouts."""

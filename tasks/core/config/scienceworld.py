@@ -6,19 +6,23 @@ from pydantic import Field
 
 from tasks.core.config.section import Section
 from tasks.core.config.task_counts import TaskCount
-from tasks.core.config.world_metric import WorldMetric
+from tasks.core.config.world_settings import WorldMetric, WorldSettings
 
 
 class ScienceCounts(Section):
     """Tasks per split, spread over its types; there are at most 2,493, 1,242, 1,257 and 546."""
 
     train: TaskCount = 60
+    """Tasks of the split train."""
     dev: TaskCount = 30
+    """Tasks of dev."""
     test_normal: TaskCount = 60
+    """Tasks of Test-N."""
     test_challenge: TaskCount = 30
+    """Tasks of Test-C."""
 
 
-class ScienceWorldConfig(Section):
+class ScienceWorldConfig(WorldSettings):
     """ScienceWorld: experiments of thirty types in a house of ten rooms, one action of text in a turn.
 
     A task is an official variation of a type. train and dev: official train and dev variations of twenty types;
@@ -33,11 +37,22 @@ class ScienceWorldConfig(Section):
     own_metric: ClassVar[WorldMetric] = WorldMetric("score", "return", 100)
 
     thinking: bool = True
-    """Turns are `<think>...</think><answer>...</answer>`; false: `<answer>...</answer>` alone."""
+    """Turns are <think>...</think><answer>...</answer>. False: <answer>...</answer> alone."""
     max_moves: int | None = Field(100, ge=1)
-    """The official limit, at which an episode ends by itself: ticks of the simulator's clock, 11 for `wait`, none for
-    looking around; null: none. Of the official solutions one in five is longer."""
+    """Official limit of moves, at which an episode ends by itself. They are ticks of the simulator's clock, 11 for
+    `wait`, none for looking around; null: none. Of the official solutions one in five is longer."""
     max_turns: int = Field(120, ge=1)
-    """An episode ends by itself after so many turns too: what is no action takes no move.
-    `collection.limits.max_turns` must not be below it."""
+    """Turns after which an episode ends by itself too. What is no action takes no move. `collection.limits.max_turns`
+    must not be below it."""
     counts: ScienceCounts = ScienceCounts()
+    """Tasks per split."""
+
+    @property
+    def most_turns(self) -> int:
+        """As `max_turns`."""
+        return self.max_turns
+
+    @property
+    def task_counts(self) -> ScienceCounts:
+        """As `counts`."""
+        return self.counts

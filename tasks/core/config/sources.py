@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.section import Section
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import AppWorldSection, WebShopSection, WorldConfig
 
 NO_POLICY_FILES = "data/base_policies"
 """Source of a policy that no folder holds: `recipe`, a package or a hub id, which are pinned by name."""
@@ -32,8 +32,8 @@ def sources_of(policy: PolicyConfig, world: WorldConfig) -> Sources:
 
 
 def _world_files(world: WorldConfig) -> str:
-    if world.name == "webshop" and world.webshop.root is not None:
+    if isinstance(world, WebShopSection) and world.webshop.root is not None:
         return world.webshop.root.as_posix()
-    if world.name == "appworld" and world.appworld.root is not None:
+    if isinstance(world, AppWorldSection) and world.appworld.root is not None:
         return (world.appworld.root / "data").as_posix()
     return NO_WORLD_FILES

@@ -9,20 +9,19 @@ from typing import Annotated, Any, Self
 from pydantic import AliasPath, BeforeValidator, ConfigDict, Field
 
 from tasks.core.config.advantages import AdvantageConfig
-from tasks.core.config.chat_api import ChatApiConfig
 from tasks.core.config.collection import (
     AgentLimits,
     ChangedLimits,
     EarlyStop,
-    EngineName,
     TaskDrawing,
     Temperatures,
     TreeConfig,
 )
-from tasks.core.config.engine import VllmConfig
+from tasks.core.config.dag import Predecessors
+from tasks.core.config.engine import EngineConfig, EngineName
 from tasks.core.config.evaluation import EvaluationConfig, ScoringConfig
 from tasks.core.config.monitor import InformationConfig, MonitorAction
-from tasks.core.config.params import Params, Predecessors
+from tasks.core.config.params import Params
 from tasks.core.config.policy import ChatSettings, Dtype, PolicyConfig, WarmStart
 from tasks.core.config.section import UNVERSIONED, Section
 from tasks.core.config.task_filter import TaskFilterConfig
@@ -43,9 +42,9 @@ IsGiven = Annotated[bool, BeforeValidator(bool)]
 """A section that is no more to a stage than whether there is one."""
 
 
-def knob(dotted: str) -> Any:
-    """A field that is read at this place in params.yaml."""
-    return Field(validation_alias=AliasPath(*dotted.split(".")))
+def knob(dotted: str, default: Any = ...) -> Any:
+    """A field that is read at this place in params.yaml; `default` where the section in use has no such knob."""
+    return Field(default, validation_alias=AliasPath(*dotted.split(".")))
 
 
 class StageInputs(Section):
@@ -108,11 +107,11 @@ class MemoryInputs(StageInputs):
     """All that the memory of learner and engine depends on (tasks/core/capacity/memory.py)."""
 
     policy: PolicyConfig
-    engine: EngineName = knob("collection.engine")
+    engine: EngineName = knob("engine.name")
     limits: AgentLimits = knob("collection.limits")
     objective: ObjectiveName = knob("update.objective")
     entropy_bonus: IsPositive = knob("update.loss.entropy_coefficient")
-    served_context: int | None = knob("engine.vllm.context_length")
+    served_context: int | None = knob("engine.vllm.context_length", None)
     tokens_per_pack: int = knob("update.tokens_per_pack")
     logprob_chunk: int = knob("update.logprob_chunk")
     fold_adapter: bool = knob("update.fold_adapter")
@@ -124,7 +123,6 @@ class MemoryInputs(StageInputs):
 class PreflightInputs(MemoryInputs):
     """preflight: no other knob of the update but those that memory depends on."""
 
-    engine: EngineName = knob("collection.engine")
     trains: IsPositive = knob("iterations")
     kl_penalty: IsPositive = knob("update.loss.kl_coefficient")
     preferred_to: PreferenceReference = knob("update.preference.reference")
@@ -145,9 +143,7 @@ class TaskFilterInputs(StageInputs):
 class EngineInputs(StageInputs):
     """The engine that samples, and how it is reached."""
 
-    engine: EngineName = knob("collection.engine")
-    chat_api: ChatApiConfig = knob("collection.chat_api")
-    vllm: VllmConfig = knob("engine.vllm")
+    engine: EngineConfig
 
 
 class PlayInputs(EngineInputs):
@@ -169,7 +165,7 @@ class PlayInputs(EngineInputs):
 class SamplingInputs(PlayInputs):
     """Inputs of the stages that sample for training."""
 
-    previous: Previous
+    previous: Previous = knob("dag.previous")
     tasks_per_iteration: int = knob("collection.tasks_per_iteration")
     task_drawing: TaskDrawing = knob("collection.task_drawing")
     temperature: float = knob("collection.temperature")
@@ -200,19 +196,19 @@ class PairInputs(StageInputs):
 class AdvantageInputs(PairInputs):
     """filter_advantages."""
 
-    previous: Previous
+    previous: Previous = knob("dag.previous")
     seed: int
 
 
 class UpdateInputs(StageInputs):
     """update_policy."""
 
-    previous: Previous
+    previous: Previous = knob("dag.previous")
     seed: int
     policy: PolicyConfig
     update: UpdateConfig
     information: InformationConfig = knob("monitor.information")
-    engine: EngineName = knob("collection.engine")
+    engine: EngineName = knob("engine.name")
     temperature: float = knob("collection.temperature")
     temperatures: Temperatures = knob("collection.temperatures")
     demonstrations: bool = knob("collection.demonstrations")
@@ -244,7 +240,7 @@ class SelectionInputs(StageInputs):
     """select_checkpoint."""
 
     seed: int
-    evaluated: list[str]
+    evaluated: list[str] = knob("dag.evaluated")
 
 
 class ScoringInputs(PlayInputs):
@@ -267,12 +263,12 @@ class ScoringInputs(PlayInputs):
 class RescoringInputs(EvaluationInputs, ScoringInputs):
     """No stage: `python -m flows.registry compare --rescore`, which plays every split as its stage would."""
 
-    previous: Previous
-    evaluated: list[str]
+    previous: Previous = knob("dag.previous")
+    evaluated: list[str] = knob("dag.evaluated")
 
 
 class CurveInputs(StageInputs):
     """tabulate_curves."""
 
     iterations: int
-    evaluated: list[str]
+    evaluated: list[str] = knob("dag.evaluated")

@@ -10,12 +10,25 @@ from pydantic import Field, model_validator
 
 from tasks.core.config.section import Section
 from tasks.core.config.task_counts import TaskCount
-from tasks.core.config.world_metric import WorldMetric
+from tasks.core.config.world_settings import WorldMetric, WorldSettings
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 
-class TurnRules(Section):
+class GameCounts(Section):
+    """Tasks per split. The paper evaluates on 256 prompts; whole scenarios of three are 258."""
+
+    train: TaskCount = 192
+    """Tasks of the split train."""
+    dev: TaskCount = 48
+    """Tasks of dev."""
+    test_normal: TaskCount = 258
+    """Tasks of Test-N."""
+    test_challenge: TaskCount = 258
+    """Tasks of Test-C."""
+
+
+class TurnRules(WorldSettings):
     """Rules by which the text of a turn becomes actions, and an episode ends by itself.
 
     `collection.limits.max_turns` must not be below `max_turns`, or episodes would be cut and have no return.
@@ -25,23 +38,27 @@ class TurnRules(Section):
     """Reward of an episode, penalties included."""
 
     thinking: bool = True
-    """Turns are `<think>...</think><answer>...</answer>`; false: `<answer>...</answer>` alone."""
+    """Turns are <think>...</think><answer>...</answer>. False: <answer>...</answer> alone."""
     max_turns: int = Field(5, ge=1)
+    """Turns after which an episode ends by itself."""
     max_actions: int = Field(10, ge=1)
-    """Limit of a whole episode."""
+    """Actions of a whole episode."""
     max_actions_per_turn: int = Field(5, ge=1)
-    """Actions of an answer, separated by `||`; those beyond are not looked at."""
+    """Actions of an answer, separated by `||`. Those beyond are not looked at."""
     format_penalty: float = Field(0.1, ge=0)
-    """Taken from the reward of a turn that has no answer, or an action that is none of the game's."""
+    """Penalty of a turn without an answer, or with an unknown action. It is taken from the turn's reward."""
+    counts: GameCounts = GameCounts()
+    """Tasks per split."""
 
+    @property
+    def most_turns(self) -> int:
+        """As `max_turns`."""
+        return self.max_turns
 
-class GameCounts(Section):
-    """Tasks per split. The paper evaluates on 256 prompts; whole scenarios of three are 258."""
-
-    train: TaskCount = 192
-    dev: TaskCount = 48
-    test_normal: TaskCount = 258
-    test_challenge: TaskCount = 258
+    @property
+    def task_counts(self) -> GameCounts:
+        """As `counts`."""
+        return self.counts
 
 
 class BanditConfig(TurnRules):
@@ -56,13 +73,17 @@ class BanditConfig(TurnRules):
     """
 
     max_turns: int = Field(1, ge=1)
+    """Turns of an episode."""
     max_actions: int = Field(1, ge=1)
+    """Actions of a whole episode."""
     max_actions_per_turn: int = Field(1, ge=1)
+    """Actions of an answer."""
     safe_reward: Probability = 0.15
-    """0.1 in RAGEN's code."""
+    """Reward of the safe arm. 0.1 in RAGEN's code."""
     risky_reward: Probability = 1.0
+    """Reward of the risky arm, where it pays."""
     risky_probability: Probability = 0.25
-    counts: GameCounts = GameCounts()
+    """Chance that the risky arm pays."""
 
 
 class FrozenLakeConfig(TurnRules):
@@ -75,13 +96,15 @@ class FrozenLakeConfig(TurnRules):
     """
 
     size: int = Field(4, ge=2, le=16)
+    """Cells along a side."""
     frozen: float = Field(0.8, gt=0, le=1)
     """Chance of a cell to be ice, not a hole."""
     slippery: bool = True
+    """Steps may slip sideways."""
     success_rate: float = Field(1 / 3, gt=0, le=1)
-    """On slippery ice: chance of a step to go where it was meant to."""
+    """Chance of a step on slippery ice to go where it was meant to. Chance of a step to go where it was meant to."""
     challenge_size: int = Field(5, ge=2, le=16)
-    counts: GameCounts = GameCounts()
+    """Cells along a side in Test-C."""
 
 
 class SokobanConfig(TurnRules):
@@ -96,8 +119,7 @@ class SokobanConfig(TurnRules):
     """
 
     min_moves: int = Field(2, ge=1)
-    """Least length of the shortest solution; the median of rooms drawn without it is 2."""
-    counts: GameCounts = GameCounts()
+    """Least length of the shortest solution. The median of rooms drawn without it is 2."""
 
 
 class WebShopConfig(TurnRules):
@@ -111,17 +133,25 @@ class WebShopConfig(TurnRules):
     """
 
     max_turns: int = Field(9, ge=1)
+    """Turns of an episode."""
     max_actions: int = Field(9, ge=1)
+    """Actions of a whole episode."""
     max_actions_per_turn: int = Field(1, ge=1)
+    """Actions of an answer."""
     source: Literal["generated", "original"] = "generated"
+    """Origin of catalogue and goals."""
     root: Path | None = None
-    """The folder of items_shuffle*.json, items_ins_v2*.json and items_human_ins.json; null when generated."""
+    """Folder of the original's files. items_shuffle*.json, items_ins_v2*.json and items_human_ins.json; null when
+    generated."""
     products: int = Field(1000, ge=600)
-    """Size of a generated catalogue; fewer would leave dev too few of a kind."""
+    """Size of a generated catalogue. Fewer would leave dev too few of a kind."""
     reward: Literal["graded", "strict"] = "graded"
-    """strict: 1 for what fits wholly, else 0, as RAGEN's paper has it."""
+    """How a purchase is rewarded. graded: by the share that fits. strict: 1 for what fits wholly, else 0, as RAGEN's
+    paper has it."""
     challenge_category: str = "grocery"
+    """Category that is Test-C of the original data."""
     counts: GameCounts = GameCounts(train=96, dev=30)
+    """Tasks per split."""
 
     @model_validator(mode="after")
     def _root_fits_source(self) -> Self:

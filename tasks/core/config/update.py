@@ -18,78 +18,87 @@ class LossConfig(Section):
     """The clipped policy-gradient loss (LOOP eq. 6 to 8)."""
 
     importance: Literal["token", "turn", "trajectory"] = "token"
-    """Unit to which one importance weight belongs: each token, each assistant turn, the whole rollout."""
+    """Unit of an importance weight. Each token, each assistant turn, or the whole rollout."""
     unit_weight: Literal["product", "geometric_mean"] = "product"
-    """A unit's weight from its tokens' weights. product: clipped by the mean of its tokens' advantages.
+    """How a unit's weight comes from its tokens'. Product: clipped by the mean of its tokens' advantages.
     geometric_mean: with `trajectory` GSPO's sequence weight; each token is clipped by its own advantage (GSPO-token),
     which differ where turns have advantages. The weight pi_old / pi_behaviour is the product with both."""
     average: Literal["rollout", "token", "constant"] = "rollout"
-    """Units that count alike in a minibatch's loss. rollout: rollouts; a mean over each one's units, then over the
-    rollouts (LOOP). token: policy tokens; a mean over all of the minibatch (DAPO, CANOPY). constant: policy tokens; a
-    sum over each rollout's by `constant_tokens`, whatever its length, then a mean over the rollouts (Dr. GRPO)."""
+    """What counts alike in a minibatch's loss. Rollout: rollouts; a mean over each one's units, then over the rollouts
+    (LOOP). token: policy tokens; a mean over all of the minibatch (DAPO, CANOPY). constant: policy tokens; a sum over
+    each rollout's by `constant_tokens`, whatever its length, then a mean over the rollouts (Dr. GRPO)."""
     constant_tokens: int = Field(512, ge=1)
-    """Divisor of a rollout's sum where `average` is constant: about as many policy tokens as a rollout may have."""
+    """Divisor of a rollout's sum where `average` is constant. About as many policy tokens as a rollout may have."""
     clip_epsilon: float = Field(0.1, gt=0, lt=1)
+    """Clip range of the importance weight, to 1 + this."""
     clip_epsilon_high: float | None = Field(None, gt=0)
-    """Upper bound 1 + this (clip-higher); None: as `clip_epsilon`."""
+    """Another upper bound, 1 + this (clip-higher). null: as `clip_epsilon`."""
     lower_bound: Literal["reciprocal", "symmetric"] = "reciprocal"
-    """Lower bound of the importance weight: 1 / (1 + eps), or 1 - eps."""
+    """Lower bound of the importance weight. reciprocal: 1 / (1 + eps). symmetric: 1 - eps."""
     max_behaviour_weight: float = Field(2.0, gt=0)
-    """Cap of the weight pi_old / pi_behaviour (truncated importance sampling), with pi_behaviour as the engine reported
+    """Cap of the weight pi_old / pi_behaviour. Truncated importance sampling, with pi_behaviour as the engine reported
     it. It corrects stale rollouts (`collection.staleness` above 0), and engines if `correct_engine_mismatch`."""
     correct_engine_mismatch: bool = False
-    """Weight fresh rollouts as well. To be turned on for an engine that does not compute as the learner does (vLLM's
-    kernels in bfloat16, a quantised model or cache), say when `update_policy` warns of `max_engine_mismatch`; off where
-    both agree, as the embedded policy's engine and learner do: the weights are then 1 up to rounding."""
+    """Weight fresh rollouts by it as well. For an engine that does not compute as the learner does (vLLM's kernels in
+    bfloat16, a quantised model or cache), say when `update_policy` warns of `max_engine_mismatch`; off where both
+    agree, as the embedded policy's engine and learner do: the weights are then 1 up to rounding."""
     kl_coefficient: float = Field(0.0, ge=0)
-    """Weight of the k3 estimate of KL(policy || base policy); 0: no reference forward pass is made."""
+    """Weight of the penalty KL(policy || base policy), estimated by k3. 0: no reference forward pass is made."""
     kl_gradient: Literal["k3", "unbiased"] = "k3"
-    """The penalty's gradient. k3: that of the estimate as it stands (GRPO, eq. 4), which is the gradient of KL(base ||
-    policy) and not of the value above: the policy is drawn over all that the base does. unbiased: each token's estimate
-    is weighted by pi / pi_old, by which the gradient is that of KL(policy || base) (TRL: `use_bias_correction_kl`)."""
+    """How the penalty's gradient is estimated. The penalty's gradient. k3: that of the estimate as it stands (GRPO, eq.
+    4), which is the gradient of KL(base || policy) and not of the value above: the policy is drawn over all that the
+    base does. unbiased: each token's estimate is weighted by pi / pi_old, by which the gradient is that of KL(policy ||
+    base) (TRL: `use_bias_correction_kl`)."""
     entropy_coefficient: float = Field(0.0, ge=0)
+    """Weight of the entropy bonus."""
 
 
 class PreferenceConfig(Section):
     """Direct preference optimisation over pairs of rollouts (`update.objective: preference`)."""
 
     gamma: float | None = Field(None, gt=0, le=1)
-    """Discount of DMPO (arXiv 2406.14868, eq. 16): turn t of T, the first being 0, counts (1 - gamma^(T - t)) /
-    (1 - gamma^T); at 1 its limit (T - t) / T. The authors' code has 0.7, and multiplies by gamma^t, which the equation
-    does not. None: every turn counts 1, plain DPO (arXiv 2305.18290)."""
+    """Discount of turns in DMPO, null for DPO. Turn t of T, the first being 0, counts (1 - gamma^(T - t)) / (1 -
+    gamma^T) (arXiv 2406.14868, eq. 16); at 1 its limit (T - t) / T. The authors' code has 0.7, and multiplies by
+    gamma^t, which the equation does not. null: every turn counts 1, plain DPO (arXiv 2305.18290)."""
 
     beta: float = Field(0.1, gt=0)
-    """Inverse scale of the implied reward, in nats: the larger, the nearer the policy stays to its reference."""
+    """Inverse scale of the implied reward, in nats. The larger, the nearer the policy stays to its reference."""
     reference: PreferenceReference = "iteration"
-    """The policy as it was when the iteration began (DMPO as in the LOOP paper), or the base policy."""
+    """Policy that it is compared with. The policy as it was when the iteration began (DMPO as in the LOOP paper), or
+    the base policy."""
 
 
 class CriticConfig(Section):
     """A learned critic: PPO's baseline in place of the group's (the LOOP paper's PPO row; StarPO)."""
 
     credit: Literal["token", "turn", "bilevel"] = "token"
-    """The step of generalised advantage estimation: a token; a turn, whose tokens share its advantage; or turns
-    first and then the tokens inside each (RAGEN's bi-level GAE)."""
+    """Step of generalised advantage estimation. A token; a turn, whose tokens share its advantage; or turns first and
+    then the tokens inside each (RAGEN's bi-level GAE)."""
     rewards: Literal["return", "turns"] = "return"
-    """The reward. return: the episode's return, after its last turn. turns: what the world gives for each turn, in
-    its own unit (RAGEN's worlds do); `value_range` then has to hold that unit, or be null."""
+    """Rewards that the critic sees. Return: the episode's return, after its last turn. turns: what the world gives for
+    each turn, in its own unit (RAGEN's worlds do); `value_range` then has to hold that unit, or be null."""
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount from one token to the next."""
     turn_gamma: float = Field(1.0, gt=0, le=1)
-    """Discount from one turn to the next, of `turn` and `bilevel` (RAGEN: 0.95)."""
+    """Discount from one turn to the next. Of `turn` and `bilevel` (RAGEN: 0.95)."""
     gae_lambda: float = Field(1.0, ge=0, le=1)
-    """1: returns minus values; 0: one-step errors."""
+    """Lambda of generalised advantage estimation. 1: returns minus values; 0: one-step errors."""
     whiten_advantages: bool = False
-    """Subtract from the advantages their mean over the policy tokens of all rollouts that train, and divide by their
-    standard deviation, as verl's estimator and RAGEN's bi-level one always do. The critic's targets do not change."""
+    """Normalise advantages over the batch's policy tokens. Their mean is subtracted and their standard deviation
+    divides, over all rollouts that train, as verl's estimator and RAGEN's bi-level one always do. The critic's targets
+    do not change."""
     value_range: tuple[float, float] | None = (0.0, 1.0)
-    """Values are clipped to this where advantages are estimated: the range of a return."""
+    """Range to which values are clipped. Where advantages are estimated: the range of a return."""
     learning_rate: float = Field(1e-3, gt=0)
+    """Learning rate of the critic."""
     max_grad_norm: float = Field(1.0, gt=0)
+    """Norm to which the critic's gradient is clipped."""
     loss_coefficient: float = Field(0.1, gt=0)
+    """Weight of the critic's loss at first."""
     final_loss_coefficient: float = Field(0.001, gt=0)
+    """Weight of the critic's loss in the end."""
     decay_iterations: int = Field(80, ge=1)
-    """Iterations over which the coefficient falls from the one to the other, by equal factors, after the warm-up."""
+    """Iterations over which that weight falls. By equal factors, after the warm-up."""
     warmup_iterations: int = Field(10, ge=0)
     """Iterations in which the critic trains alone."""
 
@@ -98,15 +107,15 @@ class DistributedConfig(Section):
     """The processes of one update; more than one are started by torch's elastic launcher, as `torchrun` does."""
 
     ranks: int = Field(1, ge=1)
-    """Processes on each machine: one per GPU."""
+    """Processes on each machine, one per GPU."""
     nodes: int = Field(1, ge=1)
-    """Machines. `update_policy` logs the command that the others run; they share the project's folder."""
+    """Machines of one update. `update_policy` logs the command that the others run; they share the project's folder."""
     rendezvous: Annotated[str | None, UNVERSIONED] = Field(None, pattern=r"^\S+:\d+$")
-    """host:port of the machine that runs the pipeline, where the others find it; needed when nodes > 1."""
+    """HOST:PORT of the machine that runs the pipeline. There the others find it; needed when nodes > 1."""
     sharding: Literal["fsdp", "replicated"] = "fsdp"
-    """`fsdp`: weights, gradients and optimizer in equal parts over the ranks (FSDP2); `replicated`: all on all."""
+    """What each rank holds. fsdp: its part of weights, gradients and optimizer (FSDP2); replicated: all of them."""
     timeout_s: Annotated[float, UNVERSIONED] = Field(1800.0, gt=0)
-    """A rank that has waited this long for the others fails, and the update with it."""
+    """Longest wait of one rank for the others, in seconds. Then it fails, and the update with it."""
 
     @property
     def size(self) -> int:
@@ -124,11 +133,11 @@ class KlStop(Section):
     """The rule that ends an update before its last minibatch: the policy is too far from the one before the update."""
 
     estimator: Literal["k1", "k3"] = "k1"
-    """Estimate of KL(policy before || policy now); x = log pi - log pi_before of a sampled token. k1: -x, and the
-    absolute value of its mean counts, as in LOOP's code. k3: e^x - 1 - x, to which one token of x = 6.5 in 32
-    rollouts adds 20. Sums over a rollout's tokens, mean over the minibatch's rollouts."""
+    """How the distance is estimated. Estimate of KL(policy before || policy now); x = log pi - log pi_before of a
+    sampled token. k1: -x, and the absolute value of its mean counts, as in LOOP's code. k3: e^x - 1 - x, to which one
+    token of x = 6.5 in 32 rollouts adds 20. Sums over a rollout's tokens, mean over the minibatch's rollouts."""
     limit: float = Field(20.0, gt=0)
-    """In nats. LOOP's code: 20."""
+    """Largest KL of a minibatch's rollouts, in nats. LOOP's code: 20."""
 
 
 class UpdateConfig(Section):
@@ -137,36 +146,49 @@ class UpdateConfig(Section):
     renamed: ClassVar = {"warmup_updates": "warmup_steps", "max_kl": "kl_stop.limit"}
 
     objective: ObjectiveName = "clipped"
-    """The objective. clipped: the clipped policy gradient. supervised: the rollouts' log-likelihood, weighted by
+    """What is maximised. clipped: the clipped policy gradient. supervised: the rollouts' log-likelihood, weighted by
     their advantages. preference: that the better rollout of a pair is the likelier one, more than for the reference."""
     loss: LossConfig = LossConfig()
+    """Clipped policy-gradient loss, equations 6 to 8 of LOOP."""
     preference: PreferenceConfig = PreferenceConfig()
+    """Preference of one rollout of a pair over the other."""
     critic: CriticConfig | None = None
-    """Take advantages from a critic that is trained beside the policy; needs advantages.estimator: episode_return."""
+    """A critic that is trained with the policy, in place of a group's baseline. It needs advantages.estimator:
+    episode_return."""
     epochs: int = Field(2, ge=1)
+    """Passes over the iteration's rollouts."""
     minibatch: int | None = Field(32, ge=1)
-    """Rollouts per optimizer step, and the constant divisor of the loss; None: all rollouts in one step (on-policy)."""
+    """Rollouts per optimizer step. It is the constant divisor of the loss. null: all rollouts in one step
+    (on-policy)."""
     learning_rate: float = Field(1e-3, gt=0)
+    """Learning rate of AdamW."""
     weight_decay: float = Field(0.01, ge=0)
+    """Weight decay of AdamW."""
     betas: tuple[float, float] = (0.9, 0.999)
+    """Betas of AdamW."""
     max_grad_norm: float = Field(0.1, gt=0)
+    """Norm to which the gradient is clipped."""
     warmup_steps: int = Field(0, ge=0)
-    """Optimizer steps over which the learning rate rises from 0; constant afterwards."""
+    """Optimizer steps over which the learning rate rises from 0. It is constant afterwards."""
     kl_stop: KlStop = KlStop()
-    """A minibatch over the limit makes no step, and ends the update."""
+    """A minibatch too far from the policy before ends the update, without a step."""
     tokens_per_pack: int = Field(2048, ge=1)
-    """Positions of one packed forward pass; a longer rollout gets a pass of its own."""
+    """Tokens of one packed forward pass. A longer rollout gets a pass of its own."""
     logprob_chunk: int = Field(1024, ge=1)
     """Policy tokens whose logits exist at one time."""
     fold_adapter: bool = False
-    """Add W + s BA up once per forward pass: fewer operations, but gradients as large as W. For small models."""
+    """Add the adapter to the weights once per forward pass. Fewer operations, but gradients as large as the weights:
+    for small models."""
     activation_checkpointing: bool = False
-    """Keep each layer's input only and compute it again for its gradient: a third more work, for long context."""
+    """Compute activations again for the gradient, to save memory. A third more work, for long context."""
     distributed: DistributedConfig = DistributedConfig()
+    """Processes of one update."""
     shuffle: bool = True
+    """Draw minibatches anew in every epoch."""
     max_engine_mismatch: Annotated[float | None, UNVERSIONED] = Field(None, gt=0)
-    """A mean |engine - learner| log-prob over this is warned of: the engine samples from something else. None: what
-    rounding cannot explain, 1e-3 in float32 and 0.1 in bfloat16 (core/learner/engine_noise.py)."""
+    """Warn where engine and learner differ by more, in nats. The mean over a batch of |engine - learner| log-prob: over
+    it, the engine samples from something else. null: what rounding cannot explain, 1e-3 in float32 and 0.1 in bfloat16
+    (core/learner/engine_noise.py)."""
 
     @property
     def needs_reference(self) -> bool:

@@ -2,9 +2,9 @@
 
 import datetime
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, TypeAdapter, model_validator
 
 from tasks.core.config.bfcl import BfclConfig
 from tasks.core.config.openenv import OpenEnvConfig
@@ -12,7 +12,7 @@ from tasks.core.config.scienceworld import ScienceWorldConfig
 from tasks.core.config.section import Section
 from tasks.core.config.task_counts import TaskCount
 from tasks.core.config.text_games import BanditConfig, FrozenLakeConfig, SokobanConfig, WebShopConfig
-from tasks.core.config.world_metric import WorldMetric
+from tasks.core.config.world_settings import WorldSettings
 
 CodeBlocks = Literal["first", "first_or_bare", "all"]
 
@@ -21,34 +21,47 @@ class AuthoredCounts(Section):
     """Tasks per split of an authored AppWorld root."""
 
     train: TaskCount = 36
+    """Tasks of the split train."""
     dev: TaskCount = 18
+    """Tasks of dev."""
     test_normal: TaskCount = 36
+    """Tasks of Test-N."""
     test_challenge: TaskCount = 36
+    """Tasks of Test-C."""
 
 
-class AppWorldConfig(Section):
+class AppWorldConfig(WorldSettings):
     """Origin of AppWorld's tasks."""
 
     source: Literal["official", "authored"] = "authored"
-    """official: the downloaded data at `root`; authored: scenarios of our own, generated from `world.seed`."""
+    """Origin of the tasks. official: the downloaded data at `root`; authored: scenarios of our own, generated from
+    `world.seed`."""
     root: Path | None = None
-    """The folder that holds the official `data` folder; null when authored."""
+    """Folder that holds the official `data` folder. null when authored."""
     counts: AuthoredCounts = AuthoredCounts()
-    """Task counts of an authored root; an official one has the tasks that it has."""
+    """Tasks per split of an authored root. An official root has the tasks that it has."""
     denylist: tuple[str, ...] = ()
-    """Ids of tasks that no split offers (broken ones). Those that the data does not list are said, and no error: so the
-    ids that are known to be broken can be named whatever the data. apple/ml-loop names 3ab5b8b_3 and 37a8675_1, both of
-    dev, and then plays them all the same."""
+    """Ids of broken tasks, which no split offers. An id that the data does not list is logged and is no error, so that
+    the ids that are known to be broken can be named whatever the data. apple/ml-loop names 3ab5b8b_3 and 37a8675_1,
+    both of dev, and then plays them all the same."""
     engine: Literal["pool", "official"] = "pool"
-    """pool: warm forked processes, agents' code apart from the data; official: the package's HTTP server."""
+    """How tasks are held. pool: warm forked processes, agents' code apart from the data; official: the package's HTTP
+    server."""
     official_rule: bool = False
-    """Count a task without a question as solved although the agent ended it with status "fail", as the package does."""
+    """Judge the end of a task as the package does. It counts a task without a question as solved although the agent
+    ended it with status "fail"."""
     demonstrated_turns: int | None = Field(8, ge=1)
-    """Most turns of a recited solution before the one that completes the task, its top-level statements shared evenly
-    among them: the paper's usual episode has 8. null: a turn for each statement, as the LOOP paper's SFT-GT has it."""
+    """Most turns of a recited solution before the one that completes the task. Its top-level statements are shared
+    evenly among them: the paper's usual episode has 8. null: a turn for each statement, as the LOOP paper's SFT-GT has
+    it."""
     reminder: Literal["rules", "task"] = "rules"
-    """The end of every observation: the rules in short, or the whole task once more, as in apple/ml-loop (the
-    supervisor's name, address and number, and the instruction)."""
+    """What every observation ends with. The end of every observation: the rules in short, or the whole task once more,
+    as in apple/ml-loop (the supervisor's name, address and number, and the instruction)."""
+
+    @property
+    def task_counts(self) -> AuthoredCounts | None:
+        """Those of an authored root; those of official data are the benchmark's own."""
+        return self.counts if self.source == "authored" else None
 
     @model_validator(mode="after")
     def _root_fits_source(self) -> Self:
@@ -57,7 +70,7 @@ class AppWorldConfig(Section):
         return self
 
 
-class PocketworldConfig(Section):
+class PocketworldConfig(WorldSettings):
     """Size and hardness of pocketworld."""
 
     scale: int = Field(1, ge=1, le=20)
@@ -66,7 +79,7 @@ class PocketworldConfig(Section):
     """Requests in one task, each over apps of its own. A policy that meets one of them with probability p succeeds with
     about p to this power: rarer success of the base policy, longer episodes, more to learn."""
     chained_share: float = Field(1.0, ge=0, le=1)
-    """Share of the scenarios of each split whose tasks are chained; the others have one request."""
+    """Share of each split's scenarios whose tasks are chained. The others have one request."""
 
 
 WorldName = Literal[
@@ -76,34 +89,162 @@ STANDING_DATES: dict[WorldName, datetime.date] = {"appworld": datetime.date(2023
 """The day on which the clock of a world stands."""
 
 
-class WorldConfig(Section):
-    """The world that the agent lives in."""
+class WorldSection(Section):
+    """The knobs that every world has. A subclass adds the section of its world, under the world's name."""
 
-    name: WorldName = "pocketworld"
+    name: WorldName
+    """Name of the world. The section of this name holds its knobs."""
     seed: int = 2502
-    """Seed of the scenario generator; the tasks are part of the world, so it is apart from the run's seed."""
+    """Seed of the tasks, apart from the run's seed: the tasks are part of the world."""
     code_blocks: CodeBlocks = "first"
-    """The code that a turn runs: its first code block, or all of them as one text, by apple/ml-loop's very rule
+    """Code blocks of a turn that run. first, or all as one text, by apple/ml-loop's very rule
     (`tasks.core.worlds.code_blocks`). A turn with several is counted as such either way. first_or_bare: a turn without
     any fence is code as a whole, as clients of a served world send it that take the fences off."""
+
+    @property
+    def settings(self) -> WorldSettings:
+        """The section of the world that is played."""
+        raise NotImplementedError
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_the_played_section(cls, content: Any) -> Any:
+        """Leave out the sections of other worlds: `name` may change on top of a file that has them."""
+        if not isinstance(content, dict):
+            return content
+        others = {*get_args(WorldName)} - {*cls.model_fields}
+        return {name: value for name, value in content.items() if name not in others}
+
+
+class PocketworldSection(WorldSection):
+    """The section `world` of a run in pocketworld."""
+
+    name: Literal["pocketworld"] = "pocketworld"
     pocketworld: PocketworldConfig = PocketworldConfig()
-    """Read when `name` is pocketworld."""
+
+    @property
+    def settings(self) -> PocketworldConfig:
+        """Knobs of pocketworld."""
+        return self.pocketworld
+
+
+class AppWorldSection(WorldSection):
+    """The section `world` of a run in appworld."""
+
+    name: Literal["appworld"] = "appworld"
     appworld: AppWorldConfig = AppWorldConfig()
-    """Read when `name` is appworld; so are those below when it is theirs."""
+
+    @property
+    def settings(self) -> AppWorldConfig:
+        """Knobs of appworld."""
+        return self.appworld
+
+
+class BanditSection(WorldSection):
+    """The section `world` of a run in bandit."""
+
+    name: Literal["bandit"] = "bandit"
     bandit: BanditConfig = BanditConfig()
+
+    @property
+    def settings(self) -> BanditConfig:
+        """Knobs of bandit."""
+        return self.bandit
+
+
+class BfclSection(WorldSection):
+    """The section `world` of a run in bfcl."""
+
+    name: Literal["bfcl"] = "bfcl"
     bfcl: BfclConfig = BfclConfig()
+
+    @property
+    def settings(self) -> BfclConfig:
+        """Knobs of bfcl."""
+        return self.bfcl
+
+
+class FrozenLakeSection(WorldSection):
+    """The section `world` of a run in frozen_lake."""
+
+    name: Literal["frozen_lake"] = "frozen_lake"
     frozen_lake: FrozenLakeConfig = FrozenLakeConfig()
+
+    @property
+    def settings(self) -> FrozenLakeConfig:
+        """Knobs of frozen_lake."""
+        return self.frozen_lake
+
+
+class OpenEnvSection(WorldSection):
+    """The section `world` of a run in openenv."""
+
+    name: Literal["openenv"] = "openenv"
     openenv: OpenEnvConfig = OpenEnvConfig()
+
+    @property
+    def settings(self) -> OpenEnvConfig:
+        """Knobs of openenv."""
+        return self.openenv
+
+
+class SokobanSection(WorldSection):
+    """The section `world` of a run in sokoban."""
+
+    name: Literal["sokoban"] = "sokoban"
     sokoban: SokobanConfig = SokobanConfig()
+
+    @property
+    def settings(self) -> SokobanConfig:
+        """Knobs of sokoban."""
+        return self.sokoban
+
+
+class WebShopSection(WorldSection):
+    """The section `world` of a run in webshop."""
+
+    name: Literal["webshop"] = "webshop"
     webshop: WebShopConfig = WebShopConfig()
+
+    @property
+    def settings(self) -> WebShopConfig:
+        """Knobs of webshop."""
+        return self.webshop
+
+
+class ScienceWorldSection(WorldSection):
+    """The section `world` of a run in scienceworld."""
+
+    name: Literal["scienceworld"] = "scienceworld"
     scienceworld: ScienceWorldConfig = ScienceWorldConfig()
 
     @property
-    def own_metric(self) -> WorldMetric | None:
-        """The world's own measure of a policy; None where that is its unit tests."""
-        return getattr(getattr(self, self.name), "own_metric", None)
+    def settings(self) -> ScienceWorldConfig:
+        """Knobs of scienceworld."""
+        return self.scienceworld
 
-    @property
-    def most_turns(self) -> int:
-        """Turns after which the world has ended an episode itself; 0 where it has no limit."""
-        return int(getattr(getattr(self, self.name), "max_turns", 0))
+
+def _name(content: Any) -> Any:
+    """Return the name of a world's section; without one it is the default's."""
+    return content.get("name", "pocketworld") if isinstance(content, dict) else getattr(content, "name", None)
+
+
+WorldConfig = Annotated[
+    Annotated[PocketworldSection, Tag("pocketworld")]
+    | Annotated[AppWorldSection, Tag("appworld")]
+    | Annotated[BanditSection, Tag("bandit")]
+    | Annotated[BfclSection, Tag("bfcl")]
+    | Annotated[FrozenLakeSection, Tag("frozen_lake")]
+    | Annotated[OpenEnvSection, Tag("openenv")]
+    | Annotated[SokobanSection, Tag("sokoban")]
+    | Annotated[WebShopSection, Tag("webshop")]
+    | Annotated[ScienceWorldSection, Tag("scienceworld")],
+    Discriminator(_name),
+]
+"""The section `world`: of the world that `name` says, and only that."""
+
+
+def world_section(name: WorldName) -> WorldConfig:
+    """Return the section of this world with its defaults. Raises ValidationError for another name."""
+    section: WorldConfig = TypeAdapter(WorldConfig).validate_python({"name": name})
+    return section

@@ -38,9 +38,12 @@ def parse_yaml(text: str) -> Any:
         raise YamlFault(_in_one_line(error, text)) from None
 
 
-def yaml_text(content: Any) -> str:
-    """Return `content` as YAML that version 1.1 and version 1.2 read alike, keys in their order."""
-    return str(yaml.dump(content, Dumper=_Dumper, sort_keys=False))
+def yaml_text(content: Any, flat: bool = False) -> str:
+    """Return `content` as YAML that version 1.1 and version 1.2 read alike, keys in their order.
+
+    Lists of plain values stand in a line, and with `flat` so do mappings of plain values.
+    """
+    return str(yaml.dump(content, Dumper=_Flat if flat else _Dumper, sort_keys=False, width=118))
 
 
 def _in_one_line(error: yaml.YAMLError, text: str) -> str:
@@ -99,3 +102,30 @@ class _Dumper(yaml.SafeDumper):
     """A safe dumper that also quotes texts that version 1.2 would read as numbers."""
 
     yaml_implicit_resolvers = _with_rules(yaml.SafeDumper.yaml_implicit_resolvers, beside=True)
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
+        """Return the node of a list, in a line where nothing is nested in it."""
+        return super().represent_sequence(tag, sequence, flow_style=not any(map(_is_nested, sequence)))
+
+    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
+        """Return the node of a mapping, in a line where it holds one plain value, or none at all."""
+        values = [value for _, value in _pairs(mapping)]
+        short = len(values) == 1 or all(value is None for value in values)
+        return super().represent_mapping(tag, mapping, flow_style=short and not any(map(_is_nested, values)))
+
+
+class _Flat(_Dumper):
+    """As its base, with mappings of plain values in a line too."""
+
+    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
+        """Return the node of a mapping, in a line where nothing is nested in it."""
+        nested = any(_is_nested(value) for _, value in _pairs(mapping))
+        return yaml.SafeDumper.represent_mapping(self, tag, mapping, flow_style=not nested)
+
+
+def _pairs(mapping: Any) -> Any:
+    return mapping.items() if isinstance(mapping, dict) else mapping
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, (list, dict))

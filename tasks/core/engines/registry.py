@@ -1,12 +1,19 @@
-"""Engines by the name in params.yaml (`collection.engine`)."""
+"""Engines by the name in params.yaml (`engine.name`)."""
 
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
 from tasks.core.config.chat_api import ChatApiConfig
+from tasks.core.config.engine import (
+    ChatApiSection,
+    EngineConfig,
+    OracleSection,
+    ScriptedSection,
+    TransformersSection,
+    VllmSection,
+)
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.config.stage_inputs import EngineInputs
 from tasks.core.engines.scripted import flawed_engine, oracle_engine
 from tasks.core.interfaces.engine import Engine
 from tasks.core.interfaces.world import World
@@ -14,31 +21,31 @@ from tasks.core.policies.chat_format import ChatFormat
 
 
 def open_engine(
-    inputs: EngineInputs,
+    config: EngineConfig,
     policy: PolicyConfig,
     base_policy: Path,
     world: World,
     chat: ChatFormat,
     learner_bytes: float | None = None,
 ) -> Engine:
-    """The engine that `collection.engine` names, with the base model of the folder `base_policy` loaded.
+    """The engine that `engine.name` says, with the base model of the folder `base_policy` loaded.
 
     `world` and `chat` are for the engines that recite; `learner_bytes` is what an update will need beside own servers
     (None: there is none). Raises ValueError when the world has nothing to recite.
     """
-    match inputs.engine:
-        case "transformers":
+    match config:
+        case TransformersSection():
             return _transformers(policy, base_policy)
-        case "vllm":
+        case VllmSection():
             from tasks.core.engines.vllm_server.opening import open_vllm
 
-            return open_vllm(inputs.vllm, policy, base_policy, chat, learner_bytes)
-        case "oracle":
+            return open_vllm(config.vllm, policy, base_policy, chat, learner_bytes)
+        case OracleSection():
             return oracle_engine(world, chat)
-        case "scripted":
+        case ScriptedSection():
             return flawed_engine(world, chat)
-        case "chat_api":
-            return _chat_api(inputs.chat_api, chat)
+        case ChatApiSection():
+            return _chat_api(config.chat_api, chat)
 
 
 def forget_paid_answers(engine: str, task_ids: Iterable[str]) -> None:

@@ -119,5 +119,5 @@ def with_flaw(turns: Sequence[str], generator: random.Random) -> list[str]:
 
 def _demonstrating(world: World) -> Demonstrating:
     if not isinstance(world, Demonstrating):
-        raise ValueError("collection.engine: this world can show no solutions; use one that samples, no demonstrations")
+        raise ValueError("engine.name: this world can show no solutions; use one that samples, no demonstrations")
     return world

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.core.config.world_metric import WorldMetric
+from tasks.core.config.world_settings import WorldMetric
 from tasks.core.evaluation.behaviour import ActedRollout
 from tasks.core.evaluation.tgc_sgc import Estimate, Key, Outcome, by_difficulty, clustered_estimate, tgc
 from tasks.core.policies.chat_format import ChatFormat

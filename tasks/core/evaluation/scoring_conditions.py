@@ -1,16 +1,14 @@
 """The conditions under which a policy was scored: scores that were taken under others do not compare. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import cast
+
+from pydantic import ValidationError
 
 from tasks.core.config.collection import AgentLimits
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import WorldName, world_section
 
 _EVERYWHERE = ("world.name", "world.seed", "world.code_blocks", "collection.judge_unfinished")
-_WORLD = WorldConfig()
-_WHERE = {*_WORLD.knobs("world.", unversioned=True)} - {*_WORLD.knobs("world.")} | {
-    name for name in _WORLD.knobs("world.") if name.endswith(".root")
-}
-"""Knobs of worlds that say where a server or data is, not what."""
 
 
 def scored_differently(runs: Mapping[str, Mapping[str, str]], splits: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -28,10 +26,10 @@ def scored_differently(runs: Mapping[str, Mapping[str, str]], splits: Iterable[s
 
 
 def _conditions(knobs: Mapping[str, str], sections: Iterable[str]) -> Iterator[tuple[str, str]]:
-    own = f"world.{knobs.get('world.name')}."
+    own = _own_conditions(knobs.get("world.name"))
     sampling = {f"{section}.{name}" for section in sections for name in ("temperature", "top_k", "top_p")}
     for name, value in knobs.items():
-        if name in _EVERYWHERE or name in sampling or (name.startswith(own) and name not in _WHERE):
+        if name in _EVERYWHERE or name in sampling or name in own:
             yield name, value
     for section in sections:
         for limit in AgentLimits.model_fields:
@@ -39,3 +37,12 @@ def _conditions(knobs: Mapping[str, str], sections: Iterable[str]) -> Iterator[t
             places = (f"{place}.limits.{limit}" for place in (section, "evaluation", "collection"))
             set_here = (knobs[place] for place in places if knobs.get(place, "null") != "null")
             yield from ((f"{section}.limits.{limit}", value) for value in list(set_here)[:1])
+
+
+def _own_conditions(world: str | None) -> set[str]:
+    """Return the knobs of this world, except those that say where a server or data is, not what."""
+    try:
+        section = world_section(cast(WorldName, world))
+    except ValidationError:
+        return set()  # a version that another system registered
+    return {name for name in section.knobs("world.") if not name.endswith(".root")}

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, cast
 from torch import nn
 
 from tasks.core.capacity.known_models import read_model_config
+from tasks.core.config.dag import Predecessors
 from tasks.core.config.monitor import InformationConfig
-from tasks.core.config.params import Predecessors
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.section import Section
 from tasks.core.config.update import UpdateConfig

@@ -5,7 +5,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from tasks.core.config.params import DERIVED_MAPS, Params, iteration_key, iteration_number
+from tasks.core.config.dag import iteration_key, iteration_number
+from tasks.core.config.params import Params
 from tasks.core.config.policy import PACKAGED
 from tasks.core.lineage.dvc_lock import SIDE_TASKS
 from tasks.core.records.documents import Document, read_document
@@ -19,7 +20,7 @@ from tasks.core.records.training import AdvantageSummary, Metrics
 
 def flat_params(params: Params) -> dict[str, str]:
     """Every parameter by its dotted name; lists as JSON."""
-    return dotted_text(params.model_dump(mode="json", exclude=set(DERIVED_MAPS)))
+    return dotted_text(params.model_dump(mode="json", exclude={"dag"}))
 
 
 def params_digest(params: Params) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from tasks.core.config.params import iteration_key, iteration_number
+from tasks.core.config.dag import iteration_key, iteration_number
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.monitoring import Course

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tasks.core.config.collection import SAMPLING_ENGINES
+from tasks.core.config.engine import SAMPLING_ENGINES
 from tasks.core.config.params import Params
 from tasks.core.lineage.mlflow_store import Store
 from tasks.core.policies.digests import MODEL_CARD
@@ -24,7 +24,7 @@ CHALLENGER, CHAMPION = "challenger", "champion"
 
 def scores_own_weights(params: Params) -> bool:
     """Whether the scores are those of the run's weights: not where a script recited or a model behind an API played."""
-    return params.collection.engine in SAMPLING_ENGINES
+    return params.engine.name in SAMPLING_ENGINES
 
 
 def log_policy(store: Store, run_id: str, step: int, write: WriteFiles, tags: Mapping[str, str]) -> "LoggedModel":

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tasks.core.config.splits import MEASURED_SPLITS, TEST_SPLITS, Split
 from tasks.core.config.stage_inputs import RescoringInputs
-from tasks.core.config.world_metric import WorldMetric
+from tasks.core.config.world_settings import WorldMetric
 from tasks.core.evaluation.behaviour import behaviour
 from tasks.core.evaluation.playing import SplitPlan, plan_dev, plan_test, play_policy
 from tasks.core.evaluation.scored_rows import Row, acted_rollouts, metric_score, outcomes_by_policy
@@ -40,7 +40,7 @@ def rescored_evaluation(
     for split, rows in played.items():
         write_rows(folder / f"{version.number}_{split}_rollouts.parquet", rows, SCORED_ROLLOUTS)
     chat = load_chat_format(context.layout.base_policy)
-    return evaluation_of(params, played, chat, context.inputs.world.own_metric)
+    return evaluation_of(params, played, chat, context.inputs.world.settings.own_metric)
 
 
 def _plan(context: StageContext[RescoringInputs], split: Split) -> SplitPlan:

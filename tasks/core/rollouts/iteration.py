@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from tasks.core.config.params import Predecessors, iteration_number
+from tasks.core.config.dag import Predecessors, iteration_number
 from tasks.core.config.stage_inputs import SamplingInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import Task, World

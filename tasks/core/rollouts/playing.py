@@ -52,11 +52,11 @@ def open_rollout_resources(context: StageContext[PlayInputs]) -> RolloutResource
     inputs, layout, cache = context.inputs, context.layout, context.cache
     world, chat = warm_world(context), warm_chat_format(context)
     learner = learner_bytes(context)
-    played_with = (inputs.engine, inputs.chat_api, inputs.vllm, inputs.policy, inputs.world)
+    played_with = (inputs.engine, inputs.policy, inputs.world)
     engine = cache.get(
         "engine",
         (*played_with, learner, fingerprint(layout.base_policy), fingerprint(layout.world)),
-        lambda: open_engine(inputs, inputs.policy, layout.base_policy, world, chat, learner),
+        lambda: open_engine(inputs.engine, inputs.policy, layout.base_policy, world, chat, learner),
     )
     if samples_in_background(engine) and engine.releases_device:
         cache.drop("learner_policy")
@@ -70,7 +70,7 @@ def learner_bytes(context: StageContext[PlayInputs]) -> float | None:
     They decide who is on the device and change no byte of any artifact: `memory` and `trains` are UNVERSIONED inputs.
     """
     inputs = context.inputs
-    if inputs.engine != "vllm" or not inputs.trains:
+    if inputs.engine.name != "vllm" or not inputs.trains:
         return None
     config = read_model_config(context.layout.base_policy)
     return memory_of(inputs.memory, config, device(inputs.policy).type).learner.total

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tasks.core.collapse.rules import read_warnings
-from tasks.core.config.params import Params, iteration_key, load_params
+from tasks.core.config.dag import iteration_key
+from tasks.core.config.params import Params, load_params
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.evaluation.scored_rows import outcomes_by_policy
 from tasks.core.evaluation.tgc_sgc import Outcome
@@ -49,8 +50,8 @@ def read_finished_run(root: Path, label: RunLabel) -> FinishedRun:
     layout, params = Layout(root), load_params(root / "params.yaml")
     selection = read_document(layout.selection, Selection)
     scores = {split: read_document(layout.score(split), Scores) for split in TEST_SPLITS}
-    sampled = list(params.sampled)
-    updates = [read_document(layout.metrics(key), Metrics) for key in params.previous]
+    sampled = list(params.dag.sampled)
+    updates = [read_document(layout.metrics(key), Metrics) for key in params.dag.previous]
     record = StudyRun(
         **vars(label),
         selected=selection.iteration,
@@ -71,8 +72,10 @@ def read_finished_run(root: Path, label: RunLabel) -> FinishedRun:
 
 
 def _curve(layout: Layout, params: Params, updates: Sequence[Metrics]) -> list[CurvePoint]:
-    dev = {key: read_document(layout.evaluation(key), Evaluation).tgc for key in params.evaluated}
-    returns = {"i000": None} | {key: update.mean_return for key, update in zip(params.previous, updates, strict=True)}
+    dev = {key: read_document(layout.evaluation(key), Evaluation).tgc for key in params.dag.evaluated}
+    returns = {"i000": None} | {
+        key: update.mean_return for key, update in zip(params.dag.previous, updates, strict=True)
+    }
     return [
         CurvePoint(iteration=int(key[1:]), mean_return=value, dev_tgc=dev.get(key)) for key, value in returns.items()
     ]

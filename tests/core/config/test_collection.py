@@ -61,7 +61,7 @@ def test_no_limit_cuts_episodes_before_the_world_ends_them(section: str) -> None
     content["world"] |= {"name": "scienceworld"}
     for name in ("collection", "evaluation", "scoring"):
         content[name]["limits"]["max_turns"] = 120
-    assert parse_params(content, "params.yaml").world.most_turns == 120
+    assert parse_params(content, "params.yaml").world.settings.most_turns == 120
     content[section]["limits"]["max_turns"] = 119
     with pytest.raises(ParamsError, match=rf"{section}\.limits\.max_turns is below world\.scienceworld\.max_turns"):
         parse_params(content, "params.yaml")

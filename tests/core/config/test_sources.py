@@ -28,7 +28,7 @@ COMMIT = "a" * 40
     ],
 )
 def test_a_folder_is_a_source_and_what_its_name_pins_is_none(settings: list[str], policy: str) -> None:
-    assert params_of("default", settings).sources.policy == policy
+    assert params_of("default", settings).dag.sources.policy == policy
 
 
 @pytest.mark.parametrize(
@@ -36,14 +36,13 @@ def test_a_folder_is_a_source_and_what_its_name_pins_is_none(settings: list[str]
     [
         ([], NO_WORLD_FILES),
         (["world.name=webshop"], NO_WORLD_FILES),
-        (["world.webshop.source=original", "world.webshop.root=/shop"], NO_WORLD_FILES),
         (["world.name=webshop", "world.webshop.source=original", "world.webshop.root=/shop"], "/shop"),
         (["world.name=appworld", "world.appworld.source=official", "world.appworld.root=aw"], "aw/data"),
     ],
 )
 def test_the_data_of_the_world_in_use_is_a_source(settings: list[str], world: str) -> None:
     longest = "collection.limits.max_turns=40"
-    assert params_of("default", [*settings, longest]).sources.world == world
+    assert params_of("default", [*settings, longest]).dag.sources.world == world
 
 
 def test_each_knob_that_is_a_path_is_watched() -> None:
@@ -53,16 +52,24 @@ def test_each_knob_that_is_a_path_is_watched() -> None:
 
 def _paths(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, field in section.model_fields.items():
-        kinds: tuple[Any, ...] = (field.annotation, *get_args(field.annotation))
-        if any(isinstance(kind, type) and issubclass(kind, Path) for kind in kinds):
+        kinds = set(_classes(field.annotation))
+        if any(issubclass(kind, Path) for kind in kinds):
             yield f"{prefix}{name}"
         for kind in kinds:
-            if isinstance(kind, type) and issubclass(kind, BaseModel):
+            if issubclass(kind, BaseModel):
                 yield from _paths(kind, f"{prefix}{name}.")
+
+
+def _classes(annotation: Any) -> Iterator[type]:
+    """The classes of a type, however deep they lie in it."""
+    if isinstance(annotation, type) and not get_args(annotation):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _classes(part)
 
 
 def test_sources_that_are_not_in_step_are_refused() -> None:
     content = params_of("default").model_dump(mode="json")
     content["policy"]["source"] = "bases/x"
-    with pytest.raises(ParamsError, match=r"`sources` is not in step .*; run `python -m flows.configure --refresh`"):
+    with pytest.raises(ParamsError, match=r"dag\.sources is not in step .*; run `python -m flows.configure --refresh`"):
         parse_params(content, "params.yaml")

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import PocketworldSection
 from tasks.core.interfaces.world import World
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 
@@ -18,8 +18,8 @@ VOCABULARY = 61
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("world")
-    prepare_world_folder(WorldConfig(), folder)
-    world = open_world(WorldConfig(), folder)
+    prepare_world_folder(PocketworldSection(), folder)
+    world = open_world(PocketworldSection(), folder)
     yield world
     world.close()
 

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from tasks.core.config.chat_api import ChatApiConfig
 from tasks.core.config.collection import AgentLimits
-from tasks.core.config.engine import VllmConfig
+from tasks.core.config.engine import OracleSection, ScriptedSection
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.config.stage_inputs import EngineInputs
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import FrozenLakeSection
 from tasks.core.engines.registry import open_engine
 from tasks.core.engines.scripted import CONTEXT_LENGTH, GIVE_UP, WRONG_ANSWER, ScriptedEngine, with_flaw
 from tasks.core.interfaces.engine import ContextOverflow, GenerationRequest, SamplingSettings
@@ -34,8 +32,8 @@ def chat() -> ChatFormat:
 
 
 def play(world: World, chat: ChatFormat, name: str, tasks: int, each: int, seed: int = 7) -> list[dict[str, Any]]:
-    inputs = EngineInputs.model_validate({"engine": name, "chat_api": ChatApiConfig(), "vllm": VllmConfig()})
-    engine = open_engine(inputs, PolicyConfig(), SHIPPED, world, chat)
+    config = OracleSection() if name == "oracle" else ScriptedSection()
+    engine = open_engine(config, PolicyConfig(), SHIPPED, world, chat)
     planned = plan_rollouts(world.tasks("train")[:tasks], each, seed)
     return play_rollouts(world, engine, chat, planned, SETTINGS, policy=None)
 
@@ -109,9 +107,9 @@ def test_limits_cut_a_turn_and_end_a_conversation(chat: ChatFormat) -> None:
 
 
 def test_where_luck_decides_there_is_nothing_to_recite(chat: ChatFormat, tmp_path: Path) -> None:
-    prepare_world_folder(WorldConfig(name="frozen_lake"), tmp_path / "world")
+    prepare_world_folder(FrozenLakeSection(), tmp_path / "world")
     refused = pytest.raises(ValueError, match=r"world\.frozen_lake: on slippery ice .* no collection\.demonstrations")
-    with closing(open_world(WorldConfig(name="frozen_lake"), tmp_path / "world")) as luck, refused:
+    with closing(open_world(FrozenLakeSection(), tmp_path / "world")) as luck, refused:
         play(luck, chat, "oracle", tasks=2, each=2)
 
 
@@ -119,6 +117,5 @@ def test_a_world_without_solutions_is_refused(chat: ChatFormat, world: World) ->
     class Mute:
         tasks, open, close = world.tasks, world.open, world.close
 
-    inputs = EngineInputs(engine="oracle", chat_api=ChatApiConfig(), vllm=VllmConfig())
-    with pytest.raises(ValueError, match=r"collection\.engine: this world can show no solutions; use one that samples"):
-        open_engine(inputs, PolicyConfig(), SHIPPED, Mute(), chat)
+    with pytest.raises(ValueError, match=r"engine\.name: this world can show no solutions; use one that samples"):
+        open_engine(OracleSection(), PolicyConfig(), SHIPPED, Mute(), chat)

@@ -61,7 +61,7 @@ def make_job(layout: Layout, params: Params) -> UpdateJob:
     return UpdateJob(
         root=layout.root,
         key="i001",
-        previous=params.previous["i001"],
+        previous=params.dag.previous["i001"],
         temperature=params.collection.temperature,
         **names,
     )

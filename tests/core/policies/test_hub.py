@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tasks.core.config.params import evaluated_keys, parse_params, previous_map
+from tasks.core.config.params import parse_params
 from tasks.core.config.stage_inputs import BasePolicyInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.architecture import TinyQwen2, new_model
@@ -92,7 +92,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def context(root: Path, revision: str = COMMIT) -> StageContext[BasePolicyInputs]:
     policy = {"source": REPOSITORY, "revision": revision, "device": "cpu"}
-    maps = {"iterations": 1, "previous": previous_map(1), "evaluated": evaluated_keys(1, 1)}
+    maps = {"iterations": 1}
     return StageContext(Layout(root), BasePolicyInputs.of(parse_params({**maps, "policy": policy}, "test")))
 
 

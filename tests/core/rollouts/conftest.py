@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from tasks.core.config.collection import AgentLimits
-from tasks.core.config.params import Params, evaluated_keys, parse_params, previous_map
+from tasks.core.config.params import Params, parse_params
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.splits import Split
 from tasks.core.config.stage_inputs import CollectionInputs, TaskFilterInputs
@@ -186,7 +186,7 @@ def params() -> Params:
     collection: dict[str, Any] = {"tasks_per_iteration": 3, "rollouts_per_task": 4, "max_concurrent_episodes": 8}
     collection["limits"] = {"max_turns": 2, "max_tokens_per_turn": 16, "max_observation_tokens": 60}
     collection["early_stop"] = {"min_per_task": 2, "share": 0.9}
-    content: dict[str, Any] = {"iterations": 2, "previous": previous_map(2), "evaluated": evaluated_keys(2, 2)}
+    content: dict[str, Any] = {"iterations": 2}
     return parse_params({**content, "policy": {"device": "cpu"}, "collection": collection}, "params.yaml")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tasks.core.config.collection import AgentLimits
 from tasks.core.config.openenv import OpenEnvConfig, OpenEnvScenario, OpenEnvSplits, OpenEnvTask, OpenEnvVerdict
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import OpenEnvSection
 from tasks.core.engines.scripted import oracle_engine
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
@@ -49,7 +49,7 @@ def world_at(url: str, folder: Path, *solution: str, **rules: object) -> World:
     scenario = OpenEnvScenario(instruction="Talk.", tasks=(OpenEnvTask(solution=solution),) * 3)
     splits = OpenEnvSplits(train=(scenario,), dev=(scenario,), test_normal=(scenario,), test_challenge=(scenario,))
     section = OpenEnvConfig(url=url, action={"message": "$text"}, splits=splits, **rules)  # type: ignore[arg-type]
-    config = WorldConfig(name="openenv", openenv=section)
+    config = OpenEnvSection(openenv=section)
     prepare_world_folder(config, folder)
     return open_world(config, folder)
 

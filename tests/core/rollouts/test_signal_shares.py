@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tasks.collect_rollouts import collect_rollouts, plan_iteration
-from tasks.core.config.params import previous_map
+from tasks.core.config.dag import previous_map
 from tasks.core.config.stage_inputs import CollectionInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.files import ArtifactError

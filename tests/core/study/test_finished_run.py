@@ -26,7 +26,7 @@ def test_a_run_brings_its_scores_at_the_training_budget_where_it_has_them(finish
 def _read(finished: StageContext) -> FinishedRun:
     layout, params = finished.layout, finished.inputs
     (layout.root / "params.yaml").write_text(yaml.safe_dump(params.model_dump(mode="json")))
-    for key in params.sampled:
+    for key in params.dag.sampled:
         write_document(layout.timings(key), timings(generated_tokens=5))
     return read_finished_run(
         layout.root, RunLabel(method="loop", seed=0, experiment="e", command="c", wall_s=1.0, cpu_s=1.0)

@@ -14,28 +14,38 @@ import pytest
 from tasks.core.config.scienceworld import ScienceCounts, ScienceWorldConfig
 from tasks.core.config.splits import SPLITS
 from tasks.core.config.text_games import BanditConfig, FrozenLakeConfig, SokobanConfig
-from tasks.core.config.world import AppWorldConfig, AuthoredCounts, WorldConfig
+from tasks.core.config.world import (
+    AppWorldConfig,
+    AppWorldSection,
+    AuthoredCounts,
+    BanditSection,
+    BfclSection,
+    FrozenLakeSection,
+    PocketworldSection,
+    ScienceWorldSection,
+    SokobanSection,
+    WebShopSection,
+    WorldConfig,
+)
 from tasks.core.interfaces.world import Demonstrating, Episode, Observation, Task, World
 from tasks.core.records.files import digest
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 from tests.openenv_servers import served_config, served_world
 
 WORLDS = {
-    "pocketworld": WorldConfig(name="pocketworld"),
-    "bandit": WorldConfig(name="bandit"),
-    "bandit, safe arm better": WorldConfig(name="bandit", bandit=BanditConfig(safe_reward=0.5)),
-    "frozen_lake, firm": WorldConfig(name="frozen_lake", frozen_lake=FrozenLakeConfig(slippery=False)),
-    "frozen_lake, slippery": WorldConfig(name="frozen_lake"),
-    "sokoban": WorldConfig(name="sokoban"),
-    "sokoban, no thinking": WorldConfig(name="sokoban", sokoban=SokobanConfig(thinking=False, min_moves=3)),
-    "webshop": WorldConfig(name="webshop"),
-    "appworld": WorldConfig(
-        name="appworld",
+    "pocketworld": PocketworldSection(),
+    "bandit": BanditSection(),
+    "bandit, safe arm better": BanditSection(bandit=BanditConfig(safe_reward=0.5)),
+    "frozen_lake, firm": FrozenLakeSection(frozen_lake=FrozenLakeConfig(slippery=False)),
+    "frozen_lake, slippery": FrozenLakeSection(),
+    "sokoban": SokobanSection(),
+    "sokoban, no thinking": SokobanSection(sokoban=SokobanConfig(thinking=False, min_moves=3)),
+    "webshop": WebShopSection(),
+    "appworld": AppWorldSection(
         appworld=AppWorldConfig(counts=AuthoredCounts(train=3, dev=3, test_normal=3, test_challenge=3)),
     ),
-    "bfcl": WorldConfig(name="bfcl"),
-    "scienceworld": WorldConfig(
-        name="scienceworld",
+    "bfcl": BfclSection(),
+    "scienceworld": ScienceWorldSection(
         seed=189,
         scienceworld=ScienceWorldConfig(
             max_moves=None, max_turns=1000, counts=ScienceCounts(train=3, dev=3, test_normal=3, test_challenge=3)

@@ -13,7 +13,7 @@ from flows.comparison.plan import STUDIES, checked, chosen, read_plan, runs
 from flows.configure import main as configure
 from flows.configure import params_text
 from flows.dag.checkout_lock import held
-from tasks.core.config.params import DERIVED_MAPS, ParamsError
+from tasks.core.config.params import ParamsError
 from tasks.core.records.dotted import dotted
 
 CONTENT = {
@@ -96,7 +96,7 @@ def knobs_of(study: str) -> dict[str, Knobs]:
     found = {}
     for run in runs(checked(read_plan(study) | {"seeds": [0]})):
         content = yaml.safe_load(params_text(run.params))
-        left_out = {*DERIVED_MAPS, "profiles"}
+        left_out = {"dag", "profiles"}
         found[run.method] = dotted({name: part for name, part in content.items() if name not in left_out})
     return found
 

@@ -17,7 +17,7 @@ import yaml
 
 from flows.dag.stages import STAGES, Stage
 from flows.dag.version_stages import SHELL, _parsed, code_version, stage_files, stage_version, version_stages
-from tasks.core.config.params import Params, evaluated_keys, load_params, previous_map
+from tasks.core.config.params import Params, load_params
 from tasks.core.config.stage_inputs import StageInputs, knob
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import read_document
@@ -143,7 +143,7 @@ class SamplingInputs(StageInputs):
 
 def test_version_moves_with_the_params_that_it_reads_alone(project: Path) -> None:
     stage = Stage("s", "tasks.room.stage:body", SamplingInputs)
-    params = Params(previous=previous_map(20), evaluated=evaluated_keys(20, 2))
+    params = Params()
     hotter = params.collection.model_copy(update={"temperature": 2.0})
     more = params.collection.model_copy(update={"rollouts_per_task": 8})
     version = stage_version(stage, params, project)

@@ -14,7 +14,7 @@ import yaml
 
 from flows.errors import StageFailed
 from flows.workers.async_collector import AsyncCollector, can_overlap
-from tasks.core.config.params import Params, evaluated_keys, previous_map
+from tasks.core.config.params import Params
 from tasks.core.records.layout import Layout
 from tests.flows.tiny_project import configure, copy_project, succeed
 
@@ -133,9 +133,8 @@ def test_rollouts_of_other_inputs_are_not_taken(played: Path, collector: AsyncCo
 
 def test_an_engine_that_may_make_room_for_the_update_is_not_used_beside_it(caplog: pytest.LogCaptureFixture) -> None:
     def settled(staleness: int, engine: str, **vllm: Any) -> bool:
-        content = {"iterations": 1, "previous": previous_map(1, staleness), "evaluated": evaluated_keys(1, 2)}
-        content["collection"] = {"staleness": staleness, "engine": engine}
-        return can_overlap(Params.model_validate({**content, "engine": {"vllm": vllm}}))
+        content = {"iterations": 1, "collection": {"staleness": staleness}, "engine": {"name": engine, "vllm": vllm}}
+        return can_overlap(Params.model_validate(content))
 
     assert not settled(0, "transformers") and settled(1, "transformers")
     assert settled(1, "vllm", urls=["http://node1:8000"]) and settled(1, "vllm", sharing="side_by_side")

@@ -32,7 +32,7 @@ from flows.workers import ray_cluster
 from flows.workers.ray_cluster import ClusterUnavailable, WorkerDied
 from flows.workers.ray_executor import RayExecutor
 from tasks.core.config.machines import RayConfig
-from tasks.core.config.params import Params, ParamsError, evaluated_keys, parse_params, previous_map
+from tasks.core.config.params import Params, ParamsError, parse_params
 from tasks.core.config.stage_inputs import CollectionInputs
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.records.layout import Layout
@@ -242,8 +242,7 @@ def deadly(context: StageContext[Any], piece: Piece) -> int:
 
 
 def parameters(**changes: Any) -> Params:
-    maps = {"iterations": 1, "previous": previous_map(1), "evaluated": evaluated_keys(1, 2)}
-    return parse_params({**maps, **changes}, "test")
+    return parse_params({"iterations": 1, **changes}, "test")
 
 
 @pytest.fixture(scope="module")
@@ -296,8 +295,6 @@ def test_an_api_is_asked_by_one_process() -> None:
     with pytest.raises(ParamsError, match="rate limits"):
         parameters(
             iterations=0,
-            previous={},
-            evaluated=["i000"],
-            collection={"engine": "chat_api"},
+            engine={"name": "chat_api"},
             machines={"ray": {"address": "auto"}},
         )

@@ -157,14 +157,14 @@ class ChatClient:
             return self._gave_up(str(found), call)
         said = self._without_key(str(found))
         if isinstance(found, ChatApiError):
-            said = f"{self._place}: {said}; check {self._traffic.key_variable} and collection.chat_api.request"
+            said = f"{self._place}: {said}; check {self._traffic.key_variable} and engine.chat_api.request"
         return type(found)(said)
 
     def _gave_up(self, last: str, call: Call) -> ChatApiError:
         asked = f", which asks to wait {call.wait_s:.0f} s" if call.wait_s else ""
         return ChatApiError(
             f"{self._place}: gave up after {call.attempts} attempts; the last one: {self._without_key(last)}{asked}. "
-            "Run again later, which asks only for what is missing, or allow more (collection.chat_api.traffic)"
+            "Run again later, which asks only for what is missing, or allow more (engine.chat_api.traffic)"
         )
 
     @property
@@ -190,7 +190,7 @@ def _key(variable: str | None, environment: Mapping[str, str]) -> str:
     if not key:
         raise ChatApiError(
             f"the environment variable {variable} holds no key: export it, or name another one (or null, for a server "
-            "that wants none) in collection.chat_api.traffic.key_variable"
+            "that wants none) in engine.chat_api.traffic.key_variable"
         )
     if not (key.isascii() and key.isprintable()):
         raise ChatApiError(

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import AppWorldSection
 from tasks.core.interfaces.world import Evaluation, Observation
 from tasks.core.worlds.appworld.pool import ShellRun, Verdict
 from tasks.core.worlds.appworld.prompt import NO_CODE, Prompt
@@ -30,7 +30,7 @@ class Session(Protocol):
 class AppWorldEpisode:
     """See `tasks.core.interfaces.world.Episode`."""
 
-    def __init__(self, session: Session, config: WorldConfig) -> None:
+    def __init__(self, session: Session, config: AppWorldSection) -> None:
         self._session, self._config = session, config
         self._prompt = Prompt(session.facts, config.appworld.reminder)
         self.prompt = self._prompt.opening()

@@ -4,7 +4,7 @@ import ast
 from functools import partial
 from pathlib import Path
 
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import AppWorldSection
 from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.appworld.interpreter import python_executable
 from tasks.core.worlds.appworld.official_server import OfficialServers
@@ -13,7 +13,7 @@ from tasks.core.worlds.appworld.root import layout, read_prepared_root
 from tasks.core.worlds.appworld.world import AppWorldTasks
 
 
-def open_appworld(config: WorldConfig, folder: Path) -> AppWorldTasks:
+def open_appworld(config: AppWorldSection, folder: Path) -> AppWorldTasks:
     """Open the root that `prepare_world` wrote to `folder`. Raises ArtifactError and InterpreterUnavailable."""
     prepared = read_prepared_root(config, folder)
     settings = config.appworld

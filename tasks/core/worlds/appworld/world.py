@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from tasks.core.config.splits import Split
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import AppWorldSection
 from tasks.core.interfaces.world import Task
 from tasks.core.worlds.appworld.episode import AppWorldEpisode, Session
 
@@ -19,7 +19,7 @@ class AppWorldTasks:
         tasks: Mapping[Split, Sequence[Task]],
         open_session: Callable[[str], Session],
         close_engine: Callable[[], None],
-        config: WorldConfig,
+        config: AppWorldSection,
         demonstrate: Callable[[str], list[str]] | None = None,
     ) -> None:
         self._tasks = {split: tuple(of_split) for split, of_split in tasks.items()}

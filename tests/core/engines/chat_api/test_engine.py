@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tasks.core.config.collection import AgentLimits, CollectionConfig
+from tasks.core.config.collection import AgentLimits
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.chat_api.answers import ChatApiError
 from tasks.core.engines.chat_api.engine import ChatApiEngine
@@ -23,7 +23,6 @@ from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 
 SHIPPED = Path(__file__).parents[4] / "data" / "base_policies" / "pocket"
-COLLECTION = CollectionConfig(engine="chat_api")
 SAMPLING = SamplingSettings(temperature=0.0, max_tokens=128, stop_ids=())
 Open = Callable[..., ChatApiEngine]
 
@@ -130,7 +129,7 @@ def test_a_play_that_failed_goes_on_where_it_was(
     server = serve(recited(world))
     undisturbed = open_engine(server, prompt_price=2.0)
     rows, usage = play(world, chat, undisturbed, temperature=0.5), undisturbed.take_usage()
-    forget_paid_answers(COLLECTION.engine, [task.task_id for task in world.tasks("dev")])
+    forget_paid_answers("chat_api", [task.task_id for task in world.tasks("dev")])
     turns = len(server.requests)
     server.requests.clear()
 
@@ -147,7 +146,7 @@ def test_a_play_that_failed_goes_on_where_it_was(
     assert (play(world, chat, again, temperature=0.5), again.take_usage()) == (rows, usage)
     assert len(server.requests) == turns - 5
     assert "an earlier attempt had paid for 5 answers, 500 prompt and 50 answer tokens" in capsys.readouterr().out
-    forget_paid_answers(COLLECTION.engine, [task.task_id for task in world.tasks("dev")])
+    forget_paid_answers("chat_api", [task.task_id for task in world.tasks("dev")])
     play(world, chat, again, temperature=0.5)
     assert len(server.requests) == 2 * turns - 5, "once the result is written, a new one is played anew"
 

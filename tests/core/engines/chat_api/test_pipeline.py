@@ -17,7 +17,7 @@ from flows.configure import main as write_profile
 from flows.dag.stages import STAGES
 from flows.workers.plain_runner import PlainRunner
 from tasks.core.config.params import ParamsError, load_params
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import PocketworldSection
 from tasks.core.engines.chat_api.paid_answers import PAID_ANSWERS
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.records.documents import read_document
@@ -42,8 +42,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def server(project: Path, serve: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A model that solves the tasks of a scenario but its last; params.yaml asks it for little."""
     folder = tmp_path_factory.mktemp("world")
-    prepare_world_folder(WorldConfig(), folder)
-    world: Any = open_world(WorldConfig(), folder)
+    prepare_world_folder(PocketworldSection(), folder)
+    world: Any = open_world(PocketworldSection(), folder)
     tasks = [task for split in ("dev", "test_normal", "test_challenge") for task in world.tasks(split)]
     solutions = {task.instruction: world.demonstration(task.task_id) for task in tasks if task.task_id[-1] != "3"}
     world.close()
@@ -56,10 +56,10 @@ def server(project: Path, serve: Callable[..., Any], tmp_path_factory: pytest.Te
 
     server = serve(reply)
     knobs = {
-        "collection.chat_api.request.base_url": server.url,
-        "collection.chat_api.traffic.key_variable": "LOOPLINE_TEST_KEY",
-        "collection.chat_api.traffic.prompt_price": "2.5",
-        "collection.chat_api.traffic.answer_price": "10",
+        "engine.chat_api.request.base_url": server.url,
+        "engine.chat_api.traffic.key_variable": "LOOPLINE_TEST_KEY",
+        "engine.chat_api.traffic.prompt_price": "2.5",
+        "engine.chat_api.traffic.answer_price": "10",
         "scoring.scenarios": "2",
         "scoring.rollouts_per_task": "1",
         "scoring.limits.max_turns": "2",

@@ -8,7 +8,7 @@ import pytest
 
 from flows.configure import params_of
 from tasks.core.config.collection import AgentLimits
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import AppWorldSection
 from tasks.core.engines.scripted import ScriptedEngine, flawed_engine, oracle_engine
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer
@@ -58,7 +58,7 @@ def test_a_broken_oracle_is_named(source: str, tmp_path: Path) -> None:
 
 
 def test_official_solutions_are_not_shown() -> None:
-    world = AppWorldTasks({"train": ()}, lambda task_id: pytest.fail("opened"), lambda: None, WorldConfig())
+    world = AppWorldTasks({"train": ()}, lambda task_id: pytest.fail("opened"), lambda: None, AppWorldSection())
     with pytest.raises(ValueError, match="need an authored AppWorld root"):
         world.demonstration("a_1")
 

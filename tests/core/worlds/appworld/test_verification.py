@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tasks.core.config.splits import SPLITS
-from tasks.core.config.world import AppWorldConfig, WorldConfig
+from tasks.core.config.world import AppWorldConfig, AppWorldSection
 from tasks.core.records.files import ArtifactError, digest
 from tasks.core.worlds.appworld.root import layout, prepare_root, read_prepared_root, verify_root
 
@@ -137,7 +137,7 @@ def test_denied_tasks_are_in_no_split_and_are_reported(root: Path) -> None:
 
 
 def test_official_root_is_prepared_by_reference_and_read_again(root: Path, tmp_path: Path) -> None:
-    config = WorldConfig(name="appworld", appworld=AppWorldConfig(source="official", root=root, denylist=("1abc_1",)))
+    config = AppWorldSection(appworld=AppWorldConfig(source="official", root=root, denylist=("1abc_1",)))
     assert not prepare_root(config, tmp_path / "world").official_counts
     prepared = read_prepared_root(config, tmp_path / "world")
     assert prepared.root == root
@@ -147,7 +147,7 @@ def test_official_root_is_prepared_by_reference_and_read_again(root: Path, tmp_p
 
 def test_each_file_of_an_official_root_is_in_the_artifact_of_the_world(root: Path, tmp_path: Path) -> None:
     """Episodes read it in place: DVC knows of it by data/world alone."""
-    config = WorldConfig(name="appworld", appworld=AppWorldConfig(source="official", root=root))
+    config = AppWorldSection(appworld=AppWorldConfig(source="official", root=root))
     digests = []
     for text in ("a", "a", "b"):
         (root / "data" / "base_dbs" / "notes.txt").write_text(text)
@@ -158,7 +158,7 @@ def test_each_file_of_an_official_root_is_in_the_artifact_of_the_world(root: Pat
 
 def test_broken_official_root_leaves_no_world(root: Path, tmp_path: Path) -> None:
     _duplicate(root)
-    config = WorldConfig(name="appworld", appworld=AppWorldConfig(source="official", root=root))
+    config = AppWorldSection(appworld=AppWorldConfig(source="official", root=root))
     with pytest.raises(ArtifactError, match="duplicate"):
         prepare_root(config, tmp_path / "world")
     assert [path.name for path in tmp_path.iterdir()] == ["root"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tasks.core.config.text_games import BanditConfig
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import BanditSection
 from tasks.core.worlds.bandit.world import BanditTask, open_bandit, write_bandit
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 from tasks.core.worlds.text_games.answers import answer_text
@@ -39,7 +39,7 @@ def test_a_task_is_solved_by_the_arm_that_pays_more_on_average(folder: Path) -> 
 
 
 def test_splits_are_as_trained_reversed_and_unseen(tmp_path: Path) -> None:
-    config = WorldConfig(name="bandit")
+    config = BanditSection()
     prepare_world_folder(config, tmp_path / "world")
     world = open_world(config, tmp_path / "world")
     right = {

@@ -6,7 +6,7 @@ import pytest
 
 from flows.profile_stack import stacked
 from tasks.core.config.openenv import OpenEnvConfig, OpenEnvScenario, OpenEnvSplits, OpenEnvTask
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import PocketworldSection
 from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.openenv.tasks import ResetTask, filled, write_openenv
 from tasks.core.worlds.pocketworld.files import read_specs
@@ -51,7 +51,7 @@ def test_entries_count_on_from_their_first_index(tmp_path: Path) -> None:
 def test_the_profile_says_what_pocketworld_serves(tmp_path: Path) -> None:
     profile = OpenEnvConfig.model_validate(stacked(["openenv"])["world"]["openenv"])
     write_openenv(profile, 1, tmp_path / "served")
-    prepare_world_folder(WorldConfig(), tmp_path / "world")
+    prepare_world_folder(PocketworldSection(), tmp_path / "world")
     told = read_tasks(tmp_path / "served", ResetTask)
     for split, specs in read_specs(tmp_path / "world").items():
         assert [task.difficulty for task in told[split]] == [spec.difficulty for spec in specs]

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import PocketworldSection
 from tasks.core.interfaces.world import ExecutionTimeout
 from tasks.core.policies.loading import load_chat_format
 from tasks.core.rollouts.episode import shown_observation
@@ -20,7 +20,7 @@ NULL_BYTE = "SyntaxError" if sys.version_info >= (3, 11, 4) else "ValueError"
 def world(tmp_path_factory, specs):
     folder = tmp_path_factory.mktemp("pocketworld") / "world"
     write_specs(folder, specs)
-    world = open_world(WorldConfig(), folder)
+    world = open_world(PocketworldSection(), folder)
     yield world
     world.close()
 

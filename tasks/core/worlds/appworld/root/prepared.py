@@ -6,7 +6,7 @@ from pathlib import Path
 from shutil import copytree
 
 from tasks.core.config.splits import SPLITS, Split
-from tasks.core.config.world import WorldConfig
+from tasks.core.config.world import AppWorldSection
 from tasks.core.interfaces.world import Task
 from tasks.core.records.files import ArtifactError, digest, read_json, replacing, write_json
 from tasks.core.worlds.appworld.interpreter import APPWORLD, python_executable
@@ -27,7 +27,7 @@ class PreparedRoot:
     tasks: dict[Split, tuple[Task, ...]]
 
 
-def prepare_root(config: WorldConfig, folder: Path) -> RootReport:
+def prepare_root(config: AppWorldSection, folder: Path) -> RootReport:
     """Author or verify the root that `config` names and write `folder`, whole or not at all.
 
     Raises ArtifactError for an official root that is not whole, InterpreterUnavailable and AuthoringFailed.
@@ -46,7 +46,7 @@ def prepare_root(config: WorldConfig, folder: Path) -> RootReport:
     return report
 
 
-def read_prepared_root(config: WorldConfig, folder: Path) -> PreparedRoot:
+def read_prepared_root(config: AppWorldSection, folder: Path) -> PreparedRoot:
     """Read what `prepare_root` wrote. Raises ArtifactError naming the file."""
     document = read_json(folder / _TASKS)
     root = config.appworld.root or folder / _ROOT
@@ -59,7 +59,7 @@ def read_prepared_root(config: WorldConfig, folder: Path) -> PreparedRoot:
     return PreparedRoot(root.resolve(), tasks)
 
 
-def _kept_root(config: WorldConfig) -> Path:
+def _kept_root(config: AppWorldSection) -> Path:
     """The authored root that `config` asks for, kept for the next time: writing one takes minutes.
 
     Its name says what its bytes depend on: the generator's code, the engine's requirements, seed and counts.
@@ -74,7 +74,7 @@ def _kept_root(config: WorldConfig) -> Path:
     return root
 
 
-def _counts(config: WorldConfig) -> dict[Split, int]:
+def _counts(config: AppWorldSection) -> dict[Split, int]:
     counts = config.appworld.counts
     return {split: getattr(counts, split) for split in SPLITS}
 

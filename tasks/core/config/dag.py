@@ -1,0 +1,118 @@
+"""The `dag` section of params.yaml: what DVC's foreach runs over, since its templating cannot count.
+
+No knobs: `dag_of` derives the whole section from `iterations`, `collection.staleness`, `.every` and `.tree`,
+`monitor.action`, `evaluation.every`, `policy.source` and the world's data.
+"""
+
+from collections.abc import Mapping
+
+from tasks.core.config.collection import CollectionConfig
+from tasks.core.config.evaluation import EvaluationConfig
+from tasks.core.config.monitor import MonitorAction, MonitorConfig
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.config.section import Section
+from tasks.core.config.sources import Sources, sources_of
+from tasks.core.config.world import WorldConfig
+
+NEUTRAL_COURSES = "data/courses"
+
+
+def iteration_key(index: int) -> str:
+    """Return the key of an iteration, "i007" for 7: a letter first, because YAML would read 007 as a number."""
+    return f"i{index:03d}"
+
+
+def iteration_number(key: str) -> int:
+    """Return the number of an iteration, 7 for "i007"."""
+    return int(key[1:])
+
+
+class Predecessors(Section):
+    """Origins of one iteration, each named by the iteration that made it."""
+
+    policy: str
+    """The policy that is updated: of the iteration before."""
+    behaviour: str
+    """The policy that sampled the rollouts. An older one where `collection.staleness` is above 0, or where the
+    rollouts are those of an earlier iteration."""
+    batch: str
+    """The iteration whose rollouts are trained on. An earlier one where `collection.every` is not 1."""
+
+    @property
+    def staleness(self) -> int:
+        """Updates between the policy that samples and the one that is updated."""
+        return iteration_number(self.policy) - iteration_number(self.behaviour)
+
+
+class Dag(Section):
+    """Iterations and files over which dvc.yaml repeats its stages."""
+
+    previous: dict[str, Predecessors]
+    """Origins of every iteration that updates the policy."""
+    collected: dict[str, str]
+    """Iterations that collect rollouts, and the policy that samples for each. Empty where trees are searched."""
+    searched: dict[str, str]
+    """Iterations that search trees, and the policy that samples for each. Empty unless `collection.tree` is set."""
+    monitored: dict[str, str]
+    """Iterations after which the collapse monitor sets the course, and those before. Empty without an action."""
+    neutral_courses: str
+    """Courses that begin_courses writes. All of them, or the first alone where the monitor acts."""
+    evaluated: list[str]
+    """Iterations whose policies are evaluated on dev."""
+    sources: Sources
+    """Files that stages read and no stage wrote."""
+
+    @property
+    def sampled(self) -> dict[str, str]:
+        """The iterations that have rollouts of their own, collected or searched, and the policy that sampled them."""
+        return self.collected | self.searched
+
+
+def dag_of(
+    iterations: int,
+    collection: CollectionConfig,
+    monitor: MonitorConfig,
+    evaluation: EvaluationConfig,
+    policy: PolicyConfig,
+    world: WorldConfig,
+) -> Dag:
+    """Return the section that follows from these knobs."""
+    previous = previous_map(iterations, collection.staleness, collection.every)
+    sampled = {key: before.behaviour for key, before in previous.items() if before.batch == key}
+    searching, acts = collection.tree is not None, monitor.action != "none"
+    return Dag(
+        previous=previous,
+        collected={} if searching else sampled,
+        searched=sampled if searching else {},
+        monitored=monitored_map(previous, monitor.action),
+        # Courses lie at the same places either way, so that the action can be changed in the middle of a run.
+        neutral_courses=f"{NEUTRAL_COURSES}/{iteration_key(0)}.json" if acts else NEUTRAL_COURSES,
+        evaluated=evaluated_keys(iterations, evaluation.every),
+        sources=sources_of(policy, world),
+    )
+
+
+def previous_map(iterations: int, staleness: int = 0, every: int = 1) -> dict[str, Predecessors]:
+    """Return {i001: {policy: i000, ...}, ...}.
+
+    Rollouts are collected in every `every`-th iteration, beginning with the first; 0: in the first alone.
+    """
+    batches = {i: i - (i - 1) % every if every else 1 for i in range(1, iterations + 1)}
+    return {
+        iteration_key(i): Predecessors(
+            policy=iteration_key(i - 1),
+            behaviour=iteration_key(max(0, batch - 1 - staleness)),
+            batch=iteration_key(batch),
+        )
+        for i, batch in batches.items()
+    }
+
+
+def monitored_map(previous: Mapping[str, Predecessors], action: MonitorAction) -> dict[str, str]:
+    """Return {i001: i000, ...}, or nothing where the collapse monitor does nothing: no stage sets a course then."""
+    return {} if action == "none" else {key: before.policy for key, before in previous.items()}
+
+
+def evaluated_keys(iterations: int, every: int) -> list[str]:
+    """Return the iterations whose policies are evaluated: the base, every n-th, and the last."""
+    return [iteration_key(i) for i in range(iterations + 1) if i % every == 0 or i == iterations]
