@@ -1,4 +1,4 @@
-"""The stage report: every artifact of a run -> data/report/, an HTML page that is read offline."""
+"""The stage report: every artifact of a run -> data/report/, an HTML page that is read offline, and data/summary/."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,11 +21,12 @@ from tasks.core.worlds.registry import open_world
 from tasks.report.heat_map import Cell, TaskProgress
 from tasks.report.page import render_page
 from tasks.report.run_stats import lost_skill, read_run_stats
+from tasks.report.summary import write_summaries
 from tasks.report.viewer_data import index_rows, read_advantages, transcripts
 
 
 def report(context: StageContext[Params]) -> None:
-    """Write data/report/: index.html and rollouts/*.js, which it loads when they are asked for.
+    """Write data/report/: index.html and rollouts/*.js, which it loads when they are asked for; and data/summary/.
 
     Equal artifacts give equal bytes; wall-clock figures are left out. Raises ArtifactError naming a file that is
     missing or broken; an older report then stays.
@@ -43,6 +44,7 @@ def report(context: StageContext[Params]) -> None:
         page = render_page(params, stats, selection, scores, warnings, progress)
         (folder / "rollouts" / "index.js").write_text(instructions + index, encoding="utf-8")
         (folder / "index.html").write_text(page, encoding="utf-8")
+    write_summaries(layout, selection, scores)
 
 
 def _write_rollouts(folder: Path, found: Iterable[RolloutSet], tokenizer: Tokenizer) -> tuple[str, TaskProgress]:

@@ -149,8 +149,7 @@ def write_run(
     layout: Layout, tokenizer: Tokenizer, iterations: int = 8, tasks: int = 6, k: int = 4
 ) -> StageContext[Params]:
     """All that the report reads of a run."""
-    maps = {}
-    params = Params.model_validate({"iterations": iterations, **maps})
+    params = Params(iterations=iterations)
     layout.base_policy.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(layout.base_policy / "tokenizer.json"))
     for key in params.dag.previous:

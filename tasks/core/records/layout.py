@@ -138,6 +138,10 @@ class Layout:
     def report(self) -> Path:
         return self.data / "report"
 
+    def summary(self, split: str) -> Path:
+        """The few figures of a split that `dvc metrics show` lists."""
+        return self.data / "summary" / f"{split}.json"
+
     @property
     def lineage(self) -> Path:
         """Digests of all that this run was made from, as MLflow was told."""

@@ -58,7 +58,7 @@ OUTS = {
         LAYOUT.training_budget_rollouts("test_normal"),
     ],
     "tabulate_curves": [LAYOUT.learning_curves],
-    "report": [LAYOUT.report],
+    "report": [LAYOUT.report, *(LAYOUT.summary(split) for split in ("dev", *TEST_SPLITS))],
     "record_lineage": [LAYOUT.lineage],
 }
 
