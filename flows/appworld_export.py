@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flows.arguments import whole_number
-from tasks.core.config.params import Params, ParamsError, load_params
+from tasks.core.config.params import Params, ParamsError
 from tasks.core.config.splits import TEST_SPLITS, Split
 from tasks.core.config.world import AppWorldSection
 from tasks.core.evaluation.scored_rows import Row, answers, outcomes
@@ -22,6 +22,7 @@ from tasks.core.evaluation.tgc_sgc import Outcome, sgc, tgc
 from tasks.core.policies.loading import load_chat_format
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
+from tasks.core.records.run_manifest import recorded_params
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table
 from tasks.core.worlds.appworld.episode import GAVE_UP
@@ -35,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parsed = parsed_arguments("python -m flows.appworld_export", __doc__, arguments)
     layout = Layout(Path.cwd())
     try:
-        params = load_params(layout.root / "params.yaml")
+        params = recorded_params(layout)
         rows = read_rows(layout, parsed.split, parsed.policy, parsed.run)
         scores = export(layout, params, parsed.split, rows, parsed.folder)
     except (ArtifactError, ParamsError, InterpreterUnavailable, EvaluationFailed) as error:
@@ -68,7 +69,9 @@ def read_rows(layout: Layout, split: Split, policy: str, run: int) -> list[Row]:
 def export(layout: Layout, params: Params, split: Split, rows: Sequence[Row], folder: Path) -> PackageScores:
     """Write the outputs and let the package judge them. Raises ArtifactError when the run's world is no AppWorld."""
     if not isinstance(params.world, AppWorldSection):
-        raise ArtifactError(f"params.yaml: world.name is {params.world.name}; only AppWorld's rollouts can be exported")
+        raise ArtifactError(
+            f"the run in data/ is of world.name {params.world.name}; only AppWorld's rollouts can be exported"
+        )
     root = read_prepared_root(params.world, layout.world).root
     chat = load_chat_format(layout.base_policy)
     python = python_executable()

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flows.appworld_export import parsed_arguments, read_rows
-from tasks.core.config.params import Params, ParamsError, load_params
+from tasks.core.config.params import Params, ParamsError
 from tasks.core.evaluation.scored_rows import Row, answers
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.policies.loading import load_chat_format
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
+from tasks.core.records.run_manifest import recorded_params
 from tasks.core.worlds.bfcl.export import Examined, examine, require_new, write_results
 from tasks.core.worlds.bfcl.interpreter import InterpreterUnavailable, python_executable
 from tasks.core.worlds.bfcl.pool import BfclPool
@@ -27,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     layout = Layout(Path.cwd())
     try:
         require_new(parsed.folder)
-        params = load_params(layout.root / "params.yaml")
+        params = recorded_params(layout)
         rows = read_rows(layout, parsed.split, parsed.policy, parsed.run)
         examined = export(layout, params, rows)
         print("\n".join(comparison(rows, examined)))
@@ -41,7 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
 def export(layout: Layout, params: Params, rows: Sequence[Row]) -> dict[str, Examined]:
     """The package's verdicts by task. Raises ArtifactError when the run's world is not BFCL, WorldFault."""
     if params.world.name != "bfcl":
-        raise ArtifactError(f"params.yaml: world.name is {params.world.name}; only BFCL's rollouts can be exported")
+        raise ArtifactError(
+            f"the run in data/ is of world.name {params.world.name}; only BFCL's rollouts can be exported"
+        )
     chat = load_chat_format(layout.base_policy)
     pool = BfclPool(python_executable())
     try:

@@ -31,6 +31,7 @@ from tasks.core.records.comparison import Comparison
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.records.layout import Layout
+from tasks.core.records.run_manifest import recorded_params
 from tasks.core.registry.comparison_page import comparison_page
 from tasks.core.registry.model_registry import Registry, UnknownVersion, Version
 from tasks.core.registry.promotion import Decision, decide
@@ -47,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     root = Path.cwd()
     spare_old_objects()
     try:
-        params = load_params(root / "params.yaml")
+        params = params_of_run(Layout(root))
         with explained(tracking_uri(root)):
             registry = open_registry(root, params, parsed.model)
             if parsed.command == "list":
@@ -65,6 +66,17 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         print(f"flows.registry: {error}", file=sys.stderr)
         return 1
+
+
+def params_of_run(layout: Layout) -> Params:
+    """Return the parameters that the run in data/ was recorded with, under `lineage` as params.yaml has it by now.
+
+    Versions are played in the world that the run prepared; a rule of promotion may be changed at any time. Without a
+    run, all of params.yaml. Raises ParamsError and ArtifactError.
+    """
+    params = load_params(layout.params)
+    ran = recorded_params(layout) if layout.manifest.exists() else params
+    return ran.model_copy(update={"lineage": params.lineage})
 
 
 def open_registry(root: Path, params: Params, name: str | None = None) -> Registry:

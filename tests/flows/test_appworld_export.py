@@ -7,10 +7,15 @@ import pytest
 
 from flows.appworld_export import comparison, differing, main
 from flows.configure import main as write_profile
+from flows.dag.version_stages import version_stages
+from tasks.core.config.params import load_params
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import write_rows
 from tasks.core.worlds.appworld.episode import GAVE_UP
 from tasks.core.worlds.appworld.export import PackageScores
+from tests.record_lineage.conftest import write_played
 
 
 def row(task_id: str, passed: list[str], failed: list[str], **changes: Any) -> dict[str, Any]:
@@ -42,14 +47,30 @@ def test_a_task_that_is_judged_otherwise_is_named(task_id: str) -> None:
     assert differing(ROWS, scores) == [task_id] and comparison(ROWS, scores)[-1].endswith(f": {task_id}")
 
 
+def record_run(profile: str) -> None:
+    """Record the parameters of a profile, as a run does."""
+    write_profile([profile])
+    layout = Layout(Path.cwd())
+    version_stages(StageContext(layout, load_params(layout.params)))
+
+
+def write_edited() -> None:
+    """Write score rollouts of the recorded run, and another profile into params.yaml since."""
+    layout = Layout(Path.cwd())
+    write_played(layout, load_params(layout.params), set())
+    write_profile(["appworld"])
+
+
 def test_bad_input_is_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for prepare, message in (
-        (lambda: None, "params.yaml: missing"),
-        (lambda: write_profile(["default"]), "test_normal_rollouts.parquet"),
+        (lambda: None, "data/manifest.json: missing"),
+        (lambda: write_profile(["appworld"]), "data/manifest.json: missing"),
+        (lambda: record_run("default"), "test_normal_rollouts.parquet"),
         (lambda: write_rows(Path("data/scores/test_normal_rollouts.parquet"), [], SCORED_ROLLOUTS), "no rollouts of"),
+        (write_edited, "the run in data/ is of world.name pocketworld; only AppWorld's rollouts"),
     ):
         prepare()
         assert main(["test_normal", "out"]) == 1

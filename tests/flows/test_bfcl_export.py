@@ -7,9 +7,14 @@ import pytest
 
 from flows.bfcl_export import comparison, differing, main
 from flows.configure import main as write_profile
+from flows.dag.version_stages import version_stages
+from tasks.core.config.params import load_params
+from tasks.core.interfaces.stage import StageContext
+from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import write_rows
 from tasks.core.worlds.bfcl.export import Examined
+from tests.record_lineage.conftest import write_played
 
 
 def row(kind: str, success: bool) -> dict[str, Any]:
@@ -41,15 +46,31 @@ def test_a_folder_that_exists_is_refused_before_anything_is_read(
     assert "exists already; name a new folder" in capsys.readouterr().err
 
 
+def record_run(profile: str) -> None:
+    """Record the parameters of a profile, as a run does."""
+    write_profile([profile])
+    layout = Layout(Path.cwd())
+    version_stages(StageContext(layout, load_params(layout.params)))
+
+
+def write_edited() -> None:
+    """Write score rollouts of the recorded run, and another profile into params.yaml since."""
+    layout = Layout(Path.cwd())
+    write_played(layout, load_params(layout.params), set())
+    write_profile(["bfcl"])
+
+
 def test_bad_input_is_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     scored = Path("data/scores/test_normal_rollouts.parquet")
     for prepare, message in (
-        (lambda: None, "params.yaml: missing"),
-        (lambda: write_profile(["bfcl"]), "test_normal_rollouts.parquet"),
+        (lambda: None, "data/manifest.json: missing"),
+        (lambda: write_profile(["bfcl"]), "data/manifest.json: missing"),
+        (lambda: record_run("default"), "test_normal_rollouts.parquet"),
         (lambda: write_rows(scored, [], SCORED_ROLLOUTS), "no rollouts of"),
+        (write_edited, "the run in data/ is of world.name pocketworld; only BFCL's rollouts"),
     ):
         prepare()
         assert main(["test_normal", "out"]) == 1

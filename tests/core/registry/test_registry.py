@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from flows.dag.checkout_lock import checkout_lock
-from flows.registry import compare_versions, main, open_registry
+from flows.registry import compare_versions, main, open_registry, params_of_run
 from tasks.core.config.params import Params
 from tasks.core.records.comparison import Comparison
 from tasks.core.records.documents import read_document, write_document
@@ -62,6 +63,21 @@ def test_the_newest_version_is_challenger_and_list_shows_it(
     assert head == "loopline-pocketworld-pocket: 2 versions"
     assert first.split()[-3:] == ["i002", "parent", "none"]
     assert second.split()[-4:] == ["i002", "parent", "none", "challenger"]
+
+
+def test_versions_are_those_of_the_run_whatever_params_say_by_now_and_the_rule_is_that_of_now(
+    versions: Layout, params: Params, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rule = params.lineage.promotion.model_copy(update={"min_gain": 90.0})
+    lineage = params.lineage.model_copy(update={"promotion": rule})
+    edited = params.model_copy(update={"world": params.world.model_copy(update={"name": "bandit"}), "lineage": lineage})
+    versions.params.write_text(yaml.safe_dump(edited.model_dump(mode="json")), encoding="utf-8")
+    assert main(["list"]) == 0
+    assert printed(capsys).startswith("loopline-pocketworld-pocket: 2 versions")
+    ran = params_of_run(versions)
+    assert (ran.world, ran.lineage.promotion.min_gain) == (params.world, 90.0)
+    versions.manifest.unlink()  # a fresh clone, in which nothing has run
+    assert params_of_run(versions).world.name == "bandit"
 
 
 def test_the_spread_over_seeds_by_hand(
