@@ -225,8 +225,9 @@ _INTRODUCTION = """# Architectures
 
 What preflight's proof says of transformers' architectures, each as a tiny random model with a LoRA adapter that is not
 zero: whether log-probs of the learner and of the engine in this process are within 1e-4 of those of the model's own
-forward pass (eager attention), for rollouts on both sides of its windows. A base policy is supported when it passes
-this proof, not because it is on this page; `data/preflight.json` says how its rollouts go through the learner.
+forward pass (eager attention; in float64 throughout where float32 leaves the engine in doubt), for rollouts on both
+sides of its windows. A base policy is supported when it passes this proof, not because it is on this page;
+`data/preflight.json` says how its rollouts go through the learner.
 
 *Packed*: rollouts share forward passes. *One rollout to a pass*: where a pack would not be exact (recurrent layers,
 convolutions, ALiBi, rotary factors by length), or where the model does not hand on to its layers which rollout a

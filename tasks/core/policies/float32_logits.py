@@ -25,7 +25,7 @@ def use_float32_logits(model: nn.Module) -> None:
 
 def widen_head(head: nn.Module) -> None:
     """The same for a head by itself: [..., d] in its dtype -> [..., V] float32."""
-    if type(head) is nn.Linear and head.weight.dtype != torch.float32 and "forward" not in head.__dict__:
+    if type(head) is nn.Linear and head.weight.dtype.itemsize < 4 and "forward" not in head.__dict__:
         head.forward = partial(_float32_logits, head)  # type: ignore[method-assign]
 
 
