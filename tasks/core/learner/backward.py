@@ -1,4 +1,7 @@
-"""The search for the rollouts that broke a loss or a gradient. It is made for the error of a failed update only."""
+"""Gradients of an update's packs, and the search for the rollouts that broke a loss or a gradient.
+
+The search runs only to write the error of an update that failed.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -13,7 +16,7 @@ from tasks.core.policies.loading import is_lora
 from tasks.core.policies.pass_threads import add_gradients
 
 Loss = Callable[[nn.Module, TrainingPack], tuple[Tensor, PackStats]]
-"""An `Objective`: [] the loss of a pack, and its sums."""
+"""An `Objective`: returns the loss [] of a pack, and the pack's sums."""
 
 
 def backward(
@@ -23,10 +26,10 @@ def backward(
     group: ProcessGroup = SINGLE,
     beside: Sequence[nn.Parameter] = (),
 ) -> list[PackStats]:
-    """Run loss, stats = objective(policy, pack); loss.backward() on each pack. Returns the stats, in the packs' order.
+    """Run loss, stats = objective(policy, pack); loss.backward() on each pack. Return the stats, in the packs' order.
 
-    Gradients are added over the ranks (collective). Padding packs take part and leave no stats. `beside`: weights of
-    the objective that are trained too, whole on every rank.
+    Gradients are added over the ranks (collective). Padding packs take part and leave no stats. `beside`: further
+    weights that the objective trains, each whole on every rank.
     """
     trained = [*(weight for weight in policy.parameters() if weight.requires_grad), *beside]
     if is_sharded(policy):
@@ -35,26 +38,26 @@ def backward(
     else:
         stats = add_gradients(partial(objective, policy), packs, trained, group.local_size)
         _add_over_ranks(trained, group)
-    return [found for found, pack in zip(stats, packs, strict=True) if not pack.is_padding]
+    return [stat for stat, pack in zip(stats, packs, strict=True) if not pack.is_padding]
 
 
 def _backward_sharded(policy: nn.Module, packs: Sequence[TrainingPack], objective: Loss) -> list[PackStats]:
-    """One pack after the other, all ranks side by side.
+    """Run one pack after the other; all ranks run side by side.
 
-    An adapter's gradients are added over the ranks at the last pack; those of a fully trained policy at every one,
-    because what was not added up yet lies whole on every rank.
+    The ranks add an adapter's gradients up at the last pack, and those of a fully trained policy at every pack, because
+    gradients that are not added up yet lie whole on every rank.
     """
-    found = []
+    pack_stats = []
     for number, pack in enumerate(packs):
         set_gradient_sync(policy, number == len(packs) - 1 or not is_lora(policy))
         loss, stats = objective(policy, pack)
         loss.backward()  # type: ignore[no-untyped-call]
-        found.append(stats)
-    return found
+        pack_stats.append(stats)
+    return pack_stats
 
 
 def _add_over_ranks(trained: Sequence[nn.Parameter], group: ProcessGroup) -> None:
-    """One tensor after the other: of all of them together there would be two copies more."""
+    """Add gradients over the ranks one tensor at a time: adding all at once would need two more copies of them."""
     for weight in trained:
         if weight.grad is not None and group.size > 1:
             weight.grad.copy_(group.sum(weight.grad))
@@ -63,19 +66,19 @@ def _add_over_ranks(trained: Sequence[nn.Parameter], group: ProcessGroup) -> Non
 def rollouts_not_finite(
     policy: nn.Module, packs: Sequence[TrainingPack], objective: Objective, batch: int, group: ProcessGroup
 ) -> list[int]:
-    """Rows, of `batch` rows, whose loss alone is not finite, else those whose gradient alone is not; may be none.
+    """Return the rows, of `batch` rows, whose own loss is not finite, else those whose own gradient is not.
 
-    `packs` hold one rollout each: a pass of its own for every one. Several ranks pass one each and add the gradients
-    up, so all rollouts of such a round are named (collective). Leaves no gradient behind.
+    `packs` hold one rollout each, so each gets a pass of its own. Several ranks pass one rollout each and add their
+    gradients up, so all rollouts of a round that failed are named (collective). Leaves no gradient behind.
     """
     losses: list[int] = []
     gradients: list[int] = []
     for pack in packs:
         policy.zero_grad(set_to_none=True)
         stats = backward(policy, [pack], objective, group)
-        found = [weight.grad for weight in policy.parameters() if weight.grad is not None]
-        norm = full_tensor(nn.utils.get_total_norm(found))
-        losses += [row for one in stats for row in pack.rows if not one.loss.isfinite()]
+        grads = [weight.grad for weight in policy.parameters() if weight.grad is not None]
+        norm = full_tensor(nn.utils.get_total_norm(grads))
+        losses += [row for stat in stats for row in pack.rows if not stat.loss.isfinite()]
         gradients += [row for _ in stats for row in pack.rows if not norm.isfinite()]
     policy.zero_grad(set_to_none=True)
     return _on_any_rank(losses, batch, group) or _on_any_rank(gradients, batch, group)

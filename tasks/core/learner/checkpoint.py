@@ -1,7 +1,8 @@
-"""A learner on disk: the policy's weights beside the optimizer's state and the record that proves its delivery.
+"""A learner on disk: the policy's weights, the optimizer's state, and the delivery probe.
 
-The learning-rate schedule is a function of the number of optimizer steps and every random stream is derived from the
-run's seed and the iteration's key, so this number is all of the scheduler's and generators' state there is.
+The delivery probe is the record that proves which weights an engine serves. The learning rate depends only on the
+number of optimizer steps, and every random stream is derived from the run's seed and the iteration's key. So this
+number is the whole state of the scheduler and the generators.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,14 +25,14 @@ OPTIMIZER = "optimizer.safetensors"
 PROGRESS = "learner.json"
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _MASTER = "master"
-"""Beside the moments of a weight that is below float32."""
+"""Stored with the moments of a weight whose dtype is lower than float32."""
 
 
 def save_learner(learner: Learner, folder: Path, probe: DeliveryProbe | None = None) -> None:
     """Write policy and optimizer atomically. Same state, same bytes, whatever the number of ranks.
 
-    `probe`: the policy's record, which gets the weights' digest here; None writes none. All ranks call it (collective):
-    they hold the parts; one of them writes.
+    `probe`: the policy's record, to which this adds the weights' digest; None writes no record. All ranks call it
+    (collective), because each holds a part of the weights; only the main rank writes.
     """
     weights = _gathered(trained_tensors(learner.policy).items(), learner.group)
     optimized = _gathered(_optimized(learner), learner.group)
@@ -48,7 +49,9 @@ def save_learner(learner: Learner, folder: Path, probe: DeliveryProbe | None = N
 
 
 def restore_optimizer(learner: Learner, folder: Path) -> None:
-    """Give `learner` (its policy already loaded) the optimizer state of `folder`; a folder that has none is untrained.
+    """Load the optimizer state of `folder` into `learner`, whose policy is loaded already.
+
+    Without such state, do nothing.
 
     Raises ArtifactError when the state is damaged and ValueError, naming the tensor, when it does not fit the policy.
     """
@@ -60,16 +63,16 @@ def restore_optimizer(learner: Learner, folder: Path) -> None:
         raise ArtifactError(f"{folder / PROGRESS}: no optimizer_steps, an earlier version wrote it; run `dvc repro`")
     optimizer_steps: int = progress["optimizer_steps"]
     with opened(path) as file:
-        found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
         for name, weight in _trained(learner).items():
             master = learner.masters.get(weight)
             stepped, kinds = (weight, _MOMENTS) if master is None else (master, (*_MOMENTS, _MASTER))
             state = {"step": torch.tensor(float(optimizer_steps), device=weight.device)}
             for kind in kinds:
-                place = f"{name}.{kind}"
-                if found.get(place) != list(weight.shape):
-                    raise ValueError(f"{path}: does not fit the policy: tensor {place}")
-                state[kind] = read_tensor(file, place, stepped)
+                tensor_name = f"{name}.{kind}"
+                if shapes.get(tensor_name) != list(weight.shape):
+                    raise ValueError(f"{path}: does not fit the policy: tensor {tensor_name}")
+                state[kind] = read_tensor(file, tensor_name, stepped)
             if master is not None:
                 with torch.no_grad():
                     master.copy_(state.pop(_MASTER))
@@ -78,7 +81,7 @@ def restore_optimizer(learner: Learner, folder: Path) -> None:
 
 
 def _optimized(learner: Learner) -> Iterator[tuple[str, Tensor]]:
-    """Moments and masters. Zeros for a weight that was never stepped: what AdamW itself would start from."""
+    """Yield moments and masters. A weight that was never stepped gets zeros, as AdamW itself would start from."""
     for name, weight in _trained(learner).items():
         stepped = learner.masters.get(weight, weight)
         state = learner.optimizer.state[stepped]
@@ -89,13 +92,13 @@ def _optimized(learner: Learner) -> Iterator[tuple[str, Tensor]]:
 
 
 def _gathered(tensors: Iterable[tuple[str, Tensor]], group: ProcessGroup) -> dict[str, Tensor]:
-    """Each whole, in the memory of the writing rank's machine; the others keep none (collective)."""
-    found = {}
+    """Gather each tensor whole in the main rank's memory; the other ranks keep none (collective)."""
+    whole = {}
     for name, tensor in tensors:
         entire = full_tensor(tensor)
         if group.is_main:
-            found[name] = entire.cpu().contiguous()
-    return found
+            whole[name] = entire.cpu().contiguous()
+    return whole
 
 
 def _trained(learner: Learner) -> dict[str, torch.nn.Parameter]:

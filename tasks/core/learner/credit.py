@@ -27,7 +27,7 @@ class Credit(NamedTuple):
     advantages: Floats
     """[P]"""
     targets: Floats
-    """[P] what the critic should have said: advantage plus value."""
+    """[P] what the critic should have predicted: advantage plus value."""
 
 
 CreditRule = Callable[[Floats, Floats, Integers, CriticConfig], Credit]
@@ -35,7 +35,7 @@ CreditRule = Callable[[Floats, Floats, Integers, CriticConfig], Credit]
 
 
 def gae(rewards: Floats, values: Floats, gamma: float, trace: float) -> Floats:
-    """rewards [T] and values [T] -> advantages [T]; `trace` is lambda."""
+    """Return advantages [T] of rewards [T] and values [T]; `trace` is lambda."""
     advantages, following, ahead = np.zeros(len(values)), 0.0, 0.0
     for step in reversed(range(len(values))):
         ahead = rewards[step] + gamma * following - values[step] + gamma * trace * ahead
@@ -45,7 +45,7 @@ def gae(rewards: Floats, values: Floats, gamma: float, trace: float) -> Floats:
 
 
 def token_credit(rewards: Floats, values: Floats, turns: Integers, config: CriticConfig) -> Credit:
-    """Every token is a step; a turn's reward comes with its last token."""
+    """Treat every token as a step; a turn's reward comes with its last token."""
     paid = np.zeros(len(values))
     paid[_ends(turns)] = rewards
     advantages = gae(paid, values, config.gamma, config.gae_lambda)
@@ -53,7 +53,7 @@ def token_credit(rewards: Floats, values: Floats, turns: Integers, config: Criti
 
 
 def turn_credit(rewards: Floats, values: Floats, turns: Integers, config: CriticConfig) -> Credit:
-    """Every turn is a step, with the value before its first token; its tokens share advantage and target."""
+    """Treat every turn as a step, with the value before its first token; its tokens share advantage and target."""
     before = values[_starts(turns)]
     advantages = gae(rewards, before, config.turn_gamma, config.gae_lambda)
     turn = _numbers(turns)
@@ -61,11 +61,11 @@ def turn_credit(rewards: Floats, values: Floats, turns: Integers, config: Critic
 
 
 def bilevel_credit(rewards: Floats, values: Floats, turns: Integers, config: CriticConfig) -> Credit:
-    """Over turns first, with `turn_gamma`, then over the tokens inside each turn (RAGEN's bi-level GAE).
+    """Run GAE over turns first, with `turn_gamma`, then over the tokens inside each turn (RAGEN's bi-level GAE).
 
-    The first pass has a step per turn, with the value before its last token; what it gives, advantage plus value, is
-    what the turn's last token earns in the second pass, in which every turn ends for itself. Turns are the real ones,
-    also where they earn nothing.
+    The first pass has one step per turn, with the value before the turn's last token. Its result, advantage plus value,
+    is the reward of the turn's last token in the second pass, where every turn ends by itself. A turn is a step even if
+    it earns nothing.
     """
     ends = _ends(turns)
     earned = gae(rewards, values[ends], config.turn_gamma, config.gae_lambda) + values[ends]
@@ -82,14 +82,17 @@ CREDIT_RULES: dict[str, CreditRule] = {"token": token_credit, "turn": turn_credi
 
 
 def rollout_credit(reward: float, values: Floats, turns: Integers, config: CriticConfig) -> Credit:
-    """Credit of a rollout that earns `reward` at its end, and nothing before."""
+    """Return the credit of a rollout that earns `reward` at its end, and nothing before."""
     rewards = np.zeros(int(_numbers(turns)[-1]) + 1)
     rewards[-1] = reward
     return CREDIT_RULES[config.credit](rewards, values, turns, config)
 
 
 def rewarded_credit(turn_rewards: Floats, values: Floats, turns: Integers, config: CriticConfig) -> Credit:
-    """Credit of a rollout that earns turn_rewards [turns]; what a turn without tokens earns is the one's before it."""
+    """Return the credit of a rollout that earns turn_rewards [turns].
+
+    A turn without tokens passes its reward to the last turn with tokens before it.
+    """
     played = turns[_starts(turns)]
     earner = np.maximum(np.searchsorted(played, np.arange(len(turn_rewards)), side="right") - 1, 0)
     rewards = np.zeros(len(played))
@@ -98,25 +101,25 @@ def rewarded_credit(turn_rewards: Floats, values: Floats, turns: Integers, confi
 
 
 def whitened(credit: Sequence[Credit]) -> list[Credit]:
-    """Credit of a batch with advantages of mean 0 and variance 1 over all its policy tokens; targets are as they were.
+    """Whiten the advantages of a batch to mean 0 and variance 1 over all its policy tokens; keep the targets.
 
-    So end verl's GAE and RAGEN's bi-level one. Advantages that are all equal, or one alone, become 0.
+    verl's GAE and RAGEN's bi-level GAE end like this. Advantages that are all equal, or a single advantage, become 0.
     """
-    found = whiten(np.concatenate([part.advantages for part in credit]))
-    parts = np.split(found, np.cumsum([len(part.advantages) for part in credit])[:-1])
+    whitened_advantages = whiten(np.concatenate([part.advantages for part in credit]))
+    parts = np.split(whitened_advantages, np.cumsum([len(part.advantages) for part in credit])[:-1])
     return [Credit(advantages, part.targets) for advantages, part in zip(parts, credit, strict=True)]
 
 
 def _starts(turns: Integers) -> Integers:
-    """[K] the place of each turn's first token."""
+    """Return the index [K] of each turn's first token."""
     return np.flatnonzero(np.concatenate([[True], turns[1:] != turns[:-1]]))
 
 
 def _ends(turns: Integers) -> Integers:
-    """[K] the place of each turn's last token."""
+    """Return the index [K] of each turn's last token."""
     return np.flatnonzero(np.concatenate([turns[1:] != turns[:-1], [True]]))
 
 
 def _numbers(turns: Integers) -> Integers:
-    """[P] in 0..K-1: the turn of each token among those that have tokens."""
+    """Return, for each token [P], its turn's number in 0..K-1 among the turns that have tokens."""
     return np.concatenate([[0], np.cumsum(turns[1:] != turns[:-1])])

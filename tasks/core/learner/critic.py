@@ -1,4 +1,4 @@
-"""The critic: a value of each turn from the policy's own hidden states, its update, and its files."""
+"""The critic: values of the policy's own hidden states, its update, and its files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ from tasks.core.records.files import ArtifactError, read_json, write_json
 
 
 class ValueHead(nn.Module):
-    """states [P, d] -> values [P] float32; three linear layers with ReLU between (LOOP, PPO baseline)."""
+    """A map from states [P, d] to values [P] float32: three linear layers with ReLU between (LOOP, PPO baseline)."""
 
     def __init__(self, hidden_size: int, seed: int) -> None:
-        """`seed` decides the initial weights and nothing else does."""
+        """Make the layers. `seed` alone decides their initial weights."""
         super().__init__()
         wide, narrow = value_head_widths(hidden_size)
         with torch.random.fork_rng(devices=[]):
@@ -32,14 +32,14 @@ class ValueHead(nn.Module):
             )
 
     def forward(self, states: Tensor) -> Tensor:
-        """Compute in float32, whatever the states' dtype. No gradient reaches the states."""
+        """Return values [P], computed in float32 whatever the states' dtype. No gradient reaches the states."""
         values: Tensor = self.layers(states.detach().float())[:, 0]
         return values
 
 
 @dataclass
 class Critic:
-    """A value head in training, and how many updates and optimizer steps it has made."""
+    """A value head in training, with its number of updates and optimizer steps."""
 
     head: ValueHead
     optimizer: AdamW
@@ -49,57 +49,66 @@ class Critic:
 
     @property
     def weights(self) -> list[nn.Parameter]:
-        """Those that its optimizer steps."""
+        """Return the weights that the critic's optimizer steps."""
         return list(self.head.parameters())
 
     @property
     def is_warming_up(self) -> bool:
-        """Whether it still trains alone: the policy does not step."""
+        """Return whether the critic still trains alone, while the policy makes no step."""
         return self.updates < self.config.warmup_iterations
 
     @property
     def loss_coefficient(self) -> float:
-        """Falls by equal factors from the first to the last value over `decay_iterations` after the warm-up."""
+        """Return the coefficient of the value loss.
+
+        It falls by equal factors from the first to the last value over `decay_iterations` after the warm-up.
+        """
         config = self.config
         share = min(1.0, max(0, self.updates - config.warmup_iterations) / config.decay_iterations)
         return float(config.loss_coefficient * (config.final_loss_coefficient / config.loss_coefficient) ** share)
 
     def values(self, states: Tensor) -> Tensor:
-        """states [P, d] -> [P] values for estimates, within `value_range`."""
+        """Return values [P] of states [P, d] for advantage estimates, clipped to `value_range`."""
         values: Tensor = self.head(states)
         return values if self.config.value_range is None else values.clamp(*self.config.value_range)
 
     def loss(self, states: Tensor, targets: Tensor) -> Tensor:
-        """[] half the sum of squared errors against targets [P], of values that are not clipped: those can return."""
+        """Return half the sum [] of squared errors against targets [P].
+
+        The values are not clipped here: a clipped value would have no gradient that leads it back into the range.
+        """
         errors: Tensor = self.head(states) - targets
         return 0.5 * errors.square().sum()
 
     def credit(self, rollout: Rollout, values: Tensor) -> Credit:
-        """Advantages and targets of a rollout whose advantage so far is its return (`estimator: episode_return`).
+        """Return the credit of a rollout whose advantage so far is its return (`estimator: episode_return`).
 
-        Raises ValueError where turns are to be rewarded and the world gave nothing for them.
+        Raises ValueError where turns are to be rewarded and the world gave no turn rewards.
         """
-        found, config = values.cpu().numpy().astype(np.float64), self.config
+        values_array, config = values.cpu().numpy().astype(np.float64), self.config
         if config.rewards == "return":
-            return rollout_credit(rollout.advantage, found, rollout.turns, config)
+            return rollout_credit(rollout.advantage, values_array, rollout.turns, config)
         if rollout.turn_rewards is None:
             raise ValueError(f"update.critic.rewards: turns: {rollout.name}: this world gives none; set it to return")
-        return rewarded_credit(rollout.turn_rewards, found, rollout.turns, config)
+        return rewarded_credit(rollout.turn_rewards, values_array, rollout.turns, config)
 
     def batch_credit(self, rollouts: Sequence[Rollout], values: Sequence[Tensor]) -> list[Credit]:
-        """Credit of each rollout of a batch, `values` [P] of each. Raises ValueError as `credit` does."""
-        found = [self.credit(*pair) for pair in zip(rollouts, values, strict=True)]
-        return whitened(found) if self.config.whiten_advantages else found
+        """Return the credit of each rollout of a batch; `values` holds [P] for each.
+
+        Raises ValueError as `credit` does.
+        """
+        credits = [self.credit(*pair) for pair in zip(rollouts, values, strict=True)]
+        return whitened(credits) if self.config.whiten_advantages else credits
 
     def step(self) -> None:
-        """One optimizer step with the gradients that are there, clipped."""
+        """Make one optimizer step with the present gradients, clipped."""
         nn.utils.clip_grad_norm_(self.weights, self.config.max_grad_norm)
         self.optimizer.step()
         self.optimizer_steps += 1
 
 
 def make_critic(hidden_size: int, config: CriticConfig, device: torch.device, seed: int) -> Critic:
-    """An untrained critic for states of this size."""
+    """Return an untrained critic for states of size `hidden_size`."""
     head = ValueHead(hidden_size, seed).to(device)
     return Critic(head, AdamW(head.parameters(), lr=config.learning_rate, weight_decay=0.0), config)
 
@@ -109,7 +118,7 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def save_critic(critic: Critic, folder: Path) -> None:
-    """Write it into a checkpoint's folder. Same state, same bytes."""
+    """Write the critic into a checkpoint's folder. Same state, same bytes."""
     tensors = {}
     for name, weight in critic.head.named_parameters():
         state = critic.optimizer.state[weight]
@@ -122,7 +131,7 @@ def save_critic(critic: Critic, folder: Path) -> None:
 
 
 def restore_critic(critic: Critic, folder: Path) -> None:
-    """Give `critic` the state of `folder`; a folder that has none leaves it untrained.
+    """Load the state of `folder` into `critic`; a folder without such state leaves it untrained.
 
     Raises ArtifactError when the files are damaged and ValueError, naming the tensor, when they do not fit the policy.
     """
@@ -132,16 +141,16 @@ def restore_critic(critic: Critic, folder: Path) -> None:
     if not {"updates", "optimizer_steps"} <= counts.keys():
         raise ArtifactError(f"{folder / COUNTS}: no updates or no optimizer_steps; run `dvc repro`")
     with opened(path) as file:
-        found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
         for name, weight in critic.head.named_parameters():
             state = {"step": torch.tensor(float(counts["optimizer_steps"]), device=weight.device)}
-            for place in (name, *(f"{name}.{moment}" for moment in _MOMENTS)):
-                if found.get(place) != list(weight.shape):
+            for key in (name, *(f"{name}.{moment}" for moment in _MOMENTS)):
+                if shapes.get(key) != list(weight.shape):
                     raise ValueError(
-                        f"{path}: the critic does not fit the policy: tensor {place} is {found.get(place)}, "
+                        f"{path}: the critic does not fit the policy: tensor {key} is {shapes.get(key)}, "
                         f"not {list(weight.shape)}; another base model made it"
                     )
-                state[place.removeprefix(f"{name}.")] = read_tensor(file, place, weight)
+                state[key.removeprefix(f"{name}.")] = read_tensor(file, key, weight)
             with torch.no_grad():
                 weight.copy_(state.pop(name))
             critic.optimizer.state[weight] = state

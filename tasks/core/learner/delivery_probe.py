@@ -1,7 +1,7 @@
-"""A record that the learner makes of a policy so that an engine can be proven to sample from it, with the checkpoint.
+"""The learner's record of a policy, which proves that an engine samples from this policy. It lies in the checkpoint.
 
-The record is the learner's own reading: its model, dtype, device and kernels. It reads the tokens before the update,
-after it, and with the adapter switched off, at temperature 1.
+The record holds log-probs from the learner's own model, dtype, device and kernels, at temperature 1. The learner reads
+the tokens before the update, after it, and with the adapter switched off.
 """
 
 from collections.abc import Sequence
@@ -24,32 +24,32 @@ from tasks.core.records.delivery_probe import DeliveryProbe
 WINDOWS = 16
 WINDOW_TOKENS = 96
 CONTEXT_TOKENS = 32
-"""Tokens of a window before the turn that it is about."""
+"""Tokens of a window before the turn that it covers."""
 
 
 class ProbeTokens(NamedTuple):
-    """The token ids of a record's two parts."""
+    """The token ids of the record's two parts: `lasting`, kept from record to record, and windows of the batch."""
 
     lasting: list[list[int]]
     trained_on: list[list[int]]
 
 
 Readings = list[list[float]]
-"""Log-probs of the second and later ids of each sequence."""
+"""Log-probs of every id of each sequence except its first."""
 
 
 def probe_tokens(previous: Path, vocabulary: int, rollouts: Sequence[Rollout]) -> ProbeTokens:
-    """The tokens to be read: those that the record beside the policy `previous` hands on, and windows of the batch."""
+    """Return the tokens to read: the lasting ones of `previous`'s record (or common ids), and windows of the batch."""
     before = read_probe(previous)
-    lasting = [list(one.token_ids) for one in before.lasting] if before else [common_ids(vocabulary)]
+    lasting = [list(sequence.token_ids) for sequence in before.lasting] if before else [common_ids(vocabulary)]
     return ProbeTokens(lasting, batch_windows(rollouts))
 
 
 def batch_windows(rollouts: Sequence[Rollout]) -> list[list[int]]:
-    """Windows of at most WINDOW_TOKENS ids around turns of the rollouts whose advantages are largest.
+    """Return windows of at most WINDOW_TOKENS ids around turns of the rollouts with the largest advantages.
 
-    There the update moves the policy most. A window begins in the middle of a conversation: what the policy makes of it
-    is as much its own, and costs a server a prompt of 96 tokens instead of 30,000.
+    The update moves the policy most there. A window begins in the middle of a conversation: the policy's log-probs
+    there identify it as well, and a server reads a prompt of 96 tokens instead of 30,000.
     """
     sizes = [float(np.abs(rollout.token_advantages).mean()) for rollout in rollouts]
     order = sorted(range(len(rollouts)), key=lambda row: (-sizes[row], row))
@@ -57,7 +57,7 @@ def batch_windows(rollouts: Sequence[Rollout]) -> list[list[int]]:
 
 
 def _window(rollout: Rollout) -> list[int]:
-    """The rollout's longest turn, as far as it goes in, with some tokens before."""
+    """Return the rollout's longest turn, cut to the window's size, with some tokens before it."""
     turns, counts = np.unique(rollout.turns, return_counts=True)
     first = int(rollout.policy_positions[rollout.turns == turns[counts.argmax()]][0])
     begin = max(0, first - CONTEXT_TOKENS)
@@ -66,7 +66,10 @@ def _window(rollout: Rollout) -> list[int]:
 
 
 def read_tokens(policy: nn.Module, tokens: ProbeTokens, config: UpdateConfig, group: ProcessGroup = SINGLE) -> Readings:
-    """The learner's log-probs of all sequences, lasting ones first. Of several ranks each computes all (collective)."""
+    """Return the learner's log-probs of all sequences, lasting sequences first.
+
+    Each rank computes all of them (collective).
+    """
     sequences = [*tokens.lasting, *tokens.trained_on]
     place, found = next(policy.parameters()).device, dict[int, list[float]]()
     rollouts = [whole_rollout(ids) for ids in sequences]
@@ -75,17 +78,17 @@ def read_tokens(policy: nn.Module, tokens: ProbeTokens, config: UpdateConfig, gr
     def read(pack: Pack) -> Tensor:
         return token_logprobs(policy, pack, 1.0, config.logprob_chunk, entropy=False).logprobs.cpu()
 
-    packs = pack_rollouts(rollouts, range(len(rollouts)), pack_capacity(policy, config.tokens_per_pack), place)
+    packs = pack_rollouts(rollouts, range(len(rollouts)), pack_capacity(policy, config.tokens_per_pack), device)
     for pack, logprobs in zip(packs, map_packs(read, policy, packs, group), strict=True):
         parts = torch.split(logprobs, pack.policy_tokens)
-        found.update((row, part.tolist()) for row, part in zip(pack.rows, parts, strict=True))
-    return [found[row] for row in range(len(sequences))]
+        readings.update((row, part.tolist()) for row, part in zip(pack.rows, parts, strict=True))
+    return [readings[row] for row in range(len(sequences))]
 
 
 def learner_record(
     tokens: ProbeTokens, now: Readings, base: Readings | None, previous: Readings, dtype: str, device: str
 ) -> DeliveryProbe:
-    """The record of weights that are not on disk yet, of a policy in `dtype` on a `device` of this kind."""
+    """Return the record, not yet with a digest of weights, of a policy in `dtype` on this kind of `device`."""
     of_base: Sequence[list[float] | None] = base or [None] * len(now)
     columns = zip([*tokens.lasting, *tokens.trained_on], now, of_base, previous, strict=True)
     sequences = tuple(probe_sequence(*column) for column in columns)

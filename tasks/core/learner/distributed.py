@@ -17,22 +17,22 @@ from tasks.core.learner.model import decoder_layers
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """This process's place among the processes of an update."""
+    """This process's rank among the processes of an update."""
 
     rank: int = 0
     size: int = 1
     local_size: int = 1
-    """Processes on this machine, which share its cores."""
+    """Number of processes on this machine, which share its cores."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    """The device on which the group can add tensors up."""
+    """Device on which the group adds tensors up."""
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the one that writes, and shows progress."""
+        """Return whether this process is the one that writes files and shows progress."""
         return self.rank == 0
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum of the ranks' tensors of equal shape, on every rank and in the same bits; collective."""
+        """Return the sum of the ranks' tensors of equal shape, the same bits on every rank (collective)."""
         if self.size == 1:
             return tensor
         total = tensor.to(self.device, copy=True)
@@ -45,9 +45,9 @@ SINGLE = ProcessGroup()
 
 @contextmanager
 def join_process_group(config: DistributedConfig, device: torch.device) -> Iterator[ProcessGroup]:
-    """Meet the other ranks at the place that torchrun put into the environment (RANK, WORLD_SIZE, MASTER_ADDR, ...).
+    """Meet the other ranks at the address that torchrun put into the environment (RANK, WORLD_SIZE, MASTER_ADDR, ...).
 
-    One GPU per local rank and NCCL, or the CPU and gloo.
+    Uses one GPU per local rank and NCCL, or the CPU and gloo.
     """
     local = int(os.environ["LOCAL_RANK"])
     if device.type == "cuda":
@@ -68,10 +68,11 @@ def join_process_group(config: DistributedConfig, device: torch.device) -> Itera
 
 
 def shard(policy: nn.Module, size: int, device: torch.device, forward: Callable[..., Any], name: str) -> None:
-    """Shard `policy` over all `size` ranks; its method `name`, which becomes `forward`, gathers what it needs.
+    """Shard `policy` over all `size` ranks, and set `forward` as its method `name`, which gathers the weights it needs.
 
-    Each decoder layer is gathered when it is reached and let go after; embedding, last norm and head are held from a
-    pass's start to the end of its backward pass, because the head is used chunk by chunk, in the backward pass again.
+    Each decoder layer is gathered when a pass reaches it and freed after. Embedding, last norm and head stay gathered
+    from the start of a pass to the end of its backward pass, because the head is used chunk by chunk, also in the
+    backward pass.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
@@ -89,16 +90,16 @@ def shard(policy: nn.Module, size: int, device: torch.device, forward: Callable[
 
 
 def is_sharded(policy: nn.Module) -> bool:
-    """Whether `shard` was applied."""
+    """Return whether `shard` was applied to `policy`."""
     return hasattr(policy, "set_requires_gradient_sync")
 
 
 def set_gradient_sync(policy: Any, sync: bool) -> None:
-    """Whether the next backward pass adds the gradients of a sharded policy up over the ranks."""
+    """Set whether the next backward pass of a sharded policy adds its gradients up over the ranks."""
     policy.set_requires_gradient_sync(sync)
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """The whole of a tensor whose parts lie on the ranks (collective), detached; any other tensor as it is."""
+    """Gather a tensor whose parts lie on the ranks (collective), detached; return other tensors as they are."""
     gather = getattr(tensor, "full_tensor", None)
     return (gather() if gather else tensor).detach()

@@ -1,4 +1,4 @@
-"""Noise that rounding alone makes in the log-probs of an engine beside the learner's, by the policy's dtype.
+"""Differences that rounding alone makes between an engine's log-probs and the learner's, by the policy's dtype.
 
 Measured by tests/benchmarks/bfloat16_noise.py: an engine and the learner on the same tokens and weights.
 """
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class EngineNoise(NamedTuple):
-    """Differences over these have another cause than rounding."""
+    """Bounds of what rounding explains; a larger difference has another cause."""
 
     token: float
     """|engine - learner| of a single token, in nats."""
@@ -20,8 +20,9 @@ class EngineNoise(NamedTuple):
 
 
 ENGINE_NOISE = {torch.float32: EngineNoise(1e-2, 1e-3), torch.bfloat16: EngineNoise(0.5, 0.1)}
-"""In bfloat16 one and a half times the largest that was measured of a token (0.35), three times the mean (0.03 to
-0.04); in float32, where it is 3e-5 and 5e-6, what would begin to matter beside a clip range of 0.1."""
+"""bfloat16: one and a half times the largest difference measured for a token (0.35), three times the mean (0.03 to
+0.04). float32, where 3e-5 and 5e-6 were measured: the differences that begin to matter for a clip range of 0.1.
+"""
 
 
 EXACT = 1e-4
@@ -29,7 +30,7 @@ EXACT = 1e-4
 
 
 def difference(found: Sequence[Tensor], expected: Sequence[Tensor], dtype: torch.dtype) -> float | None:
-    """Return by how many nats log-probs of a policy in `dtype` differ; None if rounding explains it.
+    """Return by how many nats log-probs of a policy in `dtype` differ; None if rounding explains the difference.
 
     In float32 the largest difference of a token counts; in bfloat16 the mean, since a mixture of experts may round a
     token to another expert.
@@ -42,5 +43,5 @@ def difference(found: Sequence[Tensor], expected: Sequence[Tensor], dtype: torch
 
 
 def engine_noise(policy: nn.Module) -> EngineNoise:
-    """The noise of the dtype in which `policy` computes; its adapter's may be another."""
+    """Return the noise of the dtype in which `policy` computes; its adapter's dtype may differ."""
     return ENGINE_NOISE[next(policy.parameters()).dtype]

@@ -1,4 +1,4 @@
-"""Values fixed during an update: log-probs of the policy before it and of the base policy, a critic's credit."""
+"""Values that stay fixed during an update: log-probs of the old and the base policy, and a critic's credit."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -17,8 +17,9 @@ from tasks.core.learner.packing import Pack, TrainingPack
 from tasks.core.learner.rollouts import Rollout
 
 ReferenceView = Callable[[], AbstractContextManager[nn.Module]]
-"""Opens a view of the policy as its base model is (LoRA: the adapter switched off), to be closed without a reference
-to it."""
+"""Opens a view of the policy as its base model is (LoRA: with the adapter switched off). The caller drops its
+reference to the view before closing it.
+"""
 
 
 @dataclass(frozen=True)
@@ -26,16 +27,16 @@ class FixedLogprobs:
     """Log-probs that do not change during an update, per rollout of the batch."""
 
     old: list[Tensor]
-    """[P] each, of the policy before the update, computed by the learner."""
+    """[P] for each rollout: by the policy before the update, computed by the learner."""
     reference: list[Tensor] | None
-    """[P] each, of the base policy; None where the objective has no use for it."""
+    """[P] for each rollout: by the base policy; None where the objective does not use it."""
     entropy: float
-    """Mean over all policy tokens, in nats, of the policy before the update."""
+    """Mean over all policy tokens, in nats, for the policy before the update."""
     credit: list[Credit] | None = None
-    """Each rollout's, by a critic as it was before the update; its advantages take the place of the batch's."""
+    """Each rollout's credit, by the critic as it was before the update; its advantages replace the batch's."""
 
     def attach(self, packs: Iterable[Pack]) -> list[TrainingPack]:
-        """The packs with what belongs to their rollouts."""
+        """Return the packs with the fixed values of their rollouts."""
         return [self._attached(pack) for pack in packs]
 
     def _attached(self, pack: Pack) -> TrainingPack:
@@ -50,7 +51,7 @@ class FixedLogprobs:
 
 
 def _joined(parts: Sequence[Floats], pack: Pack) -> Tensor:
-    """[P] float32 on the pack's device."""
+    """Return the parts as one tensor [P] float32 on the pack's device."""
     return torch.from_numpy(np.concatenate(parts)).float().to(pack.targets.device)
 
 
@@ -62,10 +63,10 @@ def compute_fixed_logprobs(
     reference_view: ReferenceView | None = None,
     group: ProcessGroup = SINGLE,
 ) -> FixedLogprobs:
-    """Log-probs before the first step: of the policy, and of the base policy where the objective needs it.
+    """Compute log-probs before the first step: of the policy, and of the base policy where the objective needs it.
 
-    `packs` are this rank's share of the batch `rollouts`; the result is of all of it (collective). Raises ValueError
-    when it is needed and not there.
+    `packs` are this rank's share of the batch `rollouts`; the result covers the whole batch (collective). Raises
+    ValueError when the base policy is needed and `reference_view` is None.
     """
     old, entropies, values = _logprobs(policy, packs, rollouts, objective, group, of_old=True)
     reference = None
@@ -83,7 +84,7 @@ def compute_fixed_logprobs(
 def read_logprobs(
     policy: nn.Module, packs: Sequence[Pack], rollouts: Sequence[Rollout], objective: Objective, group: ProcessGroup
 ) -> list[Tensor]:
-    """[P] log-probs of each of `rollouts`, of which `packs` are this rank's share (collective)."""
+    """Return log-probs [P] of each of `rollouts`, of which `packs` are this rank's share (collective)."""
     return _logprobs(policy, packs, rollouts, objective, group, of_old=False)[0]
 
 
@@ -96,25 +97,29 @@ def _logprobs(
     *,
     of_old: bool,
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Log-probs of every rollout, in the order of the batch, without gradients.
+    """Return log-probs of every rollout, in the batch's order, without gradients.
 
-    `of_old`: of the policy before the update, and so with entropies, and values where there is a critic.
+    `of_old`: the policy is the one before the update, so return entropies too, and values where there is a critic.
     """
     critic = objective.critic if of_old else None
 
     @torch.no_grad()
     def run(pack: Pack) -> tuple[Tensor, ...]:
-        found = objective.logprobs(policy, pack, entropy=of_old)
-        asked = (found.logprobs, found.entropies, critic and found.states is not None and critic.values(found.states))
+        token_stats = objective.logprobs(policy, pack, entropy=of_old)
+        asked = (
+            token_stats.logprobs,
+            token_stats.entropies,
+            critic and token_stats.states is not None and critic.values(token_stats.states),
+        )
         return tuple(part for part in asked if isinstance(part, Tensor))
 
     results = map_packs(run, policy, packs, group)
     bar = tqdm(results, desc="log-probs", unit="pack", total=len(packs), leave=False, disable=not group.is_main)
     kinds: tuple[dict[int, Tensor], ...] = ({}, {}, {})
-    for pack, found in zip(packs, bar, strict=True):
+    for pack, pack_results in zip(packs, bar, strict=True):
         if pack.is_padding:
             continue
-        for kind, part in zip(kinds, found, strict=False):
+        for kind, part in zip(kinds, pack_results, strict=False):
             kind.update(zip(pack.rows, torch.split(part, pack.policy_tokens), strict=True))
     wanted = (True, of_old, critic is not None)
     logprobs, entropies, values = (
@@ -123,13 +128,16 @@ def _logprobs(
     return logprobs, entropies, values
 
 
-def _gathered(found: dict[int, Tensor], rollouts: Sequence[Rollout], group: ProcessGroup) -> list[Tensor]:
-    """[P] of every rollout: each rank puts its own beside zeros, so the sum over the ranks is exact."""
+def _gathered(by_row: dict[int, Tensor], rollouts: Sequence[Rollout], group: ProcessGroup) -> list[Tensor]:
+    """Return [P] of every rollout.
+
+    Each rank fills in its own rollouts among zeros, so the sum over the ranks is exact.
+    """
     if group.size == 1:
-        return [found[row] for row in range(len(rollouts))]
+        return [by_row[row] for row in range(len(rollouts))]
     sizes = [len(rollout.policy_positions) for rollout in rollouts]
     flat = torch.zeros(sum(sizes), device=group.device)
-    for row, place in enumerate(torch.split(flat, sizes)):
-        if row in found:
-            place.copy_(found[row])
+    for row, part in enumerate(torch.split(flat, sizes)):
+        if row in by_row:
+            part.copy_(by_row[row])
     return list(torch.split(group.sum(flat), sizes))

@@ -1,6 +1,6 @@
-"""Starting the ranks of an update with torch's elastic launcher (what `torchrun` runs), and telling why one failed.
+"""Start the ranks of an update with torch's elastic launcher (which `torchrun` runs), and report why a rank failed.
 
-No restarts: an update that loses a rank fails as a whole, and the next run of the stage repeats it to the same bytes.
+A failed rank is not restarted: the update fails as a whole, and the next run of the stage repeats it to the same bytes.
 """
 
 import logging
@@ -35,13 +35,13 @@ class RankFailed(RuntimeError):  # noqa: N818 - the field's word
     """A rank of an update failed or died, and the update with it."""
 
     def __init__(self, message: str, ended_by: signal.Signals | None = None) -> None:
-        """`ended_by`: the signal that ended the rank; None for one that ended itself."""
+        """Make the error. `ended_by`: the signal that ended the rank; None for a rank that exited by itself."""
         super().__init__(message)
         self.ended_by = ended_by
 
 
 class TrainedOnRanks(NamedTuple):
-    """Results of the ranks of an update, beside its policy."""
+    """Results of an update on ranks, besides its policy."""
 
     metrics: Metrics
     passes: Passes
@@ -49,7 +49,7 @@ class TrainedOnRanks(NamedTuple):
 
 
 def train_on_ranks(job: UpdateJob) -> TrainedOnRanks:
-    """Run `job` on its ranks and move the policy that they wrote to its place, whole or not at all.
+    """Run `job` on its ranks and move the policy that they wrote into its folder, whole or not at all.
 
     Raises RankFailed, after every rank of this machine has ended.
     """
@@ -61,12 +61,12 @@ def train_on_ranks(job: UpdateJob) -> TrainedOnRanks:
 
 
 def job_files(layout: Layout) -> Iterator[Path]:
-    """Job files of the updates that are under way in a project."""
+    """Return the job files of the updates that now run in a project."""
     return layout.iteration("*").parent.glob(f"*/{_WORKPLACE}/{_JOB}")
 
 
 def start_ranks(job: UpdateJob, folder: Path) -> None:
-    """Start this machine's ranks of the job whose file lies in `folder`; return when all have ended well."""
+    """Start this machine's ranks of the job whose file lies in `folder`; return when all have succeeded."""
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -98,7 +98,7 @@ def start_ranks(job: UpdateJob, folder: Path) -> None:
 
 @contextmanager
 def _workplace(job: UpdateJob) -> Iterator[Path]:
-    """A folder with the job's file, beside where its result will lie; what a killed run left there is removed first."""
+    """Make a folder with the job's file, on the file system of the result. Remove what a killed run left there."""
     folder = job.layout.iteration(job.key) / _WORKPLACE
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -112,7 +112,7 @@ def _workplace(job: UpdateJob) -> Iterator[Path]:
 
 @contextmanager
 def _own_signal_handlers() -> Iterator[None]:
-    """The launcher replaces the process's signal handlers for good; put them back."""
+    """Restore the process's signal handlers, which the launcher replaces for good."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -127,7 +127,7 @@ def _own_signal_handlers() -> Iterator[None]:
 
 @contextmanager
 def _quiet_launcher() -> Iterator[None]:
-    """Without the launcher's own log of a failed rank, which comes as one error from here."""
+    """Silence the launcher's own log of a failed rank; this module reports it as one error."""
     logger = logging.getLogger("torch.distributed.elastic")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -138,9 +138,9 @@ def _quiet_launcher() -> Iterator[None]:
 
 
 def _rank_failed(job: UpdateJob, failures: "dict[int, ProcessFailure]") -> RankFailed:
-    """One error, of the failure that caused the others: an error of ours, else a signal, else the first one.
+    """Return one error, for the failure that caused the others: our own error, else a signal, else the first failure.
 
-    SIGTERM comes last: it is what the launcher ends the other ranks with.
+    SIGTERM comes last: the launcher ends the other ranks with it.
     """
 
     def order(rank: int) -> tuple[bool, bool, bool, int, int]:
@@ -152,19 +152,19 @@ def _rank_failed(job: UpdateJob, failures: "dict[int, ProcessFailure]") -> RankF
     message = _message(failure)
     if failure.exitcode == EXPECTED:
         return RankFailed(message)
-    place = f"update_policy@{job.key}: rank {rank} of {job.update.distributed.size}"
+    rank_label = f"update_policy@{job.key}: rank {rank} of {job.update.distributed.size}"
     if failure.exitcode < 0:
         hint = " (the system does that when memory runs out)" if failure.exitcode == -signal.SIGKILL else ""
-        text = f"{place} was ended by {failure.signal_name()}{hint}; nothing was saved, run the same command again"
+        text = f"{rank_label} was ended by {failure.signal_name()}{hint}; nothing was saved, run the same command again"
         return RankFailed(text, signal.Signals(-failure.exitcode))
-    return RankFailed(f"{place} failed: {message}; nothing was saved")
+    return RankFailed(f"{rank_label} failed: {message}; nothing was saved")
 
 
 def _message(failure: "ProcessFailure") -> str:
-    """The error's text without the exception's name, which ours put there (`record_exception`)."""
-    found: Any = failure.error_file_data.get("message")
-    if not isinstance(found, dict):
+    """Return the error's text without the exception's name, which torch put there (`record_exception`)."""
+    error_entry: Any = failure.error_file_data.get("message")
+    if not isinstance(error_entry, dict):
         return f"exit code {failure.exitcode}, and no error was left"
-    _log.info("%s", found["extraInfo"]["py_callstack"])
-    text = str(found["message"])
+    _log.info("%s", error_entry["extraInfo"]["py_callstack"])
+    text = str(error_entry["message"])
     return text.partition(": ")[2] if failure.exitcode == EXPECTED else text

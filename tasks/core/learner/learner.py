@@ -1,6 +1,6 @@
 """One LOOP policy update: old log-probs, then epochs of minibatches with one optimizer step each (LOOP, algorithm 1).
 
-The learner sees token ids, masks, turns and advantages, and a frozen config; nothing of worlds, engines or files.
+The learner sees token ids, masks, turns, advantages and a frozen config. It knows no worlds, engines or files.
 """
 
 import time
@@ -32,11 +32,11 @@ from tasks.core.records.training import Passes, PromptInformation
 from tasks.core.seeding import derive_seed
 
 Masters = dict[nn.Parameter, nn.Parameter]
-"""By the policy's weight. A sharded weight's master is this rank's part of it."""
+"""Master weights by the policy's weight. A sharded weight's master is this rank's part of it."""
 
 
 def make_masters(trained: Iterable[nn.Parameter]) -> Masters:
-    """One for each weight that is not float32: none of an adapter."""
+    """Make a float32 master for each weight of a lower dtype. An adapter's weights are float32 and get none."""
     return {weight: nn.Parameter(weight.detach().float()) for weight in trained if weight.dtype != torch.float32}
 
 
@@ -49,19 +49,19 @@ def move_gradients(masters: Masters) -> None:
 
 @torch.no_grad()
 def round_masters(masters: Masters) -> None:
-    """Give the policy's weights their masters' values, rounded."""
+    """Set the policy's weights to their masters' values, rounded."""
     for weight, master in masters.items():
         weight.copy_(master)
         master.grad = None
 
 
-class UpdateDiverged(ValueError):  # noqa: N818 - says what happened to the update
-    """Loss or gradient is no longer a finite number."""
+class UpdateDiverged(ValueError):  # noqa: N818 - named after the update's fate
+    """A loss or gradient that is no longer a finite number."""
 
 
 @dataclass
 class Learner:
-    """A policy with its optimizer, and how many optimizer steps it has made since the base policy."""
+    """A policy with its optimizer, and the number of optimizer steps since the base policy."""
 
     policy: nn.Module
     optimizer: AdamW
@@ -72,7 +72,7 @@ class Learner:
 
     @property
     def stepped(self) -> list[nn.Parameter]:
-        """The weights that the optimizer steps: the policy's trained ones, or their masters."""
+        """Return the weights that the optimizer steps: the policy's trained weights, or their masters."""
         return [weight for settings in self.optimizer.param_groups for weight in settings["params"]]
 
 
@@ -85,24 +85,24 @@ class UpdateStats:
     old_logprobs: list[Tensor]
     """[P] each, of the policy before the update."""
     steps: list[StepStats]
-    """One per minibatch that was begun; only the last can have been one whose KL was over the limit."""
+    """One for each minibatch that was begun; only the last can have exceeded the KL limit."""
     optimizer_steps: int
-    """Those that the policy made: none while a critic warms up."""
+    """Steps that the policy made: none while a critic warms up."""
     planned: int
-    """Minibatches in all."""
+    """Number of minibatches planned."""
     stopped_early: bool
-    """Whether the last minibatch's KL was over the limit, so that it made no optimizer step."""
+    """Whether the last minibatch exceeded the KL limit and therefore made no optimizer step."""
     corrects_behaviour: bool
     """Whether the loss was weighted by pi_old / pi_behaviour."""
     information: PromptInformation | None
-    """Estimate for the policy before the update; None where it was not to be measured, or the batch has one prompt."""
+    """Estimate for the policy before the update; None where it is switched off, or the batch has one prompt."""
     seconds: float
 
 
 def make_learner(
     policy: nn.Module, config: UpdateConfig, group: ProcessGroup = SINGLE, passes: Passes | None = None
 ) -> Learner:
-    """A learner with a new optimizer over those weights of `policy` that require gradients."""
+    """Return a learner with a new optimizer over those weights of `policy` that require gradients."""
     prepare_forward(policy, config, group, passes)
     trained = [weight for weight in policy.parameters() if weight.requires_grad]
     masters = make_masters(trained)
@@ -116,7 +116,7 @@ def make_learner(
 def prepare_forward(policy: nn.Module, config: UpdateConfig, group: ProcessGroup, passes: Passes | None = None) -> None:
     """Make `policy` compute as `config` says: folded adapter, checkpointing, shards, and `passes`. Idempotent.
 
-    `passes`: what preflight has proven; None: what the model's layers suggest.
+    `passes`: the way that preflight has proven; None: the way that the model's layers suggest.
     """
     use_passes(policy, passes)
     use_float32_logits(policy)
@@ -130,7 +130,7 @@ def prepare_forward(policy: nn.Module, config: UpdateConfig, group: ProcessGroup
 
 
 def uses_fsdp(config: UpdateConfig, group: ProcessGroup) -> bool:
-    """Whether each rank holds a part of every weight."""
+    """Return whether each rank holds only a part of every weight."""
     return group.size > 1 and config.distributed.sharding == "fsdp"
 
 
@@ -148,10 +148,10 @@ def update(
 ) -> UpdateStats:
     """Train `learner` on `rollouts` in place.
 
-    `temperature` is the one that the rollouts were sampled at; `seed` decides the order of the minibatches;
+    `temperature` is the sampling temperature of the rollouts; `seed` decides the order of the minibatches;
     `reference_view` is needed when config.needs_reference; `stale`: an older policy sampled the rollouts;
-    `information`: the sample on which to measure what responses say of their prompts.
-    Raises UpdateDiverged, having changed nothing on disk, when loss or gradient stops being finite.
+    `information`: the sample on which to measure the mutual information of prompts and responses. Raises
+    UpdateDiverged, having changed nothing on disk, when loss or gradient stops being finite.
     """
     started, policy, group = time.perf_counter(), learner.policy, learner.group
     first_step = learner.optimizer_steps
@@ -161,7 +161,7 @@ def update(
     pack = partial(pack_rollouts, rollouts, capacity=capacity, device=_device(policy), group=group)
     minibatches = list(_minibatches(rollouts, config, seed))
     rows = [range(len(rollouts))] if _computes_in_float32(policy) else _first_epoch(minibatches, len(rollouts))
-    first = [one for chosen in rows for one in pack(chosen)]
+    first = [packed for chosen in rows for packed in pack(chosen)]
     fixed = compute_fixed_logprobs(policy, first, rollouts, objective, reference_view, group)
     prompts, pairs = sample_pairs(rollouts, information, derive_seed(seed, "information"))
     measured = measure_information(policy, prompts, pairs, objective, capacity, group)
@@ -174,9 +174,9 @@ def update(
             if not steps[-1].is_finite:
                 alone = fixed.attach(pack(minibatch, capacity=1))
                 broken = rollouts_not_finite(policy, alone, part, len(rollouts), group) or minibatch
-                place = f"minibatch {len(steps)} of {len(minibatches)}"
+                minibatch_label = f"minibatch {len(steps)} of {len(minibatches)}"
                 names = [rollouts[row].name or f"row {row}" for row in sorted(broken)]
-                raise UpdateDiverged(_explained(steps[-1], place, names))
+                raise UpdateDiverged(_explained(steps[-1], minibatch_label, names))
             if not steps[-1].allows_step(config.kl_stop.limit):
                 break
             bar.update(len(minibatch))
@@ -198,9 +198,9 @@ def update(
 def optimizer_step(
     learner: Learner, packs: Sequence[TrainingPack], objective: Objective, config: UpdateConfig
 ) -> StepStats:
-    """Gradient of one minibatch (`packs`: this rank's share) and, if its stats allow it, one optimizer step.
+    """Compute the gradient of one minibatch and, if its stats allow it, make one optimizer step.
 
-    A critic steps with the policy, or alone while it warms up.
+    `packs` are this rank's share of the minibatch. A critic steps with the policy, or alone while it warms up.
     """
     critic = learner.critic
     free_gradients(learner)
@@ -222,26 +222,29 @@ def optimizer_step(
 
 
 def free_gradients(learner: Learner) -> None:
-    """Let go of all gradients: as much memory as what is trained, which a policy kept for later stages would hold."""
+    """Free all gradients.
+
+    They take as much memory as the trained weights, and later stages keep the policy in memory.
+    """
     learner.optimizer.zero_grad(set_to_none=True)
     if learner.critic is not None:
         learner.critic.optimizer.zero_grad(set_to_none=True)
 
 
 def learning_rate(config: UpdateConfig, optimizer_steps: int) -> float:
-    """Learning rate of the step that follows `optimizer_steps` earlier ones: rising over the warm-up, then constant."""
+    """Return the learning rate after `optimizer_steps` steps: it rises over the warm-up, then stays constant."""
     return config.learning_rate * min(1.0, (optimizer_steps + 1) / max(1, config.warmup_steps))
 
 
 def _minibatches(rollouts: Sequence[Rollout], config: UpdateConfig, seed: int) -> Iterator[list[int]]:
-    """Rows of each optimizer step, shuffled irrespective of their task, anew in every epoch. Pairs stay whole."""
+    """Yield the rows of each optimizer step, shuffled across tasks and again in every epoch. Pairs stay whole."""
     size, together = config.minibatch or len(rollouts), bundles(rollouts, range(len(rollouts)))
     for epoch in range(config.epochs):
         order = np.arange(len(together))
         if config.shuffle:
             np.random.Generator(np.random.PCG64(derive_seed(seed, "epoch", epoch))).shuffle(order)
         minibatch: list[int] = []
-        for bundle in (together[place] for place in order):
+        for bundle in (together[index] for index in order):
             if minibatch and len(minibatch) + len(bundle) > size:
                 yield minibatch
                 minibatch = []
@@ -255,11 +258,11 @@ def _require_pairs(rollouts: Sequence[Rollout], config: UpdateConfig) -> None:
 
 
 def _first_epoch(minibatches: Sequence[Sequence[int]], rollouts: int) -> Sequence[Sequence[int]]:
-    """The minibatches in whose packs a policy of lower precision computes what stays fixed.
+    """Return the minibatches in whose packs a policy of lower precision computes the fixed values.
 
     A GPU's kernels add in another order for another shape, and bfloat16 rounds the difference up to importance weights
     that leave the clip range. The same pack gives the same bits: the first weights are 1, and through the first epoch
-    they hold the policy's steps alone. Packs of later epochs hold other rollouts side by side, so this noise is back.
+    only the policy's steps change them. Packs of later epochs hold other rollouts side by side, so this noise is back.
     """
     seen = np.cumsum([len(minibatch) for minibatch in minibatches])
     return minibatches[: int(np.searchsorted(seen, rollouts)) + 1]
@@ -269,10 +272,10 @@ def _computes_in_float32(policy: nn.Module) -> bool:
     return next(policy.parameters()).dtype == torch.float32
 
 
-def _explained(stats: StepStats, place: str, names: Sequence[str]) -> str:
+def _explained(stats: StepStats, label: str, names: Sequence[str]) -> str:
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     return (
-        f"{place}: loss {stats.loss}, gradient norm {stats.grad_norm}, from {shown}; nothing was saved. "
+        f"{label}: loss {stats.loss}, gradient norm {stats.grad_norm}, from {shown}; nothing was saved. "
         "Lower update.learning_rate or update.max_grad_norm, or look for a damaged checkpoint"
     )
 

@@ -1,6 +1,7 @@
 """Log-probs and entropies of the policy tokens of a pack. The head is applied to these tokens only, chunk by chunk.
 
-So a [tokens, vocabulary] tensor never exists, in the backward pass neither: a chunk's logits are made again there.
+So a whole [tokens, vocabulary] tensor never exists, not even in the backward pass, which recomputes each chunk's
+logits.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,19 +21,22 @@ from tasks.core.policies.pass_threads import map_passes
 
 
 def fused_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """logits [P, V] float32, which are lost, and targets [P] -> [P] float32. Needs liger-kernel."""
+    """Return the cross-entropy [P] float32 of logits [P, V] float32, which it overwrites, and targets [P].
+
+    Needs liger-kernel.
+    """
     kernel: Any = fused_kernel()
     return kernel(logits, targets, reduction="none")  # type: ignore[no-any-return]
 
 
 def can_fuse(logits: Tensor, *, entropy: bool) -> bool:
-    """Whether the kernel is here; entropies need the logits afterwards."""
+    """Return whether the fused kernel can be used. Entropies need the logits afterwards, which it overwrites."""
     return logits.is_cuda and not entropy and fused_kernel() is not None
 
 
 @cache
 def fused_kernel() -> Callable[..., Tensor] | None:
-    """Liger's function, None where it is not installed."""
+    """Return Liger's function, or None where it is not installed."""
     try:
         from liger_kernel.transformers.functional import liger_cross_entropy
     except ImportError:
@@ -43,7 +47,7 @@ def fused_kernel() -> Callable[..., Tensor] | None:
 SHARDED_FORWARD = "sharded_forward_pass"
 T = TypeVar("T")
 Head = Callable[[Tensor], Tensor]
-"""Hidden states [P, d] -> logits [P, V], float32 where the model's head has lower precision."""
+"""Maps hidden states [P, d] to logits [P, V], float32 where the model's head has lower precision."""
 
 
 class TokenLogprobs(NamedTuple):
@@ -54,20 +58,21 @@ class TokenLogprobs(NamedTuple):
     entropies: Tensor | None
     """[P] float32, in nats, of the same distribution."""
     states: Tensor | None = None
-    """[P, d] the hidden states that predict the tokens, detached: what a critic judges."""
+    """[P, d] the hidden states that predict the tokens, detached: the critic's input."""
 
 
 def token_logprobs(policy: nn.Module, pack: Pack, temperature: float, chunk: int, *, entropy: bool) -> TokenLogprobs:
-    """One forward pass. Differentiable in the log-probs and, if asked for, in the entropies."""
+    """Run one forward pass. Differentiable in the log-probs and, if `entropy`, in the entropies."""
     run = getattr(policy, SHARDED_FORWARD, None) or partial(forward_pass, policy)
     stats: TokenLogprobs = run(pack, temperature, chunk, entropy)
     return stats
 
 
 def map_packs(run: Callable[[Pack], T], policy: nn.Module, packs: Sequence[Pack], group: ProcessGroup) -> Iterator[T]:
-    """Results of `run`, which passes a pack through `policy`, in the order of the packs; on a CPU some at a time.
+    """Return the results of `run`, which passes a pack through `policy`, in the order of the packs.
 
-    Of a sharded policy one after the other: the ranks gather its weights together.
+    On a CPU several packs run at a time. A sharded policy takes one after the other: the ranks gather its weights
+    together.
     """
     if is_sharded(policy):
         return map(run, packs)
@@ -75,11 +80,11 @@ def map_packs(run: Callable[[Pack], T], policy: nn.Module, packs: Sequence[Pack]
 
 
 def forward_pass(policy: nn.Module, pack: Pack, temperature: float, chunk: int, entropy: bool) -> TokenLogprobs:
-    """The pass itself; on a sharded policy it must run as its method SHARDED_FORWARD, which gathers the weights."""
+    """Run the pass itself. On a sharded policy call it as the method SHARDED_FORWARD, which gathers the weights."""
     model = language_model(policy)
     states = hidden_states(model, pack)
-    found = head_logprobs(states, pack.targets, partial(logits_of, model), temperature, chunk, entropy=entropy)
-    return found._replace(states=states.detach())
+    token_stats = head_logprobs(states, pack.targets, partial(logits_of, model), temperature, chunk, entropy=entropy)
+    return token_stats._replace(states=states.detach())
 
 
 def hidden_states(model: nn.Module, pack: Pack) -> Tensor:
@@ -99,9 +104,11 @@ def hidden_states(model: nn.Module, pack: Pack) -> Tensor:
         )[0]
         return states[0, pack.logit_positions]
     start, parts = 0, []
-    places = torch.split(pack.logit_positions, pack.policy_tokens)
-    for ids, place in zip(torch.split(pack.input_ids, list(pack.lengths), dim=1), places, strict=True):
-        parts.append(body(input_ids=ids, use_cache=False)[0][0, place - start])
+    positions_by_rollout = torch.split(pack.logit_positions, pack.policy_tokens)
+    for ids, positions in zip(
+        torch.split(pack.input_ids, list(pack.lengths), dim=1), positions_by_rollout, strict=True
+    ):
+        parts.append(body(input_ids=ids, use_cache=False)[0][0, positions - start])
         start += ids.shape[1]
     return torch.cat(parts)
 
@@ -109,7 +116,7 @@ def hidden_states(model: nn.Module, pack: Pack) -> Tensor:
 def head_logprobs(
     states: Tensor, targets: Tensor, head: Head, temperature: float, chunk: int, *, entropy: bool
 ) -> TokenLogprobs:
-    """states [P, d] and targets [P] through `head`, at most `chunk` tokens' logits at a time."""
+    """Apply `head` to states [P, d] with targets [P], with at most `chunk` tokens' logits in memory at a time."""
     single = len(targets) <= chunk or not torch.is_grad_enabled()
     parts = [
         _chunk(state, target, head, temperature, entropy)
@@ -134,5 +141,5 @@ def _chunk(states: Tensor, targets: Tensor, head: Head, temperature: float, entr
 
 
 def _entropies(logits: Tensor) -> Tensor:
-    """[P, V] -> [P]: log Z - sum p logit, which needs one [P, V] temporary less than - sum p log p."""
+    """Return entropies [P] of logits [P, V] as log Z - sum p logit: one [P, V] temporary less than - sum p log p."""
     return torch.logsumexp(logits, -1) - torch.einsum("pv,pv->p", torch.softmax(logits, -1), logits)

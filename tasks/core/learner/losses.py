@@ -1,16 +1,16 @@
 """The clipped policy-gradient objective of LOOP and its terms: pure functions on flat tensors of policy tokens.
 
-Shapes: P policy tokens of R rollouts; `rollout_ids` [P] names each token's rollout and rises. An importance unit is
-what one importance weight belongs to: a token, an assistant turn, or a whole rollout (LOOP, eq. 6, 7 and 8). Every
-token has an advantage. A unit whose weight is the product of its tokens' has the mean of their advantages; one whose
-weight is the geometric mean clips for each token by its own advantage (GSPO-token).
+Shapes: P policy tokens of R rollouts; `rollout_ids` [P] holds each token's rollout, in rising order. An importance unit
+is the set of tokens that share one importance weight: a token, an assistant turn, or a whole rollout (LOOP, eq. 6, 7
+and 8). Every token has an advantage. A unit whose weight is the product of its tokens' ratios takes the mean of their
+advantages; a unit whose weight is the geometric mean clips each token by its own advantage (GSPO-token).
 
-Rollouts whose behaviour policy is another than the policy before the update (an older one, or an engine that computes
-otherwise) take the decoupled objective of Hilton, Cobbe and Schulman (arXiv 2110.00641; for LLMs: AReaL, arXiv
-2505.24298): the clip stays around the policy before the update, so that it bounds the step whatever the staleness, and
-each unit is weighted by pi_before / pi_behaviour, truncated (as in IMPALA, arXiv 1802.01561, section 4.1) so that no
-single unit outweighs the batch: a bias in exchange for variance. pi_behaviour is as the engine reported it, in AReaL
-and in verl alike.
+Where the policy before the update did not sample the rollouts (an older policy did, or an engine that computes
+otherwise), the objective is the decoupled objective of Hilton, Cobbe and Schulman (arXiv 2110.00641; for LLMs: AReaL,
+arXiv 2505.24298). The clip stays around the policy before the update, so that it bounds the step whatever the
+staleness. Each unit is weighted by pi_before / pi_behaviour, truncated (as in IMPALA, arXiv 1802.01561, section 4.1) so
+that no single unit outweighs the batch: a bias in exchange for variance. pi_behaviour is as the engine reported it, as
+in AReaL and in verl.
 """
 
 import math
@@ -27,17 +27,17 @@ _MAX_LOG_WEIGHT = 20.0
 
 
 def token_units(rollout_ids: Tensor, turns: Tensor) -> Tensor:
-    """[P] every token by itself."""
+    """Return units [P]: every token is a unit."""
     return torch.arange(len(rollout_ids), device=rollout_ids.device)
 
 
 def turn_units(rollout_ids: Tensor, turns: Tensor) -> Tensor:
-    """[P] one unit per assistant turn of a rollout."""
+    """Return units [P]: every assistant turn of a rollout is a unit."""
     return _runs(_changes(rollout_ids) | _changes(turns))
 
 
 def rollout_units(rollout_ids: Tensor, turns: Tensor) -> Tensor:
-    """[P] one unit per rollout."""
+    """Return units [P]: every rollout is a unit."""
     return _runs(_changes(rollout_ids))
 
 
@@ -53,7 +53,7 @@ LOWER_BOUNDS: dict[str, Callable[[float], float]] = {
 
 
 def clip_range(config: LossConfig) -> tuple[float, float]:
-    """Bounds of the importance weight; the upper one may be looser (clip-higher, DAPO and StarPO-S)."""
+    """Return the bounds of the importance weight; the upper bound may be looser (clip-higher, DAPO and StarPO-S)."""
     high = config.clip_epsilon if config.clip_epsilon_high is None else config.clip_epsilon_high
     return LOWER_BOUNDS[config.lower_bound](config.clip_epsilon), 1 + high
 
@@ -68,9 +68,9 @@ class ImportanceUnits(NamedTuple):
 
 
 def importance_units(importance: str, rollout_ids: Tensor, turns: Tensor, count: int | None = None) -> ImportanceUnits:
-    """Units of tokens with `rollout_ids` [P] and `turns` [P].
+    """Return the units of tokens with `rollout_ids` [P] and `turns` [P].
 
-    `count` is U where the caller knows it: a GPU need not be waited for to count them.
+    `count` is U where the caller knows it, so that nothing waits for a GPU to count the units.
     """
     ids = UNITS[importance](rollout_ids, turns)
     units = int(ids[-1]) + 1 if count is None else count
@@ -81,9 +81,9 @@ class ClippedObjective(NamedTuple):
     """The clipped objective of U units, to be maximised."""
 
     values: Tensor
-    """[U] min(w A, clip(w) A) of each, or the mean of that over its tokens."""
+    """[U] min(w A, clip(w) A) of each unit, or the mean of that over the unit's tokens."""
     clipped: Tensor
-    """[] how many units gave no gradient because their weight left the clip range."""
+    """[] the number of units that gave no gradient because their weight left the clip range."""
 
 
 def clipped_objective(
@@ -93,10 +93,11 @@ def clipped_objective(
     config: LossConfig,
     behaviour_log_ratios: Tensor | None = None,
 ) -> ClippedObjective:
-    """log_ratios [P] = log pi - log pi_old, advantages [P]; behaviour_log_ratios [P] = log pi_old - log pi_behaviour.
+    """Return the clipped objective of log_ratios [P] = log pi - log pi_old and advantages [P].
 
     With one unit per token this is LOOP's per-token objective, before it is averaged (`averaged`).
-    `behaviour_log_ratios` is for rollouts with another behaviour policy than pi_old; None is the same as zeros.
+    `behaviour_log_ratios` [P] = log pi_old - log pi_behaviour is for rollouts whose behaviour policy is not pi_old;
+    None is the same as zeros.
     """
     clipped = CLIPPED[config.unit_weight](log_ratios, units, advantages, config)
     if behaviour_log_ratios is None:
@@ -107,7 +108,7 @@ def clipped_objective(
 def clipped_by_unit(
     log_ratios: Tensor, units: ImportanceUnits, advantages: Tensor, config: LossConfig
 ) -> ClippedObjective:
-    """The weight of a unit is the product of its tokens' ratios, its advantage their mean (LOOP, eq. 6 to 8)."""
+    """Clip by unit: its weight is the product of its tokens' ratios, its advantage their mean (LOOP, eq. 6 to 8)."""
     weights, unit_advantages = unit_weights(log_ratios, units, config), mean_by_unit(advantages, units)
     plain = weights * unit_advantages
     bounded = weights.clamp(*clip_range(config)) * unit_advantages
@@ -117,7 +118,7 @@ def clipped_by_unit(
 def clipped_by_token(
     log_ratios: Tensor, units: ImportanceUnits, advantages: Tensor, config: LossConfig
 ) -> ClippedObjective:
-    """The weight of a unit is the geometric mean of its tokens' ratios; each token is clipped by its own advantage.
+    """Clip each token by its own advantage; the weight of a unit is the geometric mean of its tokens' ratios.
 
     Over rollouts this is GSPO-token (arXiv 2507.18071, eq. 14): a token's weight has the unit's value and the gradient
     of its own log-prob, s = sg[s_unit] pi / sg[pi]. With one advantage for all tokens, value and gradient are GSPO's
@@ -139,16 +140,16 @@ CLIPPED: dict[str, Callable[[Tensor, ImportanceUnits, Tensor, LossConfig], Clipp
 
 
 def behaviour_weights(log_ratios: Tensor, units: ImportanceUnits, config: LossConfig) -> Tensor:
-    """log_ratios [P] = log pi_old - log pi_behaviour -> [U] min(pi_old / pi_behaviour, cap) of each unit.
+    """Return min(pi_old / pi_behaviour, cap) of each unit [U], from log_ratios [P] = log pi_old - log pi_behaviour.
 
-    The product over a unit's tokens whatever `unit_weight` is: by it, samples of the one policy have the expectations
-    of the other's (verl: `rollout_is: sequence`). A geometric mean would not.
+    Uses the product over a unit's tokens whatever `unit_weight` is: weighted by it, samples of one policy have the
+    expectations of the other (verl: `rollout_is: sequence`). Weighted by a geometric mean they would not.
     """
     return _exponential(_sum_by_unit(log_ratios, units)).clamp(max=config.max_behaviour_weight)
 
 
 def unit_weights(log_ratios: Tensor, units: ImportanceUnits, config: LossConfig) -> Tensor:
-    """[P] log-ratios of tokens -> [U] the product of the ratios of each unit's tokens, or their geometric mean.
+    """Return for each unit [U] the product of its tokens' ratios, or their geometric mean, from log-ratios [P].
 
     The geometric mean over a rollout is GSPO's sequence weight (arXiv 2507.18071, eq. 7).
     """
@@ -157,7 +158,7 @@ def unit_weights(log_ratios: Tensor, units: ImportanceUnits, config: LossConfig)
 
 
 def _sum_by_unit(values: Tensor, units: ImportanceUnits) -> Tensor:
-    """[P] values of tokens -> [U] the sum over each unit's."""
+    """Return the sum [U] over each unit of token values [P]."""
     return values.new_zeros(len(units.rollout_ids)).index_add(0, units.ids, values)
 
 
@@ -166,20 +167,23 @@ def _exponential(log_weights: Tensor) -> Tensor:
 
 
 def mean_by_unit(values: Tensor, units: ImportanceUnits) -> Tensor:
-    """[P] values of tokens -> [U] the mean over each unit's; exactly their value where they are all equal."""
+    """Return the mean [U] over each unit of token values [P]; equal values give exactly this value."""
     last = values.new_zeros(len(units.rollout_ids)).scatter(0, units.ids, values)
     gaps = torch.zeros_like(last).index_add(0, units.ids, values - last[units.ids])
     return last + gaps / unit_sizes(units, values)
 
 
 def unit_sizes(units: ImportanceUnits, like: Tensor) -> Tensor:
-    """[U] the tokens of each unit, in the dtype of `like`."""
+    """Return the number of tokens of each unit [U], in the dtype of `like`."""
     ones = torch.ones_like(units.ids, dtype=like.dtype)
     return ones.new_zeros(len(units.rollout_ids)).index_add(0, units.ids, ones)
 
 
 def averaged(values: Tensor, units: ImportanceUnits, rollouts: int, config: LossConfig) -> Tensor:
-    """[U] values of units -> [R] each rollout's part of the loss, to be added up and divided by `loss_divisor`."""
+    """Return each rollout's part of the loss [R] from unit values [U].
+
+    The caller sums them and divides by `loss_divisor`.
+    """
     if config.average == "rollout":
         return mean_by_rollout(values, units.rollout_ids, rollouts)
     sums = sum_by_rollout(values * unit_sizes(units, values), units.rollout_ids, rollouts)
@@ -187,26 +191,26 @@ def averaged(values: Tensor, units: ImportanceUnits, rollouts: int, config: Loss
 
 
 def loss_divisor(config: LossConfig, rollouts: int, policy_tokens: int) -> int:
-    """Divisor of a minibatch's sum: the `rollouts` of a whole one, also for a short one, or its `policy_tokens`."""
+    """Return the divisor of a minibatch's sum: its `policy_tokens`, or the `rollouts` of a full minibatch."""
     return policy_tokens if config.average == "token" else rollouts
 
 
 def mean_by_rollout(values: Tensor, rollout_ids: Tensor, rollouts: int) -> Tensor:
-    """[N] values of tokens or units -> [R] mean over those of each rollout."""
+    """Return the mean [R] over each rollout of values [N] of tokens or units."""
     counts = sum_by_rollout(torch.ones_like(values, requires_grad=False), rollout_ids, rollouts)
     return sum_by_rollout(values, rollout_ids, rollouts) / counts
 
 
 def sum_by_rollout(values: Tensor, rollout_ids: Tensor, rollouts: int) -> Tensor:
-    """[N] values of tokens or units -> [R] sum over those of each rollout."""
+    """Return the sum [R] over each rollout of values [N] of tokens or units."""
     return values.new_zeros(rollouts).index_add(0, rollout_ids, values)
 
 
 def turn_discounts(turns: ImportanceUnits, rollouts: int, gamma: float) -> Tensor:
-    """Return DMPO's weight [P] of each token's turn, number t = 0, 1, ... of the T turns with tokens of its rollout.
+    """Return DMPO's weight [P] float32 of each token's turn, number t = 0, 1, ... of its rollout's T turns with tokens.
 
-    (1 - gamma^(T - t)) / (1 - gamma^T), and at gamma = 1 its limit (T - t) / T (arXiv 2406.14868, eq. 16): 1 for the
-    first turn, falling to the last. float32.
+    The weight is (1 - gamma^(T - t)) / (1 - gamma^T), and at gamma = 1 its limit (T - t) / T (arXiv 2406.14868, eq.
+    16). It is 1 for the first turn and falls to the last.
     """
     counts = sum_by_rollout(torch.ones_like(turns.rollout_ids), turns.rollout_ids, rollouts)
     firsts = counts.cumsum(0) - counts
@@ -218,7 +222,7 @@ def turn_discounts(turns: ImportanceUnits, rollouts: int, gamma: float) -> Tenso
 
 
 def k1(log_ratios: Tensor) -> Tensor:
-    """[P] -x: an unbiased estimate of KL(p || q) for x = log q - log p at samples of p, of either sign.
+    """Return -x [P]: an unbiased estimate, of either sign, of KL(p || q) for x = log q - log p at samples of p.
 
     Source: Schulman, "Approximating KL divergence".
     """
@@ -226,10 +230,10 @@ def k1(log_ratios: Tensor) -> Tensor:
 
 
 def k3(log_ratios: Tensor) -> Tensor:
-    """[P] e^x - 1 - x: an unbiased, never negative estimate of KL(p || q) for x = log q - log p at samples of p.
+    """Return e^x - 1 - x [P]: an unbiased, never negative estimate of KL(p || q) for x = log q - log p at samples of p.
 
-    Beyond x = 20 it goes on as a straight line: nearer to p is always less. Source: Schulman, "Approximating KL
-    divergence"; with p the policy and q the base it is GRPO's KL term (eq. 4). Its gradient, without that of the
+    Beyond x = 20 it continues as a straight line, so that nearer to p is always less. Source: Schulman, "Approximating
+    KL divergence"; with p the policy and q the base it is GRPO's KL term (eq. 4). Its gradient, without that of the
     samples' own probability, is that of KL(q || p): see `weighted_by_ratio`.
     """
     beyond = math.exp(_MAX_LOG_WEIGHT) * (log_ratios - _MAX_LOG_WEIGHT).relu()
@@ -237,10 +241,11 @@ def k3(log_ratios: Tensor) -> Tensor:
 
 
 def weighted_by_ratio(estimates: Tensor, log_ratios: Tensor) -> Tensor:
-    """[P] KL estimates times pi / pi_old, of log_ratios [P] = log pi - log pi_old: the gradient is KL(pi || base)'s.
+    """Return KL estimates [P] times pi / pi_old, so that their gradient is that of KL(pi || base).
 
-    The samples are pi_old's. Differentiated as they stand, their k3 terms give the gradient of KL(base || pi), which
-    lacks how pi changes what is sampled; the ratio brings it in (TRL: `use_bias_correction_kl`).
+    log_ratios [P] = log pi - log pi_old. pi_old drew the samples. Differentiated as they stand, the k3 terms give the
+    gradient of KL(base || pi), which lacks how pi changes what is sampled; the ratio adds it (TRL:
+    `use_bias_correction_kl`).
     """
     return estimates * _exponential(log_ratios)
 
@@ -249,7 +254,7 @@ KL_ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {"k1": k1, "k3": k3}
 
 
 def _changes(values: Tensor) -> Tensor:
-    """[P] True where a value differs from the one before it."""
+    """Return [P] bools, True where a value differs from the value before it."""
     return torch.cat([values.new_zeros(1, dtype=torch.bool), values[1:] != values[:-1]])
 
 

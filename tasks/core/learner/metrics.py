@@ -23,7 +23,7 @@ def trained_metrics(
     loss: LossConfig,
     staleness: int,
 ) -> Metrics:
-    """Metrics of an update on `rollouts` of this staleness."""
+    """Return the metrics of an update on `rollouts` of this staleness."""
     steps = stats.steps
     behaviour = behaviour_stats(rollouts, stats.old_logprobs, loss) if stats.corrects_behaviour else None
     return Metrics(
@@ -54,7 +54,7 @@ def trained_metrics(
 
 
 def unchanged_metrics(summary: AdvantageSummary) -> Metrics:
-    """Metrics of an iteration without a batch: nothing was measured."""
+    """Return the metrics of an iteration without a batch, in which nothing was measured."""
     return Metrics(
         mean_return=summary.mean_return,
         group_return_std=summary.group_return_std,
@@ -77,10 +77,10 @@ def unchanged_metrics(summary: AdvantageSummary) -> Metrics:
 
 
 class BehaviourStats(NamedTuple):
-    """Distance of the policy before the update from the one that sampled, over the whole batch."""
+    """The distance between the policy before the update and the policy that sampled, over the whole batch."""
 
     kl: float
-    """Estimate of KL(behaviour || policy before the update), mean over the rollouts, in nats."""
+    """Estimate of KL(behaviour || policy before the update), averaged over the rollouts, in nats."""
     weight: float
     """Mean weight of an importance unit."""
     capped: float
@@ -88,7 +88,7 @@ class BehaviourStats(NamedTuple):
 
 
 def behaviour_stats(rollouts: Sequence[Rollout], old_logprobs: Sequence[Tensor], loss: LossConfig) -> BehaviourStats:
-    """Compares old_logprobs [P] per rollout with the engine's."""
+    """Compare old_logprobs, [P] for each rollout, with the engine's."""
     engine = torch.from_numpy(np.concatenate([rollout.engine_logprobs for rollout in rollouts]))
     log_ratios = torch.cat(list(old_logprobs)).cpu() - engine
     turns = torch.from_numpy(np.concatenate([rollout.turns for rollout in rollouts]))
@@ -103,10 +103,10 @@ def behaviour_stats(rollouts: Sequence[Rollout], old_logprobs: Sequence[Tensor],
 
 
 def engine_mismatch(rollouts: Sequence[Rollout], old_logprobs: Sequence[Tensor], noise: float) -> EngineMismatch:
-    """|engine - learner| over all policy tokens; `old_logprobs` [P] per rollout, of the policy before the update.
+    """Return |engine - learner| over all policy tokens; `old_logprobs`: [P] per rollout, before the update.
 
-    `noise` is what rounding can do to a token. A broken engine, chat format or adapter shows here first. Of stale
-    rollouts it holds the updates between as well.
+    `noise` is the most that rounding changes a token's log-prob. A broken engine, chat format or adapter shows here
+    first. For stale rollouts the difference includes the updates since they were sampled.
     """
     engine = np.concatenate([rollout.engine_logprobs for rollout in rollouts])
     learner = np.concatenate([logprobs.cpu().numpy() for logprobs in old_logprobs])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def decoder_layers(policy: nn.Module) -> list[nn.Module]:
-    """The layers of a transformers decoder, with or without peft's wrapping.
+    """Return the layers of a transformers decoder, with or without peft's wrapping.
 
     Raises ValueError for a model whose text part has no list of layers.
     """
@@ -33,10 +33,10 @@ def decoder_layers(policy: nn.Module) -> list[nn.Module]:
 
 
 def checkpoint_activations(policy: nn.Module) -> None:
-    """Make each decoder layer forget what it computed until its backward pass. Idempotent.
+    """Make each decoder layer drop its activations until its backward pass. Idempotent.
 
     transformers' own switch acts in training mode only, and the policy stays in evaluation mode so that the first
-    importance weights are 1. On a sharded policy the layer is gathered again before it is computed again.
+    importance weights are 1. On a sharded policy the layer is gathered again before it is recomputed.
     """
     for layer in decoder_layers(policy):
         if "forward" not in layer.__dict__:
@@ -45,7 +45,7 @@ def checkpoint_activations(policy: nn.Module) -> None:
 
 IMPLEMENTATION, _SINGLE = "packed_rollouts", "single_rollout"
 _BLOCK = 1024
-"""Queries whose scores exist at one time where a layer asks for more than SDPA gives, or for a window."""
+"""Queries per block of scores, where a layer has a window or asks for more than SDPA offers."""
 Kernel = Callable[..., Tensor]
 
 
@@ -60,7 +60,7 @@ def use_packed_attention(model: nn.Module) -> None:
 def use_single_attention(model: nn.Module) -> None:
     """Make a transformers model attend within the row, which is one rollout. Idempotent.
 
-    It needs no keyword of ours, which some models do not hand on to their layers.
+    It needs no keyword of ours, which some models do not pass on to their layers.
     """
     from transformers import AttentionInterface
 
@@ -71,7 +71,7 @@ def use_single_attention(model: nn.Module) -> None:
 def single_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **keywords: Any
 ) -> tuple[Tensor, None]:
-    """`packed_attention` of a row that is one rollout."""
+    """Apply `packed_attention` to a row that is one rollout."""
     lengths = (query.shape[2],)
     return packed_attention(module, query, key, value, attention_mask, rollout_lengths=lengths, **keywords)
 
@@ -87,9 +87,9 @@ def packed_attention(
     scaling: float | None = None,
     **keywords: Any,
 ) -> tuple[Tensor, None]:
-    """query [1, H, T, D], key and value [1, H_kv, T, D] -> [1, T, H, D] (transformers' attention interface).
+    """Map query [1, H, T, D], key and value [1, H_kv, T, D] to [1, T, H, D] (transformers' attention interface).
 
-    Raises ValueError for a keyword that is not understood.
+    Raises ValueError for an unknown keyword.
     """
     asked = read_keywords(module, keywords)
     half = query.is_cuda and query.dtype in (torch.float16, torch.bfloat16)
@@ -106,7 +106,7 @@ def packed_attention(
 def _attend(
     module: nn.Module, heads: tuple[Tensor, ...], asked: Asked, scaling: float | None, keywords: dict[str, Any]
 ) -> Tensor:
-    """Query, key and value of one rollout of n positions -> [1, H, n, D]."""
+    """Map query, key and value of one rollout of n positions to [1, H, n, D]."""
     query, key, value = heads
     length = query.shape[2]
     window = asked.window if asked.window is not None and asked.window < length else None
@@ -132,7 +132,7 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, sca
 
 
 def _blocks(length: int, window: int | None) -> Iterator[tuple[int, int, int]]:
-    """Yield (start, stop, first): queries start .. stop - 1 see no position before `first`, nor after their own."""
+    """Yield (start, stop, first): queries start .. stop - 1 see no position before `first` and none after their own."""
     size = max(_BLOCK, window or 0)
     for start in range(0, length, size):
         yield start, min(start + size, length), 0 if window is None else max(0, start - window + 1)
@@ -140,11 +140,11 @@ def _blocks(length: int, window: int | None) -> Iterator[tuple[int, int, int]]:
 
 @lru_cache(maxsize=16)
 def _visible(queries: int, before: int, window: int | None, device: torch.device) -> Tensor:
-    """[1, 1, queries, before + queries] bool: what each query sees, with `before` keys ahead of the first's own."""
+    """Return [1, 1, queries, before + queries] bool: the keys each query sees; `before` keys precede the queries."""
     with torch.inference_mode(False):
-        own = torch.arange(before, before + queries, device=device)[:, None]
+        positions = torch.arange(before, before + queries, device=device)[:, None]
         keys = torch.arange(before + queries, device=device)
-        visible = keys <= own if window is None else (keys <= own) & (keys > own - window)
+        visible = keys <= positions if window is None else (keys <= positions) & (keys > positions - window)
         return visible[None, None]
 
 
@@ -157,7 +157,7 @@ def varlen_attention(
     kernel: Kernel,
     window: int | None = None,
 ) -> Tensor:
-    """The same by one call of `kernel`, which has the interface of flash-attn's `flash_attn_varlen_func`."""
+    """Compute `packed_attention` by one call of `kernel`, whose interface is flash-attn's `flash_attn_varlen_func`."""
     rows = (heads[0].transpose(0, 1) for heads in (query, key, value))
     starts, longest = _starts(lengths, query.device), max(lengths)
     near = {} if window is None else {"window_size": (window - 1, 0)}
@@ -167,7 +167,7 @@ def varlen_attention(
 
 @cache
 def flash_kernel() -> Kernel | None:
-    """flash-attn's kernel, None where it is not installed."""
+    """Return flash-attn's kernel, or None where it is not installed."""
     try:
         from flash_attn import flash_attn_varlen_func
     except ImportError:
@@ -177,7 +177,7 @@ def flash_kernel() -> Kernel | None:
 
 @lru_cache(maxsize=8)
 def _starts(lengths: tuple[int, ...], device: torch.device) -> Tensor:
-    """[R + 1] int32 on the device, made once for all layers."""
+    """Return the rollouts' starts and the end, [R + 1] int32 on the device, made once for all layers."""
     return torch.tensor([0, *lengths]).cumsum(0).to(device, torch.int32)
 
 
@@ -201,10 +201,12 @@ def narrow_adapter(policy: nn.Module) -> None:
 
 
 def _own_forward(policy: nn.Module) -> "list[LoraLinear]":
-    """The LoRA layers that still compute as peft has them."""
+    """Return the LoRA layers that still compute as in peft."""
     from peft.tuners.lora import Linear as LoraLinear
 
-    return [one for one in policy.modules() if isinstance(one, LoraLinear) and "forward" not in one.__dict__]
+    return [
+        module for module in policy.modules() if isinstance(module, LoraLinear) and "forward" not in module.__dict__
+    ]
 
 
 def _adapter_dtype(layer: "LoraLinear") -> torch.dtype:
@@ -215,11 +217,11 @@ def _adapter_dtype(layer: "LoraLinear") -> torch.dtype:
 
 
 def _combined(layer: "LoraLinear", combine: Combine) -> Any:
-    """A forward pass of `layer` by `combine`; peft's own while the adapter is switched off or merged."""
+    """Return a forward pass of `layer` by `combine`, or by peft's own while the adapter is switched off or merged."""
     apart = layer.forward
 
     def forward(states: Tensor, *arguments: Any, **settings: Any) -> Tensor:
-        """[..., d_in] -> [..., d_out]"""
+        """Map [..., d_in] to [..., d_out]."""
         (name,) = layer.active_adapters
         if layer.disable_adapters or layer.merged:
             return apart(states, *arguments, **settings)

@@ -25,14 +25,14 @@ class PackStats(NamedTuple):
     kl: Tensor
     """k3 estimate of KL(policy before || policy now), summed over the rollouts."""
     kl_stop: Tensor
-    """The same by the estimator that may end the update."""
+    """By the estimator that may end the update early, summed over the rollouts."""
     clipped: Tensor
-    """Importance units without a gradient, because their weight left the clip range."""
+    """Importance units without a gradient because their weight left the clip range."""
     value_loss: Tensor
-    """A critic's, else 0."""
+    """The critic's loss; 0 without a critic."""
     units: int
     tokens: int
-    """Positions passed forward and backward."""
+    """Positions of the forward and backward pass."""
     rollouts: int
 
 
@@ -44,29 +44,29 @@ class StepStats:
     kl: float
     """Mean over the rollouts of the k3 estimate of KL(policy before || policy now), in nats."""
     kl_stop: float
-    """Absolute value of that mean by the estimator that may end the update (LOOP's code: |k1|), in nats."""
+    """Absolute mean over the rollouts by the estimator that may end the update early (LOOP's code: |k1|), in nats."""
     clipped: int
     value_loss: float
-    """Half the mean squared error of a critic over the policy tokens; 0 without one."""
+    """Half the critic's mean squared error over the policy tokens; 0 without a critic."""
     units: int
     tokens: int
     rollouts: int
     grad_norm: float
-    """Before clipping."""
+    """The norm before clipping."""
 
     @property
     def is_finite(self) -> bool:
         return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
 
     def allows_step(self, kl_limit: float) -> bool:
-        """Whether the gradient is a number and the policy is still within `kl_limit` of the one before the update."""
+        """Return whether the gradient is finite and the policy is within `kl_limit` of the policy before the update."""
         return self.is_finite and self.kl_stop <= kl_limit
 
 
 def read_stats(packs: Sequence[PackStats], grad_norm: Tensor, group: ProcessGroup) -> StepStats:
-    """The packs' sums, added in their order and then over the ranks (collective), with `grad_norm` [] of all of them.
+    """Add the packs' sums in their order, then over the ranks (collective); `grad_norm` [] is that of all packs.
 
-    The only place in an optimizer step that waits for the device.
+    In an optimizer step, only this function waits for the device.
     """
     sums = grad_norm.new_zeros(5, dtype=torch.float64)
     for pack in packs:
@@ -98,14 +98,14 @@ class Objective(ObjectiveSettings):
     """One pass over a pack, the terms of `update.objective`, and their sums."""
 
     kl_stop: str = "k1"
-    """The estimator by which the update ends early."""
+    """Estimator by which the update ends early."""
     terms: Terms = clipped_terms
     reference: bool = False
     """Whether the terms need the base policy's log-probs."""
     critic: Critic | None = None
-    """Trained beside the policy, by a loss of its own."""
+    """Trained together with the policy, by its own loss."""
     policy_tokens: int = 1
-    """Number in the minibatch: divisor of the critic's loss."""
+    """Policy tokens of the minibatch: the divisor of the critic's loss."""
 
     @classmethod
     def of(
@@ -117,7 +117,7 @@ class Objective(ObjectiveSettings):
         stale: bool = False,
         critic: Critic | None = None,
     ) -> "Objective":
-        """The objective of an update on a batch of `rollouts`; `stale`: an older policy sampled them."""
+        """Return the objective of an update on a batch of `rollouts`; `stale`: an older policy sampled them."""
         return cls(
             loss=config.loss,
             temperature=temperature,
@@ -132,13 +132,16 @@ class Objective(ObjectiveSettings):
         )
 
     def of_minibatch(self, rollouts: Sequence[Rollout]) -> "Objective":
-        """The objective with the divisor of this minibatch, of which a rank sees a part only."""
+        """Return the objective with this minibatch's divisor. A rank sees only a part of the minibatch."""
         tokens = sum(len(rollout.policy_positions) for rollout in rollouts)
         divisor = loss_divisor(self.loss, self.loss_divisor, tokens)
         return replace(self, loss_divisor=divisor, policy_tokens=tokens)
 
     def __call__(self, policy: nn.Module, pack: TrainingPack) -> tuple[Tensor, PackStats]:
-        """[] the loss of the pack, to be differentiated, and its sums. The gradient of a padding pack is zero."""
+        """Return the loss [] of the pack, to be differentiated, and its sums.
+
+        The gradient of a padding pack is zero.
+        """
         new = self.logprobs(policy, pack, entropy=self.loss.entropy_coefficient > 0)
         terms = self.terms(self, new, pack)
         loss = -terms.values.sum() / self.loss_divisor
@@ -159,11 +162,11 @@ class Objective(ObjectiveSettings):
         return loss * 0 if pack.is_padding else loss, stats
 
     def _value_loss(self, new: TokenLogprobs, pack: TrainingPack) -> Tensor:
-        """[] the pack's part of the critic's mean squared error, halved; 0 without a critic."""
+        """Return the pack's part [] of the critic's mean squared error, halved; 0 without a critic."""
         if self.critic is None or new.states is None or pack.value_targets is None:
             return new.logprobs.new_zeros(())
         return self.critic.loss(new.states, pack.value_targets) / self.policy_tokens
 
     def logprobs(self, policy: nn.Module, pack: Pack, *, entropy: bool) -> TokenLogprobs:
-        """Log-probs (and entropies) of the policy tokens at the sampling temperature."""
+        """Return log-probs (and entropies) of the policy tokens at the sampling temperature."""
         return token_logprobs(policy, pack, self.temperature, self.logprob_chunk, entropy=entropy)

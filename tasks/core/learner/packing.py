@@ -1,4 +1,4 @@
-"""Whole rollouts side by side in one row that ends with the last of them: no position is ever padding."""
+"""Packs: whole rollouts side by side in one row that ends with the last of them, so no position is padding."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,23 +22,23 @@ class Pack:
     rows: tuple[int, ...]
     """[R] the rollouts' indices in the batch, in the order in which they lie in the row."""
     pairs: tuple[tuple[int, int], ...]
-    """(better, worse) of each pair of rollouts, as places in the row; a pair lies in one pack."""
+    """(better, worse) of each pair of rollouts, as indices into `rows`; a pair lies in one pack."""
     lengths: tuple[int, ...]
-    """[R] positions of each; attention stays inside them."""
+    """[R] positions of each rollout; attention stays inside them."""
     policy_tokens: list[int]
-    """[R] policy tokens of each."""
+    """[R] policy tokens of each rollout."""
     turn_count: int
-    """Assistant turns of all of them."""
+    """Assistant turns of all rollouts."""
     input_ids: Tensor
     """[1, T] int64"""
     position_ids: Tensor
-    """[1, T] int64, restarting at 0 with every rollout."""
+    """[1, T] int64, restarting at 0 with every rollout"""
     logit_positions: Tensor
-    """[P] int64, the positions of the row whose hidden states predict the policy tokens."""
+    """[P] int64, the row's positions whose hidden states predict the policy tokens."""
     targets: Tensor
     """[P] int64, the ids of the policy tokens."""
     rollout_ids: Tensor
-    """[P] int64 in 0..R-1, the rollout of each policy token, rising."""
+    """[P] int64 in 0..R-1, the rollout of each policy token, in rising order."""
     turns: Tensor
     """[P] int64, the assistant turn of each policy token."""
     advantages: Tensor
@@ -46,7 +46,7 @@ class Pack:
     behaviour_logprobs: Tensor
     """[P] float32, of the policy tokens when they were sampled, as the engine reported them."""
     is_padding: bool
-    """A pass that only keeps this rank in step with the others: it counts for nothing."""
+    """Whether this pack only keeps its rank in step with the others and counts for nothing."""
 
 
 @dataclass(frozen=True)
@@ -56,34 +56,36 @@ class TrainingPack(Pack):
     old_logprobs: Tensor
     """[P] float32, of the policy before the update."""
     reference_logprobs: Tensor | None
-    """[P] float32, of the base policy; None where the objective has no use for it."""
+    """[P] float32, of the base policy; None where the objective does not use it."""
     value_targets: Tensor | None
-    """[P] float32, what a critic should say before each policy token; None without one."""
+    """[P] float32, what a critic should predict before each policy token; None without a critic."""
 
 
 def first_fit_decreasing(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Indices of `lengths` in bins whose sums stay within `capacity`; a longer item gets a bin of its own.
+    """Return indices of `lengths` in bins whose sums stay within `capacity`; a longer item gets a bin of its own.
 
     Longest first, each into the first bin with room (ties: the lower index): at most 11/9 of the fewest bins plus one.
     """
     bins: list[list[int]] = []
     room: list[int] = []
     for item in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
-        place = next((number for number, free in enumerate(room) if free >= lengths[item]), None)
-        if place is None:
+        bin_index = next((number for number, free in enumerate(room) if free >= lengths[item]), None)
+        if bin_index is None:
             bins.append([])
             room.append(capacity)
-            place = len(bins) - 1
-        bins[place].append(item)
-        room[place] -= lengths[item]
+            bin_index = len(bins) - 1
+        bins[bin_index].append(item)
+        room[bin_index] -= lengths[item]
     return bins
 
 
 def spread(lengths: Sequence[int], capacity: int, ranks: int) -> list[list[int]]:
-    """Bins for ranks that work side by side: each next `ranks` bins are one round, which lasts as long as its fullest.
+    """Return bins for ranks that work side by side.
 
-    Of several ways to fill the rounds (see `_rounds`), the one with the least `waste`, then the fewest bins. Bins stay
-    empty where there are too few items.
+    Each next `ranks` bins are a round, which lasts as long as its fullest.
+
+    Of several ways to fill the rounds (see `_rounds`), take the one with the least `waste`, then the fewest bins. Some
+    bins are empty where there are too few items.
     """
     longest = min(max(lengths, default=0), capacity)
     limits = {longest, *(limit for part in range(1, 17) if (limit := capacity * part // 16) >= longest)}
@@ -92,14 +94,14 @@ def spread(lengths: Sequence[int], capacity: int, ranks: int) -> list[list[int]]
 
 
 def waste(lengths: Sequence[int], bins: Sequence[Sequence[int]], ranks: int) -> float:
-    """Share of the ranks' time, counted in positions, in which one waits for the fullest of its round."""
+    """Return the share of the ranks' time, counted in positions, in which a rank waits for the fullest of its round."""
     filled = [sum(lengths[item] for item in members) for members in bins]
     spent = ranks * sum(max(filled[start : start + ranks]) for start in range(0, len(filled), ranks))
     return 1 - sum(filled) / spent if spent else 0.0
 
 
 def _rounds(lengths: Sequence[int], limit: int, ranks: int) -> list[list[int]]:
-    """Rounds of bins filled up to `limit` one after the other, longest items first; the last round is filled evenly."""
+    """Fill rounds of bins up to `limit` one after the other, longest items first; fill the last round evenly."""
     left = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
     bins: list[list[int]] = []
     while left:
@@ -114,17 +116,22 @@ def _rounds(lengths: Sequence[int], limit: int, ranks: int) -> list[list[int]]:
 def _fill(
     lengths: Sequence[int], items: Sequence[int], limit: int, count: int, *, emptiest: bool
 ) -> tuple[list[list[int]], list[int]]:
-    """`count` bins, each item in the emptiest (or fullest) one that holds it, and the items that no bin held."""
+    """Fill `count` bins: put each item into the emptiest (or fullest) bin with room.
+
+    Return them and the items left over.
+    """
     bins: list[list[int]] = [[] for _ in range(count)]
     filled, rest = [0] * count, []
     for item in items:
-        places = [place for place in range(count) if not bins[place] or filled[place] + lengths[item] <= limit]
-        if not places:
+        candidates = [
+            bin_index for bin_index in range(count) if not bins[bin_index] or filled[bin_index] + lengths[item] <= limit
+        ]
+        if not candidates:
             rest.append(item)
             continue
-        place = (min if emptiest else max)(places, key=filled.__getitem__)
-        bins[place].append(item)
-        filled[place] += lengths[item]
+        bin_index = (min if emptiest else max)(candidates, key=filled.__getitem__)
+        bins[bin_index].append(item)
+        filled[bin_index] += lengths[item]
     return bins, rest
 
 
@@ -135,10 +142,10 @@ def pack_rollouts(
     device: torch.device,
     group: ProcessGroup = SINGLE,
 ) -> list[Pack]:
-    """This rank's packs of at most `capacity` positions; those of all ranks hold the `chosen` rollouts, each once.
+    """Return this rank's packs of at most `capacity` positions; the packs of all ranks hold each `chosen` rollout once.
 
-    The two rollouts of a pair lie in one pack. Every rank gets the same number of packs, with about as many tokens in
-    the same place; one for which there is nothing left repeats the shortest rollout as a padding pack.
+    The two rollouts of a pair lie in one pack. Every rank gets the same number of packs; packs of the same index have
+    about equally many tokens. Where no rollout is left, a rank repeats the shortest as a padding pack.
     """
     together = bundles(rollouts, chosen)
     lengths = [sum(rollouts[index].length for index in bundle) for bundle in together]
@@ -170,7 +177,7 @@ def _pack(
         pairs=tuple((rows.index(bundle[0]), rows.index(bundle[1])) for bundle in members if len(bundle) == 2),
         lengths=tuple(lengths),
         policy_tokens=[len(part.policy_positions) for part in parts],
-        turn_count=sum(1 + int(np.count_nonzero(np.diff(own))) for own in turns),
+        turn_count=sum(1 + int(np.count_nonzero(np.diff(rollout_turns))) for rollout_turns in turns),
         input_ids=tensor(*(part.token_ids[: part.length] for part in parts))[None],
         position_ids=tensor(*(np.arange(length) for length in lengths))[None],
         logit_positions=tensor(*(part.policy_positions - 1 + start for part, start in zip(parts, starts, strict=True))),

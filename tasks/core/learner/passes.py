@@ -1,6 +1,6 @@
-"""How rollouts go through a policy's body: packed side by side, or one to a pass.
+"""The ways in which rollouts go through a policy's body: packed side by side, or one to a pass.
 
-A pack is exact where attention is all that joins positions, and positions are all that attention knows of them. Other
+A pack is exact where only attention joins positions, and attention knows nothing of them except their order. Other
 models (recurrent layers, convolutions, ALiBi, rotary factors by length) take one rollout to a pass: then their forward
 pass is their own, whatever it does. `passes_proof` proves which way is exact.
 """
@@ -16,7 +16,7 @@ from tasks.core.policies.positions import fixed_positions, rotary_by_length
 from tasks.core.records.training import Passes
 
 WAYS: tuple[Passes, ...] = ("packed", "single", "single_eager")
-"""Fastest first."""
+"""From the fastest to the slowest."""
 _ATTENTION: dict[Passes, Callable[[Any], None]] = {
     "packed": use_packed_attention,
     "single": use_single_attention,
@@ -32,7 +32,7 @@ def language_model(policy: nn.Module) -> Any:
 
 
 def use_passes(policy: nn.Module, way: Passes | None) -> None:
-    """Make the forward passes of `policy` go this `way`; None: the one that its layers suggest. Idempotent."""
+    """Make the forward passes of `policy` go this `way`; None: the way that its layers suggest. Idempotent."""
     model = language_model(policy)
     chosen = suggested(policy) if way is None else way
     _ATTENTION[chosen](model)
@@ -42,7 +42,7 @@ def use_passes(policy: nn.Module, way: Passes | None) -> None:
 
 
 def suggested(policy: nn.Module) -> Passes:
-    """Return the fastest way that the layers of `policy` allow by what its config says of them."""
+    """Return the fastest way that the layers of `policy` allow, judged by its config."""
     model = language_model(policy)
     if not takes_attention(model):
         return "single_eager"
@@ -57,11 +57,11 @@ def is_packed(policy: nn.Module) -> bool:
 
 
 def pack_capacity(policy: nn.Module, tokens_per_pack: int) -> int:
-    """Return the positions of a pack: the smallest packs, of one rollout or pair, where passes are not shared."""
+    """Return the positions of a pack, or 1, which gives packs of one rollout or pair, where passes are not shared."""
     return tokens_per_pack if is_packed(policy) else 1
 
 
 def known_positions(model: Any) -> int | None:
-    """Return the length that no rollout may pass: where rotary factors would begin to depend on it. None: no length."""
+    """Return the length of a rollout beyond which rotary factors would depend on it; None: there is no limit."""
     longest: int | None = vars(model).get(_LONGEST)
     return longest

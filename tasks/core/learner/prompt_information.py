@@ -1,13 +1,13 @@
 """Mutual information of prompts and responses: does a policy still answer what it is asked?
 
-RAGEN-2 (arXiv 2604.06268): the entropy cannot tell varied answers from varied answers to whatever was asked ("template
-collapse"). Its estimator (RAGEN, docs/reference_mutual_information_metrics.md, 4.3, per sequence), over N prompts x_j
-and M responses z_i, each to the prompt x(i):
+RAGEN-2 (arXiv 2604.06268): the entropy cannot distinguish varied answers from answers that vary whatever was asked
+("template collapse"). Its estimator (RAGEN, docs/reference_mutual_information_metrics.md, 4.3, per sequence), over N
+prompts x_j and M responses z_i, each to the prompt x(i):
 
     I = 1/M sum_i [ log p(z_i | x(i)) - log 1/N sum_j p(z_i | x_j) ]  <=  log N
 
-Here x is the whole prompt and z the whole first turn; RAGEN's z is what stands between the <think> tags, which not all
-of our worlds have. And x is drawn from the prompts of the batch that trains, where RAGEN's are those of all rollouts.
+Here x is the whole prompt and z the whole first turn. RAGEN's z is the text between the <think> tags, which not all of
+our worlds have. Here x is drawn from the prompts of the training batch; RAGEN draws from those of all rollouts.
 """
 
 import math
@@ -28,13 +28,13 @@ from tasks.core.records.training import PromptInformation
 UNMEASURED = InformationConfig(prompts=0)
 Ids = tuple[int, ...]
 Pair = tuple[int, Ids]
-"""Which of the prompts, and a first turn that answers it."""
+"""Index of a prompt, and a first turn that answers it."""
 
 
 def sample_pairs(rollouts: Sequence[Rollout], config: InformationConfig, seed: int) -> tuple[list[Ids], list[Pair]]:
-    """Different prompts (at most config.prompts) and first turns from them in turn (at most config.responses).
+    """Draw different prompts (at most config.prompts) and first turns from them in turn (at most config.responses).
 
-    Prompts of equal tokens are one. Fewer than two prompts tell nothing: nothing is drawn then.
+    Prompts of equal tokens count once. Fewer than two prompts carry no information: then nothing is drawn.
     """
     answers: dict[Ids, list[Ids]] = {}
     for rollout in rollouts:
@@ -42,12 +42,17 @@ def sample_pairs(rollouts: Sequence[Rollout], config: InformationConfig, seed: i
         answers.setdefault(prompt, []).append(answer)
     generator = np.random.Generator(np.random.PCG64(seed))
     order = generator.permutation(len(answers))[: config.prompts]
-    prompts = [list(answers)[place] for place in order]
+    prompts = [list(answers)[index] for index in order]
     if len(prompts) < 2:
         return [], []
     shuffled = [[answers[prompt][row] for row in generator.permutation(len(answers[prompt]))] for prompt in prompts]
     rounds = range(max(map(len, shuffled)))
-    pairs = [(own, found[place]) for place in rounds for own, found in enumerate(shuffled) if place < len(found)]
+    pairs = [
+        (prompt_index, answers_to_it[turn])
+        for turn in rounds
+        for prompt_index, answers_to_it in enumerate(shuffled)
+        if turn < len(answers_to_it)
+    ]
     return prompts, pairs[: config.responses]
 
 
@@ -59,21 +64,21 @@ def measure_information(
     tokens_per_pack: int,
     group: ProcessGroup,
 ) -> PromptInformation | None:
-    """The estimate for the policy as it is now, at the sampling temperature (collective); None for an empty sample."""
+    """Estimate the information for the present policy (collective); None for an empty sample."""
     if not pairs:
         return None
     sequences = [_behind(prompt, answer) for _, answer in pairs for prompt in prompts]
-    place = next(policy.parameters()).device
-    packs = pack_rollouts(sequences, range(len(sequences)), tokens_per_pack, place, group)
+    device = next(policy.parameters()).device
+    packs = pack_rollouts(sequences, range(len(sequences)), tokens_per_pack, device, group)
     read = read_logprobs(policy, packs, sequences, objective, group)
-    logprobs = torch.stack([found.sum() for found in read]).reshape(len(pairs), len(prompts))
-    return mutual_information(logprobs.cpu(), [own for own, _ in pairs])
+    logprobs = torch.stack([sequence_logprobs.sum() for sequence_logprobs in read]).reshape(len(pairs), len(prompts))
+    return mutual_information(logprobs.cpu(), [prompt_index for prompt_index, _ in pairs])
 
 
 def mutual_information(logprobs: Tensor, own: Sequence[int]) -> PromptInformation | None:
-    """logprobs [M, N] of M responses under N prompts, in nats, and [M] the prompt that each of them answers.
+    """Estimate from logprobs [M, N] of M responses under N prompts, in nats, and the prompt [M] that each answers.
 
-    None where they are not finite: the update that follows says what of it diverged.
+    None where they are not finite: the update that follows reports what diverged.
     """
     count, prompts = logprobs.shape
     matched = logprobs.double()[torch.arange(count), torch.tensor(own)]
@@ -85,8 +90,8 @@ def mutual_information(logprobs: Tensor, own: Sequence[int]) -> PromptInformatio
 
 
 def _first_turn(rollout: Rollout) -> tuple[Ids, Ids]:
-    own = rollout.policy_positions[rollout.turns == rollout.turns[0]]
-    return tuple(rollout.token_ids[: own[0]].tolist()), tuple(rollout.token_ids[own].tolist())
+    first_turn = rollout.policy_positions[rollout.turns == rollout.turns[0]]
+    return tuple(rollout.token_ids[: first_turn[0]].tolist()), tuple(rollout.token_ids[first_turn].tolist())
 
 
 def _behind(prompt: Ids, answer: Ids) -> Rollout:

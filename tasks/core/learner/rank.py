@@ -1,8 +1,8 @@
-"""One rank of an update: what torchrun starts, on every machine, as often as it has ranks.
+"""One rank of an update: the process that torchrun starts once per rank on every machine.
 
     torchrun ... -m tasks.core.learner.rank JOB      (or accelerate launch --multi_gpu ..., which calls it)
 
-JOB is the update as JSON (launcher.py wrote it). The first rank puts policy and metrics beside it.
+JOB is the update as JSON, which launcher.py wrote. The main rank writes policy and metrics next to it.
 """
 
 import os
@@ -27,11 +27,11 @@ from tasks.core.records.training import AdvantageSummary
 
 POLICY, METRICS, PASSES = "policy", "metrics.json", "passes.json"
 EXPECTED = 3
-"""Exit code of a rank whose error message says all that there is to say."""
+"""Exit code of a rank whose error message needs no stack trace."""
 
 
 def main(arguments: list[str]) -> int:
-    """Join the other ranks, train, write. What went wrong is left in torchrun's error file for the stage to tell."""
+    """Join the other ranks, train, write. Leave any error in torchrun's error file, from which the stage reports it."""
     _die_with_the_launcher()
     spare_old_objects()
     file = Path(arguments[0])
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run_rank(job: UpdateJob, group: ProcessGroup, output: Path) -> None:
-    """Train with the other ranks; the first writes `output`/policy, `output`/metrics.json and `output`/passes.json."""
+    """Train with the other ranks; the main rank writes policy, metrics.json and passes.json into `output`."""
     if not group.is_main:
         warnings.simplefilter("ignore")
     summary = read_document(job.layout.advantage_summary(job.previous.batch), AdvantageSummary)
@@ -62,7 +62,7 @@ def run_rank(job: UpdateJob, group: ProcessGroup, output: Path) -> None:
 
 
 def _die_with_the_launcher() -> None:
-    """Linux: no rank outlives the process that started it, however that one ends. Elsewhere its signals must do."""
+    """Make this rank end with the process that started it, however that ends (Linux; elsewhere rely on its signals)."""
     if sys.platform == "linux":
         parent_death_signal(signal.SIGKILL)()
         if os.getppid() == 1:

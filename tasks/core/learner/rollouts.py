@@ -1,4 +1,4 @@
-"""A rollout as the learner sees it: token ids, those that the policy sampled in which turn, and advantages."""
+"""A rollout as the learner sees it: token ids, which of them the policy sampled in which turn, and advantages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,31 +17,30 @@ class Rollout:
     policy_positions: NDArray[np.int64]
     """[P] positions of the policy's tokens, rising, each at least 1."""
     turns: NDArray[np.int64]
-    """[P] assistant turn of each of them."""
+    """[P] assistant turn of each policy token."""
     engine_logprobs: NDArray[np.float32]
     """[P] natural log-probs at the sampling temperature, as the engine reported them: those of the behaviour policy."""
     advantage: float
     """The advantage of the whole rollout."""
     name: str = ""
-    """Task and rollout index, for errors."""
+    """Task and rollout index, for error messages."""
     turn_advantages: NDArray[np.float64] | None = None
-    """[turns] one for each assistant turn, in place of the rollout's."""
+    """[turns] the advantage of each assistant turn, in place of the rollout's."""
     turn_rewards: NDArray[np.float64] | None = None
-    """[turns] what the world gave for each assistant turn, in its own unit, where it gives anything."""
+    """[turns] the world's reward for each assistant turn, in its own unit, where it gives rewards by turn."""
     pair: int | None = None
-    """Number of the pair to which it belongs: one rollout with a positive advantage is better than one with a negative.
-    """
+    """Number of the rollout's pair. In a pair, the rollout of positive advantage is better than that of negative."""
 
     @property
     def token_advantages(self) -> NDArray[np.float32]:
-        """[P] the advantage of every policy token."""
+        """Return the advantage [P] of every policy token."""
         if self.turn_advantages is None:
             return np.full(len(self.policy_positions), self.advantage, dtype=np.float32)
         return self.turn_advantages[self.turns].astype(np.float32)
 
     @property
     def length(self) -> int:
-        """Tokens that a forward pass needs: nothing at or after the last sampled token can change its log-prob."""
+        """Return how many tokens a forward pass needs: all before the last sampled token, the last to be predicted."""
         return int(self.policy_positions[-1])
 
 
@@ -58,9 +57,9 @@ def whole_rollout(ids: Sequence[int]) -> Rollout:
 
 
 def bundles(rollouts: Sequence[Rollout], chosen: Sequence[int]) -> list[tuple[int, ...]]:
-    """The rows `chosen`, those of one pair together, in the order in which they come first: what goes to one pass.
+    """Return the rows `chosen` as bundles that go to one pass: a pair (better, worse) or a single row.
 
-    A pair is (better, worse).
+    Bundles are in the order in which their first rows come.
     """
     pairs: dict[int, list[int]] = {}
     for row in chosen:
@@ -70,9 +69,10 @@ def bundles(rollouts: Sequence[Rollout], chosen: Sequence[int]) -> list[tuple[in
 
 
 def read_rollouts(batch: pa.Table) -> list[Rollout]:
-    """The rows of a TRAINING_BATCH table; those in which the policy sampled nothing are left out.
+    """Return the rows of a TRAINING_BATCH table, without those in which the policy sampled nothing.
 
-    Raises ValueError naming the row when a first token is marked as sampled: nothing came before it to predict it from.
+    Raises ValueError naming the row when a first token is marked as sampled: no token precedes it that could predict
+    it.
     """
     columns = [_lists(batch[name]) for name in ("token_ids", "policy_mask", "turn_index", "engine_logprobs")]
     advantages: list[float] = batch["advantage"].to_pylist()
@@ -117,5 +117,5 @@ def _rollout(
 
 
 def _lists(column: pa.ChunkedArray) -> Sequence[NDArray[np.generic]]:
-    """The rows of a list column as arrays (no Python object per token)."""
+    """Return the rows of a list column as arrays (no Python object per token)."""
     return [chunk[row].values.to_numpy(zero_copy_only=False) for chunk in column.chunks for row in range(len(chunk))]

@@ -1,6 +1,6 @@
-"""The objectives that an update may have, by the names of `update.objective`: pure functions on a pack.
+"""The objectives of an update, by their names in `update.objective`: pure functions on a pack.
 
-Each gives every rollout's part of what is to be maximised; `Objective` does the pass before and the sum after.
+Each returns every rollout's part of the sum to maximise; `Objective` does the pass before it and the sum after it.
 """
 
 from collections.abc import Callable
@@ -28,15 +28,15 @@ from tasks.core.learner.packing import Pack, TrainingPack
 
 @dataclass(frozen=True)
 class ObjectiveSettings:
-    """Fixed for one update, but for the divisor, which is a minibatch's."""
+    """Settings that are fixed for one update, except the divisor, which is fixed for a minibatch."""
 
     loss: LossConfig
     temperature: float
-    """The one that the rollouts were sampled at."""
+    """The sampling temperature of the rollouts."""
     loss_divisor: int
     """Divisor of the loss of a minibatch."""
     logprob_chunk: int
-    """Policy tokens whose logits exist at one time."""
+    """Policy tokens whose logits are in memory at one time."""
     corrects_behaviour: bool = False
     """Whether units are weighted by pi_old / pi_behaviour, truncated."""
     preference: PreferenceConfig = field(default_factory=PreferenceConfig)
@@ -46,18 +46,18 @@ class PackTerms(NamedTuple):
     """An objective's terms for a pack."""
 
     values: Tensor
-    """[R] each rollout's part, to be maximised: the loss is minus their sum over the divisor."""
+    """[R] each rollout's part of the sum to maximise: the loss is minus their sum over the divisor."""
     clipped: Tensor | None
     """[] importance units without a gradient; None where nothing is clipped."""
     units: int
-    """Importance units, tokens or pairs: what the objective counts."""
+    """The things that the objective counts: importance units, tokens or pairs."""
 
 
 Terms = Callable[[ObjectiveSettings, TokenLogprobs, TrainingPack], PackTerms]
 
 
 def clipped_terms(settings: ObjectiveSettings, new: TokenLogprobs, pack: TrainingPack) -> PackTerms:
-    """The clipped policy gradient (LOOP, eq. 6 to 8), minus a KL term, plus an entropy bonus."""
+    """Compute the clipped policy gradient (LOOP, eq. 6 to 8), minus a KL term, plus an entropy bonus."""
     units = _units(settings.loss.importance, pack)
     behaviour = pack.old_logprobs - pack.behaviour_logprobs if settings.corrects_behaviour else None
     log_ratios = new.logprobs - pack.old_logprobs
@@ -67,22 +67,22 @@ def clipped_terms(settings: ObjectiveSettings, new: TokenLogprobs, pack: Trainin
 
 
 def supervised_terms(settings: ObjectiveSettings, new: TokenLogprobs, pack: TrainingPack) -> PackTerms:
-    """A log pi, without importance weights: minus the cross-entropy where each kept rollout's advantage is 1.
+    """Compute A log pi without importance weights: minus the cross-entropy where each kept rollout's advantage is 1.
 
-    That is what the estimator `success` gives: supervised training on what succeeded.
+    The estimator `success` gives such advantages: supervised training on rollouts that succeeded.
     """
     values = averaged(new.logprobs * pack.advantages, _units("token", pack), len(pack.rows), settings.loss)
     return PackTerms(_regularised(values, settings, new, pack), None, len(pack.targets))
 
 
 def preference_terms(settings: ObjectiveSettings, new: TokenLogprobs, pack: TrainingPack) -> PackTerms:
-    """Direct preference optimisation over whole rollouts: of each pair
+    """Compute direct preference optimisation over whole rollouts: for each pair
 
         log sigmoid(beta (log pi(better) / ref(better) - log pi(worse) / ref(worse)))
 
     with sums over policy tokens, each times the weight of its turn (DMPO, arXiv 2406.14868, eq. 16), or 1 (DPO, arXiv
-    2305.18290, eq. 7). Half of it goes to either rollout, so that the divisor, which counts rollouts, is as for other
-    objectives but for a factor: `update.minibatch` rollouts are half as many pairs.
+    2305.18290, eq. 7). A pair's term counts twice, because the divisor counts rollouts: `update.minibatch` rollouts are
+    half as many pairs.
     """
     reference = pack.old_logprobs if pack.reference_logprobs is None else pack.reference_logprobs
     log_ratios, gamma = new.logprobs - reference, settings.preference.gamma
@@ -103,7 +103,7 @@ OBJECTIVES: dict[str, Terms] = {
 
 
 def _regularised(values: Tensor, settings: ObjectiveSettings, new: TokenLogprobs, pack: TrainingPack) -> Tensor:
-    """values [R] minus the KL term, plus the entropy bonus, averaged as `update.loss.average` says."""
+    """Return values [R] minus the KL term, plus the entropy bonus, averaged as `update.loss.average` says."""
     loss, count = settings.loss, len(pack.rows)
     if pack.reference_logprobs is not None:
         kl = k3(pack.reference_logprobs - new.logprobs)

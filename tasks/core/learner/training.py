@@ -1,4 +1,4 @@
-"""One update from files to a trained learner, in a stage's process alone and on each of several ranks alike."""
+"""One update from files to a trained learner, the same in a stage's single process and on each of several ranks."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -51,16 +51,16 @@ class UpdateJob(Section):
     root: Path
     key: str
     previous: Predecessors
-    """The iteration whose policy is trained on, and the one whose policy sampled the rollouts."""
+    """The iterations whose policy is trained, and whose policy sampled the rollouts."""
     seed: int
     policy: PolicyConfig
     update: UpdateConfig
     information: InformationConfig = UNMEASURED
     temperature: float
     passes: Passes | None = None
-    """How forward passes take rollouts, as preflight has proven; None: as the model's layers suggest."""
+    """The way of the forward passes that preflight has proven; None: the way that the model's layers suggest."""
     proves_passes: bool = False
-    """Whether to prove that the passes are exact before the update, and find the fastest way that is."""
+    """Whether to prove before the update that the passes are exact, and find the fastest exact way."""
 
     @property
     def layout(self) -> Layout:
@@ -68,7 +68,7 @@ class UpdateJob(Section):
 
 
 def read_batch(job: UpdateJob) -> list[Rollout]:
-    """The rollouts to train on. Raises ArtifactError naming file, row and rule."""
+    """Read the rollouts to train on. Raises ArtifactError naming file, row and rule."""
     path = job.layout.training_batch(job.previous.batch)
     try:
         return read_rollouts(read_table(path, TRAINING_BATCH))
@@ -84,7 +84,7 @@ class Trained(NamedTuple):
     learner: Learner
     stats: UpdateStats
     probe: DeliveryProbe
-    """Its record, which lacks the weights' digest."""
+    """Its record, without the weights' digest."""
     passes: Passes
     """How forward passes took the rollouts."""
 
@@ -119,7 +119,7 @@ def train(job: UpdateJob, rollouts: list[Rollout], cache: ProcessCache, group: P
 
 
 def _record(job: UpdateJob, learner: Learner, tokens: ProbeTokens, previous: Readings) -> DeliveryProbe:
-    """Log-probs that the updated policy gives the probe's tokens, beside those of before and of its base."""
+    """Record the updated policy's log-probs of the probe's tokens, with those of the previous and the base policy."""
     now, base = read_tokens(learner.policy, tokens, job.update, learner.group), None
     if is_lora(learner.policy):  # the base of a fully trained policy would have to be loaded for it
         with _without_adapter(learner.policy) as view:
@@ -128,11 +128,11 @@ def _record(job: UpdateJob, learner: Learner, tokens: ProbeTokens, previous: Rea
 
 
 def _load_learner(job: UpdateJob, cache: ProcessCache, group: ProcessGroup) -> Learner:
-    """The learner as iteration `previous` left it; the base model itself is loaded once per process."""
+    """Return the learner as iteration `previous` left it. The base model itself is loaded once per process."""
     folder, previous = job.layout.base_policy, job.layout.policy(job.previous.policy)
 
     def load() -> nn.Module:
-        # Of a policy that is trained whole, the checkpoint brings every weight: the base model's are not read for it.
+        # The checkpoint of a policy that is trained whole holds every weight, so the base model's are not read.
         return load_prepared(folder, job.policy, job.update, group, filled=job.policy.trained == "lora")
 
     computing = (job.update.activation_checkpointing, job.update.fold_adapter)
@@ -151,10 +151,10 @@ def _load_learner(job: UpdateJob, cache: ProcessCache, group: ProcessGroup) -> L
 def load_prepared(
     folder: Path, policy: PolicyConfig, update: UpdateConfig, group: ProcessGroup, *, filled: bool = True
 ) -> nn.Module:
-    """The base model with its trained part, ready to compute as `update` says, before a checkpoint's weights.
+    """Return the base model with its trained part, ready to compute as `update` says, before a checkpoint's weights.
 
-    Ranks that share one model build it empty, shard it, and then read their parts of its files. Not `filled`: it has
-    memory, and no values.
+    Ranks that share one model build it empty, shard it, and then read their parts of its files. Without `filled` its
+    weights have memory but no values.
     """
     if filled and not uses_fsdp(update, group):
         model = with_trained_part(load_base_model(folder, policy), policy)
@@ -169,7 +169,7 @@ def load_prepared(
 
 
 def _reference_view(job: UpdateJob, learner: Learner) -> ReferenceView:
-    """A view of the base policy: the adapter switched off, or the base loaded beside a fully trained policy."""
+    """Return a view of the base policy: the adapter switched off, or (fully trained policy) the base loaded again."""
     views: dict[str, Callable[[], AbstractContextManager[nn.Module]]] = {
         "lora": lambda: _without_adapter(learner.policy),
         "full": lambda: _separate_base(job, learner.group),
@@ -185,7 +185,8 @@ def _without_adapter(policy: nn.Module) -> Iterator[nn.Module]:
 
 @contextmanager
 def _separate_base(job: UpdateJob, group: ProcessGroup) -> Iterator[nn.Module]:
-    """Whoever opens this lets it go before closing it: its patched methods refer to it, and it is as large as the
-    policy."""
+    """Load the base policy. The caller drops its reference before closing: the model's patched methods refer to it, and
+    it is as large as the policy.
+    """
     yield load_prepared(job.layout.base_policy, job.policy, job.update, group).requires_grad_(False)
     gc.collect()
