@@ -1,4 +1,4 @@
-"""One iteration's rollouts, group by group: labels, what is kept, and the figures that describe it."""
+"""One iteration's rollouts, group by group: their labels, which of them are kept, and summary figures."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from tasks.core.records.training import AdvantageSummary
 
 @dataclass(frozen=True)
 class AdvantageResult:
-    """Labels of N rollouts and who trains."""
+    """Labels of N rollouts, and which of them are trained on."""
 
     labels: Labels
     kept: Flags
@@ -24,9 +24,9 @@ class AdvantageResult:
 
 
 def compute_advantages(outcomes: Outcomes, config: AdvantageConfig, seed: int = 0) -> AdvantageResult:
-    """Label every finished rollout within its task's, then filter; `seed` is that of what is drawn among them.
+    """Label every finished rollout within its task's group, then filter. `seed` decides random choices among rollouts.
 
-    Raises ValueError if all are void.
+    Raises ValueError if all rollouts are void.
     """
     rewarded = outcomes.all_or_nothing() if config.all_or_nothing else outcomes
     every = groups_of(outcomes)
@@ -48,7 +48,10 @@ def compute_advantages(outcomes: Outcomes, config: AdvantageConfig, seed: int = 
 
 
 def groups_of(outcomes: Outcomes) -> list[Group]:
-    """The finished rollouts of each task, tasks in the order of their first row. Raises ValueError if all are void."""
+    """Return the finished rollouts of each task, tasks in the order of their first row.
+
+    Raises ValueError if all are void.
+    """
     if not outcomes.finished.any():
         raise ValueError(f"nothing to learn from: all {len(outcomes.task_ids)} rollouts are void ({_counts(outcomes)})")
     rows: dict[str, list[int]] = {}
@@ -58,9 +61,9 @@ def groups_of(outcomes: Outcomes) -> list[Group]:
 
 
 def summary_of(outcomes: Outcomes, stds: Floats, kept: Flags, note: str | None, **figures: Any) -> AdvantageSummary:
-    """advantages.json of N rollouts, `kept` [N] of which train; `stds` are those of the groups' returns.
+    """Return advantages.json for N rollouts, `kept` [N] of which are trained on; `stds` are of the groups' returns.
 
-    `figures`: those of its fields that only some stages know.
+    `figures`: fields of the summary that only some stages know.
     """
     finished = outcomes.finished
     return AdvantageSummary(

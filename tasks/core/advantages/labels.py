@@ -1,4 +1,4 @@
-"""Labels that a batch's rollouts are trained towards: one advantage each, one for each turn, or a place in a pair."""
+"""Labels of a batch's rollouts for training: one advantage each, one for each turn, or membership in a pair."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,27 +15,27 @@ from tasks.core.seeding import derive_seed
 from tasks.core.spread import ROUNDING, rounded, whiten
 
 Group = NDArray[np.int64]
-"""Rows of one task."""
+"""Row numbers of one task's rollouts."""
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels of N rollouts; 0 and empty for those without a group."""
+    """Labels of N rollouts; 0 and empty for rollouts without a group."""
 
     advantages: Floats
     """[N]"""
     carry_signal: Flags
-    """[N] False where the label says too little to train on."""
+    """[N] False where the label is too weak to train on."""
     turn_advantages: list[Floats] | None = None
-    """[turns] of each rollout, in place of its one advantage."""
+    """[turns] of each rollout, in place of its single advantage."""
     pairs: NDArray[np.int32] | None = None
-    """[N] the pair to which a rollout belongs, whose better one has the advantage 1 and the other -1; -1: none."""
+    """[N] the number of a rollout's pair, or -1. The pair's better rollout has the advantage 1, the worse -1."""
 
 
 def label(outcomes: Outcomes, groups: Sequence[Group], config: AdvantageConfig, seed: int) -> Labels:
-    """Labels of the rollouts in `groups`; `seed` decides which are drawn as pairs.
+    """Return labels of the rollouts in `groups`; `seed` decides which rollouts are drawn as pairs.
 
-    Raises ValueError where what they are made of is missing.
+    Raises ValueError where an input that the labels need is missing.
     """
     if config.pair_gap is not None:
         return _pairs(outcomes, groups, PAIR_CHOICES[config.pair_choice], config.pair_gap, seed)
@@ -58,7 +58,7 @@ def _advantages(outcomes: Outcomes, group: Group, config: AdvantageConfig) -> Fl
 
 
 def _by_turn(outcomes: Outcomes, groups: Sequence[Group], config: AdvantageConfig) -> Labels:
-    """A rollout's own advantage is the mean over its turns; one turn with a signal is enough to be kept."""
+    """Label by turn: a rollout's own advantage is the mean over its turns. It is kept if any turn carries a signal."""
     if outcomes.turn_progress is None:
         raise ValueError(
             f"advantages.estimator: {config.estimator} needs turn_progress; set collection.turn_progress: true"
@@ -74,7 +74,7 @@ def _by_turn(outcomes: Outcomes, groups: Sequence[Group], config: AdvantageConfi
 
 
 def _pairs(outcomes: Outcomes, groups: Sequence[Group], choose: "PairRule", gap: float, seed: int) -> Labels:
-    """A pair of each group that has two rollouts with tokens, if their returns are more than `gap` apart."""
+    """Label a pair in each group that has two rollouts with tokens, if their returns differ by more than `gap`."""
     count = len(outcomes.returns)
     advantages, pairs = np.zeros(count), np.full(count, -1, dtype=np.int32)
     for number, group in enumerate(groups):
@@ -90,17 +90,17 @@ def _pairs(outcomes: Outcomes, groups: Sequence[Group], choose: "PairRule", gap:
 
 
 PairRule = Callable[[Floats, int], tuple[int, int]]
-"""(returns [K >= 2] of one task's rollouts, seed) -> the places of the better and the worse of a pair."""
+"""Maps (returns [K >= 2] of one task's rollouts, seed) to the indices of the better and the worse of a pair."""
 
 
 def sampled_pair(returns: Floats, seed: int) -> tuple[int, int]:
-    """Two rollouts of the task, drawn without regard to what they earned (DMPO in the LOOP paper)."""
+    """Draw two rollouts of the task without regard to their returns (DMPO in the LOOP paper)."""
     first, second = np.random.Generator(np.random.PCG64(seed)).choice(len(returns), size=2, replace=False).tolist()
     return (first, second) if returns[first] >= returns[second] else (second, first)
 
 
 def best_and_worst(returns: Floats, seed: int) -> tuple[int, int]:
-    """The rollouts with the highest and the lowest return, the earlier of equals."""
+    """Return the rollouts with the highest and the lowest return, the earlier of equals."""
     order = rounded(returns)
     return int(order.argmax()), int(order.argmin())
 

@@ -17,34 +17,34 @@ from tasks.core.records.training import Timings
 
 @dataclass(frozen=True)
 class Outcomes:
-    """N rollouts as far as the estimators need them, in the order of their table."""
+    """N rollouts in the order of their table, reduced to what the estimators need."""
 
     task_ids: Sequence[str]
     returns: Floats
     successes: Flags
     end_reasons: Sequence[str]
     policy_tokens: NDArray[np.int64]
-    """[N] tokens that the policy sampled in each; 0 where the opening is too long for its context."""
+    """[N] tokens that the policy sampled in each rollout; 0 where the opening is too long for its context."""
     turn_progress: Sequence[Floats] | None = None
-    """[turns] of each, the share of unit tests passed after every turn; None where it was not measured."""
+    """[turns] of each rollout: the share of unit tests passed after every turn; None where it was not measured."""
 
     @property
     def finished(self) -> Flags:
-        """[N] True unless the rollout is void (the world broke, or collection stopped before it ended)."""
+        """Return [N], True unless the rollout is void (the world broke, or collection stopped before it ended)."""
         return np.array([reason not in VOID_REASONS for reason in self.end_reasons], dtype=np.bool_)
 
     @property
     def sampled(self) -> Flags:
-        """[N] False where the policy sampled no token."""
+        """Return [N], False where the policy sampled no token."""
         return self.policy_tokens > 0
 
     def all_or_nothing(self) -> "Outcomes":
-        """The same with the return 1 where every unit test passed, and 0 elsewhere."""
+        """Return the same outcomes with the return 1 where every unit test passed, and 0 elsewhere."""
         return replace(self, returns=self.successes.astype(np.float64))
 
 
 def read_outcomes(rollouts: pa.Table) -> Outcomes:
-    """The outcomes in a ROLLOUTS table."""
+    """Return the outcomes in a ROLLOUTS table."""
     return Outcomes(
         task_ids=rollouts["task_id"].to_pylist(),
         returns=rollouts["return"].to_numpy(),
@@ -56,7 +56,7 @@ def read_outcomes(rollouts: pa.Table) -> Outcomes:
 
 
 def most_frequent_fault(timings: Path) -> str:
-    """See `Timings`; "" where there is no such file: nothing depends on it but an error's message."""
+    """Return the most frequent fault (see `Timings`), or "" without the file, since only an error message uses it."""
     return read_document(timings, Timings).most_frequent_fault if timings.exists() else ""
 
 

@@ -1,9 +1,9 @@
-"""Progress after each turn to one advantage for each turn: pure functions on the rollouts of ONE task.
+"""Turn-level advantages from the progress after each turn: pure functions on the rollouts of ONE task.
 
-A rollout's progress p_k is the share of unit tests that its world's state passes after turn k = 0, 1, ...; what its
-turns from k on are worth is their return-to-go G_k = R - p_{k-1}, with p_{-1} = 0 for all: what all rollouts of a task
-pass before their first turn cancels in the difference to the others. R is the episode's return, so that an episode
-that does not end loses what it had gained.
+A rollout's progress p_k is the share of unit tests that its world's state passes after turn k = 0, 1, ... The value of
+its turns from k on is their return-to-go G_k = R - p_{k-1}, with p_{-1} = 0 for all: tests that all rollouts of a task
+pass before their first turn cancel in the difference to the others. R is the episode's return, so an episode that does
+not end loses what it had gained.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,28 +17,28 @@ TurnEstimator = Callable[[Floats, Sequence[Floats]], list[Floats]]
 
 
 def turn_progress(returns: Floats, progress: Sequence[Floats]) -> list[Floats]:
-    """returns [K] and progress (of each rollout [T_k]) -> advantages (of each rollout [T_k]).
+    """Return advantages (of each rollout [T_k]) from returns [K] and progress (of each rollout [T_k]).
 
-    A_{i,k} = G_{i,k} - mean of G_{j,k} over the others j that have a turn k. Where none has, the others' whole returns
-    are what their turns are worth from i's progress on, and A_{i,k} = G_{i,k} - mean of (R_j - p_{i,k-1}), which is the
-    rollout's leave-one-out advantage. What the baseline is made of does not depend on turn k of rollout i, so it adds
-    no bias. Raises ValueError for K < 2.
+    A_{i,k} = G_{i,k} - mean of G_{j,k} over the others j that have a turn k. Where no other has turn k, the others'
+    whole returns stand for the value of their turns from i's progress on, and A_{i,k} = G_{i,k} - mean of (R_j -
+    p_{i,k-1}), which is the rollout's leave-one-out advantage. The baseline does not depend on turn k of rollout i, so
+    it adds no bias. Raises ValueError for K < 2.
     """
     to_go = [total - np.concatenate([[0.0], gained[:-1]]) for total, gained in zip(returns, progress, strict=True)]
     whole = leave_one_out(returns, returns > 0)
     return [
-        np.array([_advantage(to_go, own, turn, float(whole[own])) for turn in range(len(turns))], dtype=np.float64)
-        for own, turns in enumerate(to_go)
+        np.array([_advantage(to_go, row, turn, float(whole[row])) for turn in range(len(turns))], dtype=np.float64)
+        for row, turns in enumerate(to_go)
     ]
 
 
 TURN_ESTIMATORS: dict[str, TurnEstimator] = {"turn_progress": turn_progress}
 
 
-def _advantage(to_go: Sequence[Floats], own: int, turn: int, alone: float) -> float:
-    others = [turns[turn] for other, turns in enumerate(to_go) if other != own and len(turns) > turn]
+def _advantage(to_go: Sequence[Floats], row: int, turn: int, alone: float) -> float:
+    others = [turns[turn] for other, turns in enumerate(to_go) if other != row and len(turns) > turn]
     if not others:
         return alone
-    if are_equal([to_go[own][turn], *others]):
+    if are_equal([to_go[row][turn], *others]):
         return 0.0
-    return float(-(np.array(others) - to_go[own][turn]).mean())
+    return float(-(np.array(others) - to_go[row][turn]).mean())
