@@ -1,7 +1,7 @@
 """The embedded policy of AppWorld: demonstrations on authored roots, in the real engine, and copying drills.
 
-The roots have seeds of their own, the words of train alone, and every template that may be shown. An episode is used
-several times, with other names each time: to play it costs far more than to read it.
+The roots have their own seeds, words of train only, and every template that may be shown. Each episode is used several
+times, each time with other names: to play an episode costs far more than to train on it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
 
 OPENING = 12
-"""Messages of an AppWorld prompt; all but the last are the same in every episode."""
+"""Messages of an AppWorld prompt; all except the last are the same in every episode."""
 
 
 class AppWorldRecipe(Recipe):
-    """A recipe whose `perfect_demonstrations` and `imperfect_demonstrations` are plays of each task."""
+    """A recipe whose `perfect_demonstrations` and `imperfect_demonstrations` count the plays of each task."""
 
     roots: tuple[int, ...] = (101, 102)
     """Seeds of the demonstrations' worlds."""
     tasks_per_root: int = 258
     copies: int = 5
-    """Uses of each episode, all but the first with other names."""
+    """Uses of each episode, all except the first with other names."""
     drills: int = 4_000
 
 
@@ -52,7 +52,10 @@ APPWORLD_RECIPE = AppWorldRecipe(
 
 
 def make_appworld_policy(recipe: AppWorldRecipe) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
-    """Author, play, train. Deterministic on one CPU thread. Raises as `author_root` and the engine do."""
+    """Author roots, play demonstrations, train. Deterministic on one CPU thread.
+
+    Raises as `author_root` and the engine do.
+    """
     with TemporaryDirectory(prefix="appworld-demonstrations-") as folder:
         return policy_of(recipe, list(_demonstrations(recipe, Path(folder))))
 
@@ -60,9 +63,9 @@ def make_appworld_policy(recipe: AppWorldRecipe) -> tuple["Qwen2ForCausalLM", "Q
 def policy_of(
     recipe: AppWorldRecipe, demonstrations: Sequence[Demonstration]
 ) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
-    """Train on demonstrations that were played."""
-    perfect = [one.messages for one in demonstrations if not one.imperfect]
-    imperfect = [one.messages for one in demonstrations if one.imperfect]
+    """Train a policy on demonstrations that were played already."""
+    perfect = [played.messages for played in demonstrations if not played.imperfect]
+    imperfect = [played.messages for played in demonstrations if played.imperfect]
     exercises = list(drills(perfect[0][:OPENING], recipe.drills, recipe.seed))
     tokens = pieces([*perfect, *imperfect, *exercises], OPENING)
     return train_policy(
@@ -85,7 +88,7 @@ def _demonstrations(recipe: AppWorldRecipe, folder: Path) -> Iterator[Demonstrat
 
 def _copies(episodes: Sequence[list[Message]], recipe: AppWorldRecipe) -> list[list[Message]]:
     return [
-        episode if copy == 0 else renamed(episode, OPENING, Random(f"{recipe.seed}:{place}:{copy}"))
-        for place, episode in enumerate(episodes)
+        episode if copy == 0 else renamed(episode, OPENING, Random(f"{recipe.seed}:{index}:{copy}"))
+        for index, episode in enumerate(episodes)
         for copy in range(recipe.copies)
     ]

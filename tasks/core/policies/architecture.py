@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class TinyQwen2(Section):
-    """Sizes of the embedded policy. Heads of 64 are what every attention back end of vLLM accepts."""
+    """Sizes of the embedded policy. Every attention back end of vLLM accepts heads of 64."""
 
     layers: int = 2
     width: int = 128
@@ -27,11 +27,11 @@ RESIDUAL_STD = 0.02
 
 
 def new_model(sizes: TinyQwen2, vocabulary: int, eos_token_id: int, pad_token_id: int, seed: int) -> "Qwen2ForCausalLM":
-    """An untrained model in float32, drawn from `seed` alone.
+    """Return an untrained model in float32, drawn from `seed` alone.
 
     Each attention layer writes what it attends to back into the residual stream unchanged (V orthonormal, O its
-    transpose, scaled), so that only WHERE to look has to be learnt before the model can copy a name. Without it, a
-    model of this size hardly learns to copy at all.
+    transpose, scaled), so that the model only has to learn WHERE to look before it can copy a name. Without it, a model
+    of this size hardly learns to copy at all.
     """
     from transformers import Qwen2Config, Qwen2ForCausalLM
 

@@ -1,8 +1,8 @@
-"""Keywords of transformers' attention interface, by which a layer says what it asks of attention.
+"""Keywords of transformers' attention interface, by which a layer states what it needs of attention.
 
-The learner's and the engine's attention are SDPA's, plus a sliding window. A layer that asks for more (a soft cap of
-its scores, attention sinks) gets the eager function of its own modelling file. A keyword that nobody here knows is an
-error: to drop it would be to compute another model.
+The learner's and the engine's attention are SDPA's, plus a sliding window. A layer that needs more (a soft cap of its
+scores, attention sinks) gets the eager function of its own modelling file. An unknown keyword is an error: to drop it
+would be to compute another model.
 """
 
 import sys
@@ -31,7 +31,7 @@ _NOT_ASKED = frozenset(
         "query_positions",
     )
 )
-"""Keywords that change nothing: the policy runs without dropout, and masks are made here."""
+"""Keywords without effect here: the policy runs without dropout, and we make the masks."""
 _OWN = frozenset(("softcap", "s_aux"))
 
 
@@ -41,14 +41,14 @@ class Asked(NamedTuple):
     window: int | None = None
     """Each position sees itself and the `window` - 1 before it; None: all before it."""
     eager: EagerAttention | None = None
-    """The model's own function, where SDPA cannot compute what is asked."""
+    """The model's own function, where SDPA cannot compute what the layer needs."""
 
 
 PLAIN = Asked()
 
 
 def read_keywords(module: nn.Module, keywords: Mapping[str, Any]) -> Asked:
-    """Return what `keywords` ask of the attention of `module`. Raises ValueError for one that is not understood."""
+    """Return what `keywords` demand of the attention of `module`. Raises ValueError for an unknown keyword."""
     if keywords.get("is_causal") is False:
         raise ValueError(f"{type(module).__name__}: its attention is not causal, which a policy's must be")
     asked = [name for name, value in keywords.items() if value is not None and name not in _NOT_ASKED]
@@ -63,10 +63,10 @@ def read_keywords(module: nn.Module, keywords: Mapping[str, Any]) -> Asked:
 
 
 def _eager(module: nn.Module) -> EagerAttention:
-    found: EagerAttention | None = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
-    if found is None:
+    eager: EagerAttention | None = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
+    if eager is None:
         raise ValueError(f"{type(module).__name__}: its modelling file has no eager_attention_forward")
-    return found
+    return eager
 
 
 def additive(visible: Tensor, dtype: torch.dtype) -> Tensor:

@@ -1,4 +1,4 @@
-"""Fetching the base model that `policy.source` names."""
+"""Fetch the base model that `policy.source` names."""
 
 import re
 from pathlib import Path
@@ -19,8 +19,8 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 def fetch_base_model(config: PolicyConfig, root: Path, folder: Path) -> None:
     """Write the base model that `config.source` names into the empty `folder`; folders are relative to `root`.
 
-    Raises ArtifactError for a source that is missing or damaged, ParamsError for a hub id or a package that is not
-    pinned, a folder with a revision, or a context longer than the model's.
+    Raises ArtifactError for a source that is missing or damaged. Raises ParamsError for a hub id or a package that is
+    not pinned, a folder with a revision, or a context longer than the model's.
     """
     source = root / config.source
     if config.source == RECIPE:
@@ -62,7 +62,7 @@ def _train(folder: Path) -> None:
 
 
 def _download(config: PolicyConfig, folder: Path) -> None:
-    """A snapshot of the hub repository at the pinned commit; taken from the local cache when it is there."""
+    """Download a snapshot of the hub repository at the pinned commit, or take it from the local cache."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
@@ -73,6 +73,6 @@ def _download(config: PolicyConfig, folder: Path) -> None:
     try:
         snapshot_download(config.source, revision=config.revision, local_dir=folder, allow_patterns=list(HUB_FILES))
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        place = f"{config.source}@{config.revision}"
-        raise ArtifactError(f"policy.source: {place} could not be fetched: {str(error).splitlines()[0]}") from None
-    rmtree(folder / ".cache", ignore_errors=True)  # times of download, which would change the artifact's digest
+        pinned = f"{config.source}@{config.revision}"
+        raise ArtifactError(f"policy.source: {pinned} could not be fetched: {str(error).splitlines()[0]}") from None
+    rmtree(folder / ".cache", ignore_errors=True)  # holds download times, which would change the artifact's digest

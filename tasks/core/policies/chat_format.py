@@ -1,18 +1,18 @@
 """Conversations as token ids, by the policy's own chat template.
 
-Token in, token out: a sampled turn is never rendered or tokenised again. So the template is applied only to messages
-that are new: to the opening ones by `prompt_ids`, and to each observation by `continuation_ids`, which is the text that
-the template puts between the content of one assistant turn and that of the next. `chat_template` says which templates
-allow this; the others are refused. Where a template has no place for a system message (Gemma's raises, others drop
-it), its text begins the first message of the user, as Gemma's model card has it.
+Token in, token out: a sampled turn is never rendered or tokenised again. So the template is applied only to new
+messages: `prompt_ids` applies it to the opening messages, and `continuation_ids` to each observation, where it returns
+the text that the template puts between the content of one assistant turn and that of the next. `chat_template` decides
+which templates allow this; the others are refused. Where a template has no place for a system message (Gemma's raises,
+others drop it), its text begins the first message of the user, as Gemma's model card has it.
 
-A turn may begin with a thought. It stays in the conversation as it was sampled; the world acts on the answer after it.
+A turn may begin with a thought. It stays in the conversation as sampled; the world acts on the answer after it.
 
 A turn is over at the template's end of turn, and also where a model ends it by other means: at an end-of-text id of its
 generation config, or at a token with which the template opens the next turn. Facts: Qwen2.5's generation_config.json
 names <|im_end|> and <|endoftext|>; apple/ml-loop (phi_agents/rl/llm/qwen_25.py) stops on these and on <|im_start|>,
 keeps whichever was sampled in the conversation and trains on it. Here only the end of turn is kept (`kept_ids`).
-gpt-oss ends a turn with <|return|>, for which its template has <|end|> in earlier turns: the sampled one is kept.
+gpt-oss ends a turn with <|return|>, for which its template has <|end|> in earlier turns: the sampled token is kept.
 """
 
 import re
@@ -33,9 +33,9 @@ __all__ = ["ChatFormat", "ChatTemplateError"]
 _Role = Literal["system", "user", "assistant"]
 _USER, _TURN = "sentinel-X", "sentinel-Y"
 _BEFORE = "x"
-"""Text that stands before a sampled turn when it is decoded: SentencePiece takes a blank off the first word."""
+"""Text put before a sampled turn to decode it: SentencePiece takes a blank off the first word."""
 _REMEMBERED = 512
-"""Openings and observations whose ids are kept: rollouts of a task share the one, and many turns answer the same."""
+"""Size of the caches of openings and observations: rollouts of a task share openings, and many turns observations."""
 
 
 class ChatFormat:
@@ -52,7 +52,10 @@ class ChatFormat:
         end_ids: Sequence[int] = (),
         settings: ChatSettings = ChatSettings(),  # noqa: B008 - frozen
     ) -> None:
-        """`end_ids`: the ids that the model's generation config ends on; see `loading.load_chat_format`."""
+        """Probe the tokenizer's template.
+
+        `end_ids`: end ids of the generation config (see `loading.load_chat_format`).
+        """
         self._tokenizer, self.settings = tokenizer, settings
         special = {id: str(token) for id, token in tokenizer.added_tokens_decoder.items() if token.special}
         self._special_ids = frozenset(special)
@@ -71,63 +74,66 @@ class ChatFormat:
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """The ids at which sampling a turn ends: the template's end of turn first, then the tokenizer's and the model's
-        ends of text, and what opens the next turn in the template."""
+        """Return the ids at which sampling a turn ends.
+
+        The template's end of turn comes first, then the ends of text of tokenizer and model, and the template's openers
+        of turns.
+        """
         return self._stop_ids
 
     def kept_ids(self, sampled: Sequence[int]) -> tuple[int, ...]:
-        """The part of a turn that stays in the conversation: all, but for a last id that stops it by other means.
+        """Return the part of a turn that stays in the conversation: all except a last id that stops it by other means.
 
-        So the conversation goes on as the template has it, with the turn closed by `continuation_ids`; each id that
-        stays was sampled after those before it. An id that is the whole turn stays, to be learned from.
+        So the conversation continues as the template has it: `continuation_ids` closes the turn, and each id that stays
+        was sampled after those before it. An id that is the whole turn stays, to be learned from.
         """
         stray = len(sampled) > 1 and sampled[-1] in self._stop_ids[1:]
         return tuple(sampled[:-1] if stray else sampled)
 
     def closes(self, turn: Sequence[int]) -> bool:
-        """Whether a turn ended with the template's end of turn."""
+        """Return whether a turn ended with the template's end of turn."""
         return len(turn) > 0 and turn[-1] == self._end_of_turn
 
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
-        """The ids of the opening messages, ending with the generation prompt.
+        """Return the ids of the opening messages, which end with the generation prompt.
 
-        A template's default system message (Qwen2.5 has one) is added here, once, if `messages` brings none.
+        The default system message of a template (Qwen2.5 has one) is added here, once, if `messages` brings none.
         """
         return list(self._opening_ids(tuple((message["role"], message["content"]) for message in messages)))
 
     def continuation_ids(self, observation: str, *, closed: bool) -> list[int]:
-        """The ids between a sampled turn and the next one: end of turn, observation as user message, generation prompt.
+        """Return the ids between two sampled turns: end of turn, observation as user message, generation prompt.
 
-        `closed` says that the turn ended with the end of turn (`closes`), which must not come twice.
+        `closed`: the turn already ended with the end of turn (`closes`), which must not come twice.
         """
         ids = self._reply_ids(observation)
         return list(ids[ids.index(self._between) + 1 :] if closed else ids)
 
     def turn_ids(self, text: str) -> list[int]:
-        """The ids of a written (not sampled) assistant turn with its end: what a demonstration trains on.
+        """Return the ids of a written (not sampled) assistant turn with its end, for training on demonstrations.
 
-        They are the template's own: `text` follows the generation prompt, and an empty thought where the template
-        shows one. A text that begins with a thought of its own keeps it.
+        They are the template's own: `text` follows the generation prompt, and an empty thought where the template shows
+        one. A text that begins with its own thought keeps it.
         """
-        frame, said = self.frame, text.strip() if self.frame.trims else text
-        if frame.thought_ends.strip() and frame.thought_ends.strip() in said:
+        frame, written = self.frame, text.strip() if self.frame.trims else text
+        if frame.thought_ends.strip() and frame.thought_ends.strip() in written:
             lead = ""
-            said = said.removeprefix(THINK).removeprefix("\n") if frame.prompt_opens_thought else said
+            written = written.removeprefix(THINK).removeprefix("\n") if frame.prompt_opens_thought else written
         else:
             lead = frame.lead
         tail = self._special.split(frame.ending, maxsplit=1)[0] if self._special.search(frame.ending) else ""
-        return [*self._encode_after_prompt(lead + self._inert(said) + tail), self._end_of_turn]
+        return [*self._encode_after_prompt(lead + self._inert(written) + tail), self._end_of_turn]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of sampled ids, thoughts included, without special tokens."""
+        """Return the text of sampled ids, thoughts included, without special tokens."""
         return self._text(ids, special=False)
 
     def whole_turn(self, ids: Sequence[int]) -> str:
-        """The text of a sampled turn with its thought, also where the generation prompt has begun that."""
+        """Return the text of a sampled turn with its thought, also where the generation prompt opens the thought."""
         return f"{THINK}{self.decode(ids)}" if self.frame.prompt_opens_thought else self.decode(ids)
 
     def answer(self, ids: Sequence[int]) -> str:
-        """The text of a sampled turn that the world acts on: what follows its thought; empty if that has no end."""
+        """Return a sampled turn's text after its thought, on which the world acts; empty if the thought has no end."""
         frame = self.frame
         if not frame.thought_ends:
             return self.decode(ids).removeprefix(frame.lead)
@@ -139,9 +145,9 @@ class ChatFormat:
         return "" if begun else self.decode(ids)
 
     def render(self, messages: Sequence[Message]) -> str:
-        """The template's text for `messages` and the generation prompt.
+        """Return the template's text for `messages` and the generation prompt.
 
-        Special tokens spelt out in a message are made inert by a space, so that no observation can forge a turn.
+        A space makes special tokens inert that are spelt out in a message, so that no observation can forge a turn.
         """
         messages = messages if self._takes_system else _without_system(messages)
         return self._template.text(
@@ -165,29 +171,29 @@ class ChatFormat:
         return ids
 
     def _encode_after_prompt(self, text: str) -> list[int]:
-        """The ids of `text` where it follows a generation prompt.
+        """Return the ids of `text` after a generation prompt.
 
         A SentencePiece tokenizer puts a blank before what it takes for the beginning of a text. Where text and prompt
-        would share a token, which sampling cannot give, something else stands before the text.
+        would share a token, which sampling cannot produce, something else stands before the text.
         """
         last = [match.start() for match in self._special.finditer(self.frame.glue)][-1]
         prompt, plain = self.frame.glue[last:], self._encode(text)
-        found = []
+        encodings = []
         for before in (prompt, prompt + _BEFORE, _BEFORE):
             head, ids = self._encode(before), self._encode(before + text)
             if ids[: len(head)] == head:
-                found.append(ids[len(head) :])
-                if found[-1] == plain or self._text(found[-1], special=True) == text:
-                    return found[-1]
-        return [*found, plain][0]
+                encodings.append(ids[len(head) :])
+                if encodings[-1] == plain or self._text(encodings[-1], special=True) == text:
+                    return encodings[-1]
+        return [*encodings, plain][0]
 
     def _ids_before(self) -> list[int]:
-        """Ids of _BEFORE, of which decoding gives nothing else; none where the tokenizer lacks it."""
+        """Return the ids of _BEFORE if they decode to it exactly; else none."""
         ids = self._encode(_BEFORE)
         return ids if self._tokenizer.decode(ids, clean_up_tokenization_spaces=False) == _BEFORE else []
 
     def _text(self, ids: Sequence[int], *, special: bool) -> str:
-        """The text of ids within a conversation, so that a first blank stays; with `special` tokens or without."""
+        """Return the text of ids within a conversation, where a first blank stays; with `special` tokens or without."""
         text = str(
             self._tokenizer.decode(
                 [*self._before, *ids], skip_special_tokens=not special, clean_up_tokenization_spaces=False
@@ -196,14 +202,14 @@ class ChatFormat:
         return text[len(_BEFORE) :] if self._before else text
 
     def _after(self, mark: str, ids: Sequence[int]) -> str:
-        """The text after the first `mark`, without special tokens and line breaks that follow the mark."""
+        """Return the text after the first `mark`, without special tokens and the line breaks that follow the mark."""
         shown = range(1, len(ids) + 1)
         end = 1 + bisect_left(shown, True, key=lambda count: mark in self._text(ids[:count], special=True))
         rest = self._text(ids[:end], special=True).partition(mark)[2] + self._text(ids[end:], special=False)
         return rest.lstrip("\n")
 
     def _find_ends(self) -> tuple[int, int]:
-        """(the token that ends earlier turns, the one that ends a turn that is sampled)."""
+        """Return the token that ends earlier turns, and the token that ends a sampled turn."""
         if self._continuation(NEXT) != self.frame.glue:
             raise self._template.error("the chat template puts other text between turns after a system message")
         glue, _ = self._marks()
@@ -213,24 +219,24 @@ class ChatFormat:
         return glue[0], (last or glue)[0]
 
     def _find_openers(self) -> list[int]:
-        """The special tokens that open a user's and an assistant's message; of each the first that ends no turn."""
+        """Return the special tokens that open a user's and an assistant's message: the first that ends no turn."""
         others = ([token for token in marks if token != self._end_of_turn] for marks in self._marks())
         return [marks[0] for marks in others if marks]
 
     def _marks(self) -> tuple[list[int], list[int]]:
-        """The special tokens between a turn and the observation, and between the observation and the next turn."""
+        """Return the special tokens between turn and observation, and those between observation and next turn."""
         before, _, after = self.frame.glue.partition(NEXT)
         user, turn = ([token for token in self._encode(text) if token in self._special_ids] for text in (before, after))
         return user, turn
 
     def _marks_within_turns(self) -> set[int]:
-        """The special tokens between the parts of a turn, which do not end it (gpt-oss has channels)."""
+        """Return the special tokens between the parts of a turn, which do not end it (gpt-oss has channels)."""
         parts = (self.frame.lead, self.frame.thought_begins, self.frame.thought_ends)
         return {token for part in parts for token in self._encode(part)} & self._special_ids
 
 
 def _conversation(*contents: str) -> list[Message]:
-    """User and assistant messages in turn, the user first."""
+    """Return user and assistant messages in turn, the user first."""
     return [
         {"role": "assistant", "content": content} if index % 2 else {"role": "user", "content": content}
         for index, content in enumerate(contents)
@@ -238,7 +244,7 @@ def _conversation(*contents: str) -> list[Message]:
 
 
 def _without_system(messages: Sequence[Message]) -> Sequence[Message]:
-    """A system message's text before that of the user's message after it."""
+    """Put a system message's text before that of the user's message after it."""
     if messages[0]["role"] != "system":
         return messages
     system, user, *rest = messages

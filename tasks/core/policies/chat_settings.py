@@ -1,4 +1,4 @@
-"""The settings of `policy.chat` in a base policy's folder, which all stages that play with it read.
+"""The settings of `policy.chat` in a base policy's folder, read by all stages that play with this policy.
 
 A folder without the file has the default settings.
 """
@@ -27,9 +27,9 @@ def read_chat_settings(folder: Path) -> ChatSettings:
 
 
 def write_chat_settings(folder: Path, settings: ChatSettings, world: WorldName) -> None:
-    """Write the settings into the folder of a base policy that is played in `world`; default ones need no file.
+    """Write the settings into the folder of a base policy that is played in `world`; default settings need no file.
 
-    A date that is not set is that of the world, where its clock stands still.
+    An unset date becomes the world's date, where the world's clock stands still.
     """
     date = STANDING_DATES.get(world) if settings.date is None else settings.date
     chosen = settings.model_copy(update={"date": date if _shows_date(folder) else None})

@@ -3,8 +3,8 @@
 The conversation of an agent is a sequence of tokens that only grows: prompt, sampled turn, glue, sampled turn, glue.
 Glue is the text that the template puts between the content of one turn and the end of the next generation prompt. This
 holds for every template that only adds text for a new message. One deviation is accepted, where the knob
-`policy.chat.earlier_thoughts` lets it: a template that leaves the thoughts out of earlier turns. The sampled tokens
-then stay as they are. Every other deviation is refused by its name.
+`policy.chat.earlier_thoughts` allows it: a template that leaves the thoughts out of earlier turns. The sampled tokens
+then stay as they are. Every other deviation raises an error that names it.
 """
 
 import datetime
@@ -28,11 +28,11 @@ _SOME_DATES = datetime.date(2001, 2, 3), datetime.date(2014, 5, 6)
 
 
 class ChatTemplateError(ValueError):
-    """A chat template that cannot be used for an agent loop; the message says why."""
+    """A chat template that cannot be used for an agent loop; the message gives the reason."""
 
 
 class ChatTemplate:
-    """The template of one tokenizer, with the settings of `policy.chat` in force. Raises ChatTemplateError."""
+    """The template of one tokenizer, with the settings of `policy.chat` applied. Raises ChatTemplateError."""
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase", settings: ChatSettings) -> None:
         self.name = f"{type(tokenizer).__name__} {tokenizer.name_or_path}".rstrip()
@@ -44,36 +44,36 @@ class ChatTemplate:
         self._require_switch()
 
     def error(self, reason: str) -> ChatTemplateError:
-        """The error for this template."""
+        """Return an error that names this template."""
         return ChatTemplateError(f"{self.name}: {reason}")
 
     def text(self, messages: Sequence[Said], *, prompt: bool = True) -> str:
-        """The template's text for `messages`, by default with the generation prompt."""
+        """Return the template's text for `messages`, by default with the generation prompt."""
         return self._render(self._source, messages, prompt, self._settings.enable_thinking)
 
     def shows_system(self) -> bool:
         """Return whether the template has a place for a system message."""
         try:
             return _SYSTEM in self.text([_said("system", _SYSTEM), _said("user", _USER)])
-        except Exception:  # a template raises what it likes
+        except Exception:  # a template may raise anything
             return False
 
     def _render(self, source: str, messages: Sequence[Said], prompt: bool, thinking: bool | None) -> str:
         from jinja2 import TemplateError
 
         switch: dict[str, Any] = {} if thinking is None else {"enable_thinking": thinking}
-        said = [dict(message) for message in messages]
+        plain = [dict(message) for message in messages]
         try:
             return str(
                 self._tokenizer.apply_chat_template(
-                    said, chat_template=source, tokenize=False, add_generation_prompt=prompt, **switch
+                    plain, chat_template=source, tokenize=False, add_generation_prompt=prompt, **switch
                 )
             )
         except TemplateError as error:
             raise self.error(f"the chat template fails: {error}") from None
 
     def _pin_date(self) -> None:
-        """Put the date of the settings in the place of today's: a run that passes midnight has one prompt."""
+        """Replace today's date by the date of the settings, so that a run across midnight keeps one prompt."""
         if _DATE not in self._source:
             return
         first, second = (_dated(self._source, date) for date in _SOME_DATES)
@@ -92,8 +92,8 @@ class ChatTemplate:
             raise self.error("the chat template has no enable_thinking; set policy.chat.enable_thinking to null")
 
     def _sample(self, source: str, thinking: bool | None) -> str:
-        said = [_said("user", _USER), _said("assistant", _TURN), _said("user", _LAST_USER)]
-        return self._render(source, said, True, thinking)
+        conversation = [_said("user", _USER), _said("assistant", _TURN), _said("user", _LAST_USER)]
+        return self._render(source, conversation, True, thinking)
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,11 @@ class TurnFrame:
     """The template's own text around an assistant's turn."""
 
     prompt: str
-    """Text from the end of the user's message on, the generation prompt included."""
+    """Text after the user's message, generation prompt included."""
     lead: str
-    """Text between the generation prompt and a written answer: a blank, or a thought that is empty or that ends."""
+    """Text between the generation prompt and a written answer: a blank, or an empty thought or a thought's end."""
     ending: str
-    """Text after the answer of a conversation's last turn; empty where the template ends that with nothing."""
+    """Text after the answer of a conversation's last turn; empty where the template adds nothing."""
     glue: str
     """Text from an answer to the end of the next generation prompt, around the observation NEXT."""
     thought_begins: str
@@ -116,7 +116,7 @@ class TurnFrame:
     drops_thoughts: bool
     """Whether the template leaves out the thoughts of earlier turns."""
     trims: bool
-    """Whether the template takes white space around an answer away."""
+    """Whether the template strips white space around an answer."""
 
 
 def read_frame(template: ChatTemplate, settings: ChatSettings) -> TurnFrame:
@@ -127,10 +127,10 @@ def read_frame(template: ChatTemplate, settings: ChatSettings) -> TurnFrame:
     opening = [_said("user", _USER)]
     if template.shows_system():
         opening.insert(0, _said("system", _SYSTEM))
-    start, found, prompt = template.text(opening).partition(_USER)
-    if not found:
+    start, user_text, prompt = template.text(opening).partition(_USER)
+    if not user_text:
         raise template.error("the chat template does not show a user's message that is plain text")
-    probe = _Probe(template, opening, start + found, prompt)
+    probe = _Probe(template, opening, start + user_text, prompt)
     plain = probe.history(_plain)
     if not plain.exact:
         raise template.error(_NOT_ADDITIVE.format("a later turn rewrites earlier ones"))
@@ -147,13 +147,13 @@ def read_frame(template: ChatTemplate, settings: ChatSettings) -> TurnFrame:
 
 
 class _History(NamedTuple):
-    """How a template shows a first turn once the conversation has gone on."""
+    """A template's text of a first turn after the conversation has continued."""
 
     opened: str
     """Text between the user's message and the answer."""
     glue: str
     exact: bool
-    """Whether two more turns change nothing; else they change nothing but thoughts."""
+    """Whether two more turns change nothing; otherwise they change thoughts only."""
 
 
 @dataclass(frozen=True)
@@ -163,24 +163,24 @@ class _Probe:
     start: str
     """The opening's text up to the end of the user's message."""
     prompt: str
-    """Its text from there on, with the generation prompt."""
+    """The opening's text from there on, with the generation prompt."""
 
     def history(self, turn: Callable[[str], Said]) -> _History:
-        """Render longer conversations. Raises ChatTemplateError where they change more than thoughts."""
-        one = [*self.opening, turn(_TURN), _said("user", NEXT)]
-        head, found, glue = self.template.text(one).partition(_TURN)
-        if not found or not head.startswith(self.start) or NEXT not in glue or _SYSTEM in glue:
+        """Render longer conversations. Raises ChatTemplateError where the template changes more than thoughts."""
+        conversation = [*self.opening, turn(_TURN), _said("user", NEXT)]
+        head, answer, glue = self.template.text(conversation).partition(_TURN)
+        if not answer or not head.startswith(self.start) or NEXT not in glue or _SYSTEM in glue:
             raise self._not_additive(head, "an answer changes the text before it")
         opened = head[len(self.start) :]
-        two = self.template.text([*one, turn(_NEXT_TURN), _said("user", _LAST_USER)])
+        longer = self.template.text([*conversation, turn(_NEXT_TURN), _said("user", _LAST_USER)])
         between = glue.removesuffix(self.prompt) + opened
         expected = head + _TURN + between + _NEXT_TURN + glue.replace(NEXT, _LAST_USER)
-        if _without_thoughts(two) != _without_thoughts(expected):
-            raise self._not_additive(two.partition(_TURN)[0], "a later turn rewrites earlier ones")
-        return _History(opened, glue, two == expected)
+        if _without_thoughts(longer) != _without_thoughts(expected):
+            raise self._not_additive(longer.partition(_TURN)[0], "a later turn rewrites earlier ones")
+        return _History(opened, glue, longer == expected)
 
     def require_same_opening(self, opened: str) -> None:
-        """Raise ChatTemplateError where, apart from thoughts, an earlier turn begins unlike the generation prompt."""
+        """Raise ChatTemplateError where an earlier turn, thoughts aside, begins unlike the generation prompt."""
         prompt, earlier = _without_thoughts(self.prompt), _without_thoughts(opened)
         if not earlier.startswith(prompt):
             raise self.template.error(
@@ -188,7 +188,7 @@ class _Probe:
             )
 
     def thinking(self) -> Callable[[str], Said]:
-        """Return what makes a turn with a thought of an answer, in the form that the template knows."""
+        """Return the function that makes a turn with a thought from an answer, in the form that the template knows."""
         return _apart if _THOUGHT in self._last(_apart(_TURN)) else _within
 
     def frame(self, glue: str, thinking: Callable[[str], Said], *, drops: bool) -> TurnFrame:
@@ -212,7 +212,7 @@ class _Probe:
         )
 
     def _last(self, turn: Said) -> str:
-        """Render `turn` as the last of a conversation: the text after the opening's."""
+        """Render `turn` as the last turn of a conversation; return the text after the opening's."""
         text = self.template.text([*self.opening, turn], prompt=False)
         if not text.startswith(self.start):
             raise self._not_additive(text, "an answer changes the text before it")
@@ -244,7 +244,7 @@ def _within(answer: str) -> Said:
 
 
 def _without_thoughts(text: str) -> str:
-    """Take thoughts, their marks and all white space out."""
+    """Remove thoughts, their marks and all white space."""
     return re.sub(rf"\s+|{_THOUGHT}|{THINK}|{END_OF_THOUGHT}", "", text)
 
 

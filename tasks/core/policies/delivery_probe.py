@@ -1,4 +1,4 @@
-"""Writing and reading the record by which an engine is proven to sample from a policy (records/delivery_probe.py)."""
+"""Write and read the record that proves that an engine samples from a policy (records/delivery_probe.py)."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import ArtifactError
 
 COMMON_IDS = 256
-"""Every vocabulary has these ids: an id that a server lacks would kill it."""
+"""Ids below this exist in every vocabulary; an id that a server's vocabulary lacks would kill the server."""
 LONGEST_LASTING = 64
 _SAID = (
     "Name every letter of the alphabet, then count from one to twenty.",
@@ -27,25 +27,25 @@ _DIGITS = 7
 
 
 def lasting_sequences(chat: ChatFormat, vocabulary: int) -> list[list[int]]:
-    """Token ids that every record of a run has: ids that any model knows, then the openings of some conversations."""
+    """Return token ids in every record of a run: ids that any model knows, then the openings of some conversations."""
     openings = [chat.prompt_ids([{"role": "user", "content": text}])[:LONGEST_LASTING] for text in _SAID]
     return [common_ids(vocabulary), *openings]
 
 
 def common_ids(vocabulary: int) -> list[int]:
-    """Token ids that mean nothing together and that every model knows."""
-    return [(17 * place + place * place) % min(COMMON_IDS, vocabulary) for place in range(LONGEST_LASTING // 2)]
+    """Return token ids that mean nothing together and that every model knows."""
+    return [(17 * index + index * index) % min(COMMON_IDS, vocabulary) for index in range(LONGEST_LASTING // 2)]
 
 
 @torch.no_grad()
 def sequence_logprobs(model: nn.Module, sequences: Iterable[Sequence[int]]) -> list[list[float]]:
-    """Log-probs of each sequence's second and later ids at temperature 1, by one forward pass of `model`."""
-    place, found = next(model.parameters()).device, []
+    """Return log-probs of each sequence's ids except the first, at temperature 1, by one forward pass each."""
+    device, logprobs = next(model.parameters()).device, []
     for ids in sequences:
-        sequence = torch.tensor(list(ids), device=place)
+        sequence = torch.tensor(list(ids), device=device)
         logits = model(sequence[None]).logits[0, :-1].float()
-        found.append(logits.log_softmax(-1).gather(1, sequence[1:, None])[:, 0].tolist())
-    return found
+        logprobs.append(logits.log_softmax(-1).gather(1, sequence[1:, None])[:, 0].tolist())
+    return logprobs
 
 
 def probe_sequence(
@@ -54,7 +54,7 @@ def probe_sequence(
     base: Sequence[float] | None = None,
     previous: Sequence[float] | None = None,
 ) -> ProbeSequence:
-    """A sequence of a record, from floats of any precision."""
+    """Return a sequence of a record, from floats of any precision."""
     return ProbeSequence(
         token_ids=tuple(ids),
         logprobs=_rounded(logprobs),
@@ -66,24 +66,24 @@ def probe_sequence(
 def untrained_probe(
     model: nn.Module, chat: ChatFormat, vocabulary: int, config: PolicyConfig, checkpoint: Path
 ) -> DeliveryProbe:
-    """The record of a `checkpoint` that computes as the base model does: `model` is either of the two."""
+    """Return the record of a `checkpoint` that computes as the base model does: `model` is either of the two."""
     sequences = lasting_sequences(chat, vocabulary)
     read = sequence_logprobs(model, sequences)
-    lasting = tuple(probe_sequence(ids, found, base=found) for ids, found in zip(sequences, read, strict=True))
+    lasting = tuple(probe_sequence(ids, logprobs, base=logprobs) for ids, logprobs in zip(sequences, read, strict=True))
     return DeliveryProbe(
         weights=policy_digest(checkpoint), dtype=config.dtype, device=device(config).type, lasting=lasting
     )
 
 
 def write_probe(folder: Path, probe: DeliveryProbe) -> None:
-    """Put the record into the policy's folder."""
+    """Write the record into the policy's folder."""
     write_document(folder / DELIVERY_PROBE, probe)
 
 
 def read_probe(folder: Path) -> DeliveryProbe | None:
-    """The record in a policy's folder; None where there is none (a policy from elsewhere, or of an earlier version).
+    """Return the record in a policy's folder; None without one (a policy from elsewhere, or of an earlier version).
 
-    Raises ArtifactError for one that is damaged or belongs to other weights.
+    Raises ArtifactError for a record that is damaged or belongs to other weights.
     """
     path = folder / DELIVERY_PROBE
     if not path.exists():

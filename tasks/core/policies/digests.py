@@ -1,4 +1,4 @@
-"""Digests of a base policy kept in git, so that a damaged checkout is noticed before anything is trained on it."""
+"""Digests of a base policy in git, which expose a damaged checkout before anything is trained on it."""
 
 import hashlib
 from pathlib import Path
@@ -7,15 +7,15 @@ from shutil import copyfile
 from tasks.core.records.files import ArtifactError, digest, read_json, write_json
 
 DIGESTS = "digests.json"
-"""File name -> SHA-256."""
+"""A map from file name to SHA-256."""
 MODEL_CARD = "README.md"
 _PART_BYTES = 2**20
 
 
 def copy_verified(source: Path, folder: Path) -> None:
-    """Copy the files of a base policy, checked against its digests where it brings any; each is read once.
+    """Copy the files of a base policy; check each against the policy's digests, if it has any. Each file is read once.
 
-    Raises ArtifactError naming a file that is missing or altered; what was copied until then is left in `folder`.
+    Raises ArtifactError naming a file that is missing or altered; files copied until then stay in `folder`.
     """
     expected = read_json(source / DIGESTS) if (source / DIGESTS).exists() else {}
     for name in expected:
@@ -29,7 +29,7 @@ def copy_verified(source: Path, folder: Path) -> None:
 
 
 def _copy(file: Path, target: Path) -> str:
-    """Copy a file; the SHA-256 of what was copied."""
+    """Copy a file; return the SHA-256 of the copied bytes."""
     total = hashlib.sha256()
     with file.open("rb") as source, target.open("wb") as copy:
         while part := source.read(_PART_BYTES):
@@ -39,6 +39,6 @@ def _copy(file: Path, target: Path) -> str:
 
 
 def write_digests(folder: Path) -> None:
-    """Record the digests of all files of a base policy but its model card."""
+    """Record the digests of all files of a base policy except its model card."""
     files = (file for file in folder.iterdir() if file.name not in (DIGESTS, MODEL_CARD))
     write_json(folder / DIGESTS, {file.name: digest(file) for file in files})

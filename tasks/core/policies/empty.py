@@ -1,8 +1,8 @@
-"""A base model that is built without weights, and filled after it was sharded: no process ever holds all of it.
+"""A base model that is built without weights and filled after sharding: no process ever holds all of it.
 
-What transformers' own loader does to names and shapes of some architectures on the way is not done here: the files must
-hold the tensors under the names that the model has, as those of the Qwen2 and Llama families do, or, of a model with a
-vision tower, under those of its text model (Qwen3.5).
+This module does not convert names and shapes of tensors, as transformers' own loader does for some architectures. The
+files must hold the tensors under the names that the model has, as those of the Qwen2 and Llama families do, or, for a
+model with a vision tower, under those of its text model (Qwen3.5).
 """
 
 from pathlib import Path
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 _TEXT_MODEL = "model.language_model."
-"""How names of the text model's tensors begin in the files of a model with a vision tower."""
+"""Prefix of the text model's tensors in the files of a model with a vision tower."""
 
 
 def empty_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
-    """`load_base_model`'s model with parameters on the meta device; buffers (rotary frequencies) have their values."""
+    """Build `load_base_model`'s model with parameters on the meta device and real buffers (rotary frequencies)."""
     require(folder / FULL_CONFIG)
     with ONE_BUILDS:
         model = _empty(folder, getattr(torch, config.dtype))
@@ -44,7 +44,7 @@ def _empty(folder: Path, dtype: torch.dtype) -> "PreTrainedModel":
 
 
 def allocate(policy: nn.Module, device: torch.device) -> None:
-    """Give the parameters of an empty policy (sharded: this process's parts) memory on `device`, and no values yet."""
+    """Give the parameters of an empty policy (sharded: this process's parts) memory on `device`, but no values yet."""
     held = {name: buffer.clone() for name, buffer in policy.named_buffers()}
     policy.to_empty(device=device)
     for name, buffer in policy.named_buffers():
@@ -54,7 +54,7 @@ def allocate(policy: nn.Module, device: torch.device) -> None:
 
 
 def fill_base(policy: nn.Module, folder: Path, *, quiet: bool = False) -> None:
-    """Read the base model's weights, of a sharded policy this process's parts. Raises ArtifactError naming a tensor."""
+    """Read the base model's weights; of a sharded policy this process's parts. Raises ArtifactError naming a tensor."""
     left = _base_tensors(policy)
     with tqdm(total=len(left), desc="base model", unit="tensor", leave=False, disable=quiet) as bar:
         for path in sorted(folder.glob("*.safetensors")):
@@ -68,20 +68,20 @@ def fill_base(policy: nn.Module, folder: Path, *, quiet: bool = False) -> None:
 
 @torch.no_grad()
 def _fill_from(path: Path, left: dict[str, Tensor]) -> int:
-    """Take those of `left` out that the file holds, and fill them; how many these were."""
+    """Fill the tensors of `left` that the file holds, and remove them from `left`; return their number."""
     with opened(path) as file:
         names = {key.replace(_TEXT_MODEL, "model.", 1): key for key in file.keys()}  # noqa: SIM118
-        found = sorted(left.keys() & names.keys())
-        for place, name in ((place, names[place]) for place in found):
-            tensor, shape = left.pop(place), file.get_slice(name).get_shape()
+        names_here = sorted(left.keys() & names.keys())
+        for tensor_name, name in ((tensor_name, names[tensor_name]) for tensor_name in names_here):
+            tensor, shape = left.pop(tensor_name), file.get_slice(name).get_shape()
             if shape != list(tensor.shape):
                 raise ArtifactError(f"{path}: tensor {name} has shape {shape}, not {list(tensor.shape)}")
             tensor.copy_(read_tensor(file, name, tensor))
-    return len(found)
+    return len(names_here)
 
 
 def _base_tensors(policy: nn.Module) -> dict[str, Tensor]:
-    """Tensors that the base model's files hold, by the names there: all but the adapter."""
+    """Return the tensors that the base model's files hold, by their names there: all except the adapter."""
     return {
         name.removeprefix("base_model.model.").replace(".base_layer.", "."): tensor
         for name, tensor in untied_tensors(policy).items()

@@ -1,9 +1,9 @@
-"""Float32 logits from an LM head of lower precision, for the learner and for the engine in this process alike.
+"""Float32 logits from an LM head of lower precision, for both the learner and this process's engine.
 
 A bfloat16 head rounds a logit of 20 to a multiple of 0.125, more than the clip range of an importance weight (1.1 is a
-log-ratio of 0.095). Products of bfloat16 numbers are exact in float32, and their sums are kept in float32 by every
-matrix product anyway: only the last rounding is left out. Weights and states stay as they are, and so do the gradients,
-which are made in the head's dtype.
+log-ratio of 0.095). Products of bfloat16 numbers are exact in float32, and every matrix product keeps their sums in
+float32 anyway: this module only omits the last rounding. Weights and states stay as they are, and so do the gradients,
+which are computed in the head's dtype.
 """
 
 from functools import partial
@@ -13,12 +13,17 @@ import torch
 from torch import Tensor, nn
 
 _CPU_NUMBERS, _CPU_ROWS = 2**19, 512
-"""Numbers of the head that have a float32 copy at one time, and the least number of its rows. Malloc keeps a block of
-2 MiB, and the core's caches hold it: blocks of 19 MiB, taken from the system anew, take three times as long."""
+"""Numbers of the head that have a float32 copy at one time, and the least number of rows in such a copy. Malloc keeps
+a block of 2 MiB, and the core's caches hold it: blocks of 19 MiB, requested from the system anew, take three times as
+long.
+"""
 
 
 def use_float32_logits(model: nn.Module) -> None:
-    """Make a transformers model's head give float32 logits. Idempotent; a float32 or quantised head stays as it is."""
+    """Make a transformers model's head return float32 logits.
+
+    Idempotent; leaves a float32 or quantised head as it is.
+    """
     head: Any = model.get_output_embeddings()  # type: ignore[operator]
     widen_head(head.get_base_layer() if hasattr(head, "get_base_layer") else head)
 
@@ -30,7 +35,7 @@ def widen_head(head: nn.Module) -> None:
 
 
 def _float32_logits(head: nn.Linear, states: Tensor) -> Tensor:
-    """[..., d] -> [..., V] float32."""
+    """Map [..., d] to [..., V] float32."""
     logits: Tensor = _Product.apply(states.flatten(0, -2), head.weight)  # type: ignore[no-untyped-call]
     if head.bias is not None:
         logits = logits + head.bias.float()
@@ -38,7 +43,7 @@ def _float32_logits(head: nn.Linear, states: Tensor) -> Tensor:
 
 
 class _Product(torch.autograd.Function):
-    """states [P, d] @ weight [V, d]^T -> [P, V] float32, both of the same lower precision."""
+    """The product of states [P, d] and weight [V, d]^T, both of the same lower precision, as [P, V] float32."""
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor) -> Tensor:
@@ -57,6 +62,6 @@ def _product(states: Tensor, weight: Tensor) -> Tensor:
         return torch.mm(states, weight.t(), out_dtype=torch.float32)  # type: ignore[call-overload, no-any-return]
     logits, wide = torch.empty(len(states), len(weight), device=states.device), states.float()
     count = max(_CPU_ROWS, _CPU_NUMBERS // weight.shape[1])
-    for place, rows in zip(torch.split(logits, count, 1), torch.split(weight, count), strict=True):
-        torch.mm(wide, rows.float().t(), out=place)
+    for columns, rows in zip(torch.split(logits, count, 1), torch.split(weight, count), strict=True):
+        torch.mm(wide, rows.float().t(), out=columns)
     return logits

@@ -1,8 +1,8 @@
-"""A base policy from a GGUF file: dequantised once to safetensors, and checked against the file that it came from.
+"""A base policy from a GGUF file: dequantised once to safetensors, and checked against its file.
 
-transformers reads the file; what it makes of it is not taken on trust. It fills tensors that the file lacks with random
-numbers, leaves out how the text is split before its byte pairs are merged (`tokenizer.ggml.pre`), and keeps a
-quantisation in the model's config that the weights no longer have.
+transformers reads the file, but we do not trust the result. It fills tensors that the file lacks with random numbers,
+ignores how the text is split before its byte pairs are merged (`tokenizer.ggml.pre`), and keeps a quantisation in the
+model's config that the weights no longer have.
 """
 
 import json
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 _HEADS = {"q_proj": "llama.attention.head_count", "k_proj": "llama.attention.head_count_kv"}
-"""Tensors whose rows llama.cpp orders otherwise (pairs of rotary components side by side), and their heads."""
+"""Tensors whose rows llama.cpp orders differently (pairs of rotary components side by side), and their heads."""
 _REQUIRED = (
     "tokenizer.ggml.tokens",
     "tokenizer.ggml.token_type",
@@ -30,24 +30,24 @@ _REQUIRED = (
     "llama.vocab_size",
     *_HEADS.values(),
 )
-"""Keys of the file that the converted model and tokenizer are compared with, beside the tensors."""
+"""Keys of the file, besides its tensors, with which the converted model and tokenizer are compared."""
 _SPECIAL = 3
-"""`tokenizer.ggml.token_type` of tokens that are no text."""
+"""`tokenizer.ggml.token_type` of tokens that are not text."""
 _END_OF_TEXT = "<|endoftext|>"
 
 
 def convert_gguf(file: Path, folder: Path, origin: str) -> None:
     """Write model (float32), tokenizer, model card and digests of the GGUF `file` into `folder`.
 
-    `origin`: where the file is from, for the card. Raises ArtifactError naming the tensor or the token that does not
-    match, or why the file cannot be read.
+    `origin`: the file's source, for the card. Raises ArtifactError naming the tensor or the token that does not match,
+    or why the file cannot be read.
     """
     reader = _opened(file)
     try:
         model, tokenizer = _read(file, _value(reader, "tokenizer.ggml.pre"))
-    except Exception as error:  # what tokenizers raises has no class of its own
-        said = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-        raise ArtifactError(f"{file}: transformers cannot read it: {said}") from None
+    except Exception as error:  # the errors of tokenizers have no class of their own
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+        raise ArtifactError(f"{file}: transformers cannot read it: {reason}") from None
     _require_equal_weights(file, reader, model)
     _require_equal_tokens(file, reader, tokenizer)
     _end_ids(model, tokenizer)
@@ -84,7 +84,7 @@ def _read(file: Path, splits: Any) -> tuple["PreTrainedModel", "PreTrainedTokeni
         named: dict[str, Any] = {"gguf_file": file.name, "local_files_only": True}
         model: Any = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **named)
         tokenizer: Any = AutoTokenizer.from_pretrained(file.parent, **named)
-    # The weights are plain numbers now; with these, saving them fails.
+    # The weights are plain numbers now; with these attributes, saving them fails.
     del model.config.quantization_config
     model.hf_quantizer, model.is_quantized = None, False
     tokenizer.backend_tokenizer.pre_tokenizer = _splitters()[splits]
@@ -92,7 +92,7 @@ def _read(file: Path, splits: Any) -> tuple["PreTrainedModel", "PreTrainedTokeni
 
 
 def _splitters() -> dict[Any, Any]:
-    """Rules that split text before byte pairs are merged, by `tokenizer.ggml.pre`."""
+    """Return the rules that split text before byte pairs are merged, by `tokenizer.ggml.pre`."""
     from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 
     bytes_only = ByteLevel(add_prefix_space=False)
@@ -100,24 +100,24 @@ def _splitters() -> dict[Any, Any]:
 
 
 def _require_equal_weights(file: Path, reader: "GGUFReader", model: "PreTrainedModel") -> None:
-    """Every tensor of the model is the file's, as gguf's own dequantiser has it, and every one of the file is there."""
+    """Raise ArtifactError unless model and file have the same tensors, with the values of gguf's own dequantiser."""
     from gguf import MODEL_ARCH, get_tensor_name_map
 
     names = get_tensor_name_map(MODEL_ARCH.LLAMA, model.config.num_hidden_layers)
     stored = {tensor.name: tensor for tensor in reader.tensors}
-    for theirs, found in untied_tensors(model).items():
+    for theirs, converted in untied_tensors(model).items():
         tensor = stored.pop(names.get_name(theirs, (".weight",)) or theirs, None)
         if tensor is None:
             raise ArtifactError(f"{file}: the tensor of {theirs} is missing")
         expected = _dequantised(reader, tensor, theirs)
-        if found.shape != expected.shape or not np.array_equal(found.detach().numpy(), expected):
+        if converted.shape != expected.shape or not np.array_equal(converted.detach().numpy(), expected):
             raise ArtifactError(f"{file}: tensor {tensor.name}: the converted model has other values than the file")
     if stored:
         raise ArtifactError(f"{file}: tensor {min(stored)}: the model has no place for it")
 
 
 def _dequantised(reader: "GGUFReader", tensor: "ReaderTensor", theirs: str) -> np.ndarray:
-    """The values of the tensor that transformers calls `theirs`, in transformers' order of rows."""
+    """Return the values of the tensor that transformers calls `theirs`, in transformers' order of rows."""
     from gguf import dequantize
 
     values = dequantize(tensor.data, tensor.tensor_type)
@@ -130,10 +130,10 @@ def _dequantised(reader: "GGUFReader", tensor: "ReaderTensor", theirs: str) -> n
 
 def _require_equal_tokens(file: Path, reader: "GGUFReader", tokenizer: "PreTrainedTokenizerFast") -> None:
     expected = _value(reader, "tokenizer.ggml.tokens")
-    found = tokenizer.convert_ids_to_tokens(list(range(len(expected))))
-    for place, (token, wanted) in enumerate(zip(found, expected, strict=True)):
+    converted = tokenizer.convert_ids_to_tokens(list(range(len(expected))))
+    for index, (token, wanted) in enumerate(zip(converted, expected, strict=True)):
         if token != wanted:
-            raise ArtifactError(f"{file}: token {place} is {wanted!r}, but {token!r} in the converted tokenizer")
+            raise ArtifactError(f"{file}: token {index} is {wanted!r}, but {token!r} in the converted tokenizer")
     if len(tokenizer) != len(expected) or len(expected) != _value(reader, "llama.vocab_size"):
         sizes = f"{len(expected):,} tokens, llama.vocab_size {_value(reader, 'llama.vocab_size')}"
         raise ArtifactError(f"{file}: {sizes}, and {len(tokenizer):,} in the converted tokenizer")
@@ -150,13 +150,13 @@ def _require_equal_tokens(file: Path, reader: "GGUFReader", tokenizer: "PreTrain
 
 
 def _end_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerFast") -> None:
-    """Generation ends where a turn ends and where a text does; GGUF has room for one of them only."""
+    """Set the ids that end generation: ends of turn and of text. GGUF has room for one of them only."""
     ends = (tokenizer.eos_token_id, tokenizer.get_vocab().get(_END_OF_TEXT))
     model.generation_config.eos_token_id = list(dict.fromkeys(end for end in ends if end is not None))  # type: ignore[union-attr]
 
 
 def _value(reader: "GGUFReader", key: str) -> Any:
-    """The value of a key that may be missing: then None."""
+    """Return the value of a key, or None if it is missing."""
     field = reader.get_field(key)
     return None if field is None else field.contents()
 

@@ -1,4 +1,4 @@
-"""Logits from hidden states as the model's own forward pass makes them: scaled, capped, multiplied, whatever it does.
+"""Logits from hidden states as the model's own forward pass computes them, including any scaling or capping.
 
 The pass runs over a view of the model whose body returns the given states, so no list of architectures is needed.
 """
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class _States:
-    """A body that has computed already; what else a head asks of its body, the body answers."""
+    """A body that has computed already; the real body answers whatever else a head asks for."""
 
     def __init__(self, body: nn.Module, states: Tensor) -> None:
         self._body = body
@@ -37,11 +37,11 @@ class _Output:
 
 
 def logits_of(model: nn.Module, states: Tensor) -> Tensor:
-    """Return the logits [P, V] that a transformers `model` makes of its body's last hidden `states` [P, d].
+    """Return the logits [P, V] that a transformers `model` computes from its body's last hidden `states` [P, d].
 
-    Raises ValueError for a model whose body is no part of it under its own name.
+    Raises ValueError for a model whose body is not a part of it under its own name.
     """
-    view: Any = object.__new__(type(model))  # a sharded model's class makes other objects than its own
+    view: Any = object.__new__(type(model))  # a sharded model's class constructs objects of another class
     view.__dict__.update(model.__dict__)
     name = body_name(model)
     view._modules = {**model._modules, name: _States(model.get_submodule(name), states[None])}
@@ -50,7 +50,7 @@ def logits_of(model: nn.Module, states: Tensor) -> Tensor:
 
 
 def body_name(model: nn.Module) -> str:
-    """Return the name of the part of a language model that gives hidden states. Raises ValueError without one."""
+    """Return the name of a language model's part that outputs hidden states. Raises ValueError without such a part."""
     name: Any = getattr(model, "base_model_prefix", "")
     if name in model._modules:
         return str(name)
@@ -61,5 +61,5 @@ def body_name(model: nn.Module) -> str:
 
 
 def body_of(model: nn.Module) -> nn.Module:
-    """Return the part of a language model that gives hidden states. Raises ValueError without one."""
+    """Return the part of a language model that outputs hidden states. Raises ValueError without such a part."""
     return model.get_submodule(body_name(model))

@@ -1,4 +1,4 @@
-"""Layers of a model: whether all that they keep of a sequence is keys and values, by an attention function of ours."""
+"""Layers of a model: do they keep only keys and values of a sequence, by our own attention functions?"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,8 @@ _KEYS_AND_VALUES = frozenset(("full_attention", "sliding_attention"))
 def foreign_layer(model: "PreTrainedModel") -> str | None:
     """Return what makes `model` more than attention over keys and values; None where nothing does.
 
-    Such a model has no place for another attention function, or layers that keep a state, a part of the sequence or
-    what other layers have made.
+    Such a model does not take another attention function, or has layers that keep a state, a part of the sequence or
+    outputs of other layers.
     """
     from transformers.cache_utils import get_layer_types_and_kwargs
 
@@ -26,7 +26,7 @@ def foreign_layer(model: "PreTrainedModel") -> str | None:
 
 
 def takes_attention(model: "PreTrainedModel") -> bool:
-    """Return whether attention functions can be given to `model` by transformers' interface."""
+    """Return whether transformers' interface can give attention functions to `model`."""
     return model._can_set_attn_implementation()
 
 

@@ -1,8 +1,8 @@
-"""Loading and saving what the policy is made of: tokenizer, frozen base model, trainable part, checkpoint folder.
+"""Load and save the parts of a policy: tokenizer, frozen base model, trainable part, checkpoint folder.
 
 A checkpoint folder is a peft adapter (`adapter_config.json`, `adapter_model.safetensors`) or, when all parameters are
-trained, a model (`config.json`, `model.safetensors`): vLLM and transformers read both. It is not the optimizer's state,
-which belongs to the learner.
+trained, a model (`config.json`, `model.safetensors`): vLLM and transformers read both. It does not include the
+optimizer's state, which belongs to the learner.
 """
 
 import json
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 ONE_BUILDS = threading.Lock()
-"""Held while a model is built: transformers and accelerate patch classes meanwhile, for all threads of the process."""
+"""Held while a model is built: meanwhile transformers and accelerate patch classes for all threads of the process."""
 _ADAPTER_NAME = "default"
 
 
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerFast":
-    """The tokenizer with its chat template. Raises ArtifactError when the folder holds none."""
+    """Return the tokenizer with its chat template. Raises ArtifactError when the folder holds none."""
     from transformers import AutoTokenizer
 
     require(folder / "tokenizer_config.json")
@@ -51,24 +51,25 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerFast":
 
 
 def load_chat_format(folder: Path) -> ChatFormat:
-    """The chat format of the base policy in `folder`: its tokenizer's, with all end ids of its generation_config.json.
+    """Return the chat format of the base policy in `folder`, with its end ids and settings.
 
-    Its settings are those that lie in the folder. Raises ArtifactError when the folder holds no tokenizer, the end ids
-    are no ids or the settings are not valid, ChatTemplateError as ChatFormat.
+    The format is its tokenizer's, with all end ids of its generation_config.json and the settings in the folder. Raises
+    ArtifactError when the folder holds no tokenizer, the end ids are no ids or the settings are invalid, and
+    ChatTemplateError as ChatFormat does.
     """
     path = folder / "generation_config.json"
-    found = read_json(path).get("eos_token_id") if path.is_file() else None
-    ids = found if isinstance(found, list) else [] if found is None else [found]
-    if not all(isinstance(one, int) for one in ids):
-        raise ArtifactError(f"{path}: eos_token_id must be an id or a list of ids, not {found!r}")
+    end_ids = read_json(path).get("eos_token_id") if path.is_file() else None
+    ids = end_ids if isinstance(end_ids, list) else [] if end_ids is None else [end_ids]
+    if not all(isinstance(end, int) for end in ids):
+        raise ArtifactError(f"{path}: eos_token_id must be an id or a list of ids, not {end_ids!r}")
     return ChatFormat(load_tokenizer(folder), ids, read_chat_settings(folder))
 
 
 def load_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
-    """The frozen base model in evaluation mode, in `config.dtype` on `config.device`. Raises ArtifactError.
+    """Return the frozen base model in evaluation mode, in `config.dtype` on `config.device`. Raises ArtifactError.
 
-    Sets the number of torch's threads for the process, so that every stage on a CPU computes alike, and has freed
-    memory go back to the system.
+    Sets the number of torch's threads for the process, so that every stage on a CPU computes alike, and makes malloc
+    return freed memory to the system.
     """
     require(folder / FULL_CONFIG)
     dtype: torch.dtype = getattr(torch, config.dtype)
@@ -83,7 +84,7 @@ def load_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
 
 
 def freeze_base(model: "PreTrainedModel", config: PolicyConfig) -> "PreTrainedModel":
-    """Neither gradients nor dropout; and the process's threads and malloc, if `config` computes on a CPU."""
+    """Switch off gradients and dropout. If `config` computes on a CPU, set the process's threads and malloc."""
     if device(config).type == "cpu":
         return_large_blocks()
         if config.cpu_threads is not None:
@@ -94,19 +95,21 @@ def freeze_base(model: "PreTrainedModel", config: PolicyConfig) -> "PreTrainedMo
 
 
 def device(config: PolicyConfig) -> torch.device:
-    """The torch device that `config.device` names; `auto` is CUDA if there is any, else CPU."""
+    """Return the torch device that `config.device` names; `auto` is CUDA if there is any, else the CPU."""
     if config.device != "auto":
         return torch.device(config.device)
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def trainable_policy(model: nn.Module, config: PolicyConfig, checkpoint: Path | None, seed: int) -> nn.Module:
-    """`model` with its trainable part added: a peft model with LoRA layers, or all of its own parameters.
+    """Return `model` with its trainable part added: a peft model with LoRA layers, or all of its own parameters.
 
-    The weights are those of `checkpoint`; None: LoRA as in its paper (A uniform from `seed`, B zero, so the policy
-    equals the base), or the base's own. `model` itself is changed. Passing the returned model again with a checkpoint
-    (a warm process) leaves it exactly as a fresh one would be. The adapter is float32 whatever the base's dtype (LOOP).
-    The model stays in evaluation mode: dropout would make the first importance weights differ from 1.
+    The weights are those of `checkpoint`. Without a checkpoint they are LoRA's as in its paper (A uniform from `seed`,
+    B zero, so the policy equals the base), or the base's own. `model` itself is changed. Passing the returned model
+    again with a checkpoint (a warm process) leaves it exactly as a fresh one would be. The adapter is float32 whatever
+    the base's dtype (LOOP). The model stays in evaluation mode: dropout would make the first importance weights differ
+    from 1.
+
     Raises ValueError, naming tensor or setting, when the checkpoint does not fit, and ArtifactError when it is damaged.
     """
     policy = with_trained_part(model, config)
@@ -118,14 +121,17 @@ def trainable_policy(model: nn.Module, config: PolicyConfig, checkpoint: Path | 
 
 
 def with_trained_part(model: nn.Module, config: PolicyConfig) -> nn.Module:
-    """`model` with what `config` trains marked as such; LoRA's matrices are added without values, where W lies."""
+    """Return `model` with the part that `config` trains marked so.
+
+    LoRA's matrices are added without values, where W lies.
+    """
     return model.requires_grad_(True) if config.trained == "full" else _with_lora(model, config.lora)
 
 
 def load_weights(policy: nn.Module, checkpoint: Path) -> None:
     """Copy a checkpoint's weights into `policy`, all or none. Raises ValueError (does not fit) or ArtifactError.
 
-    Of a sharded policy every process reads its own part.
+    Every process of a sharded policy reads its own part.
     """
     if is_lora(policy):
         _require_equal_settings(policy, checkpoint / ADAPTER_CONFIG)
@@ -138,7 +144,7 @@ def load_weights(policy: nn.Module, checkpoint: Path) -> None:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """A safetensors file to read single tensors from. Raises ArtifactError when it is missing or damaged."""
+    """Open a safetensors file to read single tensors from. Raises ArtifactError when it is missing or damaged."""
     try:
         with safe_open(require(path), framework="pt") as file:
             yield file
@@ -147,15 +153,15 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def read_tensor(file: Any, name: str, like: Tensor) -> Tensor:
-    """The part that `like` holds of a tensor of an `opened` file: all, or this process's. Typed and laid out alike."""
+    """Read a tensor, or this process's part of it, from an `opened` file; with dtype, device and layout of `like`."""
     if not hasattr(like, "full_tensor"):
         return file.get_tensor(name).to(like.device, like.dtype)  # type: ignore[no-any-return]
     from torch.distributed.tensor import DTensor
 
     layout: Any = like
     (chunk,) = layout.__create_chunk_list__()
-    places = zip(chunk.offsets, chunk.sizes, strict=True)
-    part = file.get_slice(name)[tuple(slice(offset, offset + size) for offset, size in places)]
+    bounds = zip(chunk.offsets, chunk.sizes, strict=True)
+    part = file.get_slice(name)[tuple(slice(offset, offset + size) for offset, size in bounds)]
     part = part.to(like.device, like.dtype)
     return DTensor.from_local(
         part, layout.device_mesh, layout.placements, shape=like.shape, stride=like.stride(), run_check=False
@@ -165,11 +171,11 @@ def read_tensor(file: Any, name: str, like: Tensor) -> Tensor:
 def save_policy(policy: nn.Module, folder: Path, weights: dict[str, Tensor] | None = None) -> None:
     """Write the checkpoint of `policy` into `folder` (made if missing). Same weights, same bytes.
 
-    `weights`: its trained tensors where they lie elsewhere (gathered from several processes).
+    `weights`: the policy's trained tensors where they lie elsewhere (gathered from several processes).
     """
     folder.mkdir(parents=True, exist_ok=True)
-    found = trained_tensors(policy) if weights is None else weights
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in found.items()}
+    trained = trained_tensors(policy) if weights is None else weights
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in trained.items()}
     if is_lora(policy):
         write_json(folder / ADAPTER_CONFIG, _adapter_settings(policy))
     else:
@@ -179,7 +185,7 @@ def save_policy(policy: nn.Module, folder: Path, weights: dict[str, Tensor] | No
 
 
 def trained_tensors(policy: nn.Module) -> dict[str, Tensor]:
-    """The tensors that a checkpoint holds, by their names in its file (tied ones once); views, not copies."""
+    """Return the tensors that a checkpoint holds, by their names in its file (tied tensors once); views, not copies."""
     infix = f".{_ADAPTER_NAME}."
     if is_lora(policy):
         return {name.replace(infix, "."): weight for name, weight in policy.named_parameters() if ".lora_" in name}
@@ -187,14 +193,14 @@ def trained_tensors(policy: nn.Module) -> dict[str, Tensor]:
 
 
 def untied_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """All parameters and saved buffers; a tied one under the first of its names only."""
+    """Return all parameters and saved buffers, a tied tensor only under the first of its names."""
     seen: set[int] = set()
     state = model.state_dict(keep_vars=True)
     return {name: tensor for name, tensor in state.items() if id(tensor) not in seen and not seen.add(id(tensor))}  # type: ignore[func-returns-value]
 
 
 def is_lora(policy: nn.Module) -> bool:
-    """Whether `policy` is a base model with an adapter."""
+    """Return whether `policy` is a base model with an adapter."""
     return hasattr(policy, "peft_config")
 
 
@@ -212,7 +218,7 @@ def _with_lora(model: nn.Module, settings: LoraSettings) -> nn.Module:
         bias="none",
         task_type="CAUSAL_LM",
     )
-    with warnings.catch_warnings():  # PEFT asks transformers by a name that is to go
+    with warnings.catch_warnings():  # PEFT asks transformers by a deprecated name
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
         policy = get_peft_model(model, config, adapter_name=_ADAPTER_NAME, low_cpu_mem_usage=_is_empty(model))  # type: ignore[arg-type]
     require_adapted(policy, chosen)
@@ -224,7 +230,7 @@ def _is_empty(model: nn.Module) -> bool:
 
 
 def _initialise_lora(policy: nn.Module, seed: int) -> None:
-    """Drawn on the CPU from a generator of its own, so that neither device nor call order changes the weights."""
+    """Draw the adapter on the CPU from its own generator, so that neither device nor call order changes the weights."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, weight in trained_tensors(policy).items():
@@ -235,7 +241,7 @@ def _initialise_lora(policy: nn.Module, seed: int) -> None:
 
 
 def _adapter_settings(policy: nn.Module) -> dict[str, Any]:
-    """peft's own description of the adapter, without what depends on hash order or on the machine's paths."""
+    """Return peft's own description of the adapter, without what depends on hash order or on the machine's paths."""
     settings: dict[str, Any] = policy.peft_config[_ADAPTER_NAME].to_dict()  # type: ignore[index, operator, union-attr]
     plain = {key: sorted(value) if isinstance(value, set) else value for key, value in settings.items()}
     plain.update(base_model_name_or_path=None, inference_mode=True)
@@ -243,20 +249,20 @@ def _adapter_settings(policy: nn.Module) -> dict[str, Any]:
 
 
 def _require_equal_settings(policy: nn.Module, path: Path) -> None:
-    """Rank and targets show in the tensors, alpha does not: a wrong one would silently scale the adapter."""
-    found, expected = read_json(path), _adapter_settings(policy)
+    """Compare settings that tensors do not show: a wrong alpha, unlike a wrong rank, silently scales the adapter."""
+    saved, expected = read_json(path), _adapter_settings(policy)
     for key in ("lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "peft_type"):
-        if found.get(key, expected[key]) != expected[key]:
-            raise ValueError(f"{path}: {key} is {found[key]}, but the policy in use has {expected[key]}")
+        if saved.get(key, expected[key]) != expected[key]:
+            raise ValueError(f"{path}: {key} is {saved[key]}, but the policy in use has {expected[key]}")
 
 
-def _require_fit(found: dict[str, list[int]], expected: dict[str, Tensor], path: Path) -> None:
+def _require_fit(saved: dict[str, list[int]], expected: dict[str, Tensor], path: Path) -> None:
     for name, tensor in expected.items():
-        if name not in found:
+        if name not in saved:
             raise ValueError(f"{path}: does not fit the base model: tensor {name} is missing")
-        if found[name] != list(tensor.shape):
-            shapes = f"{found[name]}, the policy in use needs {list(tensor.shape)}"
+        if saved[name] != list(tensor.shape):
+            shapes = f"{saved[name]}, the policy in use needs {list(tensor.shape)}"
             raise ValueError(f"{path}: does not fit the base model: tensor {name} has shape {shapes}")
-    for name in found:
+    for name in saved:
         if name not in expected:
             raise ValueError(f"{path}: does not fit the base model: no place for tensor {name}")

@@ -1,7 +1,7 @@
-"""The part of a LoRA layer beside weights of lower precision, as learner and engine both compute it.
+"""The adapter's product in a LoRA layer over weights of lower precision, as learner and engine both compute it.
 
-The adapter is float32 (LOOP); its products are of the weights' dtype, with sums in float32, as under autocast and in
-vLLM. In float32 throughout, as peft has them, each layer's input is copied in float32 for the backward pass, its output
+The adapter is float32 (LOOP); its products have the weights' dtype, with sums in float32, as under autocast and in
+vLLM. In float32 throughout, as in peft, each layer's input is copied in float32 for the backward pass, its output
 passes through memory four times more, and the thin products run at a fifth of the speed or less.
 """
 
@@ -10,9 +10,9 @@ from torch import Tensor
 
 
 def add_low_rank(output: Tensor, states: Tensor, down: Tensor, up: Tensor) -> Tensor:
-    """output [..., out] + up (down states), rounded once.
+    """Return output [..., out] + up (down states), rounded once.
 
-    states [..., in], down [r, in] and up [out, r] are of the output's dtype.
+    states [..., in], down [r, in] and up [out, r] have the output's dtype.
     """
     reduced = states.flatten(0, -2) @ down.t()
     return torch.addmm(output.flatten(0, -2), reduced, up.t()).view_as(output)

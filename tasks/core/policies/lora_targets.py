@@ -1,8 +1,8 @@
-"""The modules that LoRA adapts: `policy.lora.targets`, held against the model.
+"""The modules that LoRA adapts: `policy.lora.targets`, checked against the model.
 
-Only linear modules are adapted, since only those are what the learner, the engine in this process and vLLM compute
-alike. Experts that are fused into one tensor are no modules, so they stay as they are. A weight that two modules share
-would get the adapter in one of them only.
+Only linear modules are adapted, since only these are computed alike by the learner, this process's engine and vLLM.
+Experts that are fused into one tensor are not modules, so they stay as they are. A weight that two modules share would
+get the adapter in only one of them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,13 +13,13 @@ from torch import nn
 from tasks.core.config.policy import ALL_LINEAR
 
 _MAMBA = {"falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"}
-"""Models whose kernels read the weight of `out_proj` past its module; PEFT refuses to adapt it."""
+"""Models whose kernels read the weight of `out_proj` without calling its module; PEFT refuses to adapt it."""
 
 
 def adapted_modules(model: nn.Module, targets: str | Sequence[str]) -> list[str]:
     """Return the full names of the linear modules that `targets` means in `model`.
 
-    Raises ValueError naming a target that matches none, or one whose weight another module shares.
+    Raises ValueError naming a target that matches none, or a module whose weight another module shares.
     """
     linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     shared = _shared_weights(model)
@@ -42,10 +42,10 @@ def adapted_modules(model: nn.Module, targets: str | Sequence[str]) -> list[str]
 
 
 def peft_names(model: nn.Module, targets: str | Sequence[str], chosen: Sequence[str]) -> list[str]:
-    """Return names for peft's `target_modules` that mean exactly `chosen`: short ones where these do, else in full."""
+    """Return names for peft's `target_modules` that mean exactly `chosen`: short names if they do, else full names."""
     short = sorted({name.rpartition(".")[2] for name in chosen} if targets == ALL_LINEAR else set(targets))
     meant = [name for name, _ in model.named_modules() if _matches(name, short)]
-    # peft takes the short names of models whose experts were modules once for the fused tensors, too.
+    # For models whose experts once were modules, peft takes the modules' short names for the fused tensors, too.
     fused = any(weight.ndim == 3 and "expert" in name for name, weight in model.named_parameters())
     return sorted(chosen) if fused or sorted(meant) != sorted(chosen) else short
 
@@ -78,14 +78,14 @@ def _matches(name: str, targets: Iterable[str]) -> bool:
 
 
 def _is_left_out(model: Any, name: str) -> bool:
-    """Whether `all-linear` leaves a module out, as in PEFT: the head, and what PEFT cannot adapt."""
+    """Return whether `all-linear` leaves a module out, as in PEFT: the head, and modules that PEFT cannot adapt."""
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     mamba = getattr(getattr(model, "config", None), "model_type", None) in _MAMBA
     return model.get_submodule(name) is head or (mamba and name.endswith(".out_proj"))
 
 
 def _taken_for_experts(model: nn.Module, names: Sequence[str]) -> set[str]:
-    """Return those names that PEFT would adapt fused experts for, and could not read back from a checkpoint.
+    """Return those names for which PEFT would adapt fused experts, which it could not read back from a checkpoint.
 
     In earlier releases of transformers, experts were linear modules of these names.
     """
@@ -96,7 +96,7 @@ def _taken_for_experts(model: nn.Module, names: Sequence[str]) -> set[str]:
         config = LoraConfig(target_modules=[name])
         try:
             convert_peft_config_for_transformers(config, model, None)
-        except ValueError:  # one of several that are fused into one
+        except ValueError:  # raised for one of several names that are fused into one
             return True
         return set(config.target_modules or ()) != {name}
 
@@ -106,7 +106,7 @@ def _taken_for_experts(model: nn.Module, names: Sequence[str]) -> set[str]:
 
 
 def _shared_weights(model: nn.Module) -> dict[str, str]:
-    """Return module -> another one with the same weight, for all that share one."""
+    """Return for each module that shares its weight another module with this weight."""
     owners: dict[int, list[str]] = {}
     for name, weight in model.named_parameters(remove_duplicate=False):
         owners.setdefault(id(weight), []).append(name.rpartition(".")[0])

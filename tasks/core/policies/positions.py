@@ -1,4 +1,4 @@
-"""Positions of a model, read from its config: how many a conversation may have, and where its rotary factors change."""
+"""Positions of a model, read from its config: how many a conversation may have, and where rotary factors change."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,16 +10,16 @@ _PLAIN_ROTARY = ("default", "linear", "llama3", "proportional")
 """Rotary types whose factors do not depend on `max_position_embeddings`."""
 _WINDOWS = ("sliding_window", "attention_chunk_size", "attention_window_size")
 _SHORT = (19, 45, 100)
-"""Longer than the chunks in which recurrent layers compute, and shorter."""
+"""Lengths longer than the chunks in which recurrent layers compute, and shorter."""
 LONGEST_PROBE = 8200
 _BY_LENGTH = ("dynamic", "longrope")
-"""Rotary types whose factors depend on how long the sequence is."""
+"""Rotary types whose factors depend on the length of the sequence."""
 
 
 def context_length(config: Mapping[str, Any]) -> int:
     """Return the positions that a conversation may have, from the config of a model's text part.
 
-    Raises ValueError for a config that names none, as those of models without positions do.
+    Raises ValueError for a config that does not give them, as those of models without positions may.
     """
     if not names_context(config):
         raise ValueError(f"a {config.get('model_type')} model names no longest context: set policy.context_length")
@@ -27,18 +27,18 @@ def context_length(config: Mapping[str, Any]) -> int:
 
 
 def names_context(config: Mapping[str, Any]) -> bool:
-    """Return whether a config says how many positions a conversation may have; models without positions need not."""
+    """Return whether a config gives the positions of a conversation; models without positions need not give them."""
     return any(config.get(name) is not None for name in (*_NAMES, LIMIT))
 
 
 def limited_context(config: Mapping[str, Any], length: int) -> dict[str, Any]:
-    """Return the config with a context of `length`. A number that rotary factors are computed from stays as it is."""
+    """Return the config with a context of `length`. Leave a number as it is that rotary factors are computed from."""
     plain = "max_position_embeddings" in config and all(kind in _PLAIN_ROTARY for kind, _ in _rotary_types(config))
     return {**config, "max_position_embeddings" if plain else LIMIT: length}
 
 
 def fixed_positions(config: Mapping[str, Any]) -> int | None:
-    """Return the length up to which rotary factors are the same for all sequences; None: they always are."""
+    """Return the length up to which rotary factors are the same for all sequences; None: at every length."""
     limits = [_original(config, kind, settings) for kind, settings in _rotary_types(config) if kind in _BY_LENGTH]
     return min(limits, default=None)
 
@@ -50,9 +50,9 @@ def rotary_by_length(config: Mapping[str, Any]) -> bool:
 
 
 def probe_lengths(config: Mapping[str, Any]) -> list[int]:
-    """Return lengths of sequences on which a model's passes are compared: some short ones, which differ, and one on
-    either side of each attention window or chunk that the config names.
+    """Return the lengths of sequences on which a model's passes are compared.
 
+    These are some different short lengths, and one length on either side of each window or chunk that the config names.
     A window beyond LONGEST_PROBE positions is not crossed: the scores of a whole pass would not fit a device.
     """
     named = [config.get(name) for name in _WINDOWS if config.get("use_sliding_window", True)]
@@ -63,10 +63,10 @@ def probe_lengths(config: Mapping[str, Any]) -> list[int]:
 
 
 def require_fixed_rotary(config: Mapping[str, Any], model: str) -> None:
-    """Raise ValueError for a `model` whose rotary factors are others for longer conversations.
+    """Raise ValueError for a `model` whose rotary factors change for longer conversations.
 
-    What a token is sampled by would then depend on how much follows it; vLLM takes the factors of the longest context
-    for all conversations, transformers' own generation begins anew where they change.
+    The distribution of a token would then depend on how much follows it. vLLM uses the factors of the longest context
+    for all conversations; transformers' own generation starts over where they change.
     """
     if rotary_by_length(config):
         fixed = fixed_positions(config)
@@ -77,17 +77,19 @@ def require_fixed_rotary(config: Mapping[str, Any], model: str) -> None:
 
 
 def _original(config: Mapping[str, Any], kind: str, settings: Mapping[str, Any]) -> int:
-    """Return the length that the model was pretrained at, which the dynamic type takes for the model's own."""
-    places = [] if kind == "dynamic" else [config, settings]
+    """Return the model's pretraining length; for the dynamic type it is the model's own length."""
+    sections = [] if kind == "dynamic" else [config, settings]
     known = [
-        place["original_max_position_embeddings"] for place in places if place.get("original_max_position_embeddings")
+        section["original_max_position_embeddings"]
+        for section in sections
+        if section.get("original_max_position_embeddings")
     ]
     return int(known[0] if known else config["max_position_embeddings"])
 
 
 def _rotary_types(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (type, settings) of each rotary embedding; some models have one for each type of layer."""
-    found = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    nested = [value for value in found.values() if isinstance(value, Mapping)]
-    for settings in nested or [found]:
+    rotary = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    nested = [value for value in rotary.values() if isinstance(value, Mapping)]
+    for settings in nested or [rotary]:
         yield str(settings.get("rope_type") or settings.get("type") or "default"), settings

@@ -1,7 +1,7 @@
 """The recipe of embedded policies, which `python -m tasks.core.policies.train_base_policy` follows.
 
-It plays the part of the instruct model that a full-size run downloads: it knows the agent's way of working from perfect
-demonstrations, and the habits that reinforcement learning is to break from imperfect ones.
+An embedded policy stands in for the instruct model that a full-size run downloads: it knows the agent's way of working
+from perfect demonstrations, and the habits that reinforcement learning should break from imperfect demonstrations.
 """
 
 from collections.abc import Callable, Iterable
@@ -97,11 +97,11 @@ PHRASES = (
     " takes ",
     " has no API ",
 )
-"""Code and messages that every episode repeats, as one token each: shorter episodes, and the choices stand out."""
+"""Code and messages that every episode repeats, as one token each: this shortens episodes and sharpens the choices."""
 
 
 class Recipe(Section):
-    """All that the weights depend on, beside the code and the world."""
+    """The settings that decide the weights, besides the code and the world."""
 
     seed: int = 0
     sizes: TinyQwen2 = TinyQwen2()
@@ -111,9 +111,9 @@ class Recipe(Section):
     imperfect_demonstrations: int = 4_000
     imperfect_steps: int = 200
     learning_rate: float = 4e-3
-    """Learning rate of the perfect phase; the imperfect one begins at half of it."""
+    """Learning rate of the perfect phase; the imperfect phase begins at half of it."""
     rounds: int = 1
-    """Times that both phases are gone through, each time with a new optimizer and in another order."""
+    """Rounds of both phases, each with a new optimizer and in another order."""
     chained_share: float = 0.0
     """Share of pocketworld's demonstrations whose task has two requests."""
 
@@ -171,7 +171,7 @@ def make_game_policy(recipe: Recipe, teacher: Teacher) -> tuple["Qwen2ForCausalL
 
 
 def warm_start_phases(chat: ChatFormat, world: str, settings: WarmStart, seed: int) -> tuple[Phase, Phase]:
-    """The course of a warm start in `world`, pocketworld or a game of GAME_RECIPES, in the tokens of `chat`."""
+    """Return the phases of a warm start in `world`, pocketworld or a game of GAME_RECIPES, in the tokens of `chat`."""
     play: Callable[..., Iterable[list[Message]]]
     play = demonstrations if world == POCKETWORLD else partial(play_games, teacher_of(world))
     perfect = play(seed, settings.perfect_demonstrations, imperfect=False)
@@ -233,7 +233,7 @@ def _examples(chat: ChatFormat, conversations: Iterable[list[Message]], opening:
 
 
 def teacher_of(world: str) -> Teacher:
-    """Return who demonstrates a game. Raises KeyError for a world that has no teacher."""
+    """Return the teacher who demonstrates a game. Raises KeyError for a world without a teacher."""
     from tasks.core.worlds.bandit.teacher import BanditTeacher
     from tasks.core.worlds.frozen_lake.teacher import FrozenLakeTeacher
     from tasks.core.worlds.sokoban.teacher import SokobanTeacher

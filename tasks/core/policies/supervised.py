@@ -38,11 +38,11 @@ class Phase:
     examples: Sequence[Example]
     steps: int
     learning_rate: float
-    """At the phase's start; it falls linearly to a tenth."""
+    """Rate at the phase's start; it falls linearly to a tenth."""
 
 
 class SupervisedSettings(Section):
-    """AdamW and batching."""
+    """Settings of AdamW and batching."""
 
     tokens_per_step: int = 4096
     tokens_per_forward: int = 4096
@@ -52,13 +52,13 @@ class SupervisedSettings(Section):
     max_grad_norm: float = 1.0
     warmup_steps: int = 30
     bfloat16_products: bool = False
-    """Matrix products in bfloat16 (autocast); weights and optimizer stay float32."""
+    """Whether to multiply matrices in bfloat16 (autocast); weights and optimizer stay float32."""
 
 
 def encode_example(chat: ChatFormat, opening: Sequence[Message], turns: Sequence[tuple[str, str]]) -> Example:
-    """The token stream of an episode: `turns` holds each assistant text and the observation that followed it.
+    """Encode an episode as a token stream: `turns` holds each assistant text and the observation that followed it.
 
-    The last observation is left out: the agent loop feeds it to nobody.
+    The last observation is left out, as in the agent loop.
     """
     token_ids = chat.prompt_ids(opening)
     mask = [False] * len(token_ids)
@@ -73,8 +73,8 @@ def encode_example(chat: ChatFormat, opening: Sequence[Message], turns: Sequence
 def train(model: "PreTrainedModel", phases: Sequence[Phase], settings: SupervisedSettings, seed: int) -> list[float]:
     """Train all parameters of `model` in place and return the loss of every step (nats per policy token).
 
-    On a CPU the passes of a step are on all cores side by side; the bits are those of one core. Raises ValueError for
-    a phase without examples.
+    On a CPU the passes of a step run on all cores in parallel, with the bits of one core. Raises ValueError for a phase
+    without examples.
     """
     optimizer = torch.optim.AdamW(model.parameters(), betas=settings.betas, weight_decay=settings.weight_decay)
     losses: list[float] = []
@@ -93,7 +93,7 @@ def train(model: "PreTrainedModel", phases: Sequence[Phase], settings: Supervise
 
 
 def step_batches(examples: Sequence[Example], tokens: int, random: Random) -> Iterator[list[Example]]:
-    """Endless batches of at least `tokens` tokens: every example once, in random order, then again in another."""
+    """Yield endless batches of at least `tokens` tokens: every example once, in random order, then again in another."""
     if not examples:
         raise ValueError("no examples to train on")
     batch: list[Example] = []
@@ -106,10 +106,10 @@ def step_batches(examples: Sequence[Example], tokens: int, random: Random) -> It
 
 
 def padded(batch: Sequence[Example], tokens_per_forward: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Right-padded (ids, targets), both int64 [B, L], of examples sorted by length, `B * L <= tokens_per_forward`.
+    """Yield right-padded (ids, targets), int64 [B, L], of examples sorted by length, with B * L <= tokens_per_forward.
 
-    targets[b, t] is the id that the model must predict at position t, or -100 where none was the policy's. No attention
-    mask is needed: attention is causal and padding comes last.
+    targets[b, t] is the id that the model must predict at position t, or -100 where it is not the policy's. No
+    attention mask is needed: attention is causal and padding comes last.
     """
     rows: list[Example] = []
     for example in sorted(batch, key=lambda example: len(example.token_ids)):
@@ -124,9 +124,9 @@ def _stack(rows: Sequence[Example]) -> tuple[Tensor, Tensor]:
     shape = (len(rows), max(len(row.token_ids) for row in rows))
     ids, targets = torch.zeros(shape, dtype=torch.long), torch.full(shape, _IGNORED)
     for index, row in enumerate(rows):
-        own, mask = torch.tensor(row.token_ids), torch.tensor(row.policy_mask)
-        ids[index, : len(own)] = own
-        targets[index, : len(own) - 1] = torch.where(mask[1:], own[1:], _IGNORED)
+        ids_of_row, mask = torch.tensor(row.token_ids), torch.tensor(row.policy_mask)
+        ids[index, : len(ids_of_row)] = ids_of_row
+        targets[index, : len(ids_of_row) - 1] = torch.where(mask[1:], ids_of_row[1:], _IGNORED)
     return ids, targets
 
 
@@ -142,7 +142,7 @@ def _step(
     def loss_of(rows: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         ids, targets = (part.to(model.device) for part in rows)
         half = settings.bfloat16_products
-        # The threads would share a cache of cast weights, and the graph behind it.
+        # With a cache, the threads would share cast weights, and the graph behind them.
         with torch.autocast(model.device.type, torch.bfloat16, enabled=half, cache_enabled=False):
             loss = _summed_loss(model, ids, targets) / policy_tokens
         return loss, loss.detach()
@@ -157,7 +157,7 @@ def _step(
 
 
 def _summed_loss(model: "PreTrainedModel", ids: Tensor, targets: Tensor) -> Tensor:
-    """Sum of the cross-entropies in nats; the head sees only the positions that have a target."""
+    """Return the sum of the cross-entropies in nats; the head sees only the positions that have a target."""
     hidden: Tensor = body_of(model)(input_ids=ids, use_cache=False)[0]
     chosen = targets != _IGNORED
     logits = logits_of(model, hidden[chosen])

@@ -1,8 +1,8 @@
 """The embedded policy's tokenizer: Qwen2's class with one token per word of a closed vocabulary, bytes for all else.
 
-A tiny model learns to copy names and numbers only when each is one token that looks the same wherever it stands. So
-words carry no leading blank, numbers come in pairs of digits from the left, and fixed phrases of code are one token.
-What the vocabulary lacks is spelt in bytes: every text (in Unicode's normal form C, as Qwen2 has it) returns exactly.
+A tiny model learns to copy names and numbers only when each is one token that looks the same everywhere. So words carry
+no leading blank, numbers come in pairs of digits from the left, and fixed phrases of code are one token. Text outside
+the vocabulary is spelt in bytes: every text (in Unicode's normal form C, as Qwen2 has it) returns exactly.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ CHAT_TEMPLATE = (
 
 
 def build_tokenizer(pieces: Iterable[str], context_length: int) -> "Qwen2Tokenizer":
-    """A tokenizer that takes each of `pieces` (words, numbers, phrases) as one token anywhere, the longest first.
+    """Build a tokenizer that takes each of `pieces` (words, numbers, phrases) as one token anywhere, the longest first.
 
     Ids: the 256 bytes, the special tokens, then the pieces, sorted. One-byte pieces are bytes already.
     """
@@ -44,7 +44,7 @@ def build_tokenizer(pieces: Iterable[str], context_length: int) -> "Qwen2Tokeniz
 
 
 def _byte_symbols() -> list[str]:
-    """The printable character that stands for each byte in a byte-level vocabulary (GPT-2's table)."""
+    """Return the printable character that stands for each byte in a byte-level vocabulary (GPT-2's table)."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("\u00a1"), ord("\u00ac") + 1), *range(ord("\u00ae"), 256)]
     others = iter(range(256, 512))
     return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]

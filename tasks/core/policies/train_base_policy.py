@@ -22,7 +22,7 @@ from tasks.core.policies.recipe import (
 
 
 def main() -> None:
-    """Parse, train, save."""
+    """Parse the arguments, train the policy, save it."""
     parser = argparse.ArgumentParser(description="Train the embedded policy.")
     parser.add_argument("folder", type=Path, help="where model and tokenizer go")
     parser.add_argument("--world", choices=[POCKETWORLD, APPWORLD, *GAME_RECIPES], default=POCKETWORLD)
