@@ -1,1 +1,1 @@
-"""Warnings before training collapses, and what is done about them."""
+"""Warnings before training collapses, and the reactions to them."""

@@ -2,7 +2,7 @@
 
 RAGEN (arXiv 2504.20073, section 4.1): the mean return shows a collapse late; the spread of returns within groups and
 the entropy fall before it, and a spike of the gradient norm marks the point of no return. RAGEN-2 (arXiv 2604.06268)
-adds what responses say of their prompts. The limits are data, thresholds.json;
+adds the mutual information of prompts and responses. The limits are data, thresholds.json;
 tests/benchmarks/collapse_thresholds.py fits them on recorded runs and counts on others.
 """
 
@@ -22,29 +22,30 @@ from tasks.core.records.monitoring import CollapseWarning, WatchedStats, watched
 from tasks.core.records.training import Metrics
 
 START = 2
-"""The reference is the mean of the first so many values: before an update, and after the first."""
+"""Number of first values whose mean is the reference: before an update, and after the first."""
 RECENT = 5
-"""A spike is one beside the median of at most so many values before it."""
+"""Number of previous values, at most, whose median a spike is compared with."""
 UPDATE_FIGURES = frozenset({"kl_per_token", "grad_norm"})
-"""Those that an update has of itself, before anything is played with its policy."""
+"""Figures that an update knows before anything is played with its policy."""
 History = Sequence[WatchedStats]
 
 
 class Rule(Section):
-    """A figure and how far it may go."""
+    """A rule: a figure and its limit."""
 
     name: str
     figure: str
     kind: Literal["fall", "rise", "spike", "over"]
     """fall: under `factor` times its start. rise: over `factor` times its start. spike: over `factor` times the median
-    of the values before. over: over `factor` itself."""
+    of the values before. over: over `factor` itself.
+    """
     factor: float = Field(gt=0)
     solved_at: float | None = None
-    """From this mean return on the figure may fall: that is what success looks like."""
+    """Mean return from which on the figure may fall, because success looks like that."""
 
 
 class Thresholds(Section):
-    """thresholds.json: the rules, and where their limits come from."""
+    """The content of thresholds.json: the rules, and the source of their limits."""
 
     fitted_on: str
     command: str
@@ -52,24 +53,24 @@ class Thresholds(Section):
     recorded_runs: str
     """SHA-256 of recorded_runs.csv, in hexadecimal."""
     judged: tuple[str, ...]
-    """Rules whose limit is a judgement: the recorded runs asked for none that is further out."""
+    """Rules whose limit is a judgement, because the recorded runs required no further limit."""
     rules: tuple[Rule, ...]
 
 
 @cache
 def collapse_rules() -> tuple[Rule, ...]:
-    """The rules with the limits of thresholds.json."""
+    """Return the rules with the limits of thresholds.json."""
     path = Path(__file__).with_name("thresholds.json")
     return Thresholds.model_validate_json(path.read_text(encoding="utf-8")).rules
 
 
 def warnings_of(history: History, rules: Sequence[Rule]) -> list[CollapseWarning]:
-    """The warnings of all iterations, the first iteration's first."""
+    """Return the warnings of all iterations, the first iteration's first."""
     return [w for count in range(1, len(history) + 1) for w in new_warnings(history[:count], rules)]
 
 
 def new_warnings(history: History, rules: Sequence[Rule]) -> list[CollapseWarning]:
-    """The rules that are broken in the last iteration of `history` and were not in the one before."""
+    """Return warnings for rules that the last iteration of `history` breaks and the iteration before did not."""
     return [
         CollapseWarning(rule=rule.name, iteration=len(history), evidence=evidence)
         for rule in rules
@@ -78,7 +79,7 @@ def new_warnings(history: History, rules: Sequence[Rule]) -> list[CollapseWarnin
 
 
 def broken(rule: Rule, history: History) -> str | None:
-    """Evidence that the last iteration of `history` breaks the rule; None where it does not."""
+    """Return evidence that the last iteration of `history` breaks the rule; None where it does not."""
     if not history:
         return None
     *before, now = history
@@ -97,7 +98,7 @@ def broken(rule: Rule, history: History) -> str | None:
 
 
 def limit_of(rule: Rule, before: History) -> float | None:
-    """The limit of the figure in the iteration that follows `before`; None while there is too little to compare."""
+    """Return the figure's limit in the iteration that follows `before`; None while there is too little to compare."""
     if rule.kind == "over":
         return rule.factor
     known = [value for figures in before if (value := getattr(figures, rule.figure)) is not None]
@@ -108,7 +109,7 @@ def limit_of(rule: Rule, before: History) -> float | None:
 
 
 def read_warnings(layout: Layout, key: str) -> list[CollapseWarning]:
-    """The signs of a collapse in all iterations up to `key`, in their order.
+    """Return the warnings of a collapse in all iterations up to `key`, in their order.
 
     Raises ArtifactError when metrics.json of one of them is missing or damaged.
     """
@@ -116,11 +117,14 @@ def read_warnings(layout: Layout, key: str) -> list[CollapseWarning]:
 
 
 def read_new_warnings(layout: Layout, key: str) -> list[CollapseWarning]:
-    """Those of iteration `key` alone. Raises ArtifactError."""
+    """Return the warnings of iteration `key` alone. Raises ArtifactError."""
     return new_warnings(read_history(layout, key), collapse_rules())
 
 
 def read_history(layout: Layout, key: str) -> list[WatchedStats]:
-    """Figures of the iterations up to `key` that rules look at, the first one first. Raises ArtifactError."""
+    """Return the figures that rules look at, of the iterations up to `key`, the first iteration first.
+
+    Raises ArtifactError.
+    """
     keys = map(iteration_key, range(1, iteration_number(key) + 1))
     return [watched(read_document(layout.metrics(each), Metrics)) for each in keys]
