@@ -8,19 +8,19 @@ from tasks.core.config.chat_api import Traffic
 
 @dataclass(frozen=True)
 class ApiCost:
-    """Tokens as our tokenizer counts them; the provider's differ."""
+    """Tokens as our tokenizer counts them; the provider's counts differ."""
 
     requests: int
     prompt_tokens: float
     answer_tokens: float
     usd: float
-    """At the prices of the params, nothing cached."""
+    """Cost at the prices of the params, without caching."""
     minutes: float
-    """That the rate limits of the params alone take; 0 without limits."""
+    """Minutes that the rate limits of the params alone require; 0 without limits."""
 
 
 def api_cost(load: Workload, traffic: Traffic) -> ApiCost:
-    """Requests, tokens, money and time of all episodes of the run."""
+    """Return requests, tokens, money and time of all episodes of the run."""
     mean, rollouts = load.episodes, load.rollouts
     per_turn = mean.sampled_per_turn + mean.observed_per_turn
     requests = mean.turns * rollouts

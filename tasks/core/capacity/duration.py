@@ -10,7 +10,7 @@ from tasks.core.config.params import Params
 from tasks.core.config.policy import LoraSettings
 
 WORLD_WORKERS = 2
-"""Cores that worlds have beside one device (16 of a GPU node's many; both of a laptop's)."""
+"""Cores for worlds on each device (16 of a GPU node's many; both of a laptop's)."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Engines:
     tensor_parallel: int
     memory: EngineMemory
     room: int
-    """Episodes of mean length whose caches fit beside the weights, on all replicas together."""
+    """Episodes of mean length whose caches fit in the memory that the weights leave, on all replicas together."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Playing:
     """Prompts and observations, each token once."""
     sampling: float
     world: float
-    """The world's time beyond what sampling hides."""
+    """The world's time that sampling does not hide."""
 
     @property
     def total(self) -> float:
@@ -43,9 +43,9 @@ def playing(
     rollouts: int, live: int, load: Workload, shape: ModelShape, lora: LoraSettings | None, engines: Engines,
     hardware: Hardware,
 ) -> Playing:  # fmt: skip
-    """Playing `rollouts` episodes, at most `live` at once, spread evenly over the replicas.
+    """Return the time to play `rollouts` episodes, at most `live` at once, spread evenly over the replicas.
 
-    A step of a replica reads the weights and the caches of its rows, or computes, whichever takes longer; there are as
+    A step of a replica reads the weights and the caches of its rows, or computes, whichever takes longer. There are as
     many steps as the longest episodes have sampled tokens.
     """
     mean, devices = load.episodes, engines.replicas * engines.tensor_parallel
@@ -65,7 +65,7 @@ def playing(
 
 
 def updating(load: Workload, params: Params, shape: ModelShape, gpus: int, hardware: Hardware) -> tuple[float, float]:
-    """(seconds, FLOPs) of one update on `gpus` devices."""
+    """Return (seconds, FLOPs) of one update on `gpus` devices."""
     flops = update_flops(
         shape,
         [round(load.episodes.tokens)] * round(load.kept),

@@ -1,9 +1,9 @@
-"""Counts of the parameters of a decoder of the Qwen and Llama families, and of the FLOPs of an update or a generation.
+"""Counts of a decoder's parameters (Qwen and Llama families), and of the FLOPs of an update or a generation.
 
 Pure arithmetic on the sizes in a model's config.json, without torch. A multiply-add counts as 2 FLOPs; only matrix
 products count (norms, softmax, rotary positions and the optimizer are under 1% at the sizes where it matters).
 Attention counts what a causal kernel inside each sequence must do. LoRA counts as peft computes it (update.fold_adapter
-is a trade for models where none of this matters).
+is a trade-off for models where none of this matters).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ from tasks.core.config.policy import ALL_LINEAR, LoraSettings
 Matrices = dict[str, tuple[int, int]]
 """(inputs, outputs) of matrices, by transformers' names."""
 CHUNK = 64
-"""Tokens that the gated delta rule takes at a time."""
+"""Tokens that the gated delta rule processes at a time."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class LinearAttention:
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> "LinearAttention | None":
-        """None for a model whose layers have softmax attention only."""
+        """Return the sizes, or None for a model whose layers have softmax attention only."""
         layers = list(config.get("layer_types") or ()).count("linear_attention")
         if not layers:
             return None
@@ -56,7 +56,7 @@ class LinearAttention:
         return self.value_heads * self.value_width
 
     def projections(self, width: int) -> Matrices:
-        """The matrices of one layer of a model of this hidden size, without its feed-forward part."""
+        """Return the matrices of one layer of a model of this hidden size, without its feed-forward part."""
         return {
             "in_proj_qkv": (width, 2 * self.keys + self.values),
             "in_proj_z": (width, self.values),
@@ -67,12 +67,12 @@ class LinearAttention:
 
     @property
     def small_parameters(self) -> int:
-        """Parameters of one layer that are no matrices: convolution, decay, step and the norm of a head."""
+        """Return the parameters of one layer outside its matrices: convolution, decay, step and the norm of a head."""
         return (2 * self.keys + self.values) * self.kernel + 2 * self.value_heads + self.value_width
 
     @property
     def flops_per_token(self) -> float:
-        """FLOPs of one layer's rule: within chunks as causal attention, between chunks through the state."""
+        """Return FLOPs of one layer's rule: within chunks as causal attention, between chunks through the state."""
         within = 2.0 * CHUNK * self.value_heads * (self.key_width + self.value_width)
         return within + 3 * 2.0 * self.value_heads * self.key_width * self.value_width
 
@@ -93,15 +93,18 @@ class ModelShape:
     attention_bias: bool
     """Whether q, k and v have a bias (Qwen2)."""
     head_norms: bool = False
-    """Whether queries and keys are normed head by head (Qwen3 and later)."""
+    """Whether queries and keys have a norm for each head (Qwen3 and later)."""
     gated: bool = False
-    """Whether q_proj also gives a gate for what attention returns (Qwen3.5)."""
+    """Whether q_proj also outputs a gate on attention's result (Qwen3.5)."""
     linear: LinearAttention | None = None
-    """The layers that have linear attention instead."""
+    """The layers with linear attention, if there are any."""
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> "ModelShape":
-        """Shape by the content of a config.json (transformers). Raises ValueError naming a size that is missing."""
+        """Return the shape in a config.json's content (transformers).
+
+        Raises ValueError naming a size that is missing.
+        """
         try:
             width, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
             return cls(
@@ -123,12 +126,12 @@ class ModelShape:
 
     @property
     def softmax_layers(self) -> int:
-        """Number of layers with softmax attention, which have keys and values to cache."""
+        """Return the number of layers with softmax attention, which have keys and values to cache."""
         return self.layers - (self.linear.layers if self.linear else 0)
 
     @property
     def projections(self) -> Matrices:
-        """The matrices of one layer with softmax attention."""
+        """Return the matrices of one layer with softmax attention."""
         queries, keys = self.heads * self.head_width, self.kv_heads * self.head_width
         attention = {
             "q_proj": (self.width, queries * (1 + self.gated)),
@@ -154,12 +157,12 @@ class ModelShape:
 
     @property
     def matrix_parameters(self) -> int:
-        """Parameters of the matrices of all layers."""
+        """Return the parameters of the matrices of all layers."""
         return sum(layers * _size(matrices) for layers, matrices in self.layer_kinds())
 
 
 def parameters(shape: ModelShape) -> int:
-    """All parameters of the base model: matrices, biases, norms, embedding and, unless tied, the head."""
+    """Return all parameters of the base model: matrices, biases, norms, embedding and, unless tied, the head."""
     biases = sum(shape.projections[name][1] for name in ("q_proj", "k_proj", "v_proj")) * shape.attention_bias
     softmax = shape.softmax_layers * (biases + 2 * shape.head_width * shape.head_norms)
     linear = shape.linear.layers * shape.linear.small_parameters if shape.linear else 0
@@ -169,9 +172,9 @@ def parameters(shape: ModelShape) -> int:
 
 
 def adapter_parameters(shape: ModelShape, lora: LoraSettings) -> int:
-    """Parameters of the LoRA matrices A and B of all targets in all layers.
+    """Return the parameters of the LoRA matrices A and B of all targets in all layers.
 
-    Raises ValueError for a target of which a plan knows no size.
+    Raises ValueError for a target whose size a plan does not know.
     """
     known = {name for _, matrices in shape.layer_kinds() for name in matrices}
     targets = known if lora.targets == ALL_LINEAR else set(lora.targets)
@@ -184,12 +187,12 @@ def adapter_parameters(shape: ModelShape, lora: LoraSettings) -> int:
 
 
 def value_head_widths(width: int) -> tuple[int, int]:
-    """Widths of a critic's two hidden layers, by the model's hidden size: the paper's 5120-3072-2048-1 for 32B."""
+    """Return the widths of a critic's two hidden layers for a hidden size: the paper's 5120-3072-2048-1 for 32B."""
     return max(1, round(width * 3072 / 5120)), max(1, round(width * 2048 / 5120))
 
 
 def value_head_parameters(width: int) -> int:
-    """Weights and biases of a critic's three linear layers."""
+    """Return the weights and biases of a critic's three linear layers."""
     wide, narrow = value_head_widths(width)
     return (width + 1) * wide + (wide + 1) * narrow + narrow + 1
 
@@ -197,9 +200,9 @@ def value_head_parameters(width: int) -> int:
 def forward_flops(
     shape: ModelShape, lengths: Iterable[int], policy_tokens: int, lora: LoraSettings | None = None
 ) -> float:
-    """One forward pass over sequences of `lengths` tokens, the head on `policy_tokens` of all these tokens only.
+    """Return FLOPs of a forward pass over sequences of `lengths` tokens, with the head on `policy_tokens` of them only.
 
-    Whether they are packed, padded away or in rows of their own changes nothing: no padding is counted.
+    The result is the same whether they are packed, unpadded or in rows of their own: no padding is counted.
     """
     sizes = list(lengths)
     adapter = 2.0 * adapter_parameters(shape, lora) * sum(sizes) if lora else 0.0
@@ -209,9 +212,9 @@ def forward_flops(
 def generation_flops(
     shape: ModelShape, lengths: Iterable[int], sampled_tokens: int, lora: LoraSettings | None = None
 ) -> float:
-    """Generating episodes of `lengths` tokens, `sampled_tokens` of them in all, with a key-value cache that holds.
+    """Return FLOPs to generate episodes of `lengths` tokens, `sampled_tokens` of them in all, if no cache is evicted.
 
-    Every token passes the model once (prefix caching over the turns); each evicted prefix costs a forward pass more.
+    Every token passes the model once (prefix caching over the turns); each evicted prefix costs another forward pass.
     """
     return forward_flops(shape, lengths, sampled_tokens, lora)
 
@@ -224,11 +227,11 @@ def training_flops(
     *,
     recompute: bool = False,
 ) -> float:
-    """One forward and backward pass. `lora` None: all weights are trained.
+    """Return FLOPs of one forward and backward pass. `lora` None: all weights are trained.
 
-    Frozen matrices need the gradient of their inputs only (as much as the forward pass), trained ones that of their
-    weights too (twice as much); attention twice. `recompute` adds what activation checkpointing and the chunked head do
-    again: leave it out for MFU (which is about useful work), put it in for the hours that a run takes.
+    Frozen matrices need the gradient of their inputs only (as much as the forward pass), trained matrices that of their
+    weights too (twice as much); attention twice. `recompute` adds what activation checkpointing and the chunked head
+    compute again: omit it for MFU (which is about useful work), include it for the hours that a run takes.
     """
     sizes = list(lengths)
     forward = forward_flops(shape, sizes, policy_tokens, lora)
@@ -248,7 +251,7 @@ def update_flops(
     reference: bool = False,
     recompute: bool = False,
 ) -> float:
-    """One LOOP update: old log-probs, log-probs of the base (`reference`: where needed), and `epochs` of training."""
+    """Return FLOPs of a LOOP update: old log-probs, the base's log-probs (if `reference`), and `epochs` of training."""
     sizes = list(lengths)
     passes = forward_flops(shape, sizes, policy_tokens, lora)
     if reference:
@@ -257,7 +260,7 @@ def update_flops(
 
 
 def _matrices(shape: ModelShape) -> float:
-    """FLOPs per token of all layers' projections."""
+    """Return FLOPs per token of all layers' projections."""
     return 2.0 * shape.matrix_parameters
 
 
@@ -270,7 +273,10 @@ def _head(shape: ModelShape, policy_tokens: int) -> float:
 
 
 def _attention(shape: ModelShape, lengths: Iterable[int]) -> float:
-    """Scores and weighted values: token t of a sequence looks at t keys, itself included; and the linear layers."""
+    """Return FLOPs of scores and weighted values, and of the linear layers.
+
+    Token t of a sequence attends to t keys, itself included.
+    """
     sizes = list(lengths)
     pairs = sum(length * (length + 1) / 2 for length in sizes)
     softmax = 2.0 * 2.0 * shape.softmax_layers * shape.heads * shape.head_width * pairs

@@ -1,4 +1,4 @@
-"""Accelerators, and how much of what their data sheets promise a run gets out of them."""
+"""Accelerators, and the share of their data sheets' rates that a run reaches."""
 
 from dataclasses import dataclass
 
@@ -14,25 +14,25 @@ class Hardware:
     memory: float
     """Bytes that a process may allocate."""
     flops: float
-    """Dense matrix products in the policy's dtype, as promised (a CPU: as measured)."""
+    """FLOPs per second of dense matrix products in the policy's dtype, by the data sheet (a CPU: as measured)."""
     bandwidth: float
-    """Bytes of memory read."""
+    """Bytes of memory read per second."""
     learner_share: float
-    """Share of `flops` that the learner's useful work gets (MFU)."""
+    """Share of `flops` that the learner's useful work reaches (MFU)."""
     prefill_share: float
-    """Share of `flops` that an engine gets while it reads prompts."""
+    """Share of `flops` that an engine reaches while it reads prompts."""
     decode_share: float
-    """Share of `bandwidth` that an engine gets while it samples."""
+    """Share of `bandwidth` that an engine reaches while it samples."""
     step_s: float
-    """Seconds of one decoding step beside reading and computing: launches, scheduling, sampling."""
+    """Seconds of one decoding step besides reading and computing: launches, scheduling, sampling."""
     reserved: float
-    """Bytes that are not the model's: context, fragments, communication buffers."""
+    """Bytes for other things than the model: context, fragments, communication buffers."""
     stage_s: float
-    """Seconds of a stage beside its work: its process, DVC's look at it, its tables and documents."""
+    """Seconds of a stage besides its work: its process, DVC's checks, its tables and documents."""
     start_s: float
-    """Seconds of the first stage that loads libraries, and of one engine's start beside reading its weights."""
+    """Seconds of the first stage that loads libraries, and of one engine's start besides reading its weights."""
     disk: float = 1.5 * GB
-    """Bytes per second that are read from disk, or written."""
+    """Bytes per second of reading from disk, or writing."""
     hashing: float = 0.5 * GB
     """Bytes per second of SHA-256 (a base model's files) and MD5 (DVC's), on one core."""
 
@@ -46,8 +46,9 @@ _GPU = {
     "start_s": 90.0,
 }
 """The learner's share was measured on one H200, at packs of 8K to 32K with LoRA: 0.31 to 0.37 at 7B, 0.38 to 0.41 at
-32B, what checkpointing computes again counted (tests/benchmarks/results/gpu_mfu.json). Assumed, not measured here: 60%
-of the bandwidth and 8 ms a step are what vLLM's large batches do."""
+32B, counting what checkpointing computes again (tests/benchmarks/results/gpu_mfu.json). 60% of the bandwidth and 8 ms a
+step are assumed, not measured here: vLLM reaches them with large batches.
+"""
 
 HARDWARE: dict[str, Hardware] = {
     # NVIDIA's data sheets, SXM modules, dense bf16.

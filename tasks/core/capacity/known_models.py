@@ -1,8 +1,8 @@
-"""Sizes of base models whose config.json need not be downloaded to plan with them.
+"""Sizes of base models, so that a plan need not download their config.json.
 
-From the config.json of each repository on the Hugging Face hub. `parameters` is the hub's own count, of models with a
-vision tower that of the text model in transformers; the formulas of tasks/core/capacity/flops.py must give it (a test
-compares them).
+From the config.json of each repository on the Hugging Face hub. `parameters` is the hub's own count; for models with a
+vision tower it is the count of the text model in transformers. The formulas of tasks/core/capacity/flops.py must give
+the same number (a test compares them).
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ def _qwen25(
 
 
 def _qwen35(width: int, layers: int, heads: int, ffn: int, value_heads: int) -> dict[str, Any]:
-    """The text model of Qwen3.5 or Qwen3.6: every fourth layer has softmax attention, the others linear attention."""
+    """Return the config of Qwen3.5's or 3.6's text model: every fourth layer has softmax attention, the rest linear."""
     return {
         "model_type": "qwen3_5_text",
         "hidden_size": width,
@@ -85,14 +85,14 @@ KNOWN_MODELS: dict[str, KnownModel] = {
 
 
 def read_model_config(folder: Path) -> Mapping[str, Any]:
-    """The config.json of a model's folder; of a multimodal model, the part that writes. Raises ArtifactError."""
+    """Return the config.json of a model's folder; of a multimodal model, its text part. Raises ArtifactError."""
     config = read_json(folder / FULL_CONFIG)
     writes: Mapping[str, Any] = config.get("text_config") or config
     return writes
 
 
 def model_config(source: str, root: Path) -> Mapping[str, Any]:
-    """The config.json of `policy.source`: of a folder under `root`, or of a known hub id.
+    """Return the config.json of `policy.source`: of a folder under `root`, or of a known hub id.
 
     Raises ArtifactError for any other source.
     """

@@ -1,11 +1,13 @@
-"""Memory that one device needs for the learner, and for an engine, in bytes.
+"""Memory in bytes that one device needs for the learner, and for an engine.
 
-The learner's part was derived from what autograd keeps of a decoder layer under peft and checked to a few percent
-against torch's own record of allocations on a CPU (tests/core/capacity/test_memory.py), with and without checkpointing,
-in float32 and with a bfloat16 base. Packs that are passed side by side need as much each: with SmolLM2-135M in float32
-and two of 2,048 positions, the process grew by 7.2 GB where the formula says 6.4. Sharding (FSDP2) and GPUs follow by
-arithmetic and have not been measured.
-Layers with linear attention are taken for layers with softmax attention of the same model, which has not been measured.
+The learner's part was derived from the tensors that autograd keeps for a decoder layer under peft. It agrees within a
+few percent with torch's own record of allocations on a CPU (tests/core/capacity/test_memory.py), with and without
+checkpointing, in float32 and with a bfloat16 base. Packs that run in parallel need this much each: with SmolLM2-135M in
+float32 and two packs of 2,048 positions, the process grew by 7.2 GB where the formula says 6.4. Sharding (FSDP2) and
+GPUs follow by arithmetic and have not been measured.
+
+Layers with linear attention count as layers with softmax attention of the same model; this has not been measured.
+
 Loading needs no more than training: ranks that share a model read their parts (tests/benchmarks/learner_loading.py).
 """
 
@@ -23,15 +25,17 @@ from tasks.core.processes.usable_cores import side_by_side, usable_cores
 
 LearnerKnobs = UpdateConfig | MemoryInputs
 ADAPTER_BYTES = 4
-"""LoRA's matrices, their gradients and AdamW's two moments are float32."""
+"""Bytes per number: LoRA's matrices, their gradients and AdamW's two moments are float32."""
 CRITIC_BYTES = 4
-"""A critic's weights, gradients and moments are float32."""
+"""Bytes per number: a critic's weights, gradients and moments are float32."""
 LOGITS_BYTES, ENTROPY_BYTES = 12, 12
-"""Per logit of a chunk while its gradient is made: float32 logits, log-softmax and gradient; with an entropy bonus also
-its softmax, and what flows back through that."""
+"""Bytes per logit of a chunk while its gradient is computed: float32 logits, log-softmax and gradient; with an entropy
+bonus also the softmax, and its gradient.
+"""
 MASTER_BYTES = 4
-"""The optimizer steps float32 values: weights of lower precision have masters, and gradients that are made float32 for
-the step."""
+"""Bytes per number: the optimizer steps float32 values. Weights of lower precision have float32 masters, and float32
+copies of their gradients for the step.
+"""
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
 
 
@@ -40,20 +44,24 @@ class LearnerMemory:
     """Bytes on one device at the peak of an update."""
 
     weights: float
-    """The base model, or this rank's part of it with what is gathered at one time."""
+    """The base model, or this rank's part of it and the layers gathered at one time."""
     adapter: float
     gradients: float
-    """Added up, and those of packs that are passed side by side; of a sharded policy that is trained whole also those
-    that are whole before they are added over the ranks."""
+    """Accumulated gradients, and those of packs that run in parallel. A sharded policy that is trained whole also has
+    whole gradients before they are added over the ranks.
+    """
     optimizer: float
     """AdamW's moments, and masters of weights below float32."""
     activations: float
-    """Kept from the forward pass for the backward pass."""
+    """Tensors kept from the forward pass for the backward pass."""
     critic: float
-    """Its weights, gradients and optimizer, whole on every rank. What it keeps of a pass is let go before `work`."""
+    """The critic's weights, gradients and optimizer, whole on every rank. Its activations are freed before `work`."""
     work: float
-    """At the largest moment: the logits of a chunk, one layer's gradients (checkpointing: and activations), or what the
-    step makes of gradients below float32, when activations are gone."""
+    """The largest temporary.
+
+    A chunk's logits, one layer's gradients (checkpointing: and activations), or the step's float32 copies of gradients,
+    when activations are freed.
+    """
 
     @property
     def total(self) -> float:
@@ -71,13 +79,13 @@ class EngineMemory:
 
     @property
     def loaded(self) -> float:
-        """Without caches."""
+        """Return the bytes of a loaded engine without caches."""
         return self.weights + self.adapter
 
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """Bytes on one device, for whoever must know: the plan, an engine beside an update, the preflight."""
+    """Bytes on one device, for the plan, an engine that shares the device with an update, and the preflight."""
 
     learner: LearnerMemory
     engine: EngineMemory
@@ -86,7 +94,7 @@ class DeviceMemory:
 def memory_of(
     inputs: MemoryInputs, model: Mapping[str, Any], device: str, *, ranks: int | None = None, tensor_parallel: int = 1
 ) -> DeviceMemory:
-    """Memory on each of `ranks` devices (None: those of update.distributed) for a base model of this config.json.
+    """Return the memory on each of `ranks` devices (None: update.distributed's) for a base model of this config.json.
 
     `device`: torch's name of their type. The learner passes its longest packs; an engine's replica lies on
     `tensor_parallel` devices. Raises ValueError naming a size that is missing.
@@ -100,7 +108,7 @@ def memory_of(
 
 
 def packs_at_once(inputs: MemoryInputs, device: str) -> int:
-    """Packs that a rank differentiates side by side: on a CPU, unless its weights are gathered for one at a time."""
+    """Return how many packs a rank differentiates in parallel: several on a CPU, unless its weights are sharded."""
     distributed = inputs.distributed
     if device != "cpu" or (distributed.size > 1 and distributed.sharding == "fsdp"):
         return 1
@@ -116,7 +124,7 @@ def learner_memory(
     ranks: int,
     packs: int = 1,
 ) -> LearnerMemory:
-    """Memory of a rank that passes `positions` in each of `packs` at once, `policy_tokens` of them the policy's."""
+    """Return the memory of a rank with `packs` at once, each of `positions`, `policy_tokens` of them the policy's."""
     element, lora = DTYPE_BYTES[policy.dtype], policy.trained == "lora"
     trained, each = (adapter_parameters(shape, policy.lora), ADAPTER_BYTES) if lora else (parameters(shape), element)
     shards = ranks if update.distributed.sharding == "fsdp" else 1
@@ -140,7 +148,7 @@ def learner_memory(
 
 
 def engine_memory(shape: ModelShape, policy: PolicyConfig, tensor_parallel: int) -> EngineMemory:
-    """Memory of an engine that spreads the model over `tensor_parallel` devices."""
+    """Return the memory of an engine that spreads the model over `tensor_parallel` devices."""
     element = DTYPE_BYTES[policy.dtype]
     adapter = adapter_parameters(shape, policy.lora) * element if policy.trained == "lora" else 0
     heads = max(1, shape.kv_heads / tensor_parallel)
@@ -152,9 +160,9 @@ def engine_memory(shape: ModelShape, policy: PolicyConfig, tensor_parallel: int)
 
 
 def layer_activations(shape: ModelShape, policy: PolicyConfig) -> float:
-    """Bytes per token that the backward pass needs of one decoder layer.
+    """Return the bytes per token that the backward pass needs of one decoder layer.
 
-    Below float32 the norms keep their input in float32; what the adapters keep (`lora_product`) is of the base's dtype.
+    Below float32 the norms keep their input in float32; what the adapters keep (`lora_product`) has the base's dtype.
     """
     element, width, ffn = DTYPE_BYTES[policy.dtype], shape.width, shape.feed_forward
     queries, keys = shape.heads * shape.head_width * (1 + shape.gated), shape.kv_heads * shape.head_width
@@ -165,7 +173,7 @@ def layer_activations(shape: ModelShape, policy: PolicyConfig) -> float:
 
 
 def _kept_per_token(shape: ModelShape, policy: PolicyConfig, update: LearnerKnobs, element: int) -> float:
-    """Over all layers: what their backward passes need, or with checkpointing their inputs."""
+    """Return, over all layers, what their backward passes need, or with checkpointing their inputs."""
     each = shape.width * element if update.activation_checkpointing else layer_activations(shape, policy)
     return shape.layers * each
 
@@ -173,8 +181,11 @@ def _kept_per_token(shape: ModelShape, policy: PolicyConfig, update: LearnerKnob
 def _head_work(
     shape: ModelShape, policy: PolicyConfig, update: LearnerKnobs, positions: int, policy_tokens: int
 ) -> float:
-    """A chunk's logits, and the last hidden states: before and after the norm, and those of the policy's tokens. Where
-    the head is trained, also its gradient, of all chunks so far and of this one."""
+    """Return the bytes of a chunk's logits and of the last hidden states.
+
+    The states exist before and after the norm, and for the policy's tokens. A trained head adds its gradient, of all
+    chunks so far and of this one.
+    """
     bonus = update.loss.entropy_coefficient > 0 if isinstance(update, UpdateConfig) else update.entropy_bonus
     each, element = LOGITS_BYTES + (ENTROPY_BYTES if bonus else 0), DTYPE_BYTES[policy.dtype]
     logits = each * min(update.logprob_chunk, policy_tokens) * shape.vocabulary
@@ -183,14 +194,14 @@ def _head_work(
 
 
 def _layer_work(shape: ModelShape, policy: PolicyConfig, update: LearnerKnobs, element: int) -> float:
-    """Gradients that exist at one time inside a layer, per token; with checkpointing also what was computed again."""
+    """Return the gradients that exist at one time inside a layer, per token; recomputed tensors are added."""
     again = layer_activations(shape, policy) if update.activation_checkpointing else 0.0
     width, ffn = (12, 4) if element == ADAPTER_BYTES else (7, 3)
     return again + width * shape.width + ffn * shape.feed_forward + 7 * policy.lora.rank * ADAPTER_BYTES
 
 
 def _folded(shape: ModelShape, policy: PolicyConfig, update: LearnerKnobs) -> float:
-    """Matrices W + s BA that a pass keeps, and the gradient of one. Only a float32 base is folded into."""
+    """Return the bytes of matrices W + s BA that a pass keeps, and of one gradient. Only a float32 base is folded."""
     if not update.fold_adapter or policy.trained != "lora" or policy.dtype != "float32":
         return 0.0
     largest = max(inputs * outputs for _, kind in shape.layer_kinds() for inputs, outputs in kind.values())
@@ -198,6 +209,6 @@ def _folded(shape: ModelShape, policy: PolicyConfig, update: LearnerKnobs) -> fl
 
 
 def _gathered(shape: ModelShape) -> int:
-    """Parameters that a rank holds whole at one time beside its part: embedding and head, and two layers."""
+    """Return the parameters that a rank holds whole at one time besides its part: embedding, head and two layers."""
     layer = max(sum(inputs * outputs for inputs, outputs in kind.values()) for _, kind in shape.layer_kinds())
     return shape.vocabulary * shape.width * (1 if shape.tied else 2) + 2 * layer

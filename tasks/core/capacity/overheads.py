@@ -1,7 +1,7 @@
 """Seconds of a run that are neither rollouts nor updates: starting, loading, delivering, hashing, copying. Pure.
 
-Each is bytes over a rate of `hardware`, or a number of times over seconds each; which figures are measured and which
-assumed stands there. Waiting for other users of a machine or of its file system is not in it.
+Each is bytes over a rate of `hardware`, or a count times seconds each; `hardware` states which figures are measured and
+which assumed. Waiting for other users of a machine or of its file system is not included.
 """
 
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.splits import TEST_SPLITS
 
 ROLLOUT_BYTES = 3.0
-"""Per token of a rollouts table: compressed ids, masks and float32 log-probs of the sampled ones."""
+"""Bytes per token of a rollouts table: compressed ids, masks and float32 log-probs of the sampled tokens."""
 BATCH_BYTES = 2.5
 REPORT_BYTES = 4.6
-"""Per token of every rollout, as text and log-probs for the viewer."""
+"""Bytes per token of every rollout, as text and log-probs for the viewer."""
 MOMENTS = 2
-"""AdamW's, kept after every iteration beside the weights, and beside a master of weights below float32."""
+"""AdamW's moments, kept after every iteration with the weights (and with the masters of weights below float32)."""
 
 
 def disk_bytes(load: Workload, policy: PolicyConfig, shape: ModelShape) -> dict[str, float]:
-    """Bytes by artifact. DVC's cache holds them again where the file system knows no links."""
+    """Return bytes by artifact. DVC's cache holds them again where the file system has no links."""
     element = DTYPE_BYTES[policy.dtype]
     lora = policy.trained == "lora"
     trained, each = (adapter_parameters(shape, policy.lora), ADAPTER_BYTES) if lora else (parameters(shape), element)
@@ -40,11 +40,11 @@ def disk_bytes(load: Workload, policy: PolicyConfig, shape: ModelShape) -> dict[
 
 
 ONCE = 13
-"""Stages that are there once, both scores among them."""
+"""Stages that exist once, both scores among them."""
 PER_ITERATION = 3
-"""Collection, advantages, update."""
+"""Stages of an iteration: collection, advantages, update."""
 PROBE_S = 1.0
-"""Proof that a server samples from the policy it was given, beyond the adapter's upload."""
+"""Seconds to prove that a server samples from the given policy, beyond the adapter's upload."""
 
 
 @dataclass(frozen=True)
@@ -52,28 +52,28 @@ class Overheads:
     """Seconds of the whole run, by cause."""
 
     stages: float
-    """Their start and their bookkeeping."""
+    """Starts and bookkeeping of stages."""
     engine_starts: float
-    """Servers around each update where both take turns; otherwise once."""
+    """Starts of servers: around each update where engines and learner take turns; otherwise once."""
     learner_loading: float
-    """The base model's bytes, by the processes that the launcher starts for each update; one process keeps them."""
+    """Reading the base model, in the processes that the launcher starts for each update; a single process keeps it."""
     delivery: float
-    """Every policy that is played: reading its adapter, and the proof that a server has it."""
+    """Reading the adapter of every policy that is played, and the proof that a server has it."""
     hashing: float
-    """The base model once, the artifacts of each iteration as DVC and the stages do."""
+    """Hashing the base model once, and the artifacts of each iteration as DVC and the stages do."""
     copies: float
-    """Into DVC's cache, where the file system knows neither reflinks nor hard links: the worst case."""
+    """Copies into DVC's cache, where the file system has neither reflinks nor hard links: the worst case."""
 
     @property
     def total(self) -> float:
-        """Copies apart: most file systems link."""
+        """Return the sum without copies, since most file systems link."""
         return self.stages + self.engine_starts + self.learner_loading + self.delivery + self.hashing
 
 
 def overheads(
     load: Workload, params: Params, shape: ModelShape, hardware: Hardware, written: float, *, releases_device: bool
 ) -> Overheads:
-    """Overheads of a run that writes `written` bytes of artifacts beside the base model.
+    """Return the overheads of a run that writes `written` bytes of artifacts besides the base model.
 
     `releases_device`: engines are stopped around each update.
     """

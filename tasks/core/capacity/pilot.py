@@ -1,4 +1,4 @@
-"""Rollouts of a pilot -> how many rollouts per task carry a signal."""
+"""From a pilot's rollouts to the number of rollouts per task that carries a signal."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ SHOWN_GROUPS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 
 def pilot_coverage(path: Path) -> Coverage:
-    """Success rates of the tasks in a rollouts table, void rollouts left out. Raises ArtifactError."""
+    """Return success rates of the tasks in a rollouts table, without void rollouts. Raises ArtifactError."""
     table = read_table(path, ROLLOUTS, missing=_WANTED, damaged=_WANTED).select(["task_id", "success", "end_reason"])
     groups: dict[str, list[bool]] = defaultdict(list)
     for row in table.to_pylist():
@@ -26,17 +26,17 @@ def pilot_coverage(path: Path) -> Coverage:
         raise ArtifactError(f"{path}: {error}; all of its rollouts are void") from None
 
 
-def pilot_facts(found: Coverage, budget: int, wanted: float) -> Iterator[tuple[str, str]]:
-    """The pilot's advice on the number of rollouts per task, as (title, text).
+def pilot_facts(pilot: Coverage, budget: int, wanted: float) -> Iterator[tuple[str, str]]:
+    """Yield the pilot's advice on the number of rollouts per task, as (title, text).
 
-    `budget` rollouts of an iteration, a `wanted` share of groups with a signal.
+    `budget`: rollouts of an iteration; `wanted`: share of groups with a signal.
     """
-    yield "pilot", f"{len(found.alpha)} tasks; an iteration of {budget} rollouts, a task once at most"
+    yield "pilot", f"{len(pilot.alpha)} tasks; an iteration of {budget} rollouts, a task once at most"
     for rollouts in SHOWN_GROUPS:
         if rollouts <= budget:
-            signals = found.signals(budget, rollouts)
-            yield f"  {rollouts} rollouts a task", f"{found.share(rollouts):.0%} of the groups, {signals:.1f} a budget"
-    smallest = found.smallest_group(wanted)
+            signals = pilot.signals(budget, rollouts)
+            yield f"  {rollouts} rollouts a task", f"{pilot.share(rollouts):.0%} of the groups, {signals:.1f} a budget"
+    smallest = pilot.smallest_group(wanted)
     reached = f"{smallest} rollouts a task" if smallest else f"not with {MOST_ROLLOUTS} rollouts a task"
     yield f"a signal in {wanted:.0%}", reached
-    yield "most groups", f"{found.best_group(budget)} rollouts a task give the most groups with a signal"
+    yield "most groups", f"{pilot.best_group(budget)} rollouts a task give the most groups with a signal"

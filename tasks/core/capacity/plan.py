@@ -17,7 +17,7 @@ from tasks.core.config.stage_inputs import MemoryInputs
 from tasks.core.policies.positions import context_length
 
 WEIGHTS_SHARE = 0.6
-"""An engine's weights should leave the rest of a device's memory to the caches."""
+"""Share of a device's memory that an engine's weights may take; the rest is for the caches."""
 
 
 @dataclass(frozen=True)
@@ -35,20 +35,20 @@ class Plan:
     releases_device: bool
     """Whether learner and engines, on the same devices, take turns."""
     live: int
-    """Episodes that run at once: what collection.max_concurrent_episodes asks for, as far as caches have room."""
+    """Episodes that run at once: collection.max_concurrent_episodes, or as many as the caches hold."""
     collecting: Playing
     updating_s: float
     update_flops: float
     evaluating: Playing
     scoring: Playing
     generation_flops: float
-    """For all episodes of the run."""
+    """FLOPs of all episodes of the run."""
     disk: Mapping[str, float]
     overheads: Overheads
 
     @property
     def seconds(self) -> float:
-        """The whole run; stages follow one another."""
+        """Return the seconds of the whole run; stages follow one another."""
         load = self.load
         trained = self.collecting.total * load.collections + self.updating_s * load.iterations
         worked = trained + self.evaluating.total * load.evaluations + self.scoring.total
@@ -56,7 +56,7 @@ class Plan:
 
     @property
     def cache_bytes(self) -> float:
-        """Per engine device, of the episodes that run at once at their mean length."""
+        """Return the cache per engine device, for the episodes that run at once at their mean length."""
         return self.live / self.engines.replicas * self.load.episodes.tokens * self.engines.memory.cache_per_token
 
     @property
@@ -64,17 +64,17 @@ class Plan:
         return self.update_flops * self.load.iterations + self.generation_flops
 
     def warnings(self) -> list[str]:
-        """Parts that do not fit, and the knobs to turn."""
+        """Return warnings of parts that do not fit, with the knobs to turn."""
         room = self.hardware.memory - self.hardware.reserved
-        found = []
+        problems = []
         if self.learner.total > room and self.load.iterations:
-            found.append(f"the learner needs {_gb(self.learner.total)} of {_gb(room)}: {advice(self.learner)}")
+            problems.append(f"the learner needs {_gb(self.learner.total)} of {_gb(room)}: {advice(self.learner)}")
         if self.engines.room < 1:
-            found.append(
+            problems.append(
                 f"an engine's weights take {_gb(self.engines.memory.weights)} of {_gb(room)} and leave no room for an "
                 "episode: use more devices, or policy.dtype: bfloat16"
             )
-        return found
+        return problems
 
 
 def make_plan(
@@ -85,7 +85,7 @@ def make_plan(
     episodes: Episodes | None = None,
     kept_share: float = KEPT_SHARE,
 ) -> Plan:
-    """The plan of `params` with a base model of this config.json. Raises ValueError for sizes that are missing."""
+    """Plan `params` with a base model of this config.json. Raises ValueError for sizes that are missing."""
     shape, load = ModelShape.of_config(config), workload(params, episodes, kept_share)
     lora = params.policy.lora if params.policy.trained == "lora" else None
     context, memory_inputs = context_length(config), MemoryInputs.of(params)
@@ -126,7 +126,7 @@ def make_plan(
 
 
 def advice(memory: LearnerMemory) -> str:
-    """The knob that lowers the largest part of what the learner needs."""
+    """Return the knob that lowers the largest part of the learner's memory."""
     knobs = {
         "weights": "policy.dtype: bfloat16, or more ranks with update.distributed.sharding: fsdp",
         "activations": "update.activation_checkpointing: true, a smaller update.tokens_per_pack, or shorter episodes "

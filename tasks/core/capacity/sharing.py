@@ -1,4 +1,4 @@
-"""One device for rollouts and update: side by side where both fit, in turns otherwise."""
+"""Sharing of one device by rollouts and update: side by side where both fit, in turns otherwise."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ _SERVER_OVERHEAD = 1.2
 
 @dataclass(frozen=True)
 class Sharing:
-    """The decision on one device."""
+    """The decision for one device."""
 
     releases_device: bool
     """Whether the servers are stopped around the update."""
@@ -23,8 +23,8 @@ class Sharing:
 def choose_sharing(config: VllmConfig, *, weights: float, learner: float | None, memory: int, servers: int) -> Sharing:
     """Decide by bytes: `weights` of a server, the `learner`, and `memory` of the device, which has `servers` on it.
 
-    `weights` and `learner` are `memory_of(...)`'s, so that plan and engine decide alike. `learner` None: no update will
-    need the device.
+    `weights` and `learner` come from `memory_of(...)`, so that plan and engine decide alike. `learner` None: no update
+    will need the device.
     """
     server = _SERVER_OVERHEAD * weights + config.kv_cache_gib * GIB
     needed = servers * server + (learner or 0.0)

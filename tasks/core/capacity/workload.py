@@ -1,4 +1,4 @@
-"""Episodes and tokens that a profile asks for."""
+"""Episodes and tokens of a profile."""
 
 from dataclasses import dataclass
 
@@ -9,18 +9,18 @@ from tasks.core.config.update import PAIRED
 from tasks.core.config.world import PocketworldSection
 
 SPLIT_TASKS: dict[Split, int] = {"dev": 60, "test_normal": 168, "test_challenge": 417}
-"""Pocketworld's and, but for 3 unusable ones of dev, AppWorld's official splits."""
+"""Tasks of pocketworld's splits, and of AppWorld's official splits except for 3 unusable dev tasks."""
 KEPT_SHARE = 0.6
-"""Share of the finished rollouts that train (assumed; 0.94 to 0.2 over 90 iterations of the embedded policy)."""
+"""Share of the finished rollouts to train on (assumed; 0.94 to 0.2 over 90 iterations of the embedded policy)."""
 PROMPT_ALLOWANCE = 8192
-"""Tokens that an opening prompt may have."""
+"""Tokens assumed at most for an opening prompt."""
 SPREAD = 2.0
-"""The longest episodes of a batch against the mean one: while they last, everything else waits (assumed)."""
+"""Length of a batch's longest episodes over the mean length: while they last, everything else waits (assumed)."""
 
 
 @dataclass(frozen=True)
 class Episodes:
-    """Mean episode of a world, in the policy's tokens."""
+    """The mean episode of a world, in the policy's tokens."""
 
     prompt: float
     turns: float
@@ -45,7 +45,7 @@ EPISODES = {
         2500, 18, 120, 350, 0.1, "assumed; turn time: tests/benchmarks/results/appworld_episodes.json"
     ),
     "bfcl": Episodes(9000, 10, 60, 120, 0.01, "assumed; prompts: the package's, 20 to 51 thousand characters"),
-    # Of the games, the limits of turns and actions are in their config; what a policy says is assumed.
+    # The games' limits of turns and actions are in their config; the tokens of a policy are assumed.
     "bandit": Episodes(150, 1, 40, 20, 0.0001, "assumed"),
     "frozen_lake": Episodes(250, 4, 40, 60, 0.0001, "assumed"),
     "sokoban": Episodes(300, 4, 40, 80, 0.0001, "assumed"),
@@ -63,10 +63,10 @@ class Workload:
     collected: int
     """Rollouts of one iteration."""
     kept: float
-    """Rollouts among these that train."""
+    """Rollouts among these that are trained on."""
     iterations: int
     collections: int
-    """Iterations that collect rollouts of their own (`collection.every`)."""
+    """Iterations that collect their own rollouts (`collection.every`)."""
     evaluations: int
     evaluated: int
     """Rollouts of one evaluation."""
@@ -75,24 +75,27 @@ class Workload:
 
     @property
     def rollouts(self) -> int:
-        """All of the run."""
+        """Return all rollouts of the run."""
         return self.collected * self.collections + self.evaluated * self.evaluations + self.scored
 
     @property
     def tokens(self) -> float:
-        """All of the run, read and sampled."""
+        """Return all tokens of the run, read and sampled."""
         return self.rollouts * self.episodes.tokens
 
 
 def plays_of_a_test_split(params: Params) -> int:
-    """Plays of a test split by scoring: one for each policy and budget. A base that nothing trains is alone."""
+    """Return how often scoring plays a test split: once for each policy and budget.
+
+    An untrained run has only the base.
+    """
     return (2 if params.iterations else 1) * (1 + ScoringInputs.of(params).plays_again)
 
 
 def workload(params: Params, episodes: Episodes | None = None, kept_share: float = KEPT_SHARE) -> Workload:
-    """`episodes` None: the world's own of `EPISODES`; `kept_share` of the tokens played train.
+    """Return the workload of a profile. `episodes` None: the world's own from `EPISODES`; `kept_share` trains.
 
-    Raises ValueError for a world that has none.
+    Raises ValueError for a world without a mean episode.
     """
     mean = episodes or EPISODES.get(params.world.name)
     if mean is None:
@@ -116,8 +119,11 @@ def workload(params: Params, episodes: Episodes | None = None, kept_share: float
 
 
 def longest_rollout(inputs: MemoryInputs, context_length: int) -> int:
-    """Tokens that a rollout may have: as many as the context (of the model, or of the servers that sample), or as its
-    turns and a long prompt can fill."""
+    """Return the tokens that a rollout may have at most.
+
+    The limit is the context (of the model, or of the servers that sample), or what its turns and a long prompt can
+    fill.
+    """
     limits, served = inputs.limits, inputs.served_context
     if inputs.engine == "vllm" and served is not None:
         context_length = min(context_length, served)
@@ -126,7 +132,7 @@ def longest_rollout(inputs: MemoryInputs, context_length: int) -> int:
 
 
 def longest_pack(inputs: MemoryInputs, context_length: int) -> int:
-    """Positions of the largest forward pass of the learner: a full pack, or one rollout or pair that is longer."""
+    """Return the positions of the learner's largest forward pass: a full pack, or one longer rollout or pair."""
     whole = 2 if inputs.objective in PAIRED else 1
     return max(inputs.tokens_per_pack, whole * longest_rollout(inputs, context_length))
 
