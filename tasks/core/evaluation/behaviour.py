@@ -1,6 +1,6 @@
 """The behaviour metrics that LOOP reports before and after training. Pure functions on rows.
 
-Turns are counted as the world reported them (`records.schemas.TURN`); words are counted in the agent's own text.
+Turns are counted as the world reported them (`records.schemas.TURN`), words in the agent's own text.
 """
 
 import re
@@ -27,7 +27,7 @@ class Turn(TypedDict):
 
 @dataclass(frozen=True)
 class ActedRollout:
-    """One rollout, as far as the behaviour metrics need it."""
+    """One rollout, reduced to what the behaviour metrics need."""
 
     task_id: str
     success: bool
@@ -37,7 +37,7 @@ class ActedRollout:
 
 
 def behaviour(rollouts: Sequence[ActedRollout]) -> Behaviour:
-    """All metrics over `rollouts` of one policy; a figure with nothing to divide by is None."""
+    """Return all metrics over `rollouts` of one policy; a figure with nothing to divide by is None."""
     turns = [turn for rollout in rollouts for turn in rollout.turns]
     lookups = sum(call.rpartition(".")[2] == DOC_LOOKUP for turn in turns for call in turn["api_calls"])
     return Behaviour(
@@ -54,10 +54,10 @@ def behaviour(rollouts: Sequence[ActedRollout]) -> Behaviour:
 
 
 def give_up_rate(episodes: Iterable[Sequence[Turn]]) -> float | None:
-    """(failed - recovered) / failed endpoints, over all episodes; None when no endpoint failed.
+    """Return (failed - recovered) / failed endpoints, over all episodes; None when no endpoint failed.
 
-    Within an episode a turn that errors adds all its endpoints to a set (those newly added count as failed), and a turn
-    without error removes its endpoints from it (those removed count as recovered).
+    Within an episode a turn that errors adds all its endpoints to a set (new members count as failed), and a turn
+    without error removes its endpoints from the set (removed members count as recovered).
     """
     failed = recovered = 0
     for turns in episodes:
@@ -74,18 +74,19 @@ def give_up_rate(episodes: Iterable[Sequence[Turn]]) -> float | None:
 
 
 def diversity(rollouts: Iterable[ActedRollout]) -> float | None:
-    """Share of distinct API-call sequences among the successes of one task, pooled over the tasks.
+    """Return the share of distinct API-call sequences among the successes of one task, pooled over the tasks.
 
-    sum over tasks of distinct sequences / sum over tasks of successes, over the tasks with at least two successes (one
-    success is distinct by itself and would say nothing). None when there is no such task.
+    The share is the sum over tasks of distinct sequences / the sum over tasks of successes, over the tasks with at
+    least two successes (a single success is always distinct, so it carries no information). None when there is no such
+    task.
     """
     sequences: dict[str, list[tuple[str, ...]]] = defaultdict(list)
     for rollout in rollouts:
         if rollout.success:
             calls = tuple(call for turn in rollout.turns for call in turn["api_calls"])
             sequences[rollout.task_id].append(calls)
-    several = [found for found in sequences.values() if len(found) > 1]
-    return _ratio(sum(len(set(found)) for found in several), sum(len(found) for found in several))
+    several = [calls for calls in sequences.values() if len(calls) > 1]
+    return _ratio(sum(len(set(calls)) for calls in several), sum(len(calls) for calls in several))
 
 
 def _occurrences(pattern: re.Pattern[str], rollouts: Iterable[ActedRollout]) -> int:

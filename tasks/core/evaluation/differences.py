@@ -27,23 +27,23 @@ class PairedTest:
 
     difference: float
     standard_error: float | None
-    """None from one scenario; interval and p-value are then None too."""
+    """None with a single scenario; interval and p-value are then None too."""
     low: float | None
     high: float | None
     p_value: float | None
     """Two-sided, for the null hypothesis that there is no difference; None where the data show no spread."""
     pairs: int
-    """Tasks (SGC: scenarios) that both have played."""
+    """Tasks (SGC: scenarios) that both policies have played."""
     scenarios: int
 
 
 def task_means(outcomes: Sequence[Outcome]) -> Means:
-    """Mean success of each task."""
+    """Return the mean success of each task."""
     return _mean_over_runs(solved_tasks(outcomes))
 
 
 def scenario_means(outcomes: Sequence[Outcome]) -> Means:
-    """Share of the evaluation runs in which all tasks of a scenario succeeded."""
+    """Return the share of the evaluation runs in which all tasks of a scenario succeeded."""
     return _mean_over_runs(solved_scenarios(outcomes))
 
 
@@ -53,7 +53,7 @@ METRICS: Mapping[str, Callable[[Sequence[Outcome]], Means]] = {"tgc": task_means
 def paired_test(first: Means, second: Means, confidence: float) -> PairedTest | None:
     """Test the mean of second - first over what both have played; None when they share nothing.
 
-    `confidence` of the interval is a share, say 0.95. Without spread (standard error 0) the interval is one point.
+    `confidence` of the interval is a share, say 0.95. Without spread (standard error 0) the interval is a single point.
     """
     shared = sorted(first.keys() & second.keys())
     if not shared:
@@ -83,10 +83,10 @@ BySeed = Mapping[int, Means]
 def crossed_test(first: BySeed, second: BySeed, confidence: float) -> PairedTest | None:
     """Test the mean of second - first over the seeds and tasks that both have; None when they share nothing.
 
-    The variance is the sum of those clustered by seed and by scenario, less the one clustered by both at once, and at
-    least the larger of the two; the t test has min(seeds, scenarios) - 1 degrees of freedom. Without spread (a standard
-    error of 0) there is no test, unless all values are 0: no difference. With one seed only the
-    scenarios are a sample, as in `paired_test`: what another seed would give is then not in the interval.
+    The variance is the sum of the variances clustered by seed and by scenario, less the variance clustered by both at
+    once, and at least the larger of the two. The t test has min(seeds, scenarios) - 1 degrees of freedom. Without
+    spread (a standard error of 0) there is no test, unless all values are 0: no difference. With one seed only the
+    scenarios are a sample, as in `paired_test`: the interval then does not cover the results of other seeds.
     """
     values, seeds, scenarios = _paired(first, second)
     if not values.size:
@@ -104,21 +104,21 @@ def crossed_test(first: BySeed, second: BySeed, confidence: float) -> PairedTest
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Holm's correction for making several tests: the smallest p-value times their number n, the next times n - 1, ...
+    """Apply Holm's correction for several tests: the smallest p-value times their number n, the next times n - 1, ...
 
     Never falling, never over 1; a None (no spread, no test) stays None and is not counted. Source: Holm (1979).
     """
-    known = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    known = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
     corrected: list[float | None] = [None] * len(p_values)
     highest = 0.0
-    for rank, (p, place) in enumerate(known):
+    for rank, (p, index) in enumerate(known):
         highest = max(highest, min(1.0, p * (len(known) - rank)))
-        corrected[place] = highest
+        corrected[index] = highest
     return corrected
 
 
 def _paired(first: BySeed, second: BySeed) -> tuple[npt.NDArray[np.float64], list[int], list[str]]:
-    """Differences of shares with seed and scenario of each."""
+    """Return the differences of shares, with seed and scenario of each."""
     cells = [
         (second[seed][what] - first[seed][what], seed, what[0])
         for seed in sorted(first.keys() & second.keys())
@@ -128,14 +128,14 @@ def _paired(first: BySeed, second: BySeed) -> tuple[npt.NDArray[np.float64], lis
 
 
 def _variance(deviations: npt.NDArray[np.float64], seeds: Sequence[int], scenarios: Sequence[str]) -> float:
-    """Variance of the mean of values with these `deviations` from it, shares squared."""
+    """Return the variance (shares squared) of the mean of values with these `deviations` from it."""
     by_seed, by_scenario = _clustered(deviations, seeds), _clustered(deviations, scenarios)
     by_both = _clustered(deviations, list(zip(seeds, scenarios, strict=True)))
     return max(by_seed + by_scenario - by_both, by_seed, by_scenario)
 
 
 def _clustered(deviations: npt.NDArray[np.float64], clusters: Sequence[object]) -> float:
-    """Variance as in `tgc_sgc.clustered_estimate`; 0 for a single cluster, which says nothing of others."""
+    """Return the variance as in `tgc_sgc.clustered_estimate`; 0 for a single cluster, which gives no spread."""
     names = {name: number for number, name in enumerate(dict.fromkeys(clusters))}
     if len(names) < 2:
         return 0.0

@@ -1,4 +1,4 @@
-"""Playing a policy over a split, for dev evaluation, for scores and for model versions alike.
+"""Play a policy over a split: for dev evaluation, for scores and for model versions.
 
 Each split has one choice of tasks, seeds and limits, whoever plays it.
 """
@@ -25,39 +25,39 @@ from tasks.core.transient import Transient
 
 _log = logging.getLogger(__name__)
 MOST_VOID = 0.05
-"""Share of void rollouts up to which the others are a measure of a policy: each counts as a failure."""
+"""Largest share of void rollouts (each counts as a failure) with which the other rollouts still measure a policy."""
 
 
 class WorldBroke(RuntimeError, Transient):  # noqa: N818 - as WorldFault
-    """The world broke too many rollouts for a score."""
+    """A world that broke too many rollouts for a score."""
 
 
 @dataclass(frozen=True)
 class SplitPlan:
-    """The tasks of a split that are played, and how. It knows no policy: all policies meet the same draws."""
+    """The tasks of a split to play, and the settings. The same for all policies, so all meet the same draws."""
 
     split: Split
     tasks: tuple[Task, ...]
     seeds: tuple[int, ...]
-    """One for each evaluation run, in which every task is played once."""
+    """A seed for each evaluation run, in which every task is played once."""
     settings: PlaySettings
 
 
 def plan_dev(context: StageContext[EvaluationInputs]) -> SplitPlan:
-    """Tasks, seeds and limits of dev, by `evaluation`; denylisted tasks are left out."""
+    """Plan tasks, seeds and limits of dev by the section `evaluation`, without denylisted tasks."""
     inputs = context.inputs
     limits = inputs.evaluation.limits.of(inputs.limits)
     return _plan(context, "dev", inputs.evaluation, limits, ("evaluation",), inputs.denylist)
 
 
 def plan_test(context: StageContext[ScoringInputs], split: Split) -> SplitPlan:
-    """Tasks, seeds and limits of another split, by `scoring`."""
+    """Plan tasks, seeds and limits of another split by the section `scoring`."""
     inputs = context.inputs
     return _plan(context, split, inputs.scoring, inputs.test_limits, ("scoring", split))
 
 
 def at_training_budget(context: StageContext[ScoringInputs], plan: SplitPlan) -> SplitPlan:
-    """The tasks and seeds of `plan` at the limits of collection."""
+    """Return the tasks and seeds of `plan` at the limits of collection."""
     return replace(plan, settings=replace(plan.settings, limits=context.inputs.limits))
 
 
@@ -83,9 +83,9 @@ def play_policy(
 ) -> PlayedRollouts:
     """Play every task once for every seed with the policy in the folder `checkpoint`.
 
-    The rows are those of SCORED_ROLLOUTS, their policy is `policy`; `name` is what the progress line says. Raises
-    ValueError unless each task was played once in each run, or when the checkpoint does not fit the base model,
-    ArtifactError when world or base policy are missing, and WorldBroke.
+    The rows follow SCORED_ROLLOUTS, with `policy` as their policy; the progress line shows `name`. Raises ValueError
+    unless each task was played once in each run, or when the checkpoint does not fit the base model, ArtifactError when
+    world or base policy are missing, and WorldBroke.
     """
     planned = [
         PlannedRollout(task, run, derive_seed(seed, task.task_id))
@@ -101,18 +101,18 @@ def play_policy(
 
 
 def require_unbroken(void: int, rollouts: int, described: str, stats: CollectionStats) -> None:
-    """Warn where some rollouts are void. Raises WorldBroke where more than MOST_VOID of them are."""
+    """Warn if some rollouts are void. Raises WorldBroke if more than MOST_VOID of them are."""
     if not void:
         return
     fault = stats.timings().most_frequent_fault
-    told = f"{described}: the world broke {void} of {rollouts} rollouts, which count as failures{fault}"
+    message = f"{described}: the world broke {void} of {rollouts} rollouts, which count as failures{fault}"
     if void > MOST_VOID * rollouts:
-        raise WorldBroke(f"{told}; over {MOST_VOID:.0%} of them are no measure of a policy, so no score was written")
-    _log.warning("%s", told)
+        raise WorldBroke(f"{message}; over {MOST_VOID:.0%} of them are no measure of a policy, so no score was written")
+    _log.warning("%s", message)
 
 
 def spread_scenarios(tasks: Sequence[Task], count: int | None) -> list[Task]:
-    """The tasks of `count` scenarios (None: of all) at equal distances, in their given order."""
+    """Return the tasks of `count` scenarios (None: of all) at equal distances, in their given order."""
     names = list(dict.fromkeys(task.scenario_id for task in tasks))
     some = min(count or len(names), len(names))
     chosen = {names[number * len(names) // some] for number in range(some)}

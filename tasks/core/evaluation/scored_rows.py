@@ -1,4 +1,4 @@
-"""Rows of SCORED_ROLLOUTS read as outcomes, behaviour and figures. Pure, but for decoding tokens."""
+"""Rows of SCORED_ROLLOUTS read as outcomes, behaviour and figures. Pure, except for decoding tokens."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,9 +17,11 @@ Row = dict[str, Any]
 
 
 def outcomes(rows: Sequence[Row]) -> list[Outcome]:
-    """Outcomes that count for TGC and SGC. A rollout that the world broke is a failure: no verdict speaks for it.
+    """Return the outcomes that count for TGC and SGC.
 
-    `playing.require_unbroken` lets few of them pass.
+    A rollout that the world broke is a failure, for lack of a verdict.
+
+    `playing.require_unbroken` lets only few such rollouts pass.
     """
     return [
         Outcome(row["task_id"], row["scenario_id"], row["difficulty"], row["evaluation_run"], row["success"])
@@ -28,42 +30,42 @@ def outcomes(rows: Sequence[Row]) -> list[Outcome]:
 
 
 def outcomes_by_policy(rows: Sequence[Row]) -> dict[tuple[str, str], list[Outcome]]:
-    """Outcomes by split and policy; of `rows`, the columns of `records.schemas.OUTCOMES` are enough."""
+    """Return outcomes by split and policy; `rows` need only the columns of `records.schemas.OUTCOMES`."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["split"], row["policy"]), []).append(row)
-    return {place: outcomes(group) for place, group in groups.items()}
+    return {split_and_policy: outcomes(group) for split_and_policy, group in groups.items()}
 
 
 def difficulty_scores(played: Sequence[Outcome]) -> dict[str, DifficultyScore]:
-    """TGC of each difficulty level."""
+    """Return the TGC of each difficulty level."""
     return {str(level): _difficulty_score(part) for level, part in by_difficulty(played).items()}
 
 
 def mean_return(rows: Sequence[Row]) -> float:
-    """Mean return of the rollouts, a share."""
+    """Return the mean return of the rollouts, a share."""
     return float(np.mean([row["return"] for row in rows]))
 
 
 def void_rollouts(rows: Sequence[Row]) -> int:
-    """Number of rollouts that the world broke."""
+    """Return the number of rollouts that the world broke."""
     return sum(row["end_reason"] in VOID_REASONS for row in rows)
 
 
 def acted_rollouts(rows: Sequence[Row], chat: ChatFormat) -> Iterator[ActedRollout]:
-    """The rollouts as the behaviour metrics take them, without void ones, which the world cut short."""
+    """Yield the rollouts as the behaviour metrics need them, without void rollouts, which the world cut short."""
     for row in rows:
         if row["end_reason"] not in VOID_REASONS:
             yield ActedRollout(row["task_id"], row["success"], row["turns"], "\n".join(turn_texts(row, chat)))
 
 
 def turn_texts(row: Row, chat: ChatFormat) -> list[str]:
-    """The policy's own turns as text, thoughts included."""
+    """Return the policy's own turns as text, thoughts included."""
     return [chat.decode(ids) for ids in _turn_ids(row)]
 
 
 def answers(row: Row, chat: ChatFormat) -> list[str]:
-    """The texts that the world acted on: the policy's own turns without thoughts."""
+    """Return the texts on which the world acted: the policy's own turns without thoughts."""
     return [chat.answer(ids) for ids in _turn_ids(row)]
 
 
@@ -79,33 +81,33 @@ def _difficulty_score(played: Sequence[Outcome]) -> DifficultyScore:
 
 
 def metric_score(metric: WorldMetric | None, rows: Sequence[Row]) -> MetricScore | None:
-    """Mean over the rollouts, in the metric's own unit; None for a world that has none."""
+    """Return the mean over the rollouts, in the metric's own unit; None for a world without a metric."""
     if metric is None:
         return None
-    found = _estimate(_values(metric, rows))
-    return MetricScore(name=metric.name, value=found.value, value_se=found.standard_error)
+    estimate = _estimate(_values(metric, rows))
+    return MetricScore(name=metric.name, value=estimate.value, value_se=estimate.standard_error)
 
 
 def metric_scores(metric: WorldMetric | None, rows: Sequence[Row], base: Sequence[Row]) -> MetricScores | None:
-    """The metric of `rows` beside `base`, which played the same tasks in the same runs, and the paired gain."""
+    """Return the metric of `rows` and of `base`, which played the same tasks in the same runs, and the paired gain."""
     if metric is None:
         return None
     ours, theirs = _values(metric, rows), _values(metric, base)
-    own, other = _estimate(ours), _estimate(theirs)
+    trained, untrained = _estimate(ours), _estimate(theirs)
     gain = _estimate({key: value - theirs[key] for key, value in ours.items()})
     return MetricScores(
         name=metric.name,
-        value=own.value,
-        value_se=own.standard_error,
-        base=other.value,
-        base_se=other.standard_error,
+        value=trained.value,
+        value_se=trained.standard_error,
+        base=untrained.value,
+        base_se=untrained.standard_error,
         gain=gain.value,
         gain_se=gain.standard_error,
     )
 
 
 def _values(metric: WorldMetric, rows: Sequence[Row]) -> dict[Key, float]:
-    """Values by (scenario, task, evaluation run)."""
+    """Return values by (scenario, task, evaluation run)."""
     values: dict[Key, float] = {}
     for row in rows:
         held = row.get(metric.of, 0.0)
@@ -115,5 +117,5 @@ def _values(metric: WorldMetric, rows: Sequence[Row]) -> dict[Key, float]:
 
 
 def _estimate(values: dict[Key, float]) -> Estimate:
-    """`clustered_estimate` speaks in percent."""
+    """Estimate mean and standard error in the metric's unit; `clustered_estimate` returns percent."""
     return clustered_estimate([value / 100 for value in values.values()], [str(key[0]) for key in values])

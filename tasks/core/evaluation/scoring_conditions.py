@@ -1,4 +1,4 @@
-"""The conditions under which a policy was scored: scores that were taken under others do not compare. Pure."""
+"""The conditions under which a policy was scored; scores under different conditions do not compare. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
@@ -12,16 +12,16 @@ _EVERYWHERE = ("world.name", "world.seed", "world.code_blocks", "collection.judg
 
 
 def scored_differently(runs: Mapping[str, Mapping[str, str]], splits: Iterable[str]) -> dict[str, dict[str, str]]:
-    """{knob: {run: value}} of the conditions on `splits` that are not the same for all runs (or registered versions).
+    """Return {knob: {run: value}} of the conditions on `splits` that differ between runs (or registered versions).
 
-    `runs` holds the knobs of each by dotted name, as text. No condition are the numbers of scenarios and of rollouts
-    (scores are paired by task), engine, device and number format. A knob that one run lacks was unknown to its code and
-    says nothing. A limit has the value that held, wherever it was set.
+    `runs` holds each run's knobs by dotted name, as text. The numbers of scenarios and of rollouts (scores are paired
+    by task), engine, device and number format are not conditions. A knob that one run lacks was unknown to its code and
+    is ignored. A limit has the value that applied, wherever it was set.
     """
     sections = dict.fromkeys("evaluation" if split == "dev" else "scoring" for split in splits)
-    found = {run: dict(_conditions(knobs, sections)) for run, knobs in runs.items()}
-    common = set.intersection(*(set(conditions) for conditions in found.values()))
-    values = {name: {run: conditions[name] for run, conditions in found.items()} for name in sorted(common)}
+    conditions_by_run = {run: dict(_conditions(knobs, sections)) for run, knobs in runs.items()}
+    common = set.intersection(*(set(conditions) for conditions in conditions_by_run.values()))
+    values = {name: {run: conditions[name] for run, conditions in conditions_by_run.items()} for name in sorted(common)}
     return {name: held for name, held in values.items() if len(set(held.values())) > 1}
 
 
@@ -33,9 +33,9 @@ def _conditions(knobs: Mapping[str, str], sections: Iterable[str]) -> Iterator[t
             yield name, value
     for section in sections:
         for limit in AgentLimits.model_fields:
-            # As `plan_dev` and `plan_test` read them: null is the value of the section before.
-            places = (f"{place}.limits.{limit}" for place in (section, "evaluation", "collection"))
-            set_here = (knobs[place] for place in places if knobs.get(place, "null") != "null")
+            # Precedence as in `plan_dev` and `plan_test`: null means the value of the section before.
+            names = (f"{source}.limits.{limit}" for source in (section, "evaluation", "collection"))
+            set_here = (knobs[name] for name in names if knobs.get(name, "null") != "null")
             yield from ((f"{section}.limits.{limit}", value) for value in list(set_here)[:1])
 
 

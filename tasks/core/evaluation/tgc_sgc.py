@@ -2,7 +2,7 @@
 
 TGC (task goal completion) is the share of tasks whose every unit test passes; SGC (scenario goal completion) the share
 of scenarios all of whose tasks do, within one evaluation run (AppWorld, section 5). Both are means over the evaluation
-runs. The tasks of one scenario share their template, and the runs of one task share everything but the seed: none of
+runs. The tasks of one scenario share their template, and the runs of one task share everything except the seed: none of
 them are independent. So the unit of sampling is the scenario, in one function that every figure goes through.
 """
 
@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 Key = tuple[str | int, ...]
-"""A unit that two policies are compared on: the scenario first, the evaluation run last."""
+"""A unit on which two policies are compared: the scenario first, the evaluation run last."""
 ROUNDING = 1e-12
-"""A share below it is rounding's: means over three runs are thirds, whose differences do not cancel to 0."""
+"""A smaller share is a rounding error: means over three runs are thirds, whose differences do not cancel to 0."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,17 @@ class Estimate:
 
     value: float
     standard_error: float | None
-    """None when there is only one scenario: nothing can be said about others from it."""
+    """None when there is only one scenario, which gives no spread between scenarios."""
 
 
 def clustered_estimate(values: npt.ArrayLike, clusters: Sequence[str]) -> Estimate:
-    """Mean of `values` (shares; shape [n]) and its clustered standard error, in percent.
+    """Return the mean of `values` (shares; shape [n]) and its clustered standard error, in percent.
 
     se = sqrt(C / (C - 1) * sum over clusters c of (sum over i in c of (x_i - mean))^2) / n, for C clusters: Miller,
     "Adding Error Bars to Evals" (arXiv 2411.00640, section 2.2), with the finite-cluster correction. With one value in
     each cluster it is the ordinary standard error of a mean. It is 0 when all cluster sums agree with the mean (say,
     every task solved): the data then show no spread, which does not mean that there is none.
+
     Raises ValueError when there are no values.
     """
     scores = np.asarray(values, dtype=np.float64)
@@ -61,37 +62,38 @@ def clustered_estimate(values: npt.ArrayLike, clusters: Sequence[str]) -> Estima
 
 
 def without_rounding(share: float) -> float:
-    """0 for what is less than `ROUNDING` from it."""
+    """Return 0 for a share within `ROUNDING` of 0, and any other share as it is."""
     return share if abs(share) > ROUNDING else 0.0
 
 
 def tgc(outcomes: Sequence[Outcome]) -> Estimate:
-    """Task goal completion over all tasks and evaluation runs."""
+    """Return task goal completion over all tasks and evaluation runs."""
     return clustered_estimate([o.success for o in outcomes], [o.scenario_id for o in outcomes])
 
 
 def sgc(outcomes: Sequence[Outcome]) -> Estimate:
-    """Scenario goal completion: one value for each scenario in each evaluation run."""
+    """Return scenario goal completion: one value for each scenario in each evaluation run."""
     solved = solved_scenarios(outcomes)
     return clustered_estimate(list(solved.values()), [str(key[0]) for key in solved])
 
 
 def tgc_gain(outcomes: Sequence[Outcome], base: Sequence[Outcome]) -> Estimate:
-    """TGC of `outcomes` minus that of `base`, in percentage points, with the standard error of the paired difference.
+    """Return TGC of `outcomes` minus that of `base`, in percentage points, with the paired difference's standard error.
 
     Task and evaluation run are paired, so what is hard for both policies cancels out.
+
     Raises ValueError when the two have not played the same tasks in the same runs.
     """
     return _paired(solved_tasks(outcomes), solved_tasks(base))
 
 
 def sgc_gain(outcomes: Sequence[Outcome], base: Sequence[Outcome]) -> Estimate:
-    """The gain of `tgc_gain`, in SGC."""
+    """Return the gain of `tgc_gain`, in SGC."""
     return _paired(solved_scenarios(outcomes), solved_scenarios(base))
 
 
 def by_difficulty(outcomes: Sequence[Outcome]) -> dict[int, list[Outcome]]:
-    """The outcomes of each difficulty level, levels ascending."""
+    """Return the outcomes of each difficulty level, levels ascending."""
     levels = sorted({outcome.difficulty for outcome in outcomes})
     return {level: [outcome for outcome in outcomes if outcome.difficulty == level] for level in levels}
 
@@ -110,12 +112,12 @@ def require_complete(outcomes: Sequence[Outcome], runs: int) -> None:
 
 
 def solved_tasks(outcomes: Sequence[Outcome]) -> dict[Key, bool]:
-    """Whether a task succeeded, by (scenario, task, evaluation run)."""
+    """Return whether a task succeeded, by (scenario, task, evaluation run)."""
     return {(o.scenario_id, o.task_id, o.evaluation_run): o.success for o in outcomes}
 
 
 def solved_scenarios(outcomes: Sequence[Outcome]) -> dict[Key, bool]:
-    """Whether every task of a scenario succeeded, by (scenario, evaluation run)."""
+    """Return whether every task of a scenario succeeded, by (scenario, evaluation run)."""
     solved: dict[Key, bool] = {}
     for outcome in outcomes:
         key = (outcome.scenario_id, outcome.evaluation_run)
