@@ -1,10 +1,9 @@
-"""The contract between the agent loop and whatever samples tokens.
+"""The contract between the agent loop and an engine, which samples tokens.
 
-Why this layer exists: the learner must train on exactly the ids that were sampled. So an engine that trains never sees
-text: it takes the ids of a whole conversation so far and returns the ids of one assistant turn with their log-probs.
-Requests carry the same conversation as messages too, for models behind a chat API, which can only be scored. An engine
-may keep the key-value cache of a sequence between turns; it must then check that the new prompt extends what it has
-cached.
+Why this layer exists: the learner must train on exactly the sampled ids. So an engine that trains never sees text: it
+takes the ids of a whole conversation so far and returns the ids of one assistant turn with their log-probs. Requests
+carry the same conversation as messages too, for models behind a chat API, which can only be scored. An engine may keep
+the key-value cache of a sequence between turns; it must then check that the new prompt extends the cached ids.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,13 +25,13 @@ class SamplingSettings:
     temperature: float
     """0 means greedy. Log-probs are those of the distribution sampled from (at this temperature); if greedy, at 1."""
     max_tokens: int
-    """Longest turn, in tokens, the stop token included."""
+    """Longest turn in tokens, including the stop token."""
     stop_ids: tuple[int, ...]
-    """Sampling ends after one of these; it is part of the returned ids. The first is the template's end of turn."""
+    """Sampling ends after one of these ids; it is part of the returned ids. The first is the template's end of turn."""
     top_k: int = 0
     """Sample among this many likeliest tokens; 0: among all. Never set for training, nor is `top_p`."""
     top_p: float = 1.0
-    """Sample among the likeliest tokens that have this share of the probability together, after `top_k`."""
+    """Sample among the likeliest tokens that together have this share of the probability, after `top_k`."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +39,14 @@ class GenerationRequest:
     """One assistant turn to sample."""
 
     sequence_id: str
-    """Names the conversation; the next turn of the same conversation carries the same id."""
+    """Name of the conversation; the next turn of the same conversation carries the same id."""
     prompt_ids: Sequence[int]
-    """All ids so far (not only the new ones)."""
+    """All ids so far, not only the new ids."""
     sampling: SamplingSettings
     seed: int
-    """Seeds this turn alone: the same seed, prompt, weights and batch schedule give the same ids."""
+    """Seed of this turn alone: the same seed, prompt, weights and batch schedule give the same ids."""
     task_id: str = ""
-    """The task that the conversation is about; only for engines that recite or are paid for."""
+    """The conversation's task; only for engines that recite or are paid for."""
     messages: Sequence[Message] = ()
     """The conversation as chat messages, cut as `prompt_ids` are; only for engines behind a chat API."""
 
@@ -59,12 +58,12 @@ class Generation:
     sequence_id: str
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    """Natural logarithm, one per id."""
+    """Natural logarithms, one for each id."""
     stop_reason: StopReason
 
 
 class ContextOverflow(Exception):  # noqa: N818
-    """A prompt leaves no room in the context window. Carries the sequence id."""
+    """A prompt that leaves no room in the context window. Carries the sequence id."""
 
     def __init__(self, sequence_id: str, message: str) -> None:
         super().__init__(message)
@@ -72,7 +71,7 @@ class ContextOverflow(Exception):  # noqa: N818
 
 
 def check_request(request: GenerationRequest, vocabulary: int) -> None:
-    """Raises ValueError for an empty prompt, an id outside the model's `vocabulary` ids, or impossible sampling."""
+    """Raise ValueError for an empty prompt, an id outside the model's `vocabulary` ids, or impossible sampling."""
     name, prompt = request.sequence_id, request.prompt_ids
     if not len(prompt) or min(prompt) < 0 or max(prompt) >= vocabulary:
         raise ValueError(f"{name}: a prompt needs at least one id, all of them in 0 .. {vocabulary - 1}")
@@ -81,28 +80,28 @@ def check_request(request: GenerationRequest, vocabulary: int) -> None:
 
 
 def check_room(request: GenerationRequest, context_length: int) -> None:
-    """Raises ContextOverflow when the prompt leaves no room for a single token."""
+    """Raise ContextOverflow when the prompt leaves no room for a single token."""
     name, length = request.sequence_id, len(request.prompt_ids)
     if length >= context_length:
         raise ContextOverflow(name, f"{name}: {length} ids leave no room in a context of {context_length}")
 
 
 class Engine(Protocol):
-    """Samples assistant turns for many conversations at once (continuous batching)."""
+    """An object that samples assistant turns for many conversations at once (continuous batching)."""
 
     @property
     def name(self) -> str:
-        """Short name, recorded with every rollout."""
+        """Return the short name, which every rollout records."""
         ...
 
     @property
     def version(self) -> str:
-        """Version of the software that sampled, recorded with every rollout."""
+        """Return the version of the sampling software, which every rollout records."""
         ...
 
     @property
     def context_length(self) -> int:
-        """Longest prompt plus turn, in tokens."""
+        """Return the longest prompt plus turn, in tokens."""
         ...
 
     def load_adapter(self, path: Path | None) -> None:
@@ -117,9 +116,9 @@ class Engine(Protocol):
         ...
 
     def collect(self) -> list[Generation]:
-        """Run until at least one queued turn is done and return all that are; [] when nothing is queued.
+        """Run until at least one queued turn is done and return all finished turns; [] when nothing is queued.
 
-        An engine that only waits may return [] sooner, so that the caller can get on with its own work.
+        An engine that only waits may return [] sooner, so that the caller can continue its own work.
         """
         ...
 
@@ -137,44 +136,44 @@ class Metered(Protocol):
     """An engine whose turns are paid for."""
 
     def take_usage(self) -> ApiUsage:
-        """Tokens used and money paid since the last call."""
+        """Return the tokens used and money paid since the last call."""
         ...
 
 
 @runtime_checkable
 class ProvesDelivery(Protocol):
-    """An engine in another process, which must show that it samples from the policy it was given."""
+    """An engine in another process, which must prove that it samples from the given policy."""
 
     def take_deliveries(self) -> list[dict[str, Any]]:
-        """Comparisons, findings and open questions of each delivery since the last call; JSON."""
+        """Return comparisons, findings and open questions of each delivery since the last call; JSON."""
         ...
 
 
 class BackgroundEngine(Engine, Protocol):
-    """An engine that goes on sampling while nobody waits for it, such as a server.
+    """An engine that keeps sampling while nobody waits for it, such as a server.
 
-    The agent loop sends it an episode's next turn as soon as the observation is there. In which order turns end is then
-    up to the clock.
+    The agent loop sends an episode's next turn as soon as the observation arrives. The order in which turns end then
+    depends on the clock.
     """
 
     @property
     def releases_device(self) -> bool:
-        """Whether it shares its device with the update in turns, and must `sleep` after use."""
+        """Return whether it shares its device with the update in turns, and must `sleep` after use."""
         ...
 
     def ready(self) -> list[Generation]:
-        """The turns that are done by now, without waiting. Raises what `collect` raises."""
+        """Return the turns that are done by now, without waiting. Raises what `collect` raises."""
         ...
 
     def notify(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called, from any thread, whenever a turn is done or has failed."""
+        """Call `callback`, from any thread, whenever a turn is done or has failed."""
         ...
 
     def sleep(self) -> None:
-        """Free the device where it `releases_device`; nothing is asked for until the next `load_adapter`."""
+        """Free the device where it `releases_device`; the engine gets no request until the next `load_adapter`."""
         ...
 
 
 def samples_in_background(engine: Engine) -> TypeGuard[BackgroundEngine]:
-    """Whether `engine` is a BackgroundEngine. Asks its class: properties may have nothing to say yet."""
+    """Return whether `engine` is a BackgroundEngine. Checks its class, whose properties may not work yet."""
     return hasattr(type(engine), "notify")

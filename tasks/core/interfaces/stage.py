@@ -1,4 +1,4 @@
-"""The input of every stage body: where, with which parameters, for which key, what is already loaded, who helps."""
+"""The input of every stage body: project folder, parameters, key, loaded objects and executor."""
 
 import gc
 from collections.abc import Callable, Hashable, Sequence, Sized
@@ -13,7 +13,7 @@ Inputs = TypeVar("Inputs", bound=Section, covariant=True)
 
 
 class WorkItem(Sized, Protocol):
-    """A part of a stage's work that knows nothing of the others. Picklable; its length is its share of the work."""
+    """A part of a stage's work that is independent of the others. Picklable; its length is its share of the work."""
 
     @property
     def description(self) -> str: ...
@@ -25,15 +25,15 @@ Item = TypeVar("Item", bound=WorkItem)
 class ProcessCache:
     """Objects that outlive a stage within one process (a loaded model, an engine, a world).
 
-    What saves the loading in `dvc repro` and in the warm flow; a stage with a process of its own begins with none.
-    One object per name: asking for the same name with another key replaces (and closes) the old one.
+    They save loading in `dvc repro` and in the warm flow; a stage with its own process begins with none. There is one
+    object per name: asking for the same name with another key replaces (and closes) the old object.
     """
 
     def __init__(self) -> None:
         self._objects: dict[str, tuple[Hashable, Any]] = {}
 
     def get(self, name: str, key: Hashable, make: Callable[[], T]) -> T:
-        """The object called `name` made for `key` (say, the digest of what it was loaded from)."""
+        """Return the object called `name` made for `key` (say, the digest of its source)."""
         held = self._objects.get(name)
         if held is not None and held[0] == key:
             return held[1]  # type: ignore[no-any-return]
@@ -45,15 +45,15 @@ class ProcessCache:
     def drop(self, name: str) -> None:
         """Forget `name`, closing the object if it can be closed; its memory is free for what comes next.
 
-        A model whose forward methods were replaced refers to itself: left alone it stays until Python happens to look
-        for garbage.
+        A model whose forward methods were replaced refers to itself: without a collection it stays until Python's next
+        one.
         """
         if name in self._objects:
             self._close(name)
             gc.collect()
 
     def close(self) -> None:
-        """Drop everything, what came last first."""
+        """Drop everything, the newest object first."""
         for name in reversed(list(self._objects)):
             self._close(name)
 
@@ -65,21 +65,21 @@ class ProcessCache:
 
 
 class Executor(Protocol):
-    """Does those parts of a stage's work that know nothing of each other."""
+    """An object that does independent parts of a stage's work."""
 
     def map(
         self, work: Callable[["StageContext[Any]", Item], T], context: "StageContext[Any]", items: Sequence[Item]
     ) -> list[T]:
-        """Results of `work` for every item, in the order of `items`.
+        """Return results of `work` for every item, in the order of `items`.
 
-        `work` is a module's function, given a context equal to `context` but for its cache; what it returns can be
-        pickled. Raises what `work` raises.
+        `work` is a module's function. It gets a context equal to `context` except for its cache, and returns picklable
+        results. Raises what `work` raises.
         """
         ...
 
 
 class SerialExecutor:
-    """Does one item after another in this process."""
+    """An executor that does one item after another in this process."""
 
     def map(
         self, work: Callable[["StageContext[Any]", Item], T], context: "StageContext[Any]", items: Sequence[Item]
@@ -95,6 +95,6 @@ class StageContext(Generic[Inputs]):
     inputs: Inputs
     """The stage's part of params.yaml (tasks/core/config/stage_inputs.py), and nothing else."""
     key: str = ""
-    """The iteration ("i003") or split ("test_normal") of a foreach stage; "" for the others."""
+    """The iteration ("i003") or split ("test_normal") of a foreach stage; "" for other stages."""
     cache: ProcessCache = field(default_factory=ProcessCache)
     executor: Executor = field(default_factory=SerialExecutor)

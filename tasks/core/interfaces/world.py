@@ -1,14 +1,14 @@
 """The contract between a world and the agent loop.
 
-A world offers tasks and opens episodes. An episode is a conversation: the agent's text goes in, an observation
-comes out, until the world says that it is done. A world knows nothing of tokens, policies or training.
+A world offers tasks and opens episodes. An episode is a conversation: the agent's text goes in, an observation comes
+out, until the world ends it. A world knows nothing of tokens, policies or training.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from typing_extensions import TypedDict  # pydantic takes this one only, up to Python 3.11
+from typing_extensions import TypedDict  # pydantic accepts only this TypedDict, up to Python 3.11
 
 from tasks.core.config.splits import Split
 
@@ -22,7 +22,10 @@ class Message(TypedDict):
 
 @dataclass(frozen=True)
 class Task:
-    """One task: an initial state and an instruction. The tasks of one scenario, three or four, are variants of it."""
+    """One task: an initial state and an instruction.
+
+    The three or four tasks of a scenario are variants of each other.
+    """
 
     task_id: str
     scenario_id: str
@@ -37,23 +40,25 @@ class Observation:
     """The world's answer to one assistant turn."""
 
     text: str
-    """Shown to the agent as the next user message, cut when it is too long."""
+    """Text shown to the agent as the next user message, cut when it is too long."""
     done: bool
-    """The episode ended by itself: the agent completed the task, said that it gives up, or met a limit of the world's
-    own. A world that has limits ends its episodes itself: one that is cut at `max_turns` has no return."""
+    """Whether the episode ended by itself: the agent completed the task, gave up, or met a limit of the world's own. A
+    world with limits ends its episodes itself: an episode cut at `max_turns` has no return.
+    """
     failed: bool = False
-    """The turn's code raised an error or could not be parsed."""
+    """Whether the turn's code raised an error or could not be parsed."""
     api_calls: tuple[str, ...] = ()
     """The APIs that the turn really called, in order, as `app.name`; from the world's own log."""
     failed_api_calls: tuple[str, ...] = ()
     """Those of `api_calls` that answered with an error."""
     code_blocks: int = 1
-    """How many code blocks the turn held (`world.code_blocks` says which of them ran)."""
+    """Number of code blocks in the turn (`world.code_blocks` sets which of them run)."""
     ending: str = ""
-    """Shown right after `text`, whole even where `text` is cut, such as a reminder of the rules."""
+    """Text shown right after `text`, whole even where `text` is cut, such as a reminder of the rules."""
     reward: float | None = None
-    """The turn's reward, in the world's own unit; None in worlds that judge whole episodes. A world gives one for
-    every turn or for none."""
+    """The turn's reward, in the world's own unit; None in worlds that judge whole episodes. A world gives a reward for
+    every turn or for none.
+    """
 
 
 @dataclass(frozen=True)
@@ -63,30 +68,33 @@ class Evaluation:
     passed: tuple[str, ...]
     failed: tuple[str, ...]
     score: float | None = None
-    """In [0, 1]: how well it was done, where a world grades more finely than by unit tests."""
+    """Quality in [0, 1], where a world grades more finely than by unit tests."""
 
     @property
     def success(self) -> bool:
-        """True when every unit test passed (what TGC counts)."""
+        """Return True when every unit test passed (what TGC counts)."""
         return not self.failed
 
     @property
     def pass_share(self) -> float:
-        """Share of unit tests that passed, in [0, 1]."""
+        """Return the share of unit tests that passed, in [0, 1]."""
         return len(self.passed) / (len(self.passed) + len(self.failed))
 
     @property
     def episode_return(self) -> float:
-        """The return of an episode that ended by itself, in [0, 1]: the world's score, else the share of tests."""
+        """Return the return of an episode that ended by itself, in [0, 1]: the world's score, else the tests' share."""
         return self.pass_share if self.score is None else self.score
 
 
 class WorldFault(Exception):  # noqa: N818 - the field's word: a fault of the world, not of the agent
-    """The world itself broke (a process died, a server hung). The episode is void; it may be replaced."""
+    """A failure of the world itself (a process died, a server hung). The episode is void; it may be replaced."""
 
 
 class ExecutionTimeout(Exception):  # noqa: N818
-    """The agent's code ran over a hard limit and its process was killed. The episode ends; the policy is at fault."""
+    """Code of the agent that ran over a hard limit.
+
+    Its process was killed and the episode ends; the policy is at fault.
+    """
 
 
 class Episode(Protocol):
@@ -94,7 +102,7 @@ class Episode(Protocol):
 
     @property
     def prompt(self) -> list[Message]:
-        """The opening messages (system, one-shot example, instruction)."""
+        """Return the opening messages (system, one-shot example, instruction)."""
         ...
 
     def step(self, text: str) -> Observation:
@@ -114,11 +122,11 @@ class World(Protocol):
     """A source of tasks and episodes. Thread-safe."""
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split, in a fixed order. Raises ValueError for an unknown split."""
+        """Return the tasks of a split, in a fixed order. Raises ValueError for an unknown split."""
         ...
 
     def open(self, task_id: str, seed: int) -> Episode:
-        """Start an episode. `seed` feeds what is random in the world itself. Raises KeyError for an unknown task."""
+        """Start an episode. `seed` feeds the world's own randomness. Raises KeyError for an unknown task."""
         ...
 
     def close(self) -> None:
@@ -128,31 +136,33 @@ class World(Protocol):
 
 @runtime_checkable
 class OfChance(Protocol):
-    """A world that says whether luck decides in it. In one that does not say so, a search takes it that equal turns
-    lead to equal states."""
+    """A world that declares whether chance plays a part in it.
+
+    For other worlds, a search assumes that equal turns lead to equal states.
+    """
 
     @property
     def is_of_chance(self) -> bool:
-        """Whether what a turn leads to depends on the episode's seed. The opening never does."""
+        """Return whether a turn's effect depends on the episode's seed. The opening never does."""
         ...
 
 
 @runtime_checkable
 class ReadsThoughts(Protocol):
-    """A world that says whether it reads the thought of a turn. One that does not say so is given the answer alone."""
+    """A world that declares whether it reads the thought of a turn. Other worlds get the answer alone."""
 
     @property
     def reads_thoughts(self) -> bool:
-        """Whether a turn must begin with `<think>...</think>`."""
+        """Return whether a turn must begin with `<think>...</think>`."""
         ...
 
 
 @runtime_checkable
 class Demonstrating(Protocol):
-    """A world that can also say how its tasks are solved. For engines that recite; no agent ever sees it."""
+    """A world that can also show how its tasks are solved. For engines that recite; no agent ever sees it."""
 
     def demonstration(self, task_id: str) -> list[str]:
-        """The assistant turns of a solution, the last of which completes the task.
+        """Return the assistant turns of a solution, the last of which completes the task.
 
         Raises KeyError for an unknown task, ValueError when the solutions may not be shown.
         """
