@@ -1,6 +1,6 @@
-"""The content of dvc.lock: each stage's code, parameters and artifacts, with the md5 DVC gave them.
+"""The content of dvc.lock: each stage's code, parameters and artifacts, with their md5 by DVC.
 
-Read as the plain YAML it is, so that a stage needs no DVC in its process.
+It is read as plain YAML, so that a stage needs no DVC in its process.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import StageVersion
 
 VOLATILE_NAMES = (Layout(Path()).metrics("").name, Layout(Path()).timings("").name)
-"""The artifacts that hold wall-clock figures, so that they differ between equal runs."""
+"""Artifacts that hold wall-clock figures, so that they differ between equal runs."""
 FOLDERS_OF_MANY = ("iterations", "evaluations")
-"""Folders that stages read whole: they may hold wall-clock files and what a longer run left behind."""
+"""Folders that stages read whole: they may hold wall-clock files and remains of a longer run."""
 STAGE_VERSIONS = Layout(Path()).stage_versions.as_posix()
 CODE = ("tasks", "flows", "params.yaml")
-"""Files whose content is in the versions of the stages, and folders of such files."""
+"""Files and folders whose content determines the versions of the stages."""
 SIDE_TASKS = ("version_stages", "tabulate_curves", "report", "record_lineage")
-"""Tasks that look at a run and change neither policy nor scores: a new look of the report makes no new run."""
+"""Tasks that read a run and change neither policy nor scores: a new look of the report makes no new run."""
 
 
 @dataclass(frozen=True)
@@ -33,20 +33,20 @@ class LockedStage:
     """One stage as DVC recorded it: md5 by path (a folder's ends in ".dir") and parameter values by name."""
 
     name: str
-    """With its foreach key: "collect_rollouts@i003"."""
+    """Name with the foreach key: "collect_rollouts@i003"."""
     deps: Mapping[str, str]
     outs: Mapping[str, str]
     params: Mapping[str, Any]
 
     @property
     def version(self) -> StageVersion | None:
-        """Digests of the code and parameters that it ran with; None for the stage that writes them."""
-        found = [self.params.get(f"{STAGE_VERSIONS}:{self.task}.{part}") for part in ("code", "params")]
-        return None if None in found else StageVersion(code=str(found[0]), params=str(found[1]))
+        """Return digests of the code and parameters that the stage ran with; None for the stage that writes them."""
+        digests = [self.params.get(f"{STAGE_VERSIONS}:{self.task}.{part}") for part in ("code", "params")]
+        return None if None in digests else StageVersion(code=str(digests[0]), params=str(digests[1]))
 
     @property
     def inputs(self) -> dict[str, str]:
-        """The files and folders that it read, code left out: path to md5."""
+        """Return the files and folders that the stage read, except code: path to md5."""
         return {path: md5 for path, md5 in self.deps.items() if PurePosixPath(path).parts[0] not in CODE}
 
     @property
@@ -66,14 +66,14 @@ class DvcLock:
 
     @cached_property
     def artifacts(self) -> dict[str, str]:
-        """Every artifact a stage wrote: path to md5."""
+        """Return every artifact that a stage wrote: path to md5."""
         return {path: md5 for stage in self.stages for path, md5 in stage.outs.items()}
 
     @cached_property
     def sources(self) -> dict[str, str]:
-        """Inputs that no stage wrote: what the pipeline starts from (a base policy, the data of a world).
+        """Return inputs that no stage wrote, with which the pipeline starts (a base policy, the data of a world).
 
-        A path is written where a stage wrote it, a folder above it, or files inside it.
+        A path counts as written where a stage wrote it, a folder above it, or files inside it.
         """
         read = {path: md5 for stage in self.stages for path, md5 in stage.inputs.items()}
         written = self.artifacts.keys() | {folder for out in self.artifacts for folder in _folders_above(out)}
@@ -85,16 +85,16 @@ class DvcLock:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over code, parameters and artifacts of all stages, wall-clock files left out.
+        """Return the SHA-256 over code, parameters and artifacts of all stages, except wall-clock files.
 
-        Equal runs have equal digests; it is the name by which a pipeline run is found again.
+        Equal runs have equal digests, by which a pipeline run is found again.
         """
         content = {s.name: [_stable(s.deps), _stable(s.outs), dict(s.params)] for s in self.stages}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property
     def task_versions(self) -> dict[str, str]:
-        """The digest of the code that each task ran and the parameters it read, by task name."""
+        """Return the digest of the code that each task ran and the parameters it read, by task name."""
         return {stage.task: stage.version.digest for stage in self.stages if stage.version is not None}
 
 
@@ -113,11 +113,11 @@ def read_lock(
     monitored: Iterable[str] = (),
     side_tasks: bool = False,
 ) -> DvcLock:
-    """The stages in dvc.lock that belong to a pipeline of these iteration keys; `collected`: None, all collect.
+    """Return the stages in dvc.lock that belong to a pipeline of these iteration keys; `collected` None: all collect.
 
-    DVC leaves stages in the lock that dvc.yaml no longer defines (a longer run before this one), so keys that are
-    not asked for are passed over; keys that are no iterations (splits) are kept. `SIDE_TASKS` are left out
-    unless asked for. Raises ArtifactError when the file is missing or no lock file.
+    DVC leaves stages in the lock that dvc.yaml no longer defines (from a longer run before). So other iteration keys
+    are skipped; keys that are no iterations (splits) are kept. `SIDE_TASKS` are included only on request. Raises
+    ArtifactError when the file is missing or not a lock file.
     """
     trained = set(iterations)
     played = trained if collected is None else set(collected)

@@ -1,4 +1,4 @@
-"""The commit that a run came from, and whether the working tree differed from it."""
+"""The commit of a run, and whether the working tree differed from it."""
 
 import subprocess
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class GitState:
 
 
 def git_state(root: Path) -> GitState:
-    """The state of the repository at `root`."""
+    """Return the state of the repository at `root`."""
     commit = _git(root, "rev-parse", "HEAD")
     changed = _git(root, "diff", "--name-only", "--relative", "HEAD", "--", ".", ":!dvc.lock").splitlines()
     return GitState(commit, dirty=bool(changed) and not (changed == ["params.yaml"] and _continues(root)))

@@ -1,6 +1,6 @@
-"""Whether an artifact still is what dvc.lock says: the file in the working tree, and its copy in DVC's cache.
+"""Integrity of an artifact by dvc.lock: the file in the working tree, and its copy in DVC's cache.
 
-DVC's own digests are computed here anew, since its state database would answer from memory for a file that was
+This module computes DVC's digests anew, since DVC's state database would answer from memory for a file that was
 corrupted behind its back.
 """
 
@@ -10,25 +10,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FOLDER = ".dir"
-"""Ending of DVC's md5 of a folder, which is that of a listing of its files."""
+"""Ending of DVC's md5 of a folder, which is the md5 of a listing of its files."""
 
 
 def broken_artifact(root: Path, cache: Path | None, path: str, md5: str) -> Iterator[str]:
-    """Say what is wrong with the artifact at `path` (relative to `root`), whose md5 should be `md5`.
+    """Yield what is wrong with the artifact at `path` (relative to `root`), whose md5 should be `md5`.
 
-    `cache` is DVC's folder files/md5; None for what git keeps instead.
+    `cache` is DVC's folder files/md5; None for a path that git keeps instead.
     """
     file = root / path
     if not file.exists():
         yield f"{path}: missing; `dvc checkout {path}` restores it"
-    elif (found := dvc_md5(file)) != md5:
-        yield f"{path}: edited: its md5 is {found}, in dvc.lock {md5}; `dvc checkout --force {path}` restores it"
+    elif (actual := dvc_md5(file)) != md5:
+        yield f"{path}: edited: its md5 is {actual}, in dvc.lock {md5}; `dvc checkout --force {path}` restores it"
     if cache is not None:
         yield from _broken_cache(cache, path, md5)
 
 
 def dvc_md5(path: Path) -> str:
-    """The md5 that DVC gives a file; for a folder that of the sorted listing of its files, ending in ".dir"."""
+    """Return the md5 that DVC gives a file; for a folder that of the sorted listing of its files, ending in ".dir"."""
     if path.is_file():
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "md5").hexdigest()
@@ -52,10 +52,10 @@ def _broken_object(cache: Path, md5: str) -> str | None:
     file = _object(cache, md5)
     if not file.exists():
         return f"{file} is missing; `dvc pull` fetches it"
-    found = dvc_md5(file)
-    if found == md5.removesuffix(FOLDER):
+    actual = dvc_md5(file)
+    if actual == md5.removesuffix(FOLDER):
         return None
-    return f"{file} is corrupt (its md5 is {found}); delete it and run `dvc pull` or `dvc repro`"
+    return f"{file} is corrupt (its md5 is {actual}); delete it and run `dvc pull` or `dvc repro`"
 
 
 def _object(cache: Path, md5: str) -> Path:

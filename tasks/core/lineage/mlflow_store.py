@@ -1,4 +1,4 @@
-"""The MLflow store: opening it, finding a run again, and adding only what it does not hold yet.
+"""The MLflow store: open it, find a run again, and add only what it does not hold yet.
 
 Imports MLflow inside functions: the import costs 1.6 s, which stages that record nothing must not pay.
 """
@@ -25,13 +25,16 @@ if TYPE_CHECKING:
     from mlflow.entities import Experiment, Run
 
 METRICS_PER_BATCH = 1000
-"""MLflow's limit of one log_batch call."""
+"""MLflow's limit for one log_batch call."""
 UI = "http://127.0.0.1:5000"
-"""Where `mlflow ui` serves its pages unless it is told otherwise."""
+"""Default address of the pages of `mlflow ui`."""
 
 
 class LineageError(RuntimeError):
-    """MLflow could not be reached or refused a record. The message is one line: store, reason, and what to do."""
+    """A store that MLflow could not reach, or that refused a record.
+
+    The message is one line: store, reason, and remedy.
+    """
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Store:
     uri: str
 
     def page(self, trace_id: str) -> str:
-        """The address of a trace in MLflow's pages; of a local database, where `mlflow ui` shows them by default."""
+        """Return the address of a trace in MLflow's pages; for a local database, the default address of `mlflow ui`."""
         server = self.uri if self.uri.startswith("http") else UI
         return (
             f"{without_credentials(server).rstrip('/')}/#/experiments/{self.experiment_id}/traces"
@@ -51,16 +54,16 @@ class Store:
         )
 
     def find_run(self, tags: Mapping[str, str], finished: bool) -> "Run | None":
-        """The oldest run with these tags that is finished, or is not."""
+        """Return the oldest run with these tags that is finished, or is unfinished."""
         conditions = [f"tags.`{name}` = '{value}'" for name, value in tags.items()]
         conditions.append(f"attributes.status {'=' if finished else '!='} 'FINISHED'")
-        found = self.client.search_runs(
+        runs = self.client.search_runs(
             [self.experiment_id], " and ".join(conditions), order_by=["attributes.start_time ASC"], max_results=1
         )
-        return found[0] if found else None
+        return runs[0] if runs else None
 
     def log_numbers(self, run_id: str, steps: Mapping[int, Mapping[str, float]]) -> None:
-        """Log metrics by step, passing over values that the run already holds."""
+        """Log metrics by step, skipping values that the run already holds."""
         from mlflow.entities import Metric
 
         held = self._held(run_id)
@@ -77,7 +80,7 @@ class Store:
     def log_model_numbers(
         self, run_id: str, model_id: str | None, step: int, numbers: Mapping[str, float], dataset: str, md5: str
     ) -> None:
-        """Log metrics that belong to a model (None: to none) and were measured on a dataset (its name and digest)."""
+        """Log metrics of a model (None: of no model) that were measured on a dataset (its name and digest)."""
         from mlflow.entities import Metric
 
         held, now = self._held(run_id), int(time.time() * 1000)
@@ -95,7 +98,7 @@ class Store:
 
 
 def open_store(config: LineageConfig, root: Path) -> Store:
-    """The experiment in the store of MLFLOW_TRACKING_URI, else of `mlflow.db` in the project's root.
+    """Return the experiment in the store of MLFLOW_TRACKING_URI, else of `mlflow.db` in the project's root.
 
     Raises LineageError when the store cannot be reached.
     """
@@ -117,9 +120,9 @@ def open_store(config: LineageConfig, root: Path) -> Store:
 
 
 def tracking_uri(root: Path) -> str:
-    """MLFLOW_TRACKING_URI, else the SQLite file `mlflow.db` of the project at `root`.
+    """Return MLFLOW_TRACKING_URI, else the SQLite file `mlflow.db` of the project at `root`.
 
-    A relative SQLite file is the project's: a study's runs, which work in folders of their own, share it.
+    A relative SQLite path is relative to the project: runs of a study, which work in their own folders, share the file.
     """
     given = os.environ.get("MLFLOW_TRACKING_URI") or _default_uri(root)
     relative = re.fullmatch(r"sqlite:///([^/:?][^?]*)(\?.*)?", given)
@@ -130,13 +133,13 @@ def tracking_uri(root: Path) -> str:
 
 
 def store_exists(root: Path) -> bool:
-    """Whether there is a store to look into: a server, or a database that an earlier record made."""
+    """Return whether there is a store to search: a server, or a database that an earlier record made."""
     return tracking_uri(root) != _default_uri(root) or _database(root).exists()
 
 
 @contextmanager
 def explained(uri: str) -> Iterator[None]:
-    """Turn what MLflow raises into one LineageError that says what to do."""
+    """Turn MLflow's exceptions into one LineageError that tells what to do."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -157,7 +160,7 @@ def _remedy(error: Exception, uri: str) -> str:
 
 
 def _require_file(uri: str) -> None:
-    """Raise LineageError for a SQLite store without a file: it would lie in memory, and end with the process."""
+    """Raise LineageError for a SQLite store without a file: it would be in memory, and end with the process."""
     if re.fullmatch(r"sqlite(\+\w+)?:(//)?(/((file:)?:memory:)?)?(\?.*)?", uri):
         raise LineageError(
             f"MLflow at {uri}: this names no file and would keep nothing; set MLFLOW_TRACKING_URI=sqlite:///mlflow.db, "
@@ -167,10 +170,10 @@ def _require_file(uri: str) -> None:
 
 def _require_not_deleted(experiment: "Experiment", uri: str) -> None:
     if experiment.lifecycle_stage == "deleted":
-        place, number = without_credentials(uri), experiment.experiment_id
+        store, number = without_credentials(uri), experiment.experiment_id
         raise LineageError(
-            f"MLflow at {place}: the experiment {experiment.name} was deleted; "
-            f"`MLFLOW_TRACKING_URI={shlex.quote(place)} mlflow experiments restore --experiment-id {number}` brings it "
+            f"MLflow at {store}: the experiment {experiment.name} was deleted; "
+            f"`MLFLOW_TRACKING_URI={shlex.quote(store)} mlflow experiments restore --experiment-id {number}` brings it "
             "back, lineage.experiment in params.yaml names another"
         )
 
@@ -189,14 +192,14 @@ def _database(root: Path) -> Path:
 
 
 def _make_database(path: Path) -> None:
-    """Make MLflow's tables, unless the file is there. Elsewhere first: MLflow cannot use a file half made."""
+    """Make MLflow's tables, unless the file exists. Make them elsewhere first: MLflow cannot use an unfinished file."""
     from mlflow import MlflowClient
 
     if path.exists():
         return
-    beside = path.parent / ".loopline"
-    beside.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="mlflow-", dir=beside) as folder:
+    hidden = path.parent / ".loopline"
+    hidden.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="mlflow-", dir=hidden) as folder:
         made = Path(folder) / path.name
         MlflowClient(tracking_uri=_sqlite_uri(made)).search_experiments(max_results=1)
         with FileLock(beside / "mlflow.lock"):
@@ -205,19 +208,19 @@ def _make_database(path: Path) -> None:
 
 
 def _artifact_location(uri: str, root: Path) -> str | None:
-    """Model files beside the local database; a server knows its own place (None)."""
+    """Return the folder for model files, next to the local database; None for a server, which has its own."""
     return (_project_root(root) / "mlartifacts").as_uri() if uri.startswith("sqlite") else None
 
 
 def _project_root(root: Path) -> Path:
-    """`root`, or the project around it for a copy that `dvc exp run --temp` made in <project>/.dvc/ and will delete."""
+    """Return `root`, or the project around a copy that `dvc exp run --temp` made in <project>/.dvc/ and will delete."""
     resolved = root.resolve()
     outside = [parent.parent for parent in resolved.parents if parent.name == ".dvc"]
     return outside[0] if outside else resolved
 
 
 def _quieten() -> None:
-    """No telemetry, no migration log, and a server that is down is noticed in seconds instead of minutes."""
+    """Switch off telemetry and the migration log, and notice a server that is down in seconds instead of minutes."""
     import logging
 
     settings: dict[str, Any] = {

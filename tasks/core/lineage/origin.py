@@ -1,4 +1,4 @@
-"""Commit and parameters of artifacts as they were recorded when they were made, whatever lies in the checkout today."""
+"""Recorded commit and parameters of artifacts from the time they were made, whatever the checkout holds today."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ class Origin:
 
     git: GitState
     params: Mapping[str, str]
-    """By dotted name, as text."""
+    """Values as text, by dotted name."""
     params_digest: str
 
 
 def find_origin(config: LineageConfig, root: Path, versions: Mapping[str, str]) -> Origin | None:
-    """The oldest finished run, of any experiment, whose tasks had these versions (digests of code and parameters).
+    """Return the oldest finished run of any experiment whose tasks had these versions (digests of code and params).
 
-    Versions of SIDE_TASKS are passed over: no run is recorded by them. None where no such run was recorded. Raises
+    Versions of SIDE_TASKS are ignored, since no run is recorded by them. None where no such run was recorded. Raises
     LineageError when MLflow cannot be reached.
     """
     made = {task: version for task, version in versions.items() if task not in SIDE_TASKS}
@@ -33,11 +33,11 @@ def find_origin(config: LineageConfig, root: Path, versions: Mapping[str, str]) 
     with explained(tracking_uri(root)):
         conditions = [f"tags.`task_version.{task}` = '{version}'" for task, version in sorted(made.items())]
         everywhere = [experiment.experiment_id for experiment in store.client.search_experiments()]
-        found = store.client.search_runs(
+        runs = store.client.search_runs(
             everywhere, " and ".join(conditions), order_by=["attributes.start_time ASC"], max_results=1
         )
-    if not found:
+    if not runs:
         return None
-    tags = found[0].data.tags
+    tags = runs[0].data.tags
     git = GitState(commit=tags.get("git_commit", ""), dirty=tags.get("git_dirty") == "true")
-    return Origin(git, dict(found[0].data.params), tags.get("params_digest", "?"))
+    return Origin(git, dict(runs[0].data.params), tags.get("params_digest", "?"))

@@ -1,4 +1,4 @@
-"""Parameters and figures of a pipeline run, gathered from params and artifacts. Pure: knows nothing of MLflow."""
+"""Parameters and figures of a pipeline run, collected from params and artifacts. Pure: knows nothing of MLflow."""
 
 import hashlib
 import json
@@ -24,12 +24,12 @@ def flat_params(params: Params) -> dict[str, str]:
 
 
 def params_digest(params: Params) -> str:
-    """SHA-256 of the parameters (canonical JSON), in hexadecimal."""
+    """Return the SHA-256 of the parameters (canonical JSON), in hexadecimal."""
     return hashlib.sha256(json.dumps(params.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
 
 
 def start_digest(params: Params, layout: Layout) -> str:
-    """SHA-256 of the parameters and the stage versions: what a run in progress is found by.
+    """Return the SHA-256 of the parameters and the stage versions, which identifies a run in progress.
 
     An unfinished run has no complete dvc.lock yet, so no digest of its results.
     """
@@ -39,13 +39,13 @@ def start_digest(params: Params, layout: Layout) -> str:
 
 
 def registered_model(params: Params) -> str:
-    """The name of the registered model that versions of this world and base model belong to."""
+    """Return the name of the registered model to which versions of this world and base model belong."""
     base = params.policy.source.removeprefix(PACKAGED).partition("==")[0].rstrip("/").rpartition("/")[2]
     return params.lineage.registered_model or f"loopline-{params.world.name}-{base}"
 
 
 def iteration_numbers(layout: Layout, key: str, warnings: Iterable[CollapseWarning]) -> dict[str, float]:
-    """Numbers of one iteration: update, advantages, how many of the run's `warnings`; dev scores as `dev.*`."""
+    """Return numbers of one iteration: update, advantages, count of the run's `warnings`; dev scores as `dev.*`."""
     counted = [warning for warning in warnings if warning.iteration == iteration_number(key)]
     return {
         **_numbers(layout.advantage_summary(key), AdvantageSummary),
@@ -56,34 +56,34 @@ def iteration_numbers(layout: Layout, key: str, warnings: Iterable[CollapseWarni
 
 
 def warning_tags(warnings: Iterable[CollapseWarning]) -> dict[str, str]:
-    """The collapse monitor's warnings as tags: {"warning.i007.entropy_fall": evidence}."""
-    return {f"warning.{iteration_key(found.iteration)}.{found.rule}": found.evidence for found in warnings}
+    """Return the collapse monitor's warnings as tags: {"warning.i007.entropy_fall": evidence}."""
+    return {f"warning.{iteration_key(warning.iteration)}.{warning.rule}": warning.evidence for warning in warnings}
 
 
 def selection_numbers(layout: Layout) -> dict[str, float]:
-    """The selected policy's dev scores, plain and without selection's luck, as `selection.*`."""
+    """Return the selected policy's dev scores, plain and without selection's luck, as `selection.*`."""
     content = read_document(layout.selection, Selection).model_dump(mode="json", exclude={"candidates"})
     return {f"selection.{name}": value for name, value in dotted_numbers(content).items()}
 
 
 def score_numbers(layout: Layout, split: str) -> dict[str, float]:
-    """The final scores of one split as `<split>.*`."""
+    """Return the final scores of one split as `<split>.*`."""
     return {f"{split}.{name}": value for name, value in _numbers(layout.score(split), Scores).items()}
 
 
-def training_budget_numbers(found: TrainingBudget, split: str) -> dict[str, float]:
-    """The scores of one split at the training budget, and the limits of both budgets, as `<split>.training_budget.*`"""
-    return {f"{split}.training_budget.{name}": value for name, value in _document_numbers(found).items()}
+def training_budget_numbers(budget: TrainingBudget, split: str) -> dict[str, float]:
+    """Return a split's scores at the training budget, and both budgets' limits, as `<split>.training_budget.*`."""
+    return {f"{split}.training_budget.{name}": value for name, value in _document_numbers(budget).items()}
 
 
 def _numbers(path: Path, kind: type[Document]) -> dict[str, float]:
-    """Nothing where the stage has not run (yet): i000 has no update, not every policy is evaluated."""
+    """Return a document's numbers, or none where its stage has not run: i000, for example, has no update."""
     if not path.exists():
         return {}
     return _document_numbers(read_document(path, kind))
 
 
 def _document_numbers(document: Document) -> dict[str, float]:
-    own = getattr(document, "own", None)
-    found = dotted_numbers(document.model_dump(mode="json", exclude={"own", "training_budget"}))
-    return found if own is None else found | own.named()
+    own_figures = getattr(document, "own", None)
+    numbers = dotted_numbers(document.model_dump(mode="json", exclude={"own", "training_budget"}))
+    return numbers if own_figures is None else numbers | own_figures.named()

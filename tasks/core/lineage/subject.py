@@ -19,21 +19,24 @@ FORMS = "a checkpoint (i012, selected), a metric (test_normal.tgc, dev.tgc, i003
 
 
 class UnknownSubject(ValueError):  # noqa: N818
-    """The name is none that lineage is known of; the message says what would be."""
+    """A name that lineage does not know; the message lists the names that it knows."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """An artifact, and what of it was asked for."""
+    """An artifact, and the part of it that the question is about."""
 
     path: str
     """Path of the artifact, relative to the project's root."""
     facts: tuple[str, ...] = ()
-    """Statements of the question's own object, one line each."""
+    """Facts about the question's own object, one line each."""
 
 
 def find_subject(name: str, layout: Layout) -> Subject:
-    """The subject that `name` means. Raises UnknownSubject, and ArtifactError for an artifact that cannot be read."""
+    """Return the subject that `name` means.
+
+    Raises UnknownSubject, and ArtifactError for an artifact that cannot be read.
+    """
     if name == SELECTED_POLICY:
         return Subject(_relative(layout, layout.policy(read_document(layout.selection, Selection).iteration)))
     if _ITERATION.fullmatch(name):
@@ -45,31 +48,31 @@ def find_subject(name: str, layout: Layout) -> Subject:
     return Subject(Path(name).as_posix().rstrip("/"))
 
 
-def _metric(layout: Layout, place: str, name: str) -> Subject:
-    if place in TEST_SPLITS:
-        path = layout.score(place)
-    elif place == "dev":
+def _metric(layout: Layout, scope: str, name: str) -> Subject:
+    if scope in TEST_SPLITS:
+        path = layout.score(scope)
+    elif scope == "dev":
         path = layout.evaluation(read_document(layout.selection, Selection).iteration)
-    elif _ITERATION.fullmatch(place):
-        path = layout.evaluation(place) if name.startswith("dev.") else layout.metrics(place)
+    elif _ITERATION.fullmatch(scope):
+        path = layout.evaluation(scope) if name.startswith("dev.") else layout.metrics(scope)
     else:
-        raise UnknownSubject(f"{place}.{name} is no metric; ask for {FORMS}")
+        raise UnknownSubject(f"{scope}.{name} is no metric; ask for {FORMS}")
     numbers = dotted_numbers(read_json(path))
     wanted = name.removeprefix("dev.")
     if wanted not in numbers:
         raise UnknownSubject(
             f"{_relative(layout, path)} has no number {wanted!r}; it has: {', '.join(sorted(numbers))}"
         )
-    return Subject(_relative(layout, path), (f"{place}.{name} = {numbers[wanted]:g}",))
+    return Subject(_relative(layout, path), (f"{scope}.{name} = {numbers[wanted]:g}",))
 
 
-def _rollout(layout: Layout, place: str, task: str, index: str) -> Subject:
-    if _ITERATION.fullmatch(place):
-        path, schema, player = layout.rollouts(place), ROLLOUTS, None
-    elif place in TEST_SPLITS:
-        path, schema, player = layout.score_rollouts(place), SCORED_ROLLOUTS, SELECTED_POLICY
+def _rollout(layout: Layout, scope: str, task: str, index: str) -> Subject:
+    if _ITERATION.fullmatch(scope):
+        path, schema, player = layout.rollouts(scope), ROLLOUTS, None
+    elif scope in TEST_SPLITS:
+        path, schema, player = layout.score_rollouts(scope), SCORED_ROLLOUTS, SELECTED_POLICY
     else:
-        raise UnknownSubject(f"{place}:{task}:{index} is no rollout; ask for {FORMS}")
+        raise UnknownSubject(f"{scope}:{task}:{index} is no rollout; ask for {FORMS}")
     rows: list[dict[str, Any]] = read_table(path, schema).drop(["token_ids", "policy_mask", "turn_index"]).to_pylist()
     for row in rows:
         if (row["task_id"], str(row["rollout_index"])) == (task, index) and row.get("policy") == player:

@@ -1,4 +1,4 @@
-"""The provenance of an artifact: every stage behind an artifact, and what of it is broken."""
+"""The provenance of an artifact: every stage behind it, and any broken link on the way."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from tasks.core.records.tables import read_table
 
 @dataclass(frozen=True)
 class Provenance:
-    """The stages behind a subject, what they drew, and what of it is broken."""
+    """The stages behind a subject, their draws, and broken links."""
 
     stages: tuple[LockedStage, ...]
-    """The latest first."""
+    """From the latest to the first."""
     played: tuple[str, ...]
-    """The draws of every collection behind the subject: one line per iteration."""
+    """The draws of every collection behind the subject: one line for each iteration."""
     sources: dict[str, str]
     """Artifacts that no stage wrote: path to md5."""
     broken: tuple[str, ...]
@@ -66,7 +66,7 @@ def _broken_artifacts(
 
 
 def _broken_versions(stages: Sequence[LockedStage], layout: Layout) -> Iterator[str]:
-    """Stages whose code or parameters are no longer those that made an artifact."""
+    """Yield stages whose code or parameters have changed since they made an artifact."""
     written = layout.stage_versions.exists()
     now = read_document(layout.stage_versions, StageVersions).root if written else {}
     for stage in stages:
@@ -79,13 +79,13 @@ def _broken_versions(stages: Sequence[LockedStage], layout: Layout) -> Iterator[
 
 
 def _disproved(stages: Sequence[LockedStage], layout: Layout) -> Iterator[str]:
-    """Yield what dvc.lock says of a stage otherwise than the stage itself: by hand, say by `dvc commit`."""
+    """Yield each difference between dvc.lock and a stage's own attestation, made by hand, say by `dvc commit`."""
     for stage in stages:
-        place = layout.attestation(stage.task, stage.key)
-        if stage.version is None or place.relative_to(layout.root).as_posix() not in stage.outs:
+        attestation = layout.attestation(stage.task, stage.key)
+        if stage.version is None or attestation.relative_to(layout.root).as_posix() not in stage.outs:
             continue
         try:
-            attested = read_document(place, Attestation)
+            attested = read_document(attestation, Attestation)
         except ArtifactError as error:
             yield str(error)
             continue
@@ -97,7 +97,7 @@ def _disproved(stages: Sequence[LockedStage], layout: Layout) -> Iterator[str]:
 
 
 def _played(stages: Sequence[LockedStage], layout: Layout) -> tuple[list[str], list[str]]:
-    """The draws of the collections, and those that another adapter played than the one their checkpoint holds."""
+    """Return the draws of the collections, and collections that another adapter played than their checkpoint holds."""
     lines, broken = [], []
     for stage in stages:
         if stage.task not in ("collect_rollouts", "search_trees"):
@@ -115,9 +115,9 @@ def _played(stages: Sequence[LockedStage], layout: Layout) -> tuple[list[str], l
 
 
 def _misplayed(stage: LockedStage, layout: Layout, digests: set[str]) -> Iterator[str]:
-    """The rollouts' own word for who played them, held against the weights in the checkpoint."""
+    """Yield collections whose rollouts record another adapter than the weights in the checkpoint."""
     for path in stage.inputs:
         weights = weights_file(layout.root / path)
         if path.endswith("/policy") and path.count("/") > 1 and weights.exists() and digests != {digest(weights)}:
-            found = ", ".join(sorted(one[:12] for one in digests))
-            yield f"{stage.name}: its rollouts were played by {found}, but {path} is {digest(weights)[:12]}"
+            played = ", ".join(sorted(adapter[:12] for adapter in digests))
+            yield f"{stage.name}: its rollouts were played by {played}, but {path} is {digest(weights)[:12]}"

@@ -1,4 +1,4 @@
-"""The origin of an artifact by dvc.lock: the stages behind it, back to what no stage wrote. Pure."""
+"""The origin of an artifact by dvc.lock: the stages behind it, back to the sources that no stage wrote. Pure."""
 
 from collections.abc import Iterator
 
@@ -8,27 +8,27 @@ UNKNOWN = "no stage in dvc.lock wrote it"
 
 
 def producers(lock: DvcLock, path: str) -> list[LockedStage]:
-    """The stages that wrote `path`, a folder above it, or files inside it; in the order of dvc.lock."""
+    """Return the stages that wrote `path`, a folder above it, or files inside it, in the order of dvc.lock."""
     return [stage for stage in lock.stages if any(overlap(path, out) for out in stage.outs)]
 
 
 def upstream_stages(lock: DvcLock, path: str) -> list[LockedStage]:
-    """All stages that the artifact at `path` depends on, each once; a stage comes before those that it depends on.
+    """Return all stages that the artifact at `path` depends on, each once; a stage comes before its own dependencies.
 
     Empty when no stage wrote it.
     """
-    found: dict[str, LockedStage] = {}
+    stages: dict[str, LockedStage] = {}
     waiting = producers(lock, path)
     while waiting:
         stage = waiting.pop()
-        if stage.name not in found:
-            found[stage.name] = stage
+        if stage.name not in stages:
+            stages[stage.name] = stage
             waiting += [maker for dep in stage.inputs for maker in producers(lock, dep)]
-    return _latest_first(list(found.values()), lock)
+    return _latest_first(list(stages.values()), lock)
 
 
 def broken_joints(lock: DvcLock, stages: list[LockedStage]) -> Iterator[str]:
-    """Places where a stage read something else than what dvc.lock says is there now."""
+    """Yield places where a stage read something else than dvc.lock records now."""
     written = lock.artifacts
     for stage in stages:
         for path in stage.inputs:
@@ -38,12 +38,12 @@ def broken_joints(lock: DvcLock, stages: list[LockedStage]) -> Iterator[str]:
 
 
 def overlap(path: str, other: str) -> bool:
-    """Whether one of two paths is the other, or a folder above it."""
+    """Return whether one of two paths is the other, or a folder above it."""
     return path == other or path.startswith(f"{other}/") or other.startswith(f"{path}/")
 
 
 def _latest_first(stages: list[LockedStage], lock: DvcLock) -> list[LockedStage]:
-    """Depth first from the last one: dvc.lock's own order is that of the stages' last runs, not of dependence."""
+    """Order stages depth first from the last: dvc.lock's own order is that of the last runs, not of dependence."""
     remaining = {stage.name: stage for stage in stages}
     needed_by = {
         stage.name: {user.name for user in stages if user is not stage and _reads(user, stage)} for stage in stages
