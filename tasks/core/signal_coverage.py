@@ -1,10 +1,10 @@
-"""Share of groups that carry a signal, and the number of rollouts per task that it asks for. Pure.
+"""The share of groups that carry a signal, and the number of rollouts per task that a wanted share needs. Pure.
 
 A group of K rollouts of one task teaches a policy-gradient method nothing when all succeed or all fail. With a success
 rate p it teaches something with probability 1 - p^K - (1 - p)^K. The rates come from a pilot: a beta-binomial model,
-its prior fitted to all tasks by maximum likelihood (empirical Bayes), so that a task that failed n times out of n is
-taken for as hopeless as the other tasks say it is, not for impossible. Returns between 0 and 1 (shares of unit tests)
-may differ where successes do not: what is observed by return can lie above.
+its prior fitted to all tasks by maximum likelihood (empirical Bayes). So a task that failed n times out of n counts as
+hopeless only as far as the other tasks suggest, not as impossible. Returns between 0 and 1 (shares of unit tests) may
+differ where successes do not: the share observed by return can be higher.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,24 +17,24 @@ from scipy.special import betaln
 
 Floats = NDArray[np.float64]
 MOST_ROLLOUTS = 64
-"""The largest group that is proposed."""
+"""The largest proposed group."""
 _LOG_RANGE = (-5.0, 7.0)
 """Range of the prior's parameters: from nearly certain tasks to tasks that are all alike."""
 _MEMORY = 0.5
-"""Weight of a task's earlier rollouts each time that it is played: the policy changes, so its rates do."""
+"""Weight of a task's earlier rollouts each time it is played: the policy changes, and its rates with it."""
 _TIE = 1e-9
 
 
 def signal_share(success_rate: ArrayLike, rollouts: int) -> Floats:
-    """1 - p^K - (1 - p)^K for success rates p in [0, 1] (any shape) and groups of K >= 1 rollouts."""
+    """Return 1 - p^K - (1 - p)^K for success rates p in [0, 1] (any shape) and groups of K >= 1 rollouts."""
     rate = np.asarray(success_rate, dtype=np.float64)
-    found: Floats = 1 - rate**rollouts - (1 - rate) ** rollouts
-    return found
+    share: Floats = 1 - rate**rollouts - (1 - rate) ** rollouts
+    return share
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """Success rates of tasks as far as some rollouts tell: a Beta distribution for each.
+    """Success rates of tasks as far as some rollouts show them: a Beta distribution for each task.
 
     `alpha` and `beta` [tasks] are positive.
     """
@@ -43,37 +43,37 @@ class Coverage:
     beta: Floats
 
     def share(self, rollouts: int) -> float:
-        """Expected share of groups of `rollouts` with a signal, every task as likely as another."""
+        """Return the expected share of groups of `rollouts` with a signal, with all tasks equally likely."""
         return float(self.by_task(rollouts).mean())
 
     def by_task(self, rollouts: int) -> Floats:
-        """[tasks] The expectation of `signal_share` over each task's distribution."""
+        """Return the expectation [tasks] of `signal_share` over each task's distribution."""
         solved = np.exp(betaln(self.alpha + rollouts, self.beta) - betaln(self.alpha, self.beta))
         failed = np.exp(betaln(self.alpha, self.beta + rollouts) - betaln(self.alpha, self.beta))
-        found: Floats = 1 - solved - failed
-        return found
+        expected: Floats = 1 - solved - failed
+        return expected
 
     def smallest_group(self, wanted: float) -> int | None:
-        """The smallest K whose share reaches `wanted`; None where MOST_ROLLOUTS does not."""
+        """Return the smallest K whose share reaches `wanted`; None where MOST_ROLLOUTS does not."""
         return next((k for k in range(2, MOST_ROLLOUTS + 1) if self.share(k) >= wanted), None)
 
     def best_group(self, budget: int) -> int:
-        """The K that gives the most groups with a signal from `budget` rollouts; of equals the largest.
+        """Return the K that gives the most groups with a signal from `budget` rollouts; of equals the largest.
 
-        A task is drawn once at most. Without that bound it is 3 for any rates: 1 - p^3 - (1 - p)^3 = 3 p (1 - p), a
-        third of which each rollout brings, as in pairs; more rollouts per group bring less each.
+        A task is drawn at most once. Without that bound the best K is 3 for any rates: 1 - p^3 - (1 - p)^3 = 3 p (1 -
+        p), of which each rollout brings a third, as in pairs; more rollouts per group bring less each.
         """
         signals = {k: self.signals(budget, k) for k in range(2, min(budget, MOST_ROLLOUTS) + 1)}
         most = max(signals.values())
-        return max(k for k, found in signals.items() if found >= most - _TIE)
+        return max(k for k, signal in signals.items() if signal >= most - _TIE)
 
     def signals(self, budget: int, rollouts: int) -> float:
-        """Expected number of groups with a signal: `budget` rollouts in groups of `rollouts`, a task once at most."""
+        """Return the expected number of groups of `rollouts` with a signal in `budget` rollouts, tasks drawn once."""
         return min(budget / rollouts, len(self.alpha)) * self.share(rollouts)
 
 
 def coverage(successes: Sequence[float], rollouts: Sequence[float]) -> Coverage:
-    """Coverage by each task's number of successes and rollouts (discounted numbers will do).
+    """Fit coverage to each task's number of successes and rollouts (discounted numbers are allowed).
 
     Raises ValueError where there is no rollout, or more successes than rollouts.
     """
@@ -85,37 +85,39 @@ def coverage(successes: Sequence[float], rollouts: Sequence[float]) -> Coverage:
 
 
 class SuccessCounts:
-    """Counts of each task's successes in training so far, older ones counting less."""
+    """Counts of each task's successes in training so far, weighted down with age."""
 
     def __init__(self, tasks: Iterable[str]) -> None:
         self._successes = dict.fromkeys(tasks, 0.0)
         self._rollouts = dict.fromkeys(self._successes, 0.0)
 
     def __bool__(self) -> bool:
-        """Whether any rollout was seen."""
+        """Return whether any rollout was seen."""
         return any(self._rollouts.values())
 
     def add(self, task: str, successes: float, rollouts: float) -> None:
-        """The rollouts of a task in the next iteration that plays it."""
+        """Add the rollouts of a task in the next iteration that plays it."""
         self._successes[task] = _MEMORY * self._successes[task] + successes
         self._rollouts[task] = _MEMORY * self._rollouts[task] + rollouts
 
     def shares(self, rollouts: int) -> Mapping[str, float]:
-        """Probability of each task that a group of `rollouts` carries a signal; all that were played shape the prior.
+        """Return, for each task, the probability that a group of `rollouts` carries a signal.
+
+        All counts shape the prior.
 
         Raises ValueError where there is no rollout.
         """
-        found = coverage(list(self._successes.values()), list(self._rollouts.values())).by_task(rollouts)
-        return dict(zip(self._successes, found.tolist(), strict=True))
+        shares = coverage(list(self._successes.values()), list(self._rollouts.values())).by_task(rollouts)
+        return dict(zip(self._successes, shares.tolist(), strict=True))
 
 
 def _prior(solved: Floats, played: Floats) -> tuple[float, float]:
-    """The Beta distribution under which these counts are likeliest."""
+    """Return the Beta distribution under which these counts are likeliest."""
 
     def negative_log_likelihood(logs: Floats) -> float:
         alpha, beta = np.exp(logs)
         return -float((betaln(alpha + solved, beta + played - solved) - betaln(alpha, beta)).sum())
 
-    found = minimize(negative_log_likelihood, np.zeros(2), method="L-BFGS-B", bounds=[_LOG_RANGE, _LOG_RANGE])
-    alpha, beta = np.exp(found.x)
+    optimum = minimize(negative_log_likelihood, np.zeros(2), method="L-BFGS-B", bounds=[_LOG_RANGE, _LOG_RANGE])
+    alpha, beta = np.exp(optimum.x)
     return float(alpha), float(beta)

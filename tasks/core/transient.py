@@ -1,5 +1,5 @@
-"""Errors that may pass."""
+"""The base class of errors that may pass."""
 
 
 class Transient(Exception):  # noqa: N818 - an adjective, mixed into errors that have names of their own
-    """Mixed into an error of which params and artifacts are innocent: trying again later may help."""
+    """A mark of errors that params and artifacts did not cause: trying again later may help."""
