@@ -1,4 +1,4 @@
-"""search_trees@i: play the iteration's tasks as trees of turns, in place of collect_rollouts."""
+"""Stage search_trees@i: play the iteration's tasks as trees of turns, in place of collect_rollouts."""
 
 import logging
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ _log = logging.getLogger(__name__)
 
 
 def search_trees(context: StageContext[SearchInputs]) -> None:
-    """Write rollouts.parquet and timings.json of iteration `context.key`: a row for each simulation of each tree.
+    """Write rollouts.parquet and timings.json of iteration `context.key`, with a row for each simulation of each tree.
 
-    Raises ArtifactError for a damaged input, ValueError for a policy that does not fit the base model, TrainingStopped
-    where the collapse monitor was to end the run.
+    Raises ArtifactError for a damaged input, ValueError for a policy that does not fit the base model, and
+    TrainingStopped where the collapse monitor stops the run.
     """
     inputs, layout, key = context.inputs, context.layout, context.key
     behaviour = inputs.previous[key].behaviour

@@ -1,11 +1,12 @@
-"""Searching many trees side by side: of each, one simulation at a time is an episode among those of the others.
+"""Search many trees side by side: an episode plays one simulation of a tree, and the trees take their turns together.
 
-A state is come back to by opening the episode anew, with the same seed of the world, and playing its turns again: ids
-and log-probs as they were sampled, nothing is asked of the engine and nothing tokenised again but what the world says.
-In a world of chance every simulation has luck of its own, and leaves the tree where luck leads to a new state: with the
-same luck in all of them, Q would say how a turn did once.
-What one tree does follows from its own returns alone, so who is searched beside whom decides the last digits of
-log-probs (a batch's make-up) and nothing else.
+To return to a state, a search opens the episode anew, with the same seed of the world, and plays the state's turns
+again with ids and log-probs as they were sampled. It asks the engine for nothing, and tokenises only the world's texts.
+In a world of chance every simulation has its own luck, and leaves the tree where luck leads to a new state. With the
+same luck in all simulations, Q would show how a turn fared once.
+
+A tree's choices follow from its own returns alone. So which trees share a batch decides only the last digits of
+log-probs.
 """
 
 from collections.abc import Iterable
@@ -22,13 +23,13 @@ from tasks.search_trees.tree import SearchTree, Walk
 
 
 def first_simulations(world: World, tasks: Iterable[Task], seed: int) -> list[PlannedRollout]:
-    """Simulations with which the trees of the tasks begin."""
+    """Return the simulations with which the trees of the tasks begin."""
     of_chance = isinstance(world, OfChance) and world.is_of_chance
     return [simulation(task, derive_seed(seed, task.task_id), 0, of_chance=of_chance) for task in tasks]
 
 
 def simulation(task: Task, tree_seed: int, number: int, *, of_chance: bool) -> PlannedRollout:
-    """Simulation `number` of a task's tree. The world's seed is the same in all of them, but for worlds of chance."""
+    """Return simulation `number` of a task's tree. All have the same world seed, except in worlds of chance."""
     world_seed = None if of_chance else tree_seed
     return PlannedRollout(task, number, derive_seed(tree_seed, number), world_seed=world_seed, tree_seed=tree_seed)
 
@@ -58,10 +59,10 @@ class Forest(Collector):
 
 
 def simulate(rollout: LiveRollout, tree: SearchTree, episode: EpisodeSteps, chat: ChatFormat) -> EpisodeSteps:
-    """Play `episode` as a simulation in `tree`: those turns are asked for that the tree does not choose itself.
+    """Play `episode` as a simulation in `tree`, and request only those turns that the tree does not choose itself.
 
-    Its turns and its return enter the tree when it is over, and the nodes the transcript. Raises WorldFault when a
-    state that is come back to is another one.
+    When it is over, its turns and its return enter the tree, and the nodes enter the transcript. Raises WorldFault when
+    the search returns to a state and meets another one.
     """
     walk, transcript = Walk(tree), rollout.transcript
     with closing(episode):

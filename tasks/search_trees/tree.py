@@ -1,11 +1,10 @@
-"""The search tree of one task: its nodes are turns, and what an episode does at each is decided by an upper bound.
+"""The search tree of one task: its nodes are turns, and an upper bound decides what an episode does at each.
 
 In a world of chance a turn leads to several states, each a node of its own; Q is the turn's, the mean over all of them.
-
-The LOOP paper's DPO-MCTS (C.4) is Agent Q (arXiv 2408.07199) without its critic: a node is chosen by UCB alone, two
-turns are sampled there, an episode is played to its end, and its return is backed up. Here all turns of an episode
-enter the tree, and a node's second turn is sampled when the search comes back to it: a turn without an episode behind
-it would have no Q. Two samples that are equal are one node.
+The LOOP paper's DPO-MCTS (C.4) is Agent Q (arXiv 2408.07199) without its critic: UCB alone chooses a node, two turns
+are sampled there, an episode is played to its end, and its return is backed up. Here all turns of an episode enter the
+tree, and a node's second turn is sampled when the search returns to the node: a turn without an episode behind it would
+have no Q. Two samples that are equal are one node.
 """
 
 import math
@@ -22,58 +21,58 @@ class Node:
     """A turn and a state to which it leads; the root is the opening."""
 
     number: int
-    """In the order in which the tree's nodes were first reached; the root is 0."""
+    """Number in the order in which the tree's nodes were first reached; the root is 0."""
     ids: tuple[int, ...] = ()
-    """The part of the turn that stays in the conversation: by this, two samples are equal."""
+    """The part of the turn that stays in the conversation; two samples are equal if these ids are."""
     turn: Generation | None = None
     """The turn as it was sampled, so that it can be played again."""
     reply: tuple[int, ...] | None = None
     """Ids between this turn and the next; None where the episode was over."""
     ended: bool = False
-    """Whether an episode can go no further."""
+    """Whether the episode ends here."""
     samples: int = 0
-    """Turns that were sampled here, equal ones too."""
+    """Number of turns sampled here, equal turns included."""
     visits: int = 0
     total: float = 0.0
-    """Sum of the returns of the episodes that came through."""
+    """Sum of the returns of the episodes that passed here."""
     children: list["Node"] = field(default_factory=list)
 
     @property
     def q(self) -> float:
-        """Mean return of the episodes that came through."""
+        """Return the mean return of the episodes that passed here."""
         return self.total / self.visits
 
     @property
     def turns(self) -> list[list["Node"]]:
-        """Nodes that each turn sampled here has led to: several in a world of chance only."""
-        found: dict[tuple[int, ...], list[Node]] = {}
+        """Return the nodes to which each turn sampled here has led: several only in a world of chance."""
+        by_turn: dict[tuple[int, ...], list[Node]] = {}
         for child in self.children:
-            found.setdefault(child.ids, []).append(child)
-        return list(found.values())
+            by_turn.setdefault(child.ids, []).append(child)
+        return list(by_turn.values())
 
     def outcomes(self, ids: Sequence[int]) -> list["Node"]:
-        """Nodes that the turn with these ids has led to here."""
+        """Return the nodes to which the turn with these ids has led from here."""
         return [child for child in self.children if child.ids == tuple(ids)]
 
 
 def upper_bound(q: float, visits: int, parent_visits: int, exploration: float) -> float:
-    """Q + c sqrt(ln N / n): UCB1 (Auer et al. 2002; Kocsis and Szepesvari 2006) of a child with n of its parent's N."""
+    """Return Q + c sqrt(ln N / n): UCB1 (Auer et al. 2002; Kocsis and Szepesvari 2006), with n of N visits."""
     return q + exploration * math.sqrt(math.log(parent_visits) / visits)
 
 
 def is_exhausted(node: Node, candidates: int) -> bool:
-    """Whether every candidate of every turn from here on was tried."""
+    """Return whether every candidate of every turn from here on was tried."""
     if node.ended:
         return True
     return node.samples >= candidates and all(is_exhausted(child, candidates) for child in node.children)
 
 
 def choice(node: Node, config: TreeConfig, *, of_chance: bool = False) -> Node | None:
-    """The child with whose turn an episode goes on; None: a turn is to be sampled.
+    """Return the child whose turn the episode plays next; None: sample a turn.
 
-    Of the turns that still lead to something untried (of all, where a repeated sample led to where none does, and in a
-    world of chance, where another try says more of any turn's Q) it is the one with the highest bound, the earlier of
-    equals.
+    The child has the highest bound, the earlier of equals, among the turns that still lead to something untried. It is
+    chosen among all turns where a repeated sample led to a node with nothing untried, and in a world of chance, where
+    another try improves any turn's Q.
     """
     if node.ended or node.samples < config.candidates:
         return None
@@ -94,11 +93,11 @@ class SearchTree:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether another simulation could find nothing new."""
+        """Return whether another simulation could find nothing new."""
         return not self.of_chance and is_exhausted(self.root, self.config.candidates)
 
     def added(self, parent: Node, move: "Move", reply: tuple[int, ...] | None) -> Node:
-        """A new child of `parent`."""
+        """Add a new child to `parent` and return it."""
         child = Node(self._size, move.ids, move.turn, reply)
         self._size += 1
         parent.children.append(child)
@@ -115,22 +114,25 @@ class Move:
 
 
 class Walk:
-    """One simulation on its way. The tree stays as it is until `back_up`, so that a void one leaves no trace."""
+    """One simulation in progress.
+
+    The tree stays as it is until `back_up`, so that a void simulation leaves no trace.
+    """
 
     def __init__(self, tree: SearchTree) -> None:
         self._tree = tree
         self._node: Node | None = None
-        """Where it is; None beyond the tree."""
+        """The present node; None beyond the tree."""
         self._known = [tree.root]
-        """Where its last turn may have led, as far as the tree knows."""
+        """Nodes of the tree to which the last turn may have led."""
         self._moves: list[Move] = []
         self._replies: list[tuple[int, ...] | None] = []
 
     def arrive(self, reply: tuple[int, ...] | None) -> None:
-        """Take note of the ids with which the conversation goes on here; None: the episode is over.
+        """Record the ids with which the conversation continues here; None: the episode is over.
 
-        Raises WorldFault when a world without chance said something else after the same turns, or any world at the
-        opening: then no state can be come back to.
+        Raises WorldFault when a world without chance gives another text after the same turns, or any world at the
+        opening: then the search cannot return to a state.
         """
         known = [node for node in self._known if node.visits]
         self._node = next((node for node in known if node.reply == reply), None)
@@ -139,18 +141,18 @@ class Walk:
         self._replies.append(reply)
 
     def choice(self) -> Generation | None:
-        """The turn to play again; None: one is to be sampled."""
+        """Return the turn to play again; None: sample a turn."""
         tree, node = self._tree, self._node
         chosen = None if node is None else choice(node, tree.config, of_chance=tree.of_chance)
         return None if chosen is None else chosen.turn
 
     def go(self, turn: Generation, ids: tuple[int, ...], *, sampled: bool) -> None:
-        """Go on with a turn, of which `ids` stay in the conversation."""
+        """Move on with a turn, of which `ids` stay in the conversation."""
         self._moves.append(Move(ids, turn, sampled))
         self._known = [] if self._node is None else self._node.outcomes(ids)
 
     def back_up(self, episode_return: float) -> list[int]:
-        """Enter the whole walk and its return into the tree. Returns [turns] the node to which each turn led."""
+        """Enter the whole walk and its return into the tree. Return the node [turns] to which each turn led."""
         node, path = self._tree.root, [self._tree.root]
         node.reply, *replies = self._replies
         for move, reply in zip(self._moves, replies, strict=True):
