@@ -35,7 +35,7 @@ def report(context: StageContext[Params]) -> None:
     stats = read_run_stats(layout, params)
     selection = read_document(layout.selection, Selection)
     scores = [read_document(layout.score(split), Scores) for split in TEST_SPLITS]
-    warnings = [*stats.warnings, *lost_skill({step: found.tgc for step, found in stats.evaluations.items()})]
+    warnings = [*stats.warnings, *lost_skill({step: evaluation.tgc for step, evaluation in stats.evaluations.items()})]
     tokenizer = _tokenizer(layout.base_policy / "tokenizer.json")
     instructions = _instructions(params.world, layout.world)
     with replacing(layout.report) as folder:
@@ -47,10 +47,10 @@ def report(context: StageContext[Params]) -> None:
     write_summaries(layout, selection, scores)
 
 
-def _write_rollouts(folder: Path, found: Iterable[RolloutSet], tokenizer: Tokenizer) -> tuple[str, TaskProgress]:
-    """One script per set. Returns the index over them all, and how each training task fared."""
+def _write_rollouts(folder: Path, sets: Iterable[RolloutSet], tokenizer: Tokenizer) -> tuple[str, TaskProgress]:
+    """Write one script per set. Return the index of all sets, and the outcome of each training task."""
     index, progress = "", dict[str, dict[int, Cell]]()
-    for shown in found:
+    for shown in sets:
         table = shown.read()
         advantages = {} if shown.batch is None else read_advantages(shown.batch)
         content = script("loopline_rollouts", shown.name, transcripts(table, tokenizer))
@@ -64,7 +64,7 @@ def _write_rollouts(folder: Path, found: Iterable[RolloutSet], tokenizer: Tokeni
 
 
 def _cells(table: pa.Table) -> Mapping[str, Cell]:
-    """Cells by task, over the rollouts that are not void."""
+    """Return cells by task, over the rollouts that are not void."""
     groups: dict[str, list[tuple[float, bool]]] = {}
     columns = (table[name].to_pylist() for name in ("task_id", "return", "success", "end_reason"))
     for task, episode_return, success, reason in zip(*columns, strict=True):
@@ -78,7 +78,7 @@ def _cell(returns: tuple[float, ...], successes: tuple[bool, ...]) -> Cell:
 
 
 def _instructions(config: WorldConfig, folder: Path) -> str:
-    """Scripts with the instruction of every task, by split."""
+    """Return scripts with the instruction of every task, by split."""
     world = open_world(config, folder)
     try:
         texts = {split: {task.task_id: task.instruction for task in world.tasks(split)} for split in SPLITS}

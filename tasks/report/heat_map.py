@@ -1,4 +1,4 @@
-"""The fate of every training task in every iteration, as inline SVG: rows are tasks, columns iterations."""
+"""The outcome of every training task in every iteration, as inline SVG: rows are tasks, columns iterations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from tasks.core.records.schemas import VOID_REASONS
 from tasks.core.signal_coverage import SuccessCounts
 
 ROW_HEIGHT = 14
-"""Pixels; the style sheet's labels are as high."""
+"""Height of a row in pixels, as in the style sheet."""
 
 
 @dataclass(frozen=True)
@@ -20,15 +20,15 @@ class Cell:
     success_share: float
     rollouts: int = 1
     varies: bool = False
-    """Whether the returns differ: the group carries a signal."""
+    """Whether the returns differ, so that the group carries a signal."""
 
 
 TaskProgress = Sequence[tuple[str, Mapping[int, Cell]]]
-"""(task id, {iteration: cell}), one per training task."""
+"""(task id, {iteration: cell}) for each training task."""
 
 
 def heat_map(rows: TaskProgress, last: int) -> str:
-    """Both maps, mean return and share of successes; the page shows one. Darker is more, blank was not drawn.
+    """Return both maps, mean return and share of successes; the page shows one. Darker is more, blank was not drawn.
 
     One path per shade keeps it small.
     """
@@ -65,9 +65,9 @@ _LEGEND = (
 
 
 def coverage_curves(progress: TaskProgress, last: int) -> Mapping[str, Points]:
-    """The lines of the chart over the iterations 1 .. `last`; a line lacks the iterations that say nothing of it.
+    """Return the lines of the chart over the iterations 1 .. `last`; a line omits iterations without data for it.
 
-    Expected: of an iteration's groups, each with its number of rollouts, from what was played before it.
+    Expected: for an iteration's groups, each with its number of rollouts, from the rollouts played before it.
     """
     expected: list[tuple[int, float]] = []
     observed: dict[str, list[tuple[int, float]]] = {"by success": [], "by return": []}
@@ -80,14 +80,14 @@ def coverage_curves(progress: TaskProgress, last: int) -> Mapping[str, Points]:
                 expected.append((iteration, _expected(groups, counts)))
             mixed = [0 < cell.success_share < 1 for cell in groups.values()]
             varied = [cell.varies for cell in groups.values()]
-            for name, found in (("by success", mixed), ("by return", varied)):
-                observed[name].append((iteration, sum(found) / len(found)))
+            for name, flags in (("by success", mixed), ("by return", varied)):
+                observed[name].append((iteration, sum(flags) / len(flags)))
         for task, cell in drawn.items():
             counts.add(task, cell.success_share * cell.rollouts, cell.rollouts)
     return {"expected": expected, **observed}
 
 
 def _expected(groups: Mapping[str, Cell], counts: SuccessCounts) -> float:
-    """Mean over the groups of the probability of a signal."""
+    """Return the mean over the groups of the probability of a signal."""
     shares = {size: counts.shares(size) for size in {cell.rollouts for cell in groups.values()}}
     return sum(shares[cell.rollouts][task] for task, cell in groups.items()) / len(groups)

@@ -1,4 +1,4 @@
-"""index.html: the parts of the report put together. Its scripts are in viewer/, its style stands beside this file."""
+"""index.html: the parts of the report put together. Its scripts are in viewer/, its style is in tasks/core/pages."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -13,7 +13,7 @@ from tasks.report.heat_map import TaskProgress, coverage_curves, heat_map
 from tasks.report.run_stats import RunStats
 
 SCRIPTS = ("rollout_index", "transcript", "rollout_list", "heat_map", "alignment", "comparison", "opening")
-"""The parts of viewer/ in the order in which the page runs them; they share the object that the first one makes."""
+"""The parts of viewer/ in the order in which the page runs them; they share the object that the first part makes."""
 
 
 def render_page(
@@ -24,7 +24,7 @@ def render_page(
     warnings: Sequence[CollapseWarning],
     progress: TaskProgress,
 ) -> str:
-    """The whole page as HTML that loads nothing but `rollouts/*.js` beside it, and `../traces.js`."""
+    """Return the whole page as HTML that loads only `rollouts/*.js` next to it, and `../traces.js`."""
     marks = sorted({warning.iteration for warning in warnings})
     coverage = coverage_curves(progress, params.iterations)
     chosen, metric = int(selection.iteration[1:]), params.world.settings.own_metric
@@ -61,7 +61,7 @@ def charts(
     coverage: Mapping[str, Points] | None = None,
     return_unit: str = "share of tests",
 ) -> str:
-    """The learning curves; a dashed line stands at each iteration with a warning, a full one at the selected one."""
+    """Return the learning curves; dashed lines mark iterations with a warning, a full line the selected iteration."""
     curve = {name: _points(series) for name, series in stats.curves.items()}
     dev = sorted(stats.evaluations.items())
     tgc_sgc: dict[str, Points] = {"TGC": [(i, e.tgc) for i, e in dev], "SGC": [(i, e.sgc) for i, e in dev]}
@@ -110,10 +110,10 @@ def _header(params: Params, selection: Selection) -> str:
 
 
 def _without_luck(selection: Selection) -> dict[str, str]:
-    found = selection.corrected
-    if found is None:
+    corrected = selection.corrected
+    if corrected is None:
         return {}
-    scores = f"{percent(found.dev_tgc, found.dev_tgc_se)} / {percent(found.dev_sgc, found.dev_sgc_se)}"
+    scores = f"{percent(corrected.dev_tgc, corrected.dev_tgc_se)} / {percent(corrected.dev_sgc, corrected.dev_sgc_se)}"
     return {f"without the luck of being the best of {len(selection.candidates)}": scores}
 
 

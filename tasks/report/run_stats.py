@@ -1,4 +1,4 @@
-"""The figures of every iteration, read from the artifacts that params.yaml says exist."""
+"""The figures of every iteration, read from the artifacts that params.yaml implies."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from tasks.core.records.scores import Evaluation
 from tasks.core.records.training import Metrics
 
 FALL = 10.0
-"""TGC so many points under the best before it is lost skill,"""
+"""Points of TGC under the best before that count as lost skill,"""
 PATIENCE = 2
-"""in so many evaluations in a row."""
+"""in this many evaluations in a row."""
 
 
 def lost_skill(dev_tgc: Mapping[int, float]) -> list[CollapseWarning]:
-    """The first of PATIENCE evaluations in a row that are FALL points (percent) or more under the best before them.
+    """Return a warning at the first of PATIENCE evaluations in a row that are FALL points or more under the best.
 
-    `dev_tgc`: by the iteration that was evaluated, 0 the base policy. Empty where there is no such fall.
+    `dev_tgc`: in percent, by the evaluated iteration, 0 the base policy. Empty where there is no such fall.
     """
     best, low = 0.0, list[int]()
     for iteration, value in sorted(dev_tgc.items()):
@@ -36,16 +36,16 @@ def lost_skill(dev_tgc: Mapping[int, float]) -> list[CollapseWarning]:
 
 @dataclass(frozen=True)
 class RunStats:
-    """A run in numbers. Lists hold one value per iteration, iteration 1 first; None where there is none.
+    """A run in numbers. Lists hold one value per iteration, iteration 1 first; None where there is no value.
 
-    Wall-clock figures are left out: equal runs have equal reports.
+    Wall-clock figures are left out, so that equal runs have equal reports.
     """
 
     curves: Mapping[str, list[float | None]]
     notes: list[tuple[int, str]]
-    """(iteration, what its update said, or that its dev evaluation has void rollouts)."""
+    """(iteration, the note of its update, or that its dev evaluation has void rollouts)."""
     warnings: list[CollapseWarning]
-    """The collapse monitor's, by iteration."""
+    """The collapse monitor's warnings, by iteration."""
     evaluations: Mapping[int, Evaluation]
     """Dev scores by iteration, 0 (the base) included."""
 

@@ -1,4 +1,4 @@
-"""The viewer's data: one script per set of rollouts, loaded when it is asked for, and one index of them all."""
+"""The viewer's data: one script per set of rollouts, loaded on demand, and one index of them all."""
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -17,57 +17,57 @@ RolloutKey = tuple[str, int]
 
 
 class Decoder(Protocol):
-    """The one method of `tokenizers.Tokenizer` that is needed."""
+    """The one method needed of `tokenizers.Tokenizer`."""
 
     def decode_batch(self, sequences: list[list[int]], skip_special_tokens: bool) -> list[str]: ...
 
 
 BY_TURN = "differs by turn"
-"""In place of the advantage of a searched rollout, of which turns stand in pairs as the better and as the worse one."""
+"""Shown in place of a searched rollout's advantage, since its turns occur in pairs both as the better and the worse."""
 Advantage = float | str
 
 
 def read_advantages(batch: Path) -> dict[RolloutKey, Advantage]:
-    """The advantages of the rollouts that trained, or BY_TURN. Raises ArtifactError."""
+    """Return the advantages of the rollouts that trained, or BY_TURN. Raises ArtifactError."""
     table = read_table(batch, TRAINING_BATCH)
     columns = (table[name].to_pylist() for name in ("task_id", "rollout_index", "advantage"))
-    found: dict[RolloutKey, Advantage] = {}
+    by_rollout: dict[RolloutKey, Advantage] = {}
     for task, index, advantage in zip(*columns, strict=True):
-        found[task, index] = advantage if found.get((task, index), advantage) == advantage else BY_TURN
-    return found
+        by_rollout[task, index] = advantage if by_rollout.get((task, index), advantage) == advantage else BY_TURN
+    return by_rollout
 
 
 def index_rows(table: pa.Table, advantages: Mapping[RolloutKey, Advantage], has_batch: bool) -> dict[str, list[Any]]:
-    """Columns of the list of rollouts. `advantage` is null for a rollout that did not train; `policy` names players."""
+    """Return columns of the list of rollouts. `advantage` is null if one did not train; `policy` is the player."""
     names = ("task_id", "difficulty", "rollout_index", "return", "success", "end_reason")
     columns = {name: table[name].to_pylist() for name in names}
     columns["return"] = [round(value, 4) for value in columns["return"]]
     columns["turns"] = pc.list_value_length(table["turns"]).to_pylist()
     if has_batch:
         keys = zip(columns["task_id"], columns["rollout_index"], strict=True)
-        found = [advantages.get(key) for key in keys]
-        columns["advantage"] = [round(value, 4) if isinstance(value, float) else value for value in found]
+        raw = [advantages.get(key) for key in keys]
+        columns["advantage"] = [round(value, 4) if isinstance(value, float) else value for value in raw]
     if "policy" in table.column_names:
         columns["policy"] = table["policy"].to_pylist()
     return columns
 
 
 def transcripts(table: pa.Table, decoder: Decoder) -> dict[str, Any]:
-    """Every rollout as segments [turn, number of tokens, text], with its tests.
+    """Return every rollout as segments [turn, number of tokens, text], with its tests.
 
-    `turn` is the agent's turn, or -1 for what the world said. Texts that occur again (a task's prompt) are stored once:
-    a segment holds the text's place in `texts`.
+    `turn` is the agent's turn, or -1 for the world's text. Texts that occur again (a task's prompt) are stored once: a
+    segment holds the text's index in `texts`.
     """
-    places: dict[bytes, int] = {}
+    indices: dict[bytes, int] = {}
     pieces: list[list[int]] = []
     rollouts = []
     for row in range(table.num_rows):
         segments = []
         for turn, ids in _segments(table, row):
-            place = places.setdefault(ids.tobytes(), len(pieces))
-            if place == len(pieces):
+            index = indices.setdefault(ids.tobytes(), len(pieces))
+            if index == len(pieces):
                 pieces.append(ids.tolist())
-            segments.append([turn, len(ids), place])
+            segments.append([turn, len(ids), index])
         tests = {name: table[f"tests_{name}"][row].as_py() for name in ("passed", "failed")}
         rollouts.append({"segments": segments, **tests, "failed_turns": _failed_turns(table, row)})
     return {"texts": decoder.decode_batch(pieces, skip_special_tokens=False), "rollouts": rollouts}
