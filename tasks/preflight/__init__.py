@@ -1,8 +1,8 @@
-"""preflight: the model's own function, and one update at the maximum length, before money is spent -> preflight.json.
+"""Stage preflight: prove the model's own function and try one update at the maximum length -> preflight.json.
 
-A stage of its own, on which collection waits: prepare_policy knows nothing of `update`, and a longer pack or a larger
-chunk must be tried again without fetching the model again. Its output holds nothing that was measured, so that no
-rollout is collected anew because it ran anew.
+It is a stage of its own, which collection waits for, because it must catch errors before money is spent. prepare_policy
+knows nothing of `update`, and a longer pack or a larger chunk must be tried again without fetching the model again. The
+output holds no measurements, so that a repeated preflight does not cause rollouts to be collected again.
 """
 
 import shutil
@@ -50,10 +50,10 @@ Row = dict[str, Any]
 
 
 def longest_batch(length: int, rollouts: int, vocabulary: int, turns: int, seed: int) -> list[Row]:
-    """`rollouts` rows of random ids whose forward passes have `length` positions each.
+    """Return `rollouts` rows of random ids whose forward passes have `length` positions each.
 
-    All tokens but the first are the policy's, since those need logits; advantages of both signs, so that gradients are
-    not 0.
+    All tokens except the first are the policy's, since those need logits; advantages have both signs, so that gradients
+    are not 0.
     """
     return [_row(index, length, vocabulary, turns, derive_seed(seed, index)) for index in range(rollouts)]
 
@@ -76,23 +76,24 @@ def _row(index: int, length: int, vocabulary: int, turns: int, seed: int) -> Row
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
 """Messages of torch when memory runs out, on a GPU and on a CPU."""
 SEED = 0
-"""Memory does not depend on it."""
+"""A seed that memory does not depend on."""
 STEPS = 2
-"""Optimizer steps: the second one finds the optimizer's state in memory."""
+"""Number of optimizer steps; the second step finds the optimizer's state in memory."""
 
 
 class DoesNotFit(RuntimeError):  # noqa: N818
-    """The learner ran out of memory; the message says what was needed and which knob to turn."""
+    """A learner that ran out of memory; the message gives the memory needed and the knob to turn."""
 
 
 def preflight(context: StageContext[PreflightInputs]) -> None:
     """Prove that learner and engine compute the model's own function, and that the longest update fits.
 
-    Both take a copy of the untrained policy, with an adapter that is not zero: the engine in this process samples from
-    it, if it is to; then the learner, whose fastest exact forward passes are found first, updates it on the longest
-    batch that the params allow, and it is thrown away. As many full packs are passed as an update passes at once, and
-    at least two, because the second one finds gradients in memory; on a CPU that depends on its cores, so
-    preflight.json counts the rollouts of one pack of each rank.
+    Both take a copy of the untrained policy, with an adapter that is not zero. The engine in this process samples from
+    it, if the run uses this engine. Then the learner finds its fastest exact forward passes and updates the copy on the
+    longest batch that the params allow; the copy is thrown away. It passes as many full packs as an update passes at
+    once, and at least two, because the second pack finds gradients in memory. On a CPU this number depends on the
+    cores, so preflight.json counts the rollouts of one pack of each rank.
+
     Writes preflight.json; a run that trains nothing tries no update. Raises AnotherFunction, DoesNotFit, ArtifactError
     and what an update raises.
     """
@@ -103,8 +104,8 @@ def preflight(context: StageContext[PreflightInputs]) -> None:
     with _trial(layout, inputs.policy) as trial:
         if inputs.engine == "transformers":
             prove_engine(trial.base_policy, inputs.policy, trial.policy(iteration_key(0)))
-        found = _try_update(inputs, trial, config, context.cache) if inputs.trains else None
-    write_document(layout.preflight, found or Preflight(positions=0, rollouts=0, ranks=ranks, passes=None))
+        tried = _try_update(inputs, trial, config, context.cache) if inputs.trains else None
+    write_document(layout.preflight, tried or Preflight(positions=0, rollouts=0, ranks=ranks, passes=None))
 
 
 def _try_update(inputs: PreflightInputs, trial: Layout, config: Mapping[str, Any], cache: ProcessCache) -> Preflight:
@@ -127,7 +128,7 @@ def _try_update(inputs: PreflightInputs, trial: Layout, config: Mapping[str, Any
 
 @contextmanager
 def memory_explained(inputs: PreflightInputs, config: Mapping[str, Any], positions: int) -> Iterator[None]:
-    """Turn an end for lack of memory into DoesNotFit; any other stays what it is."""
+    """Turn an end for lack of memory into DoesNotFit; leave any other error as it is."""
     killed_before = oom_kills()
     try:
         yield
@@ -145,9 +146,9 @@ def _try(job: UpdateJob, cache: ProcessCache) -> Passes:
 
 
 def _job(inputs: PreflightInputs, root: Path, rollouts: int, tokens_per_pack: int) -> UpdateJob:
-    """An update with all of the batch in every optimizer step, which moves the weights by next to nothing.
+    """Return an update with the whole batch in every optimizer step, which moves the weights by next to nothing.
 
-    A pair of rollouts lies in one pass, however long: so do two of these, which are no pair.
+    A pair of rollouts lies in one pass, however long: these two, which are no pair, do too.
     """
     base = iteration_key(0)
     return UpdateJob(
@@ -175,19 +176,19 @@ def _job(inputs: PreflightInputs, root: Path, rollouts: int, tokens_per_pack: in
 
 @contextmanager
 def _trial(layout: Layout, policy: PolicyConfig) -> Iterator[Layout]:
-    """A project's folder with the real policy, beside the real artifacts: other machines may join."""
+    """Make a project's folder with the real policy, next to the real artifacts, so that other machines may join."""
     root = layout.preflight_project
     shutil.rmtree(root, ignore_errors=True)
     trial, untrained = Layout(root), layout.policy(iteration_key(0))
     try:
         trial.base_policy.parent.mkdir(parents=True)
         trial.base_policy.symlink_to(layout.base_policy.resolve(), target_is_directory=True)
-        place = trial.policy(iteration_key(0))
-        place.parent.mkdir(parents=True)
+        checkpoint = trial.policy(iteration_key(0))
+        checkpoint.parent.mkdir(parents=True)
         if policy.trained == "lora":
-            shake_adapter(untrained, place, SEED)
+            shake_adapter(untrained, checkpoint, SEED)
         else:
-            place.symlink_to(untrained.resolve(), target_is_directory=True)
+            checkpoint.symlink_to(untrained.resolve(), target_is_directory=True)
         yield trial
     finally:
         shutil.rmtree(root, ignore_errors=True)
@@ -222,18 +223,18 @@ def _summary(count: int) -> AdvantageSummary:
 
 
 def _ran_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, by the error's own words: torch's or Python's."""
+    """Return whether memory ran out, by the error's type or message (torch's or Python's)."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or any(words in text for words in OUT_OF_MEMORY)
 
 
 def _was_killed(error: BaseException) -> bool:
-    """Whether a rank got the signal that the kernel's OOM killer sends; others send it too."""
+    """Return whether a rank got the signal that the kernel's OOM killer sends, and other senders may send too."""
     return isinstance(error, RankFailed) and error.ended_by == signal.SIGKILL
 
 
 def _lacked_memory(killed_before: int | None, memory: LearnerMemory, inputs: PreflightInputs) -> bool:
-    """Whether memory was short, by the kernel's count of kills; without one, by what the plan says that ranks need."""
+    """Return whether memory was short, by the kernel's count of kills, else by the plan's memory of ranks."""
     killed = oom_kills()
     if killed is not None and killed_before is not None:
         return killed > killed_before
@@ -241,10 +242,10 @@ def _lacked_memory(killed_before: int | None, memory: LearnerMemory, inputs: Pre
 
 
 def _explained(error: BaseException, positions: int, memory: LearnerMemory) -> str:
-    said = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
     parts = ", ".join(f"{name} {value / GIB:.2f}" for name, value in vars(memory).items())
     return (
-        f"an update on the longest batch ({positions:,} positions in one pass) runs out of memory: {said}{_peak()}. "
+        f"an update on the longest batch ({positions:,} positions in one pass) runs out of memory: {reason}{_peak()}. "
         f"By plan each device needs {memory.total / GIB:.2f} GiB ({parts}): {advice(memory)}. "
         "No rollout was collected; `python -m flows.plan` shows what would fit"
     )

@@ -27,7 +27,7 @@ from tasks.core.records.files import read_json
 from tasks.preflight.float64_pass import Float64Pass, widen
 
 _TURN, _OBSERVATION = 5, 4
-"""Tokens of a turn, and of what follows the first one."""
+"""Tokens of a turn, and of the observation after the first turn."""
 
 
 class _Played(NamedTuple):
@@ -35,14 +35,14 @@ class _Played(NamedTuple):
 
     ids: list[int]
     logprobs: dict[int, float]
-    """One for each position that was sampled."""
+    """A log-prob for each sampled position."""
 
 
 def prove_engine(base: Path, config: PolicyConfig, checkpoint: Path) -> None:
     """Raise AnotherFunction if the engine's log-probs are not those of the model's own forward pass.
 
-    `checkpoint`: the policy that both load; its adapter should not be zero. The error names the architecture and what
-    differs. Raises ValueError for a model that the engine refuses.
+    `checkpoint`: the policy that both load; its adapter should not be zero. The error names the architecture and the
+    part that differs. Raises ValueError for a model that the engine refuses.
     """
     size = _difference(base, config, checkpoint)
     if size is None:
@@ -59,7 +59,7 @@ def prove_engine(base: Path, config: PolicyConfig, checkpoint: Path) -> None:
 
 
 def _difference(base: Path, config: PolicyConfig, checkpoint: Path | None) -> float | None:
-    """By how many nats the engine's log-probs differ from the model's own; None if rounding explains it."""
+    """Return by how many nats the engine's log-probs differ from the model's own; None if rounding explains it."""
     model = load_base_model(base, config)
     prompts = probe_sequences(model)
     engine = in_process_engine(model)
@@ -86,20 +86,22 @@ def _difference(base: Path, config: PolicyConfig, checkpoint: Path | None) -> fl
 
 
 def _play(engine: Engine, prompts: Sequence[Sequence[int]]) -> list[_Played]:
-    """Two turns of every conversation, all of them side by side."""
+    """Play two turns of every conversation, all of them side by side."""
     played = [_Played(list(prompt), {}) for prompt in prompts]
     turns = dict.fromkeys(map(str, range(len(played))), 0)
-    for name, one in zip(turns, played, strict=True):
-        engine.submit(_request(name, one.ids, 0))
+    for name, conversation in zip(turns, played, strict=True):
+        engine.submit(_request(name, conversation.ids, 0))
     while done := engine.collect():
         for turn in done:
-            one, name = played[int(turn.sequence_id)], turn.sequence_id
-            one.logprobs.update(zip(range(len(one.ids), len(one.ids) + _TURN), turn.logprobs, strict=False))
-            one.ids.extend(turn.token_ids)
+            conversation, name = played[int(turn.sequence_id)], turn.sequence_id
+            conversation.logprobs.update(
+                zip(range(len(conversation.ids), len(conversation.ids) + _TURN), turn.logprobs, strict=False)
+            )
+            conversation.ids.extend(turn.token_ids)
             turns[name] += 1
             if turns[name] < 2:
-                one.ids.extend(one.ids[:_OBSERVATION])
-                engine.submit(_request(name, one.ids, turns[name]))
+                conversation.ids.extend(conversation.ids[:_OBSERVATION])
+                engine.submit(_request(name, conversation.ids, turns[name]))
     return played
 
 
@@ -108,7 +110,7 @@ def _request(name: str, ids: Sequence[int], turn: int) -> GenerationRequest:
 
 
 @torch.no_grad()
-def _own(policy: nn.Module, one: _Played) -> Tensor:
-    """The log-probs of the sampled ids [P] by the policy's own forward pass over the conversation."""
-    positions = np.array(list(one.logprobs), dtype=np.int64)
-    return own_logprobs(policy, whole_rollout(one.ids))[torch.from_numpy(positions - 1)]
+def _own(policy: nn.Module, conversation: _Played) -> Tensor:
+    """Return the log-probs of the sampled ids [P] by the policy's own forward pass over the conversation."""
+    positions = np.array(list(conversation.logprobs), dtype=np.int64)
+    return own_logprobs(policy, whole_rollout(conversation.ids))[torch.from_numpy(positions - 1)]
