@@ -1,4 +1,4 @@
-"""The stage record_lineage: the finished pipeline goes to MLflow; and what runners call while it goes on."""
+"""Stage record_lineage: record the finished pipeline in MLflow; and the function that runners call during a run."""
 
 import sys
 from collections.abc import Callable
@@ -16,15 +16,15 @@ LIVE_STAGES: dict[str, Callable[[Layout, str], RolloutSet]] = {
     "update_policy": training_set,
     "evaluate_policy": dev_set,
 }
-"""The stages whose end has figures for the run in progress, and the rollouts of which some are traced then."""
+"""Stages that give figures to a run in progress when they end, and their rollouts, some of which are then traced."""
 
 
 def record_lineage(context: StageContext[Params]) -> None:
-    """Record the whole run in MLflow and write data/lineage.json, which names it by what it was made from.
+    """Record the whole run in MLflow and write data/lineage.json, which identifies it by its inputs.
 
-    It is the last stage of the DAG: DVC writes a stage to dvc.lock after the stage ends, so everything before this one
-    is there. The file holds no run id (MLflow draws those at random): equal runs leave equal bytes, and a run is found
-    by its `pipeline_digest` tag. Raises LineageError when MLflow cannot be reached; `dvc repro` then tries again.
+    It is the last stage of the DAG: DVC writes a stage to dvc.lock after the stage ends, so every earlier stage is
+    there. The file holds no run id (MLflow draws ids at random): equal runs leave equal bytes, and a run is found by
+    its `pipeline_digest` tag. Raises LineageError when MLflow cannot be reached; `dvc repro` then tries again.
     """
     pipeline = Pipeline(context.layout, context.inputs)
     with recordable_later():
@@ -45,9 +45,9 @@ def record_lineage(context: StageContext[Params]) -> None:
 
 
 def record_stage(context: StageContext[Params], stage: str) -> None:
-    """Let a run in progress be watched: call it after each stage in a process that lives on (the import costs 1.6 s).
+    """Add a stage's figures to the run in progress. Call it after each stage in a long-lived process (import: 1.6 s).
 
-    A store that is down is a warning, once, and never stops a run: record_lineage records it all at the end.
+    A store that is down gives one warning and never stops a run: record_lineage records everything at the end.
     """
     if stage not in LIVE_STAGES or context.cache.get("lineage_is_down", None, lambda: [False])[0]:
         return

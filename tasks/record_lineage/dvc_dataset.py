@@ -22,7 +22,7 @@ class DvcSource(DatasetSource):
         return "dvc"
 
     def load(self) -> str:
-        """Fetch the artifact from the DVC remote if it is not here. Returns its local path."""
+        """Fetch the artifact from the DVC remote if it is not here. Return its local path."""
         if not Path(self.path).exists():
             from dvc.repo import Repo
 
@@ -47,7 +47,7 @@ class DvcSource(DatasetSource):
 
 
 def dvc_inputs(artifacts: Mapping[str, str], rev: str) -> list[DatasetInput]:
-    """MLflow dataset inputs of DVC artifacts (path to md5); the digest of each is DVC's md5."""
+    """Return MLflow dataset inputs of DVC artifacts (path to md5); the digest of each is DVC's md5."""
     return [DatasetInput(_dataset(path, md5, rev)._to_mlflow_entity()) for path, md5 in artifacts.items()]
 
 

@@ -13,7 +13,7 @@ from tasks.core.records.scores import PairedScores, Scores
 
 @dataclass(frozen=True)
 class BaseModel:
-    """The base model that an adapter belongs to."""
+    """The base model to which an adapter belongs."""
 
     name: str
     """A Hugging Face hub id, or a folder: inside the version, or the pipeline's own."""
@@ -22,7 +22,7 @@ class BaseModel:
     revision: str | None
 
     def place(self, version: str) -> str:
-        """Its place once the version lies in the folder `version`."""
+        """Return the base model's id or folder once the version lies in the folder `version`."""
         return f"{version}/{self.name}" if self.inside else self.name
 
 
@@ -34,7 +34,10 @@ def model_card(
     tags: Mapping[str, str],
     conversations: Sequence[str] = (),
 ) -> str:
-    """Markdown. `base` is None for full weights, which need none; `conversations`: see `conversation_lines`."""
+    """Return the card in Markdown. `base` is None for full weights, which need no base model.
+
+    `conversations`: see `conversation_lines`.
+    """
     rank = params.policy.lora.rank
     kind = f"LoRA adapter (rank {rank}) for the base model `{base.name}`" if base else "full weights"
     lines = [
@@ -73,7 +76,7 @@ def model_card(
 
 
 def conversation_lines(chat: ChatFormat) -> list[str]:
-    """Say where the policy's conversations were others than its chat template makes them by itself."""
+    """Return lines on how the policy's conversations differ from those that its chat template makes by itself."""
     settings, notes = chat.settings, []
     if chat.frame.drops_thoughts:
         notes.append(
@@ -108,10 +111,10 @@ def _score_row(played: str, score: PairedScores) -> str:
 
 def _transformers_lines(base: BaseModel | None) -> list[str]:
     first = "from transformers import AutoModelForCausalLM, AutoTokenizer"
-    place = base.place("policy") if base else "policy"
+    source = base.place("policy") if base else "policy"
     pinned = f', revision="{base.revision}"' if base and base.revision else ""
-    tokenizer = f'tokenizer = AutoTokenizer.from_pretrained("{place}"{pinned})'
-    model = f'model = AutoModelForCausalLM.from_pretrained("{place}"{pinned})'
+    tokenizer = f'tokenizer = AutoTokenizer.from_pretrained("{source}"{pinned})'
+    model = f'model = AutoModelForCausalLM.from_pretrained("{source}"{pinned})'
     adapter = ['model.load_adapter("policy")'] if base else []
     return [first, tokenizer, model, *adapter]
 
@@ -122,8 +125,10 @@ def _vllm_line(base: BaseModel | None, rank: int) -> str:
     pinned = f" --revision {base.revision}" if base.revision else ""
     if rank > LORA_RANKS[-1]:
         return f"# vLLM takes adapters up to rank {LORA_RANKS[-1]}"
-    place = base.place("policy")
-    return f"vllm serve {place}{pinned} --enable-lora --max-lora-rank {allowed_rank(rank)} --lora-modules policy=policy"
+    source = base.place("policy")
+    return (
+        f"vllm serve {source}{pinned} --enable-lora --max-lora-rank {allowed_rank(rank)} --lora-modules policy=policy"
+    )
 
 
 def _missing_base(base: BaseModel | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""A finished or running pipeline in a working tree: what of it names it in MLflow. Knows nothing of MLflow."""
+"""A finished or running pipeline in a working tree, and its names and tags for MLflow. Knows nothing of MLflow."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,12 +39,12 @@ class Pipeline:
 
     @cached_property
     def start_tags(self) -> dict[str, str]:
-        """Tags that a run is found by before its results exist."""
+        """Return the tags by which a run is found before its results exist."""
         return {"start_digest": start_digest(self.params, self.layout)}
 
     @property
     def source_tags(self) -> dict[str, str]:
-        """Tags that say what the run was made from."""
+        """Return the tags that identify the run's inputs."""
         return {
             "params_digest": params_digest(self.params),
             "git_commit": self.git.commit,
@@ -57,7 +57,7 @@ class Pipeline:
 
     @property
     def policy_tags(self) -> dict[str, str]:
-        """Tags that lead from a model version back to its artifacts."""
+        """Return the tags that lead from a model version back to its artifacts."""
         folder = self.selected_policy.relative_to(self.layout.root).as_posix()
         return {
             **self.source_tags,
@@ -71,7 +71,7 @@ class Pipeline:
 
     @property
     def datasets(self) -> dict[str, str]:
-        """Artifacts that the policy was trained and scored on, and its base model: path to DVC's md5."""
+        """Return the artifacts that the policy was trained and scored on, and its base model: path to DVC's md5."""
         layout = self.layout
         scored = [layout.score_rollouts(split) for split in TEST_SPLITS]
         evaluated = layout.evaluation_rollouts(self.selection.iteration)
@@ -81,7 +81,7 @@ class Pipeline:
 
     @property
     def ancestors(self) -> list[str]:
-        """md5 of the checkpoints on the way from the base to the selected one, nearest first; the base is none."""
+        """Return md5 of the checkpoints between the base and the selected policy, nearest first, without the base."""
         last = iteration_number(self.selection.iteration)
         folders = [self.layout.policy(iteration_key(step)) for step in range(last - 1, 0, -1)]
         names = [folder.relative_to(self.layout.root).as_posix() for folder in folders]
@@ -89,7 +89,7 @@ class Pipeline:
 
 
 def require_as_it_ran(pipeline: Pipeline) -> None:
-    """Raise ArtifactError where stages have not run with the versions that lie there: there is no run to record."""
+    """Raise ArtifactError where stages have not run with their present versions: there is no run to record."""
     if outdated := [*_outdated_stages(pipeline)]:
         raise ArtifactError(f"the pipeline is not finished ({', '.join(outdated)}); run `dvc repro`, which records it")
 

@@ -1,7 +1,6 @@
-"""Writing a pipeline run to MLflow: while it goes on, and once as a whole. Recording the same run again adds nothing.
+"""Write a pipeline run to MLflow: during the run, and once as a whole. Recording the same run again adds nothing.
 
-`python -m tasks.record_lineage` records the finished pipeline in the current folder, say after a
-server was down.
+`python -m tasks.record_lineage` records the finished pipeline in the current folder, say after a server was down.
 """
 
 import os
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 
 EXPERIMENT = "DVC_EXP_NAME"
-"""Variable in which DVC tells a stage the name of its experiment, by which the MLflow run is called too then."""
+"""Variable in which DVC gives a stage the name of its experiment, which the MLflow run then takes too."""
 
 
 @dataclass(frozen=True)
@@ -49,28 +48,28 @@ class Recorded:
     run_id: str
     model_name: str
     model_version: str | None
-    """None where the scores are not of the run's own weights: they make no version."""
+    """None where the scores are not of the run's own weights, so that there is no version."""
 
 
 def record_iteration(pipeline: Pipeline, key: str, played: Iterable[RolloutSet] = ()) -> None:
-    """Add what iteration `key` has to say to the run in progress, and traces of `played`. Raises LineageError.
+    """Add the figures of iteration `key` to the run in progress, and traces of `played`. Raises LineageError.
 
-    Does nothing where the same parameters and code have been recorded to their end already.
+    Does nothing where a finished run with the same parameters and code is recorded already.
     """
     store = open_store(pipeline.params.lineage, pipeline.layout.root)
     with explained(tracking_uri(pipeline.layout.root)):
         if store.find_run(pipeline.start_tags, finished=True) is None:
             run_id = str(_run_in_progress(store, pipeline).info.run_id)
-            found = read_warnings(pipeline.layout, key)
-            store.log_numbers(run_id, {iteration_number(key): iteration_numbers(pipeline.layout, key, found)})
-            _set_tags(store, run_id, warning_tags(found))
+            warnings = read_warnings(pipeline.layout, key)
+            store.log_numbers(run_id, {iteration_number(key): iteration_numbers(pipeline.layout, key, warnings)})
+            _set_tags(store, run_id, warning_tags(warnings))
             _recorder(store, run_id, pipeline).record(played)
 
 
 def record_pipeline(pipeline: Pipeline) -> Recorded:
     """Record a finished pipeline whole: run, metrics, datasets, scores, model version. Idempotent.
 
-    A run that was recorded while it went on is completed. Raises LineageError when MLflow cannot be reached, and
+    Completes a run that was recorded while it was in progress. Raises LineageError when MLflow cannot be reached, and
     ArtifactError when the pipeline is not finished.
     """
     digest = {"pipeline_digest": pipeline.lock.digest}
@@ -106,7 +105,7 @@ def recordable_later() -> Iterator[None]:
 
 
 def _tags_of(run: "Run", pipeline: Pipeline) -> dict[str, str]:
-    """The pipeline's tags, with the commit that the run began with: HEAD may have moved while it went on."""
+    """Return the pipeline's tags, with the commit at the run's start: HEAD may have moved since."""
     began = {name: value for name, value in run.data.tags.items() if name in pipeline.source_tags}
     return {**pipeline.policy_tags, **began}
 
@@ -120,12 +119,12 @@ def _write_files(pipeline: Pipeline, tags: Mapping[str, str], folder: Path, mode
 
 
 def _run_in_progress(store: Store, pipeline: Pipeline) -> "Run":
-    """The unfinished run of these parameters and this code; a new one where there is none."""
+    """Return the unfinished run of these parameters and this code, or a new run where there is none."""
     from mlflow.entities import Param
 
-    found = store.find_run(pipeline.start_tags, finished=False)
-    if found is not None:
-        return found
+    unfinished = store.find_run(pipeline.start_tags, finished=False)
+    if unfinished is not None:
+        return unfinished
     tags = {**pipeline.start_tags, **pipeline.source_tags, "mlflow.source.git.commit": pipeline.git.commit}
     experiment = os.environ.get(EXPERIMENT)
     name = experiment or f"{pipeline.params.world.name}-{pipeline.start_tags['start_digest'][:8]}"
@@ -151,7 +150,7 @@ def _complete(
         **tags,
         **({"model_version": f"{recorded.model_name}/{recorded.model_version}"} if model else {}),
         **{f"task_version.{task}": digest for task, digest in pipeline.lock.task_versions.items()},
-        **warning_tags(found),
+        **warning_tags(warnings),
     }
     _set_tags(store, run_id, tags)
     store.client.set_terminated(run_id, "FINISHED")
@@ -163,7 +162,7 @@ def _set_tags(store: Store, run_id: str, tags: Mapping[str, str]) -> None:
 
 
 def _log_scores(store: Store, pipeline: Pipeline, run_id: str, model: "LoggedModel | None") -> None:
-    """Final scores, linked to the model (if they are of one) and to the rollouts that they were counted on."""
+    """Log final scores, linked to the model (if they are a model's) and to the rollouts behind them."""
     step, model_id = iteration_number(pipeline.selection.iteration), model.model_id if model else None
     for split in TEST_SPLITS:
         for numbers, table in _counted_on(pipeline.layout, split):
@@ -172,12 +171,12 @@ def _log_scores(store: Store, pipeline: Pipeline, run_id: str, model: "LoggedMod
 
 
 def _counted_on(layout: Layout, split: str) -> Iterator[tuple[dict[str, float], Path]]:
-    """Scores of a split, and the rollouts behind them: those at the test budget, then those at the training budget."""
+    """Yield a split's scores with their rollouts: those at the test budget, then those at the training budget."""
     yield score_numbers(layout, split), layout.score_rollouts(split)
-    found = read_document(layout.score(split), Scores).training_budget
-    if found is not None:
-        table = layout.training_budget_rollouts(split) if found.played_again else layout.score_rollouts(split)
-        yield training_budget_numbers(found, split), table
+    at_training = read_document(layout.score(split), Scores).training_budget
+    if at_training is not None:
+        table = layout.training_budget_rollouts(split) if at_training.played_again else layout.score_rollouts(split)
+        yield training_budget_numbers(at_training, split), table
 
 
 def _log_datasets(store: Store, pipeline: Pipeline, run_id: str, commit: str) -> None:
@@ -190,5 +189,5 @@ def _log_datasets(store: Store, pipeline: Pipeline, run_id: str, commit: str) ->
 
 
 def _inputs(layout: Layout) -> tuple[Path, Path]:
-    """Sources of the rollouts: folders beside the tables."""
+    """Return the sources of the rollouts that are folders, not tables."""
     return layout.world, layout.base_policy

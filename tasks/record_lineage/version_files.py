@@ -1,7 +1,7 @@
 """The files of a model version: a PEFT adapter that any tool reads, its model card, and MLflow's own description.
 
     adapter_config.json, adapter_model.safetensors     (or config.json, model.safetensors and the tokenizer)
-    base/            the base model, where it is a small local one; base.json says where it is
+    base/            the base model, if it is a small local model; base.json says where it is
     README.md        the model card
     evaluation/      see `version_evaluation`
     MLmodel, code/, requirements.txt, python_env.yaml, input_example.json      for mlflow.pyfunc
@@ -32,7 +32,7 @@ from tasks.record_lineage import served_policy
 from tasks.record_lineage.model_card import BaseModel, conversation_lines, model_card
 
 SMALL_BASE_BYTES = 64 * 2**20
-"""A local base model up to this size is put into the version."""
+"""Largest size of a local base model that is copied into the version."""
 REQUIREMENTS = ("torch", "transformers", "peft", "accelerate", "safetensors", "mlflow", "pandas")
 BASE_FOLDER = "base"
 
@@ -52,7 +52,7 @@ def write_version(
 
 
 def _conversations(layout: Layout) -> list[str]:
-    """Lines of the card on the policy's conversations; none for a base policy that has no chat template."""
+    """Return the card's lines on the policy's conversations; none for a base policy without a chat template."""
     from tasks.core.policies.chat_format import ChatTemplateError
     from tasks.core.policies.loading import load_chat_format  # torch
 
@@ -63,7 +63,7 @@ def _conversations(layout: Layout) -> list[str]:
 
 
 def _write_base(folder: Path, layout: Layout, params: Params) -> BaseModel:
-    """Say in base.json where the base model is, and copy it where it is small and from no hub."""
+    """Write base.json, which tells where the base model is, and copy the base model if it is small and from no hub."""
     files = [file.name for file in layout.base_policy.iterdir() if file.is_file()]
     if params.policy.trained == "full":
         _copy(layout.base_policy, folder, [name for name in files if "token" in name or name.endswith(".jinja")])
@@ -82,13 +82,13 @@ def _write_base(folder: Path, layout: Layout, params: Params) -> BaseModel:
 
 
 def _name_base(path: Path, base: BaseModel) -> None:
-    """peft's own field for it: a hub id is found anywhere; a relative folder would mislead."""
+    """Set peft's own field for the base model to a hub id, which is found anywhere; a relative folder would mislead."""
     if path.exists() and base.revision is not None:
         write_json(path, {**read_json(path), "base_model_name_or_path": base.name, "revision": base.revision})
 
 
 def _example(layout: Layout) -> dict[str, Any]:
-    """The opening prompt of the first rollout on Test-N, as text."""
+    """Return the opening prompt of the first rollout on Test-N, as text."""
     from tokenizers import Tokenizer
 
     table = read_table(layout.score_rollouts(TEST_SPLITS[0]), SCORED_ROLLOUTS)

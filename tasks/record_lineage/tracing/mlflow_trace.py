@@ -1,7 +1,7 @@
 """A rollout as MLflow's entities: spans, feedback and a trace. Imports MLflow: import this module late.
 
-They are made as a whole and not through `mlflow.start_span`: that sends from a thread in the background, where a
-failure is a line in a log, and draws its ids at random, so that the same rollout would be written twice.
+They are made as a whole and not through `mlflow.start_span`. That sends from a background thread, where a failure is
+only a line in a log, and draws its ids at random, so that the same rollout would be written twice.
 """
 
 import hashlib
@@ -26,18 +26,18 @@ from tasks.record_lineage.tracing.traced_rollout import TracedRollout, TracedTur
 
 
 def trace_id(run_id: str, traced: TracedRollout) -> str:
-    """The id of the trace of one rollout of a run: the same whenever it is written.
+    """Return the id of the trace of one rollout of a run, the same each time it is written.
 
-    A rollout that was sampled anew has another: the same parameters sample other tokens on another machine.
+    A rollout that was sampled anew has another id: the same parameters sample other tokens on another machine.
     """
     return f"tr-{_digest(run_id, traced.place, traced.digest)[:32]}"
 
 
 def spans_of(traced: TracedRollout, run_id: str) -> list[Span]:
-    """One span for the episode, and below it one for each turn."""
+    """Return one span for the episode, and below it one for each turn."""
     owner = trace_id(run_id, traced)
     ids = [int(_digest(owner, str(number))[:16], 16) for number in range(len(traced.turns) + 1)]
-    contexts = [SpanContext(int(owner[3:], 16), one, is_remote=False, trace_flags=TraceFlags(1)) for one in ids]
+    contexts = [SpanContext(int(owner[3:], 16), span_id, is_remote=False, trace_flags=TraceFlags(1)) for span_id in ids]
     first, last = traced.turns[0], traced.turns[-1]
     facts = {name: value for name, value in traced.row.items() if isinstance(value, str | int | float)}
     whole = _span(
@@ -48,14 +48,16 @@ def spans_of(traced: TracedRollout, run_id: str) -> list[Span]:
         _content(owner, first.prompt_tail, last.text) | facts,
         failed=traced.is_void,
     )
-    turns = [_turn_span(owner, turn, contexts[0], own) for turn, own in zip(traced.turns, contexts[1:], strict=True)]
+    turns = [
+        _turn_span(owner, turn, contexts[0], context) for turn, context in zip(traced.turns, contexts[1:], strict=True)
+    ]
     return [whole, *turns]
 
 
 def trace_info(
     traced: TracedRollout, run_id: str, experiment_id: str, world: str, tags: Mapping[str, str]
 ) -> TraceInfo:
-    """The trace's entry in MLflow's list, with the verdict as feedback on it."""
+    """Return the trace's entry in MLflow's list, with the verdict as feedback on it."""
     owner, row = trace_id(run_id, traced), traced.row
     source = AssessmentSource(source_type="CODE", source_id=world)
     verdict = {"success": row["success"], "return": row["return"]}
@@ -80,22 +82,22 @@ def _feedback(owner: str, name: str, value: float, source: AssessmentSource, rat
     return feedback
 
 
-def _turn_span(owner: str, turn: TracedTurn, parent: SpanContext, own: SpanContext) -> Span:
+def _turn_span(owner: str, turn: TracedTurn, parent: SpanContext, context: SpanContext) -> Span:
     return _span(
         f"turn {turn.figures['turn']}",
         SpanType.LLM,
-        (own, parent),
+        (context, parent),
         (turn.began, turn.ended),
         _content(owner, turn.prompt_tail, turn.text) | turn.figures,
         failed=turn.failed,
     )
 
 
-def _content(owner: str, before: str, said: str) -> dict[str, Any]:
+def _content(owner: str, before: str, answer: str) -> dict[str, Any]:
     return {
         SpanAttributeKey.REQUEST_ID: owner,
         SpanAttributeKey.INPUTS: before,
-        SpanAttributeKey.OUTPUTS: said,
+        SpanAttributeKey.OUTPUTS: answer,
     }
 
 
@@ -108,12 +110,12 @@ def _span(
     *,
     failed: bool,
 ) -> Span:
-    """MLflow keeps every attribute as JSON."""
-    own, parent = contexts
+    """Return a span, with every attribute as JSON, as MLflow keeps it."""
+    context, parent = contexts
     began, ended = (int(at * 1e9) for at in seconds)
     kept = {key: json.dumps(value) for key, value in {SpanAttributeKey.SPAN_TYPE: kind, **attributes}.items()}
     status = Status(StatusCode.ERROR if failed else StatusCode.OK)
-    return Span(ReadableSpan(name, own, parent, attributes=kept, status=status, start_time=began, end_time=ended))
+    return Span(ReadableSpan(name, context, parent, attributes=kept, status=status, start_time=began, end_time=ended))
 
 
 def _digest(*parts: str) -> str:

@@ -1,4 +1,4 @@
-"""Writing sampled rollouts to MLflow as traces, from their tables: nothing waits for it while rollouts are played."""
+"""Write sampled rollouts to MLflow as traces, from their tables, so that playing rollouts never waits for MLflow."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,8 +40,8 @@ class TraceRecorder:
     def record(self, sets: Iterable[RolloutSet]) -> dict[str, str]:
         """Write the traces of the drawn rollouts of `sets` that MLflow does not hold yet.
 
-        Returns the address of each drawn rollout's trace in MLflow's pages, by the rollout's place in the report.
-        A store that takes none is a warning: the run is recorded all the same. Raises ArtifactError.
+        Returns the address of each drawn rollout's trace in MLflow's pages, by the rollout's place in the report. A
+        store that accepts no traces causes a warning; the run is recorded all the same. Raises ArtifactError.
         """
         from mlflow.exceptions import MlflowException
 
@@ -55,13 +55,13 @@ class TraceRecorder:
     def _record(self, sets: Iterable[RolloutSet]) -> dict[str, str]:
         from tasks.record_lineage.tracing.mlflow_trace import trace_id
 
-        held, found = self._held(), dict[str, str]()
+        held, traces = self._held(), dict[str, str]()
         tokenizer = Tokenizer.from_file(str(self.layout.base_policy / "tokenizer.json"))
         for rollouts in sets:
             drawn = [traced for traced in self._drawn(rollouts, tokenizer) if traced.turns]
             self._write([traced for traced in drawn if trace_id(self.run_id, traced) not in held], rollouts)
-            found |= {traced.place: trace_id(self.run_id, traced) for traced in drawn}
-        return {place: self.store.page(trace) for place, trace in found.items()}
+            traces |= {traced.place: trace_id(self.run_id, traced) for traced in drawn}
+        return {place: self.store.page(trace) for place, trace in traces.items()}
 
     def _drawn(self, rollouts: RolloutSet, tokenizer: Tokenizer) -> Iterator[TracedRollout]:
         table = rollouts.read(trusted=True)  # validation takes longer than all else here
@@ -88,7 +88,7 @@ class TraceRecorder:
         client.log_spans(self.store.experiment_id, spans)
 
     def _held(self) -> set[str]:
-        """Ids of the run's traces that have their spans: MLflow tags those with where it keeps them."""
+        """Return ids of the run's traces that have their spans, which MLflow tags with the spans' location."""
         from mlflow.tracing.constant import TraceTagKey
 
         held, token = set[str](), None
@@ -107,7 +107,7 @@ class TraceRecorder:
 
 
 def write_addresses(path: Path, addresses: Mapping[str, str]) -> None:
-    """The script from which the report's page takes them; the empty one of a run without traces is not written."""
+    """Write the script from which the report's page takes the addresses; without traces, write none."""
     if addresses:
         with replacing(path) as temporary:
             lines = (script("loopline_traces", place, address) for place, address in addresses.items())
@@ -117,5 +117,5 @@ def write_addresses(path: Path, addresses: Mapping[str, str]) -> None:
 
 
 def _clocks(path: Path | None) -> Mapping[str, list[float]]:
-    """Times at which the turns of each rollout were played, by its name; nothing where that is not known."""
+    """Return the times at which each rollout's turns were played, by the rollout's name; empty where unknown."""
     return read_document(path, Timings).clocks if path is not None and path.exists() else {}

@@ -1,4 +1,4 @@
-"""The rollouts that become traces, and what a trace says of them. Pure: knows nothing of MLflow."""
+"""The rollouts that become traces, and the content of a trace. Pure: knows nothing of MLflow."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ PROMPT_TAIL = 256
 
 
 class Decoder(Protocol):
-    """The one method of `tokenizers.Tokenizer` that is needed."""
+    """The one method needed of `tokenizers.Tokenizer`."""
 
     def decode(self, ids: list[int], skip_special_tokens: bool) -> str: ...
 
@@ -31,11 +31,11 @@ class TracedTurn:
     prompt_tail: str
     text: str
     began: float
-    """Seconds since the epoch, as `ended`: from asking for the turn until the world's answer."""
+    """Seconds since the epoch, as `ended`: from the request for the turn to the world's answer."""
     ended: float
     failed: bool
     figures: dict[str, Any]
-    """Further facts by name; unknown ones are left out."""
+    """Further facts by name; unknown facts are left out."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class TracedRollout:
     """One rollout, with the verdict on it."""
 
     place: str
-    """Where the report shows it (`rollout_sets.viewer_places`)."""
+    """The rollout's place in the report (`rollout_sets.viewer_places`)."""
     row: dict[str, Any]
-    """Its columns, but for those with a value per token."""
+    """The rollout's columns, except those with a value per token."""
     turns: tuple[TracedTurn, ...]
     digest: str
     """SHA-256 of its tokens and the verdict on it."""
@@ -56,13 +56,13 @@ class TracedRollout:
 
     @property
     def rationale(self) -> str:
-        """The end of the episode, and the requirements that it met and missed, a line each."""
+        """Return the end of the episode, and the requirements that it met and missed, one to a line."""
         tests = [f"{name}: {text}" for name in ("failed", "passed") for text in self.row[f"tests_{name}"]]
         return "\n".join([f"ended by {self.row['end_reason']}", *tests])
 
 
 def drawn_rows(table: pa.Table, count: int, seed: int, name: str) -> list[int]:
-    """At most `count` rows of each policy in the set `name`, drawn without replacement, in their order."""
+    """Draw at most `count` rows of each policy in the set `name`, without replacement; return them in their order."""
     policies = table["policy"].to_pylist() if "policy" in table.column_names else [""] * len(table)
     drawn = []
     for policy in sorted(set(policies)):
@@ -74,10 +74,10 @@ def drawn_rows(table: pa.Table, count: int, seed: int, name: str) -> list[int]:
 def traced_rollout(
     table: pa.Table, row: int, place: str, decoder: Decoder, clock: Sequence[float], otherwise: float
 ) -> TracedRollout:
-    """Row `row` of a table of rollouts.
+    """Return row `row` of a table of rollouts as a traced rollout.
 
-    `clock` holds when the episode was opened and when each turn was answered; where it does not, all turns begin and
-    end at the time `otherwise`, and have no `seconds`.
+    `clock` holds the times at which the episode was opened and each turn was answered. Where it does not, all turns
+    begin and end at the time `otherwise`, and have no `seconds`.
     """
     per_token = ("token_ids", "turn_index", "engine_logprobs")
     ids, turn_index, logprobs = (table[name][row].values.to_numpy() for name in per_token)
@@ -87,13 +87,13 @@ def traced_rollout(
     times = list(pairwise(clock)) if measured else [(otherwise, otherwise)] * count
     turns = []
     for turn in range(count):
-        places = np.flatnonzero(turn_index == turn)
-        if not len(places):  # an engine may sample nothing
+        positions = np.flatnonzero(turn_index == turn)
+        if not len(positions):  # an engine may sample nothing
             continue
-        start, (began, ended) = int(places[0]), times[turn]
-        figures = _figures(facts, turn) | {"tokens": len(places), "mean_logprob": float(logprobs[places].mean())}
+        start, (began, ended) = int(positions[0]), times[turn]
+        figures = _figures(facts, turn) | {"tokens": len(positions), "mean_logprob": float(logprobs[positions].mean())}
         tail = decoder.decode(ids[max(0, start - PROMPT_TAIL) : start].tolist(), skip_special_tokens=False)
-        text = decoder.decode(ids[places].tolist(), skip_special_tokens=False)
+        text = decoder.decode(ids[positions].tolist(), skip_special_tokens=False)
         seconds = {"seconds": round(ended - began, 3)} if measured else {}
         failed = bool(figures.pop("failed", False))
         turns.append(TracedTurn(tail, text, began, ended, failed, {"turn": turn + 1, **figures, **seconds}))
@@ -106,7 +106,7 @@ def _digest(ids: np.ndarray, facts: dict[str, Any]) -> str:
 
 
 def _figures(facts: dict[str, Any], turn: int) -> dict[str, Any]:
-    """The world's answer to a turn; nothing for one that it broke over."""
+    """Return the world's answer to a turn; nothing for a turn over which the world broke."""
     if turn >= len(facts["turns"]):
         return {}
     named = {"turn_rewards": "reward", "turn_progress": "progress"}
