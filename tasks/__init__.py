@@ -1,4 +1,4 @@
-"""The stages of the pipeline, a module or package each under its own name, and what several of them use (`core`).
+"""The stages of the pipeline, each a module or package of its own name, and the code that several of them use (`core`).
 
-Nothing here runs at import time; rooms that need no torch import none.
+Nothing here runs at import time; packages that need no torch do not import it.
 """

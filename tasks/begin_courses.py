@@ -1,4 +1,4 @@
-"""begin_courses: courses by which nothing is done about a collapse -> data/courses/."""
+"""Stage begin_courses: write neutral (no-op) courses -> data/courses/."""
 
 from tasks.core.config.dag import iteration_key
 from tasks.core.config.stage_inputs import CourseInputs
@@ -7,6 +7,6 @@ from tasks.core.records.training_course import write_neutral
 
 
 def begin_courses(context: StageContext[CourseInputs]) -> None:
-    """Write what the first iteration goes by, and what all others do where the collapse monitor is to do nothing."""
+    """Write the course of the first iteration, and of all others where the collapse monitor takes no action."""
     last = context.inputs.iterations if context.inputs.action == "none" else 0
     write_neutral(context.layout, [iteration_key(i) for i in range(last + 1)])

@@ -18,8 +18,8 @@ from tasks.core.seeding import derive_seed
 def collect_rollouts(context: StageContext[CollectionInputs]) -> None:
     """Write rollouts.parquet and timings.json of iteration `context.key`.
 
-    Raises ArtifactError for a damaged input, ValueError for a policy that does not fit the base model, TrainingStopped
-    where the collapse monitor was to end the run.
+    Raises ArtifactError for a damaged input, ValueError for a policy that does not fit the base model, and
+    TrainingStopped where the collapse monitor stops the run.
     """
     inputs, layout, key = context.inputs, context.layout, context.key
     behaviour = inputs.previous[key].behaviour
@@ -39,7 +39,7 @@ def collect_rollouts(context: StageContext[CollectionInputs]) -> None:
 
 
 def plan_iteration(world: World, layout: Layout, inputs: CollectionInputs, key: str) -> list[PlannedRollout]:
-    """The rollouts of iteration `key`: K of each of its tasks."""
+    """Return the rollouts of iteration `key`: K of each of its tasks."""
     drawn = tasks_of_iteration(world, layout, inputs, key, inputs.rollouts_per_task)
     seed = derive_seed(collection_seed(inputs, key), "rollouts")
     return plan_rollouts(drawn, inputs.rollouts_per_task, seed, inputs.temperatures)

@@ -1,4 +1,4 @@
-"""evaluate_policy@i: the policy after an iteration plays dev -> data/evaluations/."""
+"""Stage evaluate_policy@i: the policy after an iteration plays dev -> data/evaluations/."""
 
 from tasks.core.config.stage_inputs import EvaluationInputs
 from tasks.core.engines.registry import forget_paid_answers
@@ -28,7 +28,7 @@ def evaluate_policy(context: StageContext[EvaluationInputs]) -> None:
 
 
 def evaluation(key: str, seeds: tuple[int, ...], rows: list[Row], usage: ApiUsage | None = None) -> Evaluation:
-    """The evaluation document of one policy's dev rollouts."""
+    """Return the evaluation document of one policy's dev rollouts."""
     played = outcomes(rows)
     tasks, scenarios = tgc(played), sgc(played)
     return Evaluation(

@@ -1,4 +1,4 @@
-"""filter_advantages@i: rollouts.parquet -> training_batch.parquet and advantages.json."""
+"""Stage filter_advantages@i: rollouts.parquet -> training_batch.parquet and advantages.json."""
 
 import logging
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ Response = Sequence[int]
 
 
 def response_stats(responses: Sequence[Response], task_ids: Sequence[str]) -> ResponseStats:
-    """Figures of N >= 1 finished rollouts; a run without groups of two or more has only distinct responses."""
+    """Return figures of N >= 1 finished rollouts; without any group of two or more, all responses count as distinct."""
     groups: dict[str, list[Response]] = {}
     for task, response in zip(task_ids, responses, strict=True):
         groups.setdefault(task, []).append(response)
@@ -39,13 +39,13 @@ def response_stats(responses: Sequence[Response], task_ids: Sequence[str]) -> Re
 
 
 def repetition(response: Response) -> float:
-    """1 - different n-grams / n-grams, n = 4: seq-rep-4 of Welleck et al. (arXiv 1908.04319); 0 without an n-gram."""
+    """Return 1 - different n-grams / n-grams, n = 4: seq-rep-4 (Welleck et al., arXiv 1908.04319); 0 without any."""
     ngrams = [tuple(response[start : start + NGRAM]) for start in range(len(response) - NGRAM + 1)]
     return 1 - len(set(ngrams)) / len(ngrams) if ngrams else 0.0
 
 
 def distinct_share(group: Sequence[Response]) -> float:
-    """Different responses / responses of K >= 1 rollouts of one task: 1/K once they are all the same."""
+    """Return different responses / responses of K >= 1 rollouts of one task: 1/K if they are all the same."""
     return len(set(map(tuple, group))) / len(group)
 
 
@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 def filter_advantages(context: StageContext[AdvantageInputs]) -> None:
-    """Keep the rollouts of iteration `context.key` that carry a signal. An empty batch is written, and said, as such.
+    """Keep the rollouts of iteration `context.key` that carry a signal. An empty batch is written too, and logged.
 
     Raises ArtifactError when the rollouts are missing or break their schema, or when every one of them is void.
     """
@@ -74,7 +74,7 @@ def filter_advantages(context: StageContext[AdvantageInputs]) -> None:
 
 
 def _config(context: StageContext[AdvantageInputs]) -> AdvantageConfig:
-    """The section of params.yaml, with the filter as tight as the collapse monitor wants it."""
+    """Return the section of params.yaml, with the filter tightened as the collapse monitor requires."""
     config = context.inputs.advantages
     course = read_document(context.layout.course(context.inputs.previous[context.key].behaviour), Course)
     share = min(config.top_variance_share, course.variance_share)

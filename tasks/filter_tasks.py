@@ -1,4 +1,4 @@
-"""filter_tasks: the world's train split -> data/tasks/train.parquet."""
+"""Stage filter_tasks: the world's train split -> data/tasks/train.parquet."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,11 +15,11 @@ from tasks.core.worlds.registry import open_world
 
 
 class FilterError(ValueError):
-    """The filter's parameters make no sense for this world; the message names the parameter."""
+    """Parameters of the filter that make no sense for this world; the message names the parameter."""
 
 
 def keep_tasks(train: Sequence[Task], config: TaskFilterConfig) -> list[Task]:
-    """The tasks up to `max_difficulty` that are not denylisted, in their given order.
+    """Return the tasks up to `max_difficulty` that are not denylisted, in their given order.
 
     Raises FilterError when none is left.
     """
@@ -41,10 +41,10 @@ def refuse_unknown_ids(denylist: Iterable[str], known: Iterable[str]) -> None:
 
 
 def sampling_weights(tasks: Sequence[Task], config: TaskFilterConfig) -> list[float]:
-    """Probability of each task to be drawn; they sum to 1.
+    """Return the probability of drawing each task; the sum is 1.
 
-    With `equal_difficulties` every difficulty level that is present is equally likely (LOOP's code draws 1 and 2 so),
-    and so are the tasks within it; otherwise every task is.
+    With `equal_difficulties` every present difficulty level is equally likely (LOOP's code draws 1 and 2 so), and so is
+    every task within a level; otherwise every task is.
     """
     if not config.equal_difficulties:
         return [1 / len(tasks)] * len(tasks)
@@ -53,7 +53,7 @@ def sampling_weights(tasks: Sequence[Task], config: TaskFilterConfig) -> list[fl
 
 
 def task_rows(tasks: Sequence[Task], weights: Sequence[float]) -> list[dict[str, Any]]:
-    """Rows of `records.schemas.TASKS`."""
+    """Return rows of `records.schemas.TASKS`."""
     return [
         {"task_id": task.task_id, "scenario_id": task.scenario_id, "difficulty": task.difficulty, "weight": weight}
         for task, weight in zip(tasks, weights, strict=True)
@@ -61,7 +61,7 @@ def task_rows(tasks: Sequence[Task], weights: Sequence[float]) -> list[dict[str,
 
 
 def summary(train: Sequence[Task], kept: Sequence[Task]) -> str:
-    """One line for a person: what stayed of what there was."""
+    """Return one line for a person: how many tasks were kept."""
     by_difficulty = sorted(Counter(task.difficulty for task in kept).items())
     levels = ", ".join(f"{count} of difficulty {level}" for level, count in by_difficulty)
     scenarios = f"{_scenarios(kept)} of {_scenarios(train)} scenarios"
@@ -73,7 +73,7 @@ def _scenarios(tasks: Sequence[Task]) -> int:
 
 
 def filter_tasks(context: StageContext[TaskFilterInputs]) -> None:
-    """Write the training tasks that stay, with their sampling weights. Raises FilterError (see `filtering`)."""
+    """Write the kept training tasks with their sampling weights. Raises FilterError."""
     world = open_world(context.inputs.world, context.layout.world)
     try:
         train = world.tasks("train")

@@ -1,4 +1,4 @@
-"""monitor_collapse@i: metrics.json of all iterations so far -> the course of those after it."""
+"""Stage monitor_collapse@i: metrics.json of all iterations so far -> the course of the iterations after it."""
 
 from tasks.core.collapse.rules import UPDATE_FIGURES, History, Rule, collapse_rules, limit_of, read_history, warnings_of
 from tasks.core.config.monitor import MonitorAction
@@ -11,7 +11,7 @@ from tasks.core.records.monitoring import Course
 def next_course(
     history: History, rules: tuple[Rule, ...], action: MonitorAction, learning_rate_factor: float, variance_share: float
 ) -> Course:
-    """The course after the last iteration of `history`."""
+    """Return the course after the last iteration of `history`."""
     warnings = warnings_of(history, rules)
     match action:
         case "discard_update":
@@ -28,7 +28,7 @@ def next_course(
 
 
 def _update_limits(history: History, rules: tuple[Rule, ...]) -> dict[str, float]:
-    """The smallest limit on each figure of an update."""
+    """Return the smallest limit on each figure of an update."""
     limits: dict[str, float] = {}
     for rule in rules:
         limit = limit_of(rule, history)
@@ -38,7 +38,7 @@ def _update_limits(history: History, rules: tuple[Rule, ...]) -> dict[str, float
 
 
 def monitor_collapse(context: StageContext[MonitorInputs]) -> None:
-    """Set the course of what follows iteration `context.key`. Its warnings are told by who runs the update.
+    """Set the course of the iterations after `context.key`. The runner of the update reports its warnings.
 
     Raises ArtifactError when an input is missing or damaged.
     """

@@ -1,4 +1,4 @@
-"""pair_turns@i: the rollouts of searched trees -> pairs of turns to train on, in place of filter_advantages."""
+"""Stage pair_turns@i: the rollouts of searched trees -> pairs of turns to train on, in place of filter_advantages."""
 
 import logging
 from collections.abc import Hashable, Iterator, Sequence
@@ -22,7 +22,7 @@ from tasks.core.records.training import AdvantageSummary
 from tasks.core.spread import ROUNDING
 
 ROOT = 0
-"""The node from which every path starts."""
+"""The node at which every path starts."""
 
 
 @dataclass(frozen=True)
@@ -30,42 +30,42 @@ class Candidate:
     """A turn that was sampled at a node."""
 
     row: int
-    """The first rollout that played it."""
+    """The first rollout that played the turn."""
     turn: int
-    """Which of that rollout's turns it is."""
+    """Index of the turn in that rollout."""
     q: float
-    """Mean return of the rollouts that went on with it."""
+    """Mean return of the rollouts that continued with the turn."""
 
 
 @dataclass(frozen=True)
 class TurnPair:
-    """The best and the worst turn of a node: of equals the earliest is the better one, the latest the worse."""
+    """The best and the worst turn of a node: of equals the earliest counts as better, the latest as worse."""
 
     better: Candidate
     worse: Candidate
 
     @property
     def gap(self) -> float:
-        """The difference of their Q, never negative: those that differ by rounding alone are equal."""
+        """Return the difference of their Q, never negative: values that differ by rounding alone are equal."""
         return max(0.0, self.better.q - self.worse.q)
 
 
 def turn_pairs(
     rows: Sequence[int], paths: Sequence[Sequence[int]], turns: Sequence[Sequence[Hashable]], returns: Floats
 ) -> list[TurnPair]:
-    """One pair for every node with two different turns, in the order of the nodes."""
+    """Return one pair for every node with two different turns, in the order of the nodes."""
     siblings: dict[int, list[Candidate]] = {}
-    for (parent, _), found in sorted(_candidates(rows, paths, turns, returns).items(), key=lambda item: item[0]):
-        siblings.setdefault(parent, []).append(found)
+    for (parent, _), candidate in sorted(_candidates(rows, paths, turns, returns).items(), key=lambda item: item[0]):
+        siblings.setdefault(parent, []).append(candidate)
     return [
-        TurnPair(max(found, key=_order), min(reversed(found), key=_order))
-        for found in siblings.values()
-        if len(found) > 1
+        TurnPair(max(candidates, key=_order), min(reversed(candidates), key=_order))
+        for candidates in siblings.values()
+        if len(candidates) > 1
     ]
 
 
 def over_gap(pairs: Sequence[TurnPair], gap: float) -> list[TurnPair]:
-    """Those whose Q differ by more than `gap`."""
+    """Return the pairs whose Q differ by more than `gap`."""
     return [pair for pair in pairs if pair.gap > gap + ROUNDING]
 
 
@@ -76,26 +76,30 @@ def _order(candidate: Candidate) -> float:
 def _candidates(
     rows: Sequence[int], paths: Sequence[Sequence[int]], turns: Sequence[Sequence[Hashable]], returns: Floats
 ) -> dict[tuple[int, int], Candidate]:
-    """Candidates by (node of the turn, first node to which it led: in a world of chance there are others)."""
-    said: dict[int, Hashable] = {}
+    """Return candidates by (node of the turn, first node to which it led: in a world of chance there are others)."""
+    turn_of: dict[int, Hashable] = {}
     led_to: dict[tuple[int, Hashable], int] = {}
     first: dict[tuple[int, int], tuple[int, int]] = {}
     earned: dict[tuple[int, int], list[float]] = {}
     for row in rows:
         for turn, (parent, node) in enumerate(pairwise((ROOT, *paths[row]))):
-            # By the node first: what stays of two samples may be equal where the samples themselves are not.
-            own = said.setdefault(node, turns[row][turn])
-            edge = parent, led_to.setdefault((parent, own), node)
+            # By the node first: the kept ids of two samples may be equal where the samples themselves are not.
+            played = turn_of.setdefault(node, turns[row][turn])
+            edge = parent, led_to.setdefault((parent, played), node)
             first.setdefault(edge, (row, turn))
             earned.setdefault(edge, []).append(float(returns[row]))
-    return {edge: Candidate(*place, sum(earned[edge]) / len(earned[edge])) for edge, place in first.items()}
+    return {
+        edge: Candidate(*row_and_turn, sum(earned[edge]) / len(earned[edge])) for edge, row_and_turn in first.items()
+    }
 
 
 _log = logging.getLogger(__name__)
 
 
 def pair_turns(context: StageContext[PairInputs]) -> None:
-    """Write the pairs of turns whose Q differ by more than `advantages.pair_gap`. None at all is written, and said.
+    """Write the pairs of turns whose Q differ by more than `advantages.pair_gap`.
+
+    An empty batch is written too, and logged.
 
     Raises ArtifactError when the rollouts are missing, break their schema, belong to no tree, or are all void.
     """
@@ -111,10 +115,10 @@ def pair_turns(context: StageContext[PairInputs]) -> None:
     except ValueError as error:
         fault = most_frequent_fault(context.layout.timings(context.key))
         raise ArtifactError(f"{path}: {error}{fault}") from None
-    found = [pair for rows in trees for pair in turn_pairs(rows.tolist(), paths, turns, rewarded.returns)]
-    chosen = over_gap(found, config.pair_gap)
+    pairs = [pair for rows in trees for pair in turn_pairs(rows.tolist(), paths, turns, rewarded.returns)]
+    chosen = over_gap(pairs, config.pair_gap)
     stds = np.array([return_std(rewarded.returns[rows]) for rows in trees if len(rows) > 1])
-    summary = _summary(outcomes, stds, found, chosen, config.pair_gap)
+    summary = _summary(outcomes, stds, pairs, chosen, config.pair_gap)
     if summary.note:
         _log.warning("%s: %s", context.key, summary.note)
     write_rows(context.layout.training_batch(context.key), list(_batch(rollouts, chosen)), TRAINING_BATCH)
@@ -122,21 +126,21 @@ def pair_turns(context: StageContext[PairInputs]) -> None:
 
 
 def _summary(
-    outcomes: Outcomes, stds: np.ndarray, found: Sequence[TurnPair], chosen: Sequence[TurnPair], gap: float
+    outcomes: Outcomes, stds: np.ndarray, pairs: Sequence[TurnPair], chosen: Sequence[TurnPair], gap: float
 ) -> AdvantageSummary:
     kept = np.zeros(len(outcomes.returns), dtype=np.bool_)
     kept[[candidate.row for pair in chosen for candidate in (pair.better, pair.worse)]] = True
-    widest = max((pair.gap for pair in found), default=0.0)
+    widest = max((pair.gap for pair in pairs), default=0.0)
     note = (
-        f"none of the {len(found)} pairs of turns differs in Q by more than advantages.pair_gap = {gap} (at most by "
+        f"none of the {len(pairs)} pairs of turns differs in Q by more than advantages.pair_gap = {gap} (at most by "
         f"{widest:.3g}): the policy will stay as it is; lower the gap, or search longer (collection.tree.simulations)"
     )
-    figures = {"compared_turns": len(found), "pairs": len(chosen), "widest_gap": widest}
+    figures = {"compared_turns": len(pairs), "pairs": len(chosen), "widest_gap": widest}
     return summary_of(outcomes, stds, kept, None if chosen else note, **figures)
 
 
 def _sampled_turns(rollouts: pa.Table) -> list[list[bytes]]:
-    """[N][turns] their ids, as bytes."""
+    """Return the ids of each turn [N][turns] as bytes."""
     tokens = zip(rollouts["token_ids"], rollouts["turn_index"], strict=True)
     arrays = ((ids.values.to_numpy(False), index.values.to_numpy(False)) for ids, index in tokens)
     return [[ids[index == turn].tobytes() for turn in range(index.max(initial=-1) + 1)] for ids, index in arrays]
@@ -149,17 +153,17 @@ def _batch(rollouts: pa.Table, pairs: Sequence[TurnPair]) -> Iterator[dict[str, 
 
 
 def _row(rollouts: pa.Table, candidate: Candidate) -> dict[str, Any]:
-    """The rollout up to the end of the turn, as it was sampled; what came before the turn is context."""
+    """Return the rollout up to the end of the turn, as it was sampled; everything before the turn is context."""
     task, index = (rollouts[name][candidate.row].as_py() for name in ("task_id", "rollout_index"))
     ids, _, turns, logprobs = (rollouts[name][candidate.row].values.to_numpy(False) for name in TOKEN_COLUMNS)
-    own = turns == candidate.turn
-    end = int(np.flatnonzero(own)[-1]) + 1
+    is_turn = turns == candidate.turn
+    end = int(np.flatnonzero(is_turn)[-1]) + 1
     return {
         "task_id": task,
         "rollout_index": index,
         "token_ids": ids[:end],
-        "policy_mask": own[:end],
-        "turn_index": np.where(own, turns, -1)[:end],
-        "engine_logprobs": np.where(own, logprobs, 0)[:end],
+        "policy_mask": is_turn[:end],
+        "turn_index": np.where(is_turn, turns, -1)[:end],
+        "engine_logprobs": np.where(is_turn, logprobs, 0)[:end],
         "return": candidate.q,
     }

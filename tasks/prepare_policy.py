@@ -1,4 +1,4 @@
-"""prepare_policy: pin the base model -> data/policy/; what iteration 1 starts from -> data/iterations/i000/."""
+"""Stage prepare_policy: pin the base model -> data/policy/; write the start of iteration 1 -> data/iterations/i000/."""
 
 from shutil import copytree
 
@@ -14,11 +14,11 @@ from tasks.core.seeding import derive_seed
 
 
 def prepare_policy(context: StageContext[BasePolicyInputs]) -> None:
-    """Write the base policy (that `policy.source` names, or what its warm start made of it) and the untrained
-    checkpoint drawn from `seed` with its record.
+    """Write the base policy and the untrained checkpoint drawn from `seed`, with its record.
 
-    Raises ArtifactError for a base that is no causal language model with a usable chat template, and what
-    `fetch_base_model` raises; then nothing is written.
+    The base policy is the model that `policy.source` names, or the result of its warm start. Raises ArtifactError for a
+    base that is no causal language model with a usable chat template, and what `fetch_base_model` raises; then nothing
+    is written.
     """
     config, layout = context.inputs.policy, context.layout
     with replacing(layout.base_policy) as folder:

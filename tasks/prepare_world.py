@@ -1,4 +1,4 @@
-"""The stage prepare_world: the tasks of all splits, written to data/world/."""
+"""Stage prepare_world: the tasks of all splits, written to data/world/."""
 
 from tasks.core.config.stage_inputs import WorldInputs
 from tasks.core.interfaces.stage import StageContext

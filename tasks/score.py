@@ -1,5 +1,7 @@
-"""score@split: base and selected policy play a test split -> data/scores/<split>.json, <split>_rollouts.parquet,
-<split>_training_budget_rollouts.parquet."""
+"""Stage score@split: base and selected policy play a test split.
+
+It writes data/scores/<split>.json, <split>_rollouts.parquet and <split>_training_budget_rollouts.parquet.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -45,7 +47,7 @@ BASE = iteration_key(0)
 
 @dataclass(frozen=True)
 class PlayedSplit:
-    """A split played at one budget; without a row where it was not played."""
+    """A split played at one budget; without rows where it was not played."""
 
     base: list[Row] = field(default_factory=list)
     selected: list[Row] = field(default_factory=list)
@@ -55,10 +57,9 @@ class PlayedSplit:
 def score(context: StageContext[ScoringInputs]) -> None:
     """Play the split `context.key` with both policies and the same seeds, and write scores and rollouts.
 
-    A base that was selected is played once, and stands for both. `scoring.at_training_budget` plays all of it again at
-    the limits of collection, into a table of its own, where these differ.
-
-    Raises ArtifactError when the selected policy's weights are not those that were evaluated on dev.
+    A base that was selected is played once, and counts as both. `scoring.at_training_budget` plays all of it again at
+    the limits of collection, into a table of its own, where these limits differ. Raises ArtifactError when the selected
+    policy's weights are not those that were evaluated on dev.
     """
     split, layout, inputs = _split(context.key), context.layout, context.inputs
     selection = read_document(layout.selection, Selection)
@@ -97,7 +98,7 @@ def _scores(context: StageContext[ScoringInputs], plan: SplitPlan, selection: Se
 
 
 def _training_budget(inputs: ScoringInputs, scores: Scores) -> TrainingBudget:
-    """The figures of `scores`, which are those at the training budget, and the names of both budgets."""
+    """Return the figures of `scores`, which were taken at the training budget, and the names of both budgets."""
     return TrainingBudget(
         limits=EpisodeLimits(**inputs.limits.model_dump()),
         test_limits=EpisodeLimits(**inputs.test_limits.model_dump()),
@@ -114,7 +115,7 @@ def compare(
     selected_rows: Sequence[Row],
     chat: ChatFormat,
 ) -> Scores:
-    """The scores document: selected policy beside the base, and the paired gain."""
+    """Return the scores document: selected policy, base, and the paired gain."""
     base, selected = outcomes(base_rows), outcomes(selected_rows)
     estimates = {"tgc": tgc(selected), "sgc": sgc(selected), "base_tgc": tgc(base), "base_sgc": sgc(base)}
     estimates |= {"tgc_gain": tgc_gain(selected, base), "sgc_gain": sgc_gain(selected, base)}

@@ -1,4 +1,4 @@
-"""select_checkpoint: the best of the policies that were evaluated on dev -> data/selection.json."""
+"""Stage select_checkpoint: the best of the policies that were evaluated on dev -> data/selection.json."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,16 +21,17 @@ from tasks.core.records.tables import read_table
 from tasks.core.seeding import derive_seed
 
 RESAMPLES = 4000
-"""Bootstrap draws; the estimate moves by under 0.1 points between seeds at 19 scenarios."""
+"""Number of bootstrap draws; the estimate moves by under 0.1 points between seeds at 19 scenarios."""
 
 Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class CorrectedScores:
-    """TGC and SGC to expect of the policy that was chosen.
+    """Expected TGC and SGC of the chosen policy, corrected for the choice.
 
-    Their standard errors are those of its own scores: the spread of the scenarios' values would leave out the choice's.
+    The standard errors are those of the policy's own scores: the spread of the scenarios' values would leave out the
+    choice's.
     """
 
     tgc: Estimate
@@ -38,10 +39,10 @@ class CorrectedScores:
 
 
 def corrected_scores(standing: Sequence[Sequence[Outcome]], seed: int) -> CorrectedScores | None:
-    """Corrected dev scores of the best of `standing`: the outcomes of each candidate, the earliest first.
+    """Return corrected dev scores of the best of `standing`: the outcomes of each candidate, the earliest first.
 
-    None from one scenario, which leaves nothing out to look at. Raises ValueError when the candidates have not played
-    the same tasks in the same runs.
+    None with a single scenario, since none is then left out of a draw. Raises ValueError when the candidates have not
+    played the same tasks in the same runs.
     """
     scenarios = sorted({outcome.scenario_id for outcome in standing[0]})
     if len(scenarios) < 2:
@@ -58,21 +59,22 @@ def corrected_scores(standing: Sequence[Sequence[Outcome]], seed: int) -> Correc
 
 
 def _counts(solved: Sequence[Mapping[tuple[str | int, ...], bool]], scenarios: Sequence[str]) -> tuple[Counts, Counts]:
-    """Successes [candidates, scenarios] and what was played [scenarios]; the scenario comes first in the keys."""
+    """Return successes [candidates, scenarios] and plays [scenarios]; the scenario comes first in the keys."""
     if any(other.keys() != solved[0].keys() for other in solved):
         raise ValueError("the candidates have not played the same dev tasks in the same evaluation runs")
-    place = {scenario: index for index, scenario in enumerate(scenarios)}
-    at = [place[str(key[0])] for key in solved[0]]
+    column = {scenario: index for index, scenario in enumerate(scenarios)}
+    at = [column[str(key[0])] for key in solved[0]]
     successes = [
-        np.bincount(at, weights=[found[key] for key in solved[0]], minlength=len(scenarios)) for found in solved
+        np.bincount(at, weights=[candidate[key] for key in solved[0]], minlength=len(scenarios)) for candidate in solved
     ]
     return np.array(successes, dtype=np.int64), np.bincount(at, minlength=len(scenarios))
 
 
 def _choices(draws: Counts, tasks: Counts, whole: Counts) -> Counts:
-    """[draws] The candidate with the most tasks; of equals the most whole scenarios; of those the earliest.
+    """Return, for each of the draws [draws], the candidate with the most tasks.
 
-    All candidates played the same, so counts compare as TGC and SGC do, and integers without a rounding.
+    Of equals it is the one with the most whole scenarios, and of those the earliest. All candidates played the same
+    tasks, so counts compare as TGC and SGC do, and integers need no rounding.
     """
     solved, scenarios = draws @ tasks.T, draws @ whole.T
     ranked = solved * (int(scenarios.max()) + 1) + scenarios
@@ -81,7 +83,7 @@ def _choices(draws: Counts, tasks: Counts, whole: Counts) -> Counts:
 
 
 def _expected(draws: Counts, chosen: Counts, solved: Counts, played: Counts) -> float:
-    """Percent: each scenario's mean over the draws without it, of what the candidate chosen there solved of it."""
+    """Return percent: each scenario's mean, over the draws without it, of what the draw's chosen candidate solved."""
     absent = draws == 0
     left_out = (solved[chosen] * absent).sum(axis=0) / np.maximum(absent.sum(axis=0), 1)
     return float(100 * left_out.sum() / played.sum())
@@ -93,7 +95,8 @@ OUTCOME_COLUMNS = ["task_id", "scenario_id", "difficulty", "evaluation_run", "su
 def select_checkpoint(context: StageContext[SelectionInputs]) -> None:
     """Choose among the evaluations of the iterations `evaluated`.
 
-    Raises ArtifactError when one is missing or damaged, or when the winner's weights are not those that were evaluated.
+    Raises ArtifactError when an evaluation is missing or damaged, or when the winner's weights are not those that were
+    evaluated.
     """
     layout, evaluated = context.layout, context.inputs.evaluated
     standing = candidates(layout, evaluated)
@@ -108,7 +111,7 @@ def select_checkpoint(context: StageContext[SelectionInputs]) -> None:
 
 
 def candidates(layout: Layout, evaluated: Sequence[str]) -> list[Candidate]:
-    """The policies of the iterations `evaluated`, as they scored on dev; other files in the folder are ignored.
+    """Return the policies of the iterations `evaluated` with their dev scores; ignore other files in the folder.
 
     Raises ArtifactError when an evaluation is missing, damaged or that of another iteration.
     """
@@ -116,27 +119,27 @@ def candidates(layout: Layout, evaluated: Sequence[str]) -> list[Candidate]:
 
 
 def best(standing: Sequence[Candidate]) -> Candidate:
-    """The highest dev TGC; of equals the highest dev SGC; of those the earliest iteration."""
+    """Return the candidate of highest dev TGC; of equals the highest dev SGC; of those the earliest iteration."""
     return min(standing, key=lambda candidate: (-candidate.dev_tgc, -candidate.dev_sgc, candidate.iteration))
 
 
 def corrected_selection(layout: Layout, evaluated: Sequence[str], seed: int) -> CorrectedSelection | None:
-    """Dev scores of the best of these iterations without selection's luck; None where dev has one scenario.
+    """Return dev scores of the best of these iterations without selection's luck; None where dev has one scenario.
 
     Raises ArtifactError when rollouts are missing, damaged, or not of the same tasks and runs at every iteration.
     """
     tables = [read_table(layout.evaluation_rollouts(key), SCORED_ROLLOUTS) for key in evaluated]
     try:
-        found = corrected_scores([outcomes(table.select(OUTCOME_COLUMNS).to_pylist()) for table in tables], seed)
+        corrected = corrected_scores([outcomes(table.select(OUTCOME_COLUMNS).to_pylist()) for table in tables], seed)
     except ValueError as error:
         raise ArtifactError(f"{layout.evaluations}: {error}; delete the folder and run `dvc repro`") from None
-    if found is None:
+    if corrected is None:
         return None
     return CorrectedSelection(
-        dev_tgc=found.tgc.value,
-        dev_tgc_se=found.tgc.standard_error,
-        dev_sgc=found.sgc.value,
-        dev_sgc_se=found.sgc.standard_error,
+        dev_tgc=corrected.tgc.value,
+        dev_tgc_se=corrected.tgc.standard_error,
+        dev_sgc=corrected.sgc.value,
+        dev_sgc_se=corrected.sgc.standard_error,
     )
 
 

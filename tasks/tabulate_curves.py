@@ -1,4 +1,4 @@
-"""The stage tabulate_curves: one row per iteration, from what the iteration's own artifacts say."""
+"""Stage tabulate_curves: one row per iteration, from the iteration's own artifacts."""
 
 import csv
 from collections.abc import Iterable, Mapping
@@ -23,14 +23,14 @@ UPDATE_FIGURES = (
     "clip_fraction",
     "kept_rollouts",
 )
-"""Taken from metrics.json; none of them is a wall-clock figure, so equal runs have equal tables."""
+"""Figures of metrics.json; none of them is a wall-clock figure, so equal runs have equal tables."""
 NESTED_FIGURES = {
     "response_length": "responses.length",
     "repetition": "responses.repetition",
     "distinct_responses": "responses.distinct",
     "prompt_information": "prompt_information.share",
 }
-"""Likewise, by their dotted names there."""
+"""Further figures of metrics.json, by their dotted names there."""
 DEV_FIGURES = {"dev_tgc": "tgc", "dev_sgc": "sgc"}
 
 Row = Mapping[str, float | int | None]
@@ -64,8 +64,8 @@ def _update(layout: Layout, key: str) -> Row:
     if key == "i000":
         return dict.fromkeys((*UPDATE_FIGURES, *NESTED_FIGURES))
     figures = dotted(read_document(layout.metrics(key), Metrics).model_dump(mode="json"))
-    places = dict(zip(UPDATE_FIGURES, UPDATE_FIGURES, strict=True)) | NESTED_FIGURES
-    return {name: figures.get(place) for name, place in places.items()}
+    names = dict(zip(UPDATE_FIGURES, UPDATE_FIGURES, strict=True)) | NESTED_FIGURES
+    return {name: figures.get(dotted_name) for name, dotted_name in names.items()}
 
 
 def _dev(layout: Layout, key: str, evaluated: bool) -> Row:

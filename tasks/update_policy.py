@@ -1,4 +1,4 @@
-"""update_policy@i: the previous policy and a training_batch.parquet -> policy/ and metrics.json."""
+"""Stage update_policy@i: the previous policy and a training_batch.parquet -> policy/ and metrics.json."""
 
 import logging
 import shutil
@@ -24,11 +24,11 @@ _log = logging.getLogger(__name__)
 
 
 def update_policy(context: StageContext[UpdateInputs]) -> None:
-    """One LOOP update of iteration `context.key`. An empty batch leaves the policy byte for byte as it was.
+    """Make one LOOP update in iteration `context.key`. An empty batch leaves the policy unchanged, byte for byte.
 
     Raises ArtifactError (missing or damaged input), ValueError (a checkpoint that does not fit the base model),
     UpdateDiverged (loss or gradient not finite), RankFailed (one of several ranks) or TrainingStopped (the collapse
-    monitor was to end the run); nothing is written then.
+    monitor stops the run); then nothing is written.
     """
     key, layout = context.key, context.layout
     course = require_going_on(layout, context.inputs.previous[key].policy)
@@ -47,13 +47,13 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
         )
     if not _sampled_by_the_policy(context.inputs):
         metrics = metrics.model_copy(update={"engine_mismatch": None})
-    found = _too_far(metrics, course)
-    if found or not rollouts:
+    too_far = _too_far(metrics, course)
+    if too_far or not rollouts:
         _leave_as_before(job)
-    elif trained is not None:  # ranks write theirs
+    elif trained is not None:  # ranks write their own
         save_learner(trained.learner, layout.policy(key), trained.probe)
-    if found:
-        metrics = metrics.model_copy(update={"note": f"update discarded (monitor.action): {found}"})
+    if too_far:
+        metrics = metrics.model_copy(update={"note": f"update discarded (monitor.action): {too_far}"})
     if metrics.note:
         _log.warning("update_policy@%s: %s", key, metrics.note)
     _warn_of_mismatch(metrics, _mismatch_limit(job), key)
@@ -61,7 +61,7 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
 
 
 def _sampled_by_the_policy(inputs: UpdateInputs) -> bool:
-    """Whether the engine had this policy at this temperature, so that its log-probs should be the learner's."""
+    """Return whether the engine had this policy at this temperature, so that its log-probs should be the learner's."""
     return inputs.engine in SAMPLING_ENGINES and not inputs.temperatures and not inputs.demonstrations
 
 
@@ -82,7 +82,7 @@ def _job(context: StageContext[UpdateInputs], course: Course) -> UpdateJob:
 
 
 def _leave_as_before(job: UpdateJob) -> None:
-    """The policy of the iteration before as this one's."""
+    """Copy the previous iteration's policy as this iteration's."""
     previous = job.layout.policy(job.previous.policy)
     policy_digest(previous)
     with replacing(job.layout.policy(job.key)) as temporary:
@@ -90,7 +90,7 @@ def _leave_as_before(job: UpdateJob) -> None:
 
 
 def _too_far(metrics: Metrics, course: Course) -> str:
-    """The figures of an update that are over the limits of `course`, in words; "" where none is."""
+    """Return in words the figures of an update that exceed the limits of `course`; "" where none does."""
     figures = watched(metrics)
     over = {name: limit for name, limit in course.discard_above.items() if (getattr(figures, name) or 0) > limit}
     return ", ".join(f"{name} {getattr(figures, name):.3g} is over {limit:.3g}" for name, limit in over.items())
@@ -102,13 +102,13 @@ def _mismatch_limit(job: UpdateJob) -> float:
 
 
 def _warn_of_mismatch(metrics: Metrics, limit: float, key: str) -> None:
-    found = metrics.engine_mismatch
-    if found is not None and found.mean > limit and not metrics.staleness:
+    mismatch = metrics.engine_mismatch
+    if mismatch is not None and mismatch.mean > limit and not metrics.staleness:
         _log.warning(
             "update_policy@%s: the engine's log-probs differ from the learner's by %.2g on average (limit %.2g): "
             "check that the engine samples from this policy, at this temperature, in this precision; a difference that "
             "its kernels make is corrected by update.loss.correct_engine_mismatch",
             key,
-            found.mean,
+            mismatch.mean,
             limit,
         )

@@ -1,7 +1,7 @@
-"""warm_start: supervised training of the base model on demonstrations of the world -> data/warm_start/.
+"""Stage warm_start: supervised training of the base model on demonstrations of the world -> data/warm_start/.
 
-A stage of its own, so that no knob of LoRA or of the update trains it again. Most runs have no warm start: then it
-writes its record only.
+It is a stage of its own, so that no knob of LoRA or of the update trains the model again. Most runs have no warm start:
+then it writes its record only.
 """
 
 from pathlib import Path
@@ -26,8 +26,8 @@ from tasks.core.seeding import derive_seed
 def warm_start(context: StageContext[WarmStartInputs]) -> None:
     """Train all weights of the model that `policy.source` names as `policy.warm_start` says, and write the new base.
 
-    Weights and optimizer are float32; with `policy.dtype: bfloat16` products are bfloat16, and so is what is written.
-    Raises ParamsError for a world without demonstrations, and what `fetch_base_model` raises.
+    Weights and optimizer are float32; with `policy.dtype: bfloat16`, matrix products and the written weights are
+    bfloat16. Raises ParamsError for a world without demonstrations, and what `fetch_base_model` raises.
     """
     inputs, layout = context.inputs, context.layout
     with replacing(layout.warm_start) as folder:
@@ -39,7 +39,7 @@ def warm_start(context: StageContext[WarmStartInputs]) -> None:
 
 
 def _train(inputs: WarmStartInputs, settings: WarmStart, root: Path, folder: Path) -> list[float]:
-    """The loss of every step, in nats per policy token."""
+    """Train the model; return the loss of every step, in nats per policy token."""
     if inputs.world not in (POCKETWORLD, *GAME_RECIPES):
         known = ", ".join((POCKETWORLD, *GAME_RECIPES))
         raise ParamsError(f"policy.warm_start: {inputs.world} has no demonstrations; the worlds that have: {known}")
