@@ -16,7 +16,7 @@ VOCABULARY = 32
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny Qwen2 with grouped key-value heads, weights large enough that its log-probs are far from uniform."""
+    """Make a tiny Qwen2 with grouped key-value heads, its weights so large that log-probs are far from uniform."""
     folder = tmp_path_factory.mktemp("base")
     torch.manual_seed(0)
     config = Qwen2Config(
@@ -50,7 +50,9 @@ def policy_config(trained: str, dtype: str) -> PolicyConfig:
 def _policy(
     base: Path, trained: str = "lora", dtype: str = "float32", *, shaken: bool = True, moved: float = 0.0
 ) -> torch.nn.Module:
-    """A policy; shaken: away from the base, as after some training; moved: by so much more, as after a few steps."""
+    """Return a policy. `shaken`: away from the base, as after training; `moved`: further by so much, as after a few
+    steps.
+    """
     config = policy_config(trained, dtype)
     policy = trainable_policy(load_base_model(base, config), config, None, seed=3)
     for seed, size in ((1, 0.1 * shaken), (5, moved)):
@@ -62,7 +64,7 @@ def _policy(
 
 
 def _rollouts(count: int, seed: int = 0) -> list[Rollout]:
-    """Rollouts of unequal length with one to three turns of unequal length, and environment tokens between."""
+    """Return rollouts of unequal length with one to three turns of unequal length, and environment tokens between."""
     random = np.random.default_rng(seed)
     return [_rollout(random) for _ in range(count)]
 

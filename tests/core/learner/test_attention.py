@@ -1,4 +1,4 @@
-"""Attention inside packed rows: that of each rollout by itself, and the layout that flash-attn's kernel is given."""
+"""Attention inside packed rows: each rollout attends to itself, and flash-attn's kernel gets the right layout."""
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ def reference_kernel(
     longest_k: int,
     **how: object,
 ) -> Tensor:
-    """The documented flash_attn_varlen_func: q [T, H, D], k and v [T, H_kv, D], int32 starts [R + 1] -> [T, H, D]."""
+    """Compute flash_attn_varlen_func: q [T, H, D], k and v [T, H_kv, D], int32 starts [R + 1] -> [T, H, D]."""
     assert how == {"softmax_scale": 0.3, "causal": True}
     assert starts_q.dtype == torch.int32 and torch.equal(starts_q, starts_k) and longest_q == longest_k == max(LENGTHS)
     pieces = []
@@ -78,7 +78,7 @@ def test_a_window_hides_what_lies_further_back(block: int, monkeypatch: pytest.M
         start += length
 
 
-def test_flash_attention_is_told_the_window() -> None:
+def test_flash_attention_gets_the_window() -> None:
     told: dict[str, object] = {}
 
     def kernel(query: Tensor, *_: object, **how: object) -> Tensor:

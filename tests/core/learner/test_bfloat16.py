@@ -1,4 +1,4 @@
-"""The first importance weights of a bfloat16 policy, on kernels that round as the shape of a pack makes them."""
+"""The first importance weights of a bfloat16 policy, on kernels whose rounding depends on a pack's shape."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,19 +21,19 @@ CONFIG = UpdateConfig(minibatch=8, tokens_per_pack=64, learning_rate=1e-5, fold_
 
 
 def sum_by_shape(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-    """Forward hook: two partial sums, each rounded, parted at a place that follows from the rows.
+    """Sum in two partial sums, each rounded, split at a column that follows from the number of rows (a forward hook).
 
-    A GPU's library chooses by shape how a sum is parted (split-k), and rounds the parts in bfloat16 by default; this
+    A GPU's library chooses the split of a sum by shape (split-k), and rounds the parts in bfloat16 by default; this
     CPU's products have the same bits for any number of rows.
     """
     weight: Any = module.weight
-    place = 1 + inputs[0].shape[-2] % (weight.shape[1] - 1)
-    parts = linear(inputs[0][..., :place], weight[:, :place]), linear(inputs[0][..., place:], weight[:, place:])
+    split = 1 + inputs[0].shape[-2] % (weight.shape[1] - 1)
+    parts = linear(inputs[0][..., :split], weight[:, :split]), linear(inputs[0][..., split:], weight[:, split:])
     return parts[0] + parts[1]
 
 
 def make_policy() -> nn.Module:
-    """Six layers that matter as much as the embedding, and logits up to about 20."""
+    """Make a model of six layers that matter as much as the embedding, with logits up to about 20."""
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=256,
@@ -81,7 +81,7 @@ def test_every_rollout_has_its_fixed_log_probs_whatever_the_minibatches(
 
 
 def test_the_first_epoch_ends_with_its_last_rollout_whatever_the_number_of_minibatches_in_later_ones() -> None:
-    """Pairs that stay whole fill three minibatches in one order and two in another."""
+    """Use pairs, which stay whole and fill three minibatches in one order and two in another."""
     first = [[0, 1], [2, 3], [4]]
     assert learner._first_epoch([*first, [3, 2, 4], [0, 1]], 5) == first
     assert learner._first_epoch(first, 5) == first

@@ -26,7 +26,7 @@ MakePolicy = Callable[..., nn.Module]
 MakeRollouts = Callable[..., list[Rollout]]
 CPU = torch.device("cpu")
 HIDDEN = 16
-"""Hidden size of conftest.py's policy."""
+"""Hidden size of the policy in conftest.py."""
 TURNS = np.array([0, 0, 0, 2, 2])
 VALUES = np.array([0.5, 0.25, 0.0, 0.75, 0.5])
 
@@ -61,7 +61,7 @@ def test_bilevel_credit_by_hand() -> None:
 
 
 def test_whitened_advantages_by_hand() -> None:
-    """1, 2 and 6 over two rollouts: mean 3, a sample's variance 7."""
+    """Advantages 1, 2 and 6 over two rollouts: mean 3, sample variance 7."""
     first, second = Credit(np.array([1.0, 2.0]), np.array([0.5, 0.25])), Credit(np.array([6.0]), np.array([1.0]))
     found = whitened([first, second])
     assert found[0].advantages.tolist() == pytest.approx([-2 / 7**0.5, -1 / 7**0.5])
@@ -80,8 +80,8 @@ advantage = st.floats(-10, 10)
 
 @given(st.lists(st.lists(advantage, min_size=1, max_size=5), min_size=1, max_size=5))
 def test_whitening_is_that_of_a_padded_batch_under_a_mask(batch: list[list[float]]) -> None:
-    """verl's formulation: [rollouts, longest] with zeros behind, sums over a mask, Bessel's correction."""
-    mask = np.array([[place < len(row) for place in range(5)] for row in batch], dtype=np.float64)
+    """Compare with verl's formulation: [rollouts, longest] padded with zeros, sums over a mask, Bessel's correction."""
+    mask = np.array([[index < len(row) for index in range(5)] for row in batch], dtype=np.float64)
     padded = np.array([row + [0.0] * (5 - len(row)) for row in batch])
     count = mask.sum()
     mean = (padded * mask).sum() / count
@@ -92,7 +92,7 @@ def test_whitening_is_that_of_a_padded_batch_under_a_mask(batch: list[list[float
         assert part.advantages.tolist() == pytest.approx(row[: len(part.advantages)].tolist(), abs=1e-6)
 
 
-def test_turns_earn_what_the_world_gave_and_one_without_tokens_gives_it_to_the_one_before() -> None:
+def test_turns_earn_their_rewards_and_a_turn_without_tokens_passes_its_reward_back() -> None:
     found = rewarded_credit(np.array([0.5, 0.25, 1.0]), VALUES, TURNS, CriticConfig())
     assert found.targets.tolist() == pytest.approx([1.75] * 3 + [1.0] * 2)
     early = rewarded_credit(np.array([0.5, 2.0]), VALUES[:2], np.array([1, 1]), CriticConfig())
@@ -211,7 +211,9 @@ def weights(module: nn.Module) -> Tensor:
 def test_the_first_step_is_that_of_the_naive_losses(
     make_policy: MakePolicy, make_rollouts: MakeRollouts, whiten: bool
 ) -> None:
-    """Return minus value as advantages, and half the mean squared error; neither disturbs the other's gradient."""
+    """Advantages are return minus value, the value loss is half the mean squared error; neither disturbs the other's
+    gradient.
+    """
     rollouts = with_returns(make_rollouts(6))
     config = settings(whiten_advantages=whiten).model_copy(update={"minibatch": None, "epochs": 1})
     learner = learner_with(make_policy, config)

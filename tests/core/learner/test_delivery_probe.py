@@ -1,4 +1,4 @@
-"""The record beside a policy's weights: the learner's reading of the policy, of the one before, and of the base."""
+"""The delivery probe of a policy: the learner's log-probs of the policy, of the previous policy, and of the base."""
 
 import json
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""EXTENDING.md's walk, taken: one method of each kind is added to its registry and trains, the learner as it is.
+"""EXTENDING.md's steps, followed: a method of each kind is added to its registry and trains; the learner is unchanged.
 
-A name that params.yaml may use also goes into the `Literal` of its section, which `model_copy` passes by here.
+A name for params.yaml also goes into the `Literal` of its section, which `model_copy` bypasses here.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ CONFIG = UpdateConfig(minibatch=4, epochs=3, tokens_per_pack=64, learning_rate=1
 
 
 def gains(learner: Learner, rollouts: list[Rollout], config: UpdateConfig) -> list[float]:
-    """By how much an update changes each rollout's log-probability, in nats."""
+    """Return by how much an update changes each rollout's log-probability, in nats."""
     before = update(learner, rollouts, config, temperature=1.0, seed=0).old_logprobs
     after = update(learner, rollouts, config, temperature=1.0, seed=0).old_logprobs
     return [float((new - old).sum()) for new, old in zip(after, before, strict=True)]
@@ -57,7 +57,7 @@ def test_a_supervised_objective(
     make_policy: MakePolicy, make_rollouts: MakeRollouts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unlikelihood(settings: ObjectiveSettings, new: TokenLogprobs, pack: TrainingPack) -> PackTerms:
-        """log(1 - pi) of every token: what it is trained on becomes rarer (arXiv 1908.04319)."""
+        """Compute log(1 - pi) of every token: training makes these tokens rarer (arXiv 1908.04319)."""
         values = torch.log1p(-new.logprobs.exp())
         return PackTerms(sum_by_rollout(values, pack.rollout_ids, len(pack.rows)), None, len(values))
 
@@ -70,7 +70,7 @@ def test_a_preference_objective(
     make_policy: MakePolicy, make_rollouts: MakeRollouts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hinge(settings: ObjectiveSettings, new: TokenLogprobs, pack: TrainingPack) -> PackTerms:
-        """min(0, margin - 1) of every pair (SLiC, arXiv 2305.10425), without a reference."""
+        """Compute min(0, margin - 1) of every pair (SLiC, arXiv 2305.10425), without a reference."""
         sums = sum_by_rollout(new.logprobs, pack.rollout_ids, len(pack.rows))
         better, worse = (torch.tensor(side) for side in zip(*pack.pairs, strict=True))
         margins = sums[better] - sums[worse] - 1
@@ -80,7 +80,7 @@ def test_a_preference_objective(
     monkeypatch.setattr("tasks.core.learner.learner.PAIRED", PAIRED | {"hinge"})
     config = CONFIG.model_copy(update={"objective": "hinge"})
     drawn = [replace(made, token_ids=made.token_ids[: made.length + 1]) for made in make_rollouts(8)]
-    drawn.sort(key=lambda made: -made.length)  # the longer, so the rarer, is the better one: each pair breaks the rule
+    drawn.sort(key=lambda made: -made.length)  # the longer, so rarer, is the better: each pair breaks the rule
     pairs = [replace(made, pair=row % 4, advantage=1.0 if row < 4 else -1.0) for row, made in enumerate(drawn)]
     found = gains(make_learner(make_policy(), config), pairs, config)
     assert sum(found[:4]) > sum(found[4:])
@@ -92,7 +92,7 @@ def test_a_critic_with_credit_of_its_own(
     make_policy: MakePolicy, make_rollouts: MakeRollouts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def last_turn_alone(rewards: Floats, values: Floats, turns: Integers, config: CriticConfig) -> Credit:
-        """Only the tokens of the last turn are answerable for the return."""
+        """Give the return's credit to the tokens of the last turn only."""
         advantages = np.where(turns == turns[-1], rewards[-1] - values, 0.0)
         return Credit(advantages, np.full(len(values), rewards[-1]))
 

@@ -1,4 +1,4 @@
-"""Liger's cross-entropy against torch's in the chunked head, in Triton's interpreter where there is no GPU."""
+"""Liger's cross-entropy compared with torch's in the chunked head, in Triton's interpreter where there is no GPU."""
 
 import importlib.util
 import os

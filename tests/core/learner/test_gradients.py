@@ -39,7 +39,7 @@ def added(stats: list[PackStats]) -> StepStats:
 
 
 def naive_logits(policy: nn.Module, rollout: Rollout) -> Tensor:
-    """[P, V] float64, from a pass over the whole rollout with transformers' own attention."""
+    """Return logits [P, V] float64 of one pass over the whole rollout with transformers' own attention."""
     logits = policy(input_ids=torch.from_numpy(rollout.token_ids)[None]).logits[0] / TEMPERATURE
     return logits[torch.from_numpy(rollout.policy_positions) - 1]  # type: ignore[no-any-return]
 
@@ -51,7 +51,7 @@ def naive_logprobs(policy: nn.Module, rollout: Rollout) -> Tensor:
 
 
 def naive_objective(new: Tensor, old: Tensor, behaviour: Tensor, rollout: Rollout, config: UpdateConfig) -> Tensor:
-    """All probabilities; behaviour is `old` where it is the same policy."""
+    """Return the objective from probabilities; `behaviour` equals `old` where the same policy sampled."""
     groups: dict[int, list[int]] = {}
     for token in range(len(new)):
         unit = {"token": token, "turn": int(rollout.turns[token]), "trajectory": 0}[config.loss.importance]
@@ -112,7 +112,7 @@ def relative_difference(found: dict[str, Tensor], expected: dict[str, Tensor]) -
 def test_loss_and_gradient_equal_the_naive_ones(
     make_policy: MakePolicy, make_rollouts: MakeRollouts, corrects: bool, importance: str, trained: str
 ) -> None:
-    """`corrects`: weighted by pi_old / pi_behaviour as well, some of them over the cap of 2."""
+    """`corrects`: units are weighted by pi_old / pi_behaviour too, and some of these weights exceed the cap of 2."""
     loss = {"importance": importance, "kl_coefficient": 0.05, "entropy_coefficient": 0.03}
     config = UpdateConfig.model_validate({"loss": loss, "tokens_per_pack": 60, "logprob_chunk": 7})
     rollouts = [replace(drawn, engine_logprobs=drawn.engine_logprobs - 2) for drawn in make_rollouts(6)]
@@ -168,7 +168,7 @@ def test_packed_gradients_equal_those_of_one_rollout_at_a_time(
 def test_neither_packs_nor_their_padding_nor_the_order_in_them_change_loss_or_gradient(
     make_policy: MakePolicy, make_rollouts: MakeRollouts, capacity: int, order: list[int], ranks: int
 ) -> None:
-    """Gradients of a policy some steps on; the packs of several ranks are passed one by one, padding ones too."""
+    """Compare gradients of a policy some steps on; the packs of several ranks, padding packs too, pass one by one."""
     config, rollouts = UpdateConfig(), make_rollouts(6)
     groups = [ProcessGroup(rank=rank, size=ranks) for rank in range(ranks)]
     cut = [pack for group in groups for pack in pack_rollouts(rollouts, order, capacity, CPU, group)]
@@ -202,7 +202,7 @@ def test_the_first_importance_weights_are_one(make_policy: MakePolicy, make_roll
 
 
 def test_no_tensor_of_tokens_times_vocabulary_exists_in_forward_or_backward() -> None:
-    """The largest float tensor that any operation makes, watched at the dispatcher, is one chunk's logits."""
+    """Watch at the dispatcher that the largest float tensor of any operation is one chunk's logits."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Largest(TorchDispatchMode):
@@ -243,7 +243,7 @@ def test_the_number_of_threads_changes_no_bit(
 
 
 def learners_gradient(make_policy: MakePolicy, make_rollouts: MakeRollouts, config: UpdateConfig) -> Tensor:
-    """Gradient of one batch, all weights in a row, of a learner with these settings."""
+    """Return a learner's gradient of one batch with these settings, all weights in one vector."""
     rollouts, policy = make_rollouts(8), make_learner(make_policy(), config).policy
     packs = pack_rollouts(rollouts, range(8), 64, torch.device("cpu"))
     fixed = compute_fixed_logprobs(policy, packs, rollouts, objective_of(config))

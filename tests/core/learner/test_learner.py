@@ -124,8 +124,8 @@ def test_k1_is_the_mean_over_rollouts_of_sums_and_its_absolute_value_counts() ->
     none = torch.zeros(())
     for sign in (1, -1):
         packs = [
-            PackStats(none, none, k1(sign * one).sum(), none, none, 1, 1, rollouts)
-            for one, rollouts in zip(log_ratios, (1, 2), strict=True)
+            PackStats(none, none, k1(sign * pack_log_ratios).sum(), none, none, 1, 1, rollouts)
+            for pack_log_ratios, rollouts in zip(log_ratios, (1, 2), strict=True)
         ]
         assert read_stats(packs, torch.ones(()), SINGLE).kl_stop == pytest.approx(2)
 
@@ -156,9 +156,7 @@ def test_an_engine_that_agrees_with_the_learner_changes_nothing(
     assert digest(tmp_path / "on-policy") == digest(tmp_path / "stale by nothing")
 
 
-def test_an_engine_that_computes_otherwise_is_corrected_when_asked_for(
-    make_policy: MakePolicy, make_rollouts: MakeRollouts
-) -> None:
+def test_an_engine_mismatch_is_corrected_on_request(make_policy: MakePolicy, make_rollouts: MakeRollouts) -> None:
     """One step, token weights: the first loss is -sum of the mean over tokens of min(pi_old / pi_engine, 2) A."""
     rollouts = [replace(drawn, engine_logprobs=drawn.engine_logprobs - 2) for drawn in make_rollouts(4)]
     config = CONFIG.model_copy(update={"epochs": 1})
@@ -182,7 +180,7 @@ def test_warm_up_then_constant() -> None:
     assert learning_rate(UpdateConfig(learning_rate=0.1), 0) == 0.1
 
 
-def test_a_loss_that_is_no_number_stops_with_one_clear_error(
+def test_a_loss_that_is_not_finite_stops_with_one_clear_error(
     make_policy: MakePolicy, make_rollouts: MakeRollouts
 ) -> None:
     policy = make_policy()

@@ -1,4 +1,4 @@
-"""LoRA layers over a base of lower precision: as exact as peft's in float32, with less to keep."""
+"""LoRA layers over a base of lower precision: as exact as peft's in float32, with fewer tensors to keep."""
 
 import copy
 from collections.abc import Callable
@@ -17,7 +17,7 @@ IDS = (torch.arange(60) % VOCABULARY).reshape(2, 30)
 
 @pytest.fixture(scope="module")
 def peft_policy(make_policy: Callable[..., nn.Module]) -> nn.Module:
-    """An adapter that moves the logits by several times the rounding of the bfloat16 base."""
+    """Return a policy whose adapter moves the logits by several times the rounding of the bfloat16 base."""
     return make_policy(dtype="bfloat16")
 
 
@@ -28,7 +28,7 @@ def changed(policy: nn.Module, change: Callable[[nn.Module], Any]) -> nn.Module:
 
 
 def logits_and_gradient(policy: nn.Module) -> tuple[Tensor, Tensor]:
-    """In float64, whatever computed them; the gradient of one log-prob's sum, all trained weights in a row."""
+    """Return logits and the gradient of one log-prob's sum, all trained weights in one vector, both in float64."""
     policy.zero_grad(set_to_none=True)
     logits = policy(IDS).logits.double()
     logits.log_softmax(-1)[..., 7].sum().backward()

@@ -28,7 +28,7 @@ def units(config: LossConfig) -> ImportanceUnits:
 
 
 def by_rollout(log_ratios: Tensor, advantages: list[float], config: LossConfig, *behaviour: Tensor) -> list[float]:
-    """Each rollout's part of the loss, of one advantage for each rollout."""
+    """Return each rollout's part of the loss, with one advantage for each rollout."""
     spread = torch.tensor(advantages)[ROLLOUT_IDS]
     values = clipped_objective(log_ratios, units(config), spread, config, *behaviour).values
     return averaged(values, units(config), len(advantages), config).tolist()  # type: ignore[no-any-return]
@@ -117,7 +117,7 @@ six = st.lists(st.floats(-3, 3), min_size=6, max_size=6)
 def test_a_large_epsilon_clips_nothing(
     importance: str, named: list[int], log_ratios: list[float], advantages: list[float]
 ) -> None:
-    """w A of every unit, and its gradient, which is w A by each of the unit's log-ratios."""
+    """Expect w A of every unit, and its gradient, which is w A for each of the unit's log-ratios."""
     terms = {"importance": importance, "clip_epsilon": 1 - 1e-9, "clip_epsilon_high": 1e9, "lower_bound": "symmetric"}
     config, new = LossConfig.model_validate(terms), torch.tensor(log_ratios, dtype=torch.float64, requires_grad=True)
     found = clipped_objective(new, units(config), torch.tensor(advantages, dtype=torch.float64), config)
@@ -143,7 +143,7 @@ def test_a_weight_beyond_every_float_gives_finite_gradients(advantage: float) ->
 
 
 def test_k3_by_hand_where_its_exponential_would_overflow() -> None:
-    """e^20 (1 + (x - 20)) - 1 - x, and so a slope of e^20 - 1."""
+    """Expect e^20 (1 + (x - 20)) - 1 - x, and so a slope of e^20 - 1."""
     log_ratios = torch.tensor([20.0, 25.0, 200.0], dtype=torch.float64, requires_grad=True)
     found = k3(log_ratios)
     edge = math.exp(20)
@@ -171,7 +171,7 @@ def test_without_a_step_the_objective_is_the_advantage_and_nothing_is_clipped(im
 @pytest.mark.parametrize(
     ("importance", "first", "second"),
     [
-        # As above, and pi_old / pi_behaviour is 2, 0.5 | 1.5 | 4; 1 | 0.25, capped at 3.
+        # Weights as above; pi_old / pi_behaviour is 2, 0.5 | 1.5 | 4; 1 | 0.25, capped at 3.
         ("token", (2 * 1.05 + 0.5 * 1.04 + 1.5 * 1.1 + 3 * 0.8) / 4, -(1.02 + 0.25 / 1.1) / 2),
         ("turn", (1.0 * 1.05 * 1.04 + 1.5 * 1.1 + 3 * 0.8) / 3, -(1.02 + 0.25 / 1.1) / 2),
         ("trajectory", 3 * 1.1, -0.25 / 1.1),
@@ -185,7 +185,7 @@ def test_stale_rollouts_are_weighted_by_hand(importance: str, first: float, seco
 
 
 def test_the_weight_of_the_behaviour_policy_makes_the_gradient_unbiased() -> None:
-    """Two tokens, pi_behaviour (0.8, 0.2), pi_old (0.5, 0.5): stale samples have the expectation of on-policy ones."""
+    """Two tokens, pi_behaviour (0.8, 0.2), pi_old (0.5, 0.5): stale samples have on-policy samples' expectation."""
     advantages, behaviour = torch.tensor([1.0, -0.5]), torch.tensor([0.8, 0.2])
     logits = torch.zeros(2, requires_grad=True)
     rollout_ids, turns = torch.arange(2), torch.zeros(2, dtype=torch.long)
@@ -201,7 +201,7 @@ def test_the_weight_of_the_behaviour_policy_makes_the_gradient_unbiased() -> Non
 
 
 def test_the_weight_of_the_behaviour_policy_is_the_product_with_a_geometric_mean_too() -> None:
-    """GSPO's own weight is e^-0.5, that of four samples of an engine e^-2: verl's `rollout_is: sequence`."""
+    """GSPO's own weight is e^-0.5; the weight of an engine's four samples is e^-2: verl's `rollout_is: sequence`."""
     zeros, log_ratios = torch.zeros(4, dtype=torch.long), torch.full((4,), -0.5)
     whole = importance_units("trajectory", zeros, zeros)
     for unit_weight in ("product", "geometric_mean"):
@@ -210,7 +210,7 @@ def test_the_weight_of_the_behaviour_policy_is_the_product_with_a_geometric_mean
 
 
 def test_gspo_token_by_hand() -> None:
-    """Weight e^0.6, clipped at 1.2 for the two better tokens, not for the worse: those alone have a gradient."""
+    """Weight e^0.6, clipped at 1.2 for the two better tokens but not for the worse, which alone have a gradient."""
     zeros, log_ratios = torch.zeros(4, dtype=torch.long), torch.full((4,), 0.6, requires_grad=True)
     config = LossConfig(
         importance="trajectory", unit_weight="geometric_mean", clip_epsilon=0.2, lower_bound="symmetric"
@@ -228,7 +228,7 @@ def test_gspo_token_by_hand() -> None:
 
 
 def test_the_gradients_of_the_kl_penalty() -> None:
-    """Exactly, over a vocabulary of 7: of k3 as it stands KL(base || policy)'s, weighted KL(policy || base)'s."""
+    """Exact, over a vocabulary of 7: plain k3 has KL(base || policy)'s gradient, weighted k3 KL(policy || base)'s."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(7, generator=generator, dtype=torch.float64, requires_grad=True)
     base = torch.log_softmax(1.5 * torch.randn(7, generator=generator, dtype=torch.float64), -1)

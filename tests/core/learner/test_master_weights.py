@@ -1,4 +1,4 @@
-"""All weights of a bfloat16 policy go where float32 training goes, in steps that bfloat16 cannot hold."""
+"""All weights of a bfloat16 policy train as in float32, in steps that bfloat16 cannot hold."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +31,7 @@ def flat(weights: list[nn.Parameter]) -> Tensor:
 
 
 def test_bfloat16_weights_go_where_float32_weights_go(make_policy: MakePolicy, make_rollouts: MakeRollouts) -> None:
-    """Both start from the same values, those that bfloat16 can hold."""
+    """Both start from the same values, which bfloat16 can hold."""
     rollouts, start = make_rollouts(8), make_policy("full", "bfloat16")
     exact = make_policy("full")
     exact.load_state_dict({name: tensor.float() for name, tensor in start.state_dict().items()})

@@ -43,7 +43,7 @@ def test_rounds_hold_every_item_once_and_a_bin_for_every_rank(lengths: list[int]
 def test_rounds_by_hand() -> None:
     assert spread([6, 5, 4, 3, 2], 10, 2) == [[0, 2], [1, 3, 4]]
     assert waste([6, 5, 4, 3, 2], [[0, 3], [1, 2, 4]], 2) == pytest.approx(1 - 20 / 22)
-    # The long item sets the length of its round, so the other rank is filled up in it.
+    # The long item sets the length of its round, so the round fills the other rank up.
     assert spread([9, 3, 3, 3, 3, 1], 10, 2) == [[0], [1, 2, 3], [4], [5]]
     assert spread([7], 10, 3) == [[0], [], []]
 
@@ -59,7 +59,7 @@ def test_minibatches_of_32_waste_under_5_percent_on_up_to_8_ranks() -> None:
         assert np.mean(shares) < 0.05, (ranks, np.mean(shares))
 
 
-def test_the_ranks_packs_hold_every_rollout_once_and_a_padding_one_counts_for_nothing(
+def test_the_ranks_packs_hold_every_rollout_once_and_padding_packs_count_for_nothing(
     make_rollouts: Callable[..., list[Rollout]],
 ) -> None:
     rollouts = make_rollouts(7)

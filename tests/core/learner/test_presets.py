@@ -1,4 +1,4 @@
-"""Presets against the objectives of their papers, each written out once more in float64: labels, loss and gradient."""
+"""Presets against the objectives of their papers, each written out again in float64: labels, loss and gradient."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,19 +18,20 @@ from tests.core.learner.test_terms import compare
 MakePolicy = Callable[..., nn.Module]
 MakeRollouts = Callable[..., list[Rollout]]
 GROUPS = np.array([[1.0, 0.5, 0.0], [0.25, 1.0, 1.0], [0.5, 0.5, 0.5]])
-"""Returns of three tasks: one rollout of the first has its mean, all of the last are equal."""
+"""Returns of three tasks: one rollout of the first has the task's mean; those of the last are all equal."""
 COUNT = GROUPS.size
 
 
 class Paper(NamedTuple):
-    """An objective that a paper maximises."""
+    """The objective that a paper maximises."""
 
     advantages: Callable[[np.ndarray], np.ndarray]
-    """[tasks, K] tokens of each rollout -> [tasks, K]"""
+    """Maps the tokens of each rollout [tasks, K] to advantages [tasks, K]."""
     clip: tuple[float, float]
     part: Callable[[Tensor, int, int], Tensor]
-    """[P] values, tokens of all rollouts, tokens of those in groups of different returns -> [] a rollout's part, to be
-    added up."""
+    """Maps values [P], the tokens of all rollouts and the tokens of those in groups of different returns to a rollout's
+    part [] of the sum.
+    """
     kl: float = 0.0
 
 
@@ -41,7 +42,7 @@ def over_std(returns: np.ndarray, ddof: int) -> np.ndarray:
 
 
 def over_std_of_tokens(tokens: np.ndarray) -> np.ndarray:
-    """REINFORCE++: mean and std (of a sample) over the batch's tokens, whose advantage is their rollout's return."""
+    """Return REINFORCE++'s advantages: mean and sample std over the batch's tokens, each with its rollout's return."""
     spread = np.repeat(GROUPS.ravel(), tokens.ravel())
     normalised: np.ndarray = (GROUPS - spread.mean()) / spread.std(ddof=1)
     return normalised
@@ -64,7 +65,7 @@ def sum_over_512(values: Tensor, everything: int, mixed: int) -> Tensor:
 
 
 LOOPS_CLIP = (1 / 1.1, 1.1)
-"""Update without weights where it takes one step, on-policy: GRPO as in the LOOP paper, CANOPY."""
+"""Clip range where the update is one on-policy step, without weights: GRPO as in the LOOP paper, CANOPY."""
 PAPERS = {
     "grpo": Paper(lambda _: over_std(GROUPS, 0), LOOPS_CLIP, mean_of_rollouts, 0.04),
     "dr_grpo": Paper(lambda _: GROUPS - GROUPS.mean(1, keepdims=True), (0.8, 1.2), sum_over_512),
@@ -90,7 +91,7 @@ def test_a_preset_is_its_papers_objective(make_policy: MakePolicy, make_rollouts
     ]
 
     def naive(new: list[Tensor], old: list[Tensor], base: list[Tensor], rollouts: list[Rollout]) -> Tensor:
-        """A dropped rollout has no advantage and no KL penalty, and adds nothing."""
+        """Return the loss; a dropped rollout has no advantage and no KL penalty, and adds nothing."""
         total = torch.zeros((), dtype=torch.float64)
         for now, before, reference, rollout in zip(new, old, base, rollouts, strict=True):
             weights, advantage = (now - before).exp(), wanted[int(rollout.name)]

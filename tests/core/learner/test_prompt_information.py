@@ -25,12 +25,12 @@ def information(logprobs: torch.Tensor, own: list[int]) -> PromptInformation:
     return found
 
 
-def test_a_policy_that_is_no_number_has_none() -> None:
+def test_log_probs_that_are_not_finite_give_no_information() -> None:
     assert mutual_information(torch.tensor([[float("nan"), 0.0]]), [0]) is None
 
 
-def test_responses_that_only_their_own_prompt_explains_say_all_of_it() -> None:
-    """p(z|x) is 1/2 under the own prompt and 0 under the other: log 1/2 - log 1/4 = log 2 nats, the most there is."""
+def test_responses_that_only_their_own_prompt_explains_have_the_maximum() -> None:
+    """p(z|x) is 1/2 under the own prompt and 0 under the other: log 1/2 - log 1/4 = log 2 nats, the maximum."""
     logprobs = torch.tensor([[0.5, 1e-30], [1e-30, 0.5]]).log()
     found = information(logprobs, [0, 1])
     assert found.nats == pytest.approx(math.log(2))
@@ -38,7 +38,7 @@ def test_responses_that_only_their_own_prompt_explains_say_all_of_it() -> None:
 
 
 def test_a_mixture_by_hand() -> None:
-    """log 0.4 - log (0.4 + 0.1 + 0.1) / 3 = log 2 for one response, log 0.1 - log 0.2 = - log 2 for the other."""
+    """One response gives log 0.4 - log (0.4 + 0.1 + 0.1) / 3 = log 2, the other log 0.1 - log 0.2 = - log 2."""
     logprobs = torch.tensor([[0.4, 0.1, 0.1], [0.4, 0.1, 0.1]]).log()
     assert information(logprobs, [0, 0]).nats == pytest.approx(math.log(2), rel=1e-6)
     assert information(logprobs, [0, 1]).nats == pytest.approx(0, abs=1e-6)
@@ -59,7 +59,7 @@ def test_it_is_bounded_and_only_differences_between_prompts_count(rows: list[lis
 
 
 def rollout(prompt: list[int], answer: list[int]) -> Rollout:
-    """With a second turn, which is of no interest."""
+    """Return a rollout with a second turn, which must not matter."""
     ids = [*prompt, *answer, 9, 8]
     positions = [*range(len(prompt), len(prompt) + len(answer)), len(ids) - 1]
     turns = [0] * len(answer) + [1]
@@ -83,14 +83,14 @@ def test_a_sample_takes_first_turns_of_different_prompts_in_turn() -> None:
 
 
 @pytest.mark.parametrize(("rollouts", "prompts"), [(BATCH[:2], 8), (BATCH, 0), ([], 8)])
-def test_nothing_is_drawn_where_nothing_can_be_told_apart(rollouts: list[Rollout], prompts: int) -> None:
+def test_nothing_is_drawn_from_fewer_than_two_prompts(rollouts: list[Rollout], prompts: int) -> None:
     assert sample_pairs(rollouts, InformationConfig(prompts=prompts), seed=0) == ([], [])
 
 
 def test_a_policy_read_in_packs_gives_what_one_sequence_at_a_time_gives(
     make_policy: Callable[..., torch.nn.Module],
 ) -> None:
-    """log p(answer | prompt) by transformers' own forward pass, a sequence at a time, at the sampling temperature."""
+    """Compare with log p(answer | prompt) by transformers' own forward pass, one sequence at a time."""
     policy, temperature = make_policy(), 0.7
     prompts, pairs = [(1, 2, 3), (4, 5)], [(0, (6, 7)), (1, (8,)), (0, (9, 10, 11))]
     rows = []

@@ -1,4 +1,4 @@
-"""Several ranks: the same update as one, whoever writes a checkpoint and whoever goes on from it, and no halves."""
+"""Updates on several ranks: equal to those on one, with checkpoints that any number of ranks resumes, or no result."""
 
 import os
 import re
@@ -43,7 +43,7 @@ MakeRollouts = Callable[..., list[Rollout]]
 DEADLINE_S = 400
 FEW_STEPS = 9
 TO_BE_KILLED_IN = 150
-"""Optimizer steps: time enough for a kill."""
+"""Optimizer steps: enough time for a kill."""
 
 
 def job_params(steps: int = FEW_STEPS) -> Params:
@@ -69,7 +69,7 @@ def make_job(layout: Layout, params: Params) -> UpdateJob:
 
 @pytest.fixture(scope="module")
 def together(base: Path, make_rollouts: MakeRollouts, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which two ranks, which accelerate started, left what they made (one start for all tests)."""
+    """Return the folder of the results of two ranks that accelerate started (once for all tests)."""
     out = tmp_path_factory.mktemp("together")
     config = UpdateConfig.model_validate(two_ranks.RESUMED)
     learner = make_learner(two_ranks.make_policy(base, SINGLE, config), config)
@@ -81,7 +81,7 @@ def together(base: Path, make_rollouts: MakeRollouts, tmp_path_factory: pytest.T
     params = job_params()
     layout = prepare(out / "project", base, params, {"i001": make_rollouts(11)})
     (out / "job.json").write_text(make_job(layout, params).model_dump_json())
-    # `--multi_gpu` is accelerate's word for torchrun; the device is the policy's.
+    # `--multi_gpu` is accelerate's name for torchrun; the policy's config sets the device.
     settings = ["--multi_gpu", "--num_processes=2", "--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no"]
     ranks = ["--main_process_port=0", "--module", "tests.core.learner.two_ranks", str(base), str(out)]
     launcher = [sys.executable, "-m", "accelerate.commands.launch", *settings, *ranks]
@@ -91,7 +91,7 @@ def together(base: Path, make_rollouts: MakeRollouts, tmp_path_factory: pytest.T
 
 
 def difference(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
-    """Relative, over all tensors."""
+    """Return the relative difference over all tensors."""
     assert found.keys() == expected.keys()
     gap = sum((found[name].double() - expected[name].double()).pow(2).sum() for name in expected)
     return float((gap / sum(expected[name].double().pow(2).sum() for name in expected)) ** 0.5)
@@ -175,7 +175,7 @@ def test_full_weights_read_in_parts_and_written_again_have_the_same_bytes(
     assert digest(together / "full_on_two") == digest(tmp_path / "one")
 
 
-def test_every_rank_tells_the_same_of_a_loss_or_a_gradient_that_is_no_number(together: Path) -> None:
+def test_every_rank_reports_the_same_loss_or_gradient_that_is_not_finite(together: Path) -> None:
     first, second = ((together / f"diverged_{rank}.txt").read_text() for rank in range(2))
     assert first == second
     diverged, overflown = first.splitlines()
@@ -187,7 +187,7 @@ def test_every_rank_tells_the_same_of_a_loss_or_a_gradient_that_is_no_number(tog
 
 
 class Stage:
-    """update_policy@i001 of a project, in a process of its own."""
+    """The stage update_policy@i001 of a project, in its own process."""
 
     def __init__(self, layout: Layout, params: Params) -> None:
         file = layout.root / "params.json"
@@ -203,7 +203,7 @@ class Stage:
         self.process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
 
     def read_until(self, text: str) -> str:
-        """Text that it wrote to stderr up to and including `text`."""
+        """Return the text that the stage wrote to stderr up to and including `text`."""
         assert self.process.stderr is not None
         seen = b""
         while text.encode() not in seen:
@@ -213,13 +213,13 @@ class Stage:
         return seen.decode()
 
     def end(self) -> tuple[int, str]:
-        """Its exit code and the rest of its stderr."""
+        """Return the stage's exit code and the rest of its stderr."""
         _, errors = self.process.communicate(timeout=DEADLINE_S)
         return self.process.returncode, errors.decode()
 
 
 def ranks_of(process: int) -> dict[int, int]:
-    """{rank: process id} of the living ranks that `process` started (also when it is gone: by their folder)."""
+    """Return {rank: process id} of the living ranks that `process` started, also after it ended (by their folder)."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -290,11 +290,11 @@ def test_no_rank_outlives_a_killed_stage(project: Layout) -> None:
 def test_ranks_of_two_machines_write_the_bytes_of_ranks_that_accelerate_launched(
     project: Layout, together: Path
 ) -> None:
-    """Two launchers of ours with a rank each, as on two machines that share the project's folder."""
+    """Start two of our launchers with a rank each, as on two machines that share the project's folder."""
     with socket.create_server(("localhost", 0)) as free:
-        place = f"localhost:{free.getsockname()[1]}"
+        address = f"localhost:{free.getsockname()[1]}"
     params = job_params()
-    machines = {"ranks": 1, "nodes": 2, "rendezvous": place, "timeout_s": 300}
+    machines = {"ranks": 1, "nodes": 2, "rendezvous": address, "timeout_s": 300}
     distributed = DistributedConfig.model_validate(machines)
     params = params.model_copy(update={"update": params.update.model_copy(update={"distributed": distributed})})
     (project.root / "params.yaml").touch()
@@ -310,17 +310,17 @@ def test_ranks_of_two_machines_write_the_bytes_of_ranks_that_accelerate_launched
 def test_a_machine_waits_for_the_next_update_when_nobody_else_comes_to_this_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A pipeline that was killed leaves its job's file."""
+    """The job's file is left by a pipeline that was killed."""
     with socket.create_server(("localhost", 0)) as free:
-        place = f"localhost:{free.getsockname()[1]}"
-    settings = {"ranks": 1, "nodes": 2, "rendezvous": place, "timeout_s": 2}
+        address = f"localhost:{free.getsockname()[1]}"
+    settings = {"ranks": 1, "nodes": 2, "rendezvous": address, "timeout_s": 2}
     params = job_params()
     distributed = DistributedConfig.model_validate(settings)
     params = params.model_copy(update={"update": params.update.model_copy(update={"distributed": distributed})})
     file = tmp_path / "job.json"
     file.write_text(make_job(Layout(tmp_path), params).model_dump_json())
     worker_node._take_part(file, done := set())
-    assert f"update_policy@i001: no other machine came to {place}" in caplog.text
+    assert f"update_policy@i001: no other machine came to {address}" in caplog.text
     assert len(done) == 1
 
 
@@ -332,7 +332,7 @@ def failure(folder: Path, exitcode: int, message: str | None) -> ProcessFailure:
     return ProcessFailure(local_rank=0, pid=7, exitcode=exitcode, error_file=str(file))
 
 
-def test_the_error_that_is_told_is_the_one_that_caused_the_others(tmp_path: Path) -> None:
+def test_the_reported_error_is_the_cause_of_the_others(tmp_path: Path) -> None:
     job = make_job(Layout(tmp_path), job_params())
     ours = failure(tmp_path, 3, "UpdateDiverged: update_policy@i001: minibatch 2 of 3: loss nan")
     dead = failure(tmp_path, -9, None)

@@ -1,4 +1,4 @@
-"""Every objective and average against a naive float64 formulation, and the identities that tie methods together."""
+"""Every objective and average against a naive float64 formulation, and the identities that relate the methods."""
 
 import math
 from collections.abc import Callable
@@ -34,7 +34,7 @@ from tests.core.learner.test_gradients import gradients, nudge, relative_differe
 MakePolicy = Callable[..., nn.Module]
 MakeRollouts = Callable[..., list[Rollout]]
 Naive = Callable[[list[Tensor], list[Tensor], list[Tensor], list[Rollout]], Tensor]
-"""From log-probs [P] of each rollout (new, old, of the base) to the loss."""
+"""Maps log-probs [P] of each rollout (new, old, of the base) to the loss."""
 CPU = torch.device("cpu")
 
 
@@ -43,7 +43,7 @@ def settings(**content: Any) -> UpdateConfig:
 
 
 def compare(make_policy: MakePolicy, rollouts: list[Rollout], config: UpdateConfig, naive: Naive) -> float:
-    """Assert that loss and gradient of a policy some steps after the old one are the naive ones; the loss."""
+    """Assert that loss and gradient of a policy some steps on equal the naive formulation's; return the loss."""
     policy, base = make_policy(), make_policy("full", shaken=False)
     use_packed_attention(policy)
     use_packed_attention(base)
@@ -68,7 +68,7 @@ def compare(make_policy: MakePolicy, rollouts: list[Rollout], config: UpdateConf
 
 
 def logprobs(policy: nn.Module, rollout: Rollout) -> Tensor:
-    """[P] float64, from a pass over the whole rollout with transformers' own attention."""
+    """Return log-probs [P] float64 of one pass over the whole rollout with transformers' own attention."""
     logits = policy(input_ids=torch.from_numpy(rollout.token_ids)[None]).logits[0]
     rows = torch.log_softmax(logits[torch.from_numpy(rollout.policy_positions) - 1], -1)
     return rows.gather(1, torch.from_numpy(rollout.token_ids[rollout.policy_positions])[:, None])[:, 0]
@@ -80,7 +80,7 @@ def with_turn_advantages(rollouts: list[Rollout]) -> list[Rollout]:
 
 
 def paired(rollouts: list[Rollout]) -> list[Rollout]:
-    """Rows 0 and 3, 1 and 4, 2 and 5 are pairs; the second of each is the better one."""
+    """Pair rows 0 and 3, 1 and 4, 2 and 5; the second row of each pair is better."""
     return [
         replace(rollout, pair=row % 3, advantage=1.0 if row > 2 else -1.0) for row, rollout in enumerate(rollouts[:6])
     ]
@@ -111,8 +111,8 @@ def test_averages_units_and_turn_advantages_are_the_naive_ones(
                 assert rollout.turn_advantages is not None
                 advantages = [rollout.turn_advantages[rollout.turns[index]] for index in inside]
                 if unit_weight == "geometric_mean":  # GSPO-token, eq. 14
-                    own = [weight.detach() * (now[index] - now[index].detach()).exp() for index in inside]
-                    values.append(torch.stack(list(map(clipped, own, advantages))).mean())
+                    weights_of_tokens = [weight.detach() * (now[index] - now[index].detach()).exp() for index in inside]
+                    values.append(torch.stack(list(map(clipped, weights_of_tokens, advantages))).mean())
                 else:
                     values.append(clipped(weight, float(np.mean(advantages))))
                 sizes.append(len(inside))
@@ -159,7 +159,7 @@ def test_the_supervised_loss_is_the_naive_one(
 
 
 def phi(turn: int, turns: int, gamma: float | None) -> float:
-    """Eq. 16 of DMPO (arXiv 2406.14868), and 1 for DPO."""
+    """Return eq. 16 of DMPO (arXiv 2406.14868), and 1 for DPO."""
     if gamma is None:
         return 1.0
     return (turns - turn) / turns if gamma == 1 else (1 - gamma ** (turns - turn)) / (1 - gamma**turns)
@@ -187,7 +187,7 @@ def test_the_preference_loss_is_the_naive_one(
     ("gamma", "weights"), [(1.0, [1, 1, 2 / 3, 1 / 3, 1, 0.5]), (0.5, [1, 1, 6 / 7, 4 / 7, 1, 2 / 3])]
 )
 def test_turn_discounts_by_hand(gamma: float, weights: list[float]) -> None:
-    """Rollouts of turns 0, 1, 2 and of turns 4, 7: turns without tokens do not count."""
+    """Rollouts have turns 0, 1, 2 and turns 4, 7: turns without tokens do not count."""
     rollout_ids, turns = torch.tensor([0, 0, 0, 0, 1, 1]), torch.tensor([0, 0, 1, 2, 4, 7])
     found = turn_discounts(importance_units("turn", rollout_ids, turns), 2, gamma)
     assert found.tolist() == pytest.approx(weights)
@@ -195,7 +195,7 @@ def test_turn_discounts_by_hand(gamma: float, weights: list[float]) -> None:
 
 @pytest.mark.parametrize("gamma", [0.7, 1.0])
 def test_a_pair_of_turns_is_dpo_whatever_gamma(gamma: float) -> None:
-    """A lone turn, which searched trees give, is the first and the last: its weight is 1."""
+    """A single turn, as searched trees give it, is both the first and the last: its weight is 1."""
     units = importance_units("turn", torch.tensor([0, 0, 1]), torch.tensor([3, 3, 3]))
     assert turn_discounts(units, 2, gamma).tolist() == [1, 1, 1]
 
@@ -235,7 +235,7 @@ def test_a_batch_without_pairs_is_refused(make_policy: MakePolicy, make_rollouts
 
 
 def one_step_gradient(make_policy: MakePolicy, rollouts: list[Rollout], **content: Any) -> Tensor:
-    """All weights in a row, of the first step, where the policy is the old one."""
+    """Return the gradient of the first step, where the policy is the old policy, all weights in one vector."""
     config = settings(minibatch=None, epochs=1, **content)
     policy = make_learner(make_policy(), config).policy
     packs = pack_rollouts(rollouts, range(len(rollouts)), 64, CPU)
@@ -246,7 +246,7 @@ def one_step_gradient(make_policy: MakePolicy, rollouts: list[Rollout], **conten
 
 
 def test_rloo_is_loop_with_one_on_policy_step(make_policy: MakePolicy, make_rollouts: MakeRollouts) -> None:
-    """REINFORCE with the same advantages: the mean over rollouts of A times the gradient of log pi(rollout)."""
+    """Compare with REINFORCE of the same advantages: the mean over rollouts of A grad log pi(rollout)."""
     rollouts = make_rollouts(5)
     found = one_step_gradient(make_policy, rollouts, loss={"importance": "trajectory"})
     policy = make_policy().double()
@@ -281,7 +281,7 @@ lengths = st.lists(st.integers(1, 5), min_size=1, max_size=5)
 
 @given(lengths, st.integers(0, 2**32 - 1))
 def test_weights_of_larger_units_follow_from_those_of_tokens(sizes: list[int], seed: int) -> None:
-    """A rollout's weight is the product of its tokens' weights, and GSPO's is that to the power 1 / tokens."""
+    """A rollout's weight is the product of its tokens' weights; GSPO's is this product to the power 1 / tokens."""
     generator = torch.Generator().manual_seed(seed)
     rollout_ids = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     log_ratios = torch.randn(len(rollout_ids), generator=generator, dtype=torch.float64)

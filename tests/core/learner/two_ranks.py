@@ -1,6 +1,6 @@
-"""Work of two gloo ranks for test_ranks.py: `python -m tests.core.learner.two_ranks BASE OUT`, by a launcher.
+"""The work of two gloo ranks for test_ranks.py: a launcher runs `python -m tests.core.learner.two_ranks BASE OUT`.
 
-The first rank leaves in OUT what all made together: `gradients.pt`, learners, and the result of the update `job.json`.
+The main rank writes the results of both ranks into OUT: `gradients.pt`, learners, and the result of update `job.json`.
 """
 
 import sys
@@ -56,7 +56,7 @@ RESUMED = {"minibatch": 4, "tokens_per_pack": 40, "learning_rate": 1e-2}
 def make_policy(
     base: Path, group: ProcessGroup, config: UpdateConfig, trained: str = "lora", dtype: str = "float32", **how: Any
 ) -> nn.Module:
-    """The policy of conftest.py, loaded from files as an update does: of several ranks each reads its parts."""
+    """Return the policy of conftest.py, loaded from files as an update does: each of several ranks reads its parts."""
     policy = load_prepared(base, policy_config(trained, dtype), config, group)
     with tempfile.TemporaryDirectory() as folder:
         save_policy(make_whole_policy(base, trained, dtype, **how), Path(folder))
@@ -65,7 +65,7 @@ def make_policy(
 
 
 def case_gradients(base: Path, case: dict[str, Any], group: ProcessGroup) -> dict[str, Any]:
-    """Stats and gradients of 11 rollouts in packs of 40 positions, after the policy moved away from the old one."""
+    """Return stats and gradients of 11 rollouts in packs of 40 positions, after the policy left the old policy."""
     settings: dict[str, Any] = {
         "minibatch": 8,
         "tokens_per_pack": 40,
@@ -92,7 +92,7 @@ def case_gradients(base: Path, case: dict[str, Any], group: ProcessGroup) -> dic
 
 
 def resumed(base: Path, folder: Path, group: ProcessGroup = SINGLE, **kind: str) -> Learner:
-    """The learner of `folder`, on these ranks; `kind`: what is trained, and its dtype."""
+    """Return the learner of `folder` on these ranks; `kind`: the trained part, and its dtype."""
     config = UpdateConfig.model_validate(RESUMED)
     policy = make_policy(base, group, config, **kind)
     load_weights(policy, folder)
@@ -106,7 +106,7 @@ def train(learner: Learner, rollouts: list[Rollout]) -> None:
 
 
 def diverge(base: Path, group: ProcessGroup) -> str:
-    """The error of an update on a policy with a weight that is no number."""
+    """Return the error of an update on a policy with a NaN weight."""
     policy = make_whole_policy(base)
     with torch.no_grad():
         next(iter(trained_tensors(policy).values()))[0, 0] = float("nan")
@@ -114,7 +114,7 @@ def diverge(base: Path, group: ProcessGroup) -> str:
 
 
 def overflow(base: Path, group: ProcessGroup) -> str:
-    """The error of an update with one rollout whose gradient is too large for a float."""
+    """Return the error of an update with one rollout whose gradient is too large for a float."""
     rollouts = make_rollouts(5)
     rollouts[2] = replace(rollouts[2], advantage=1e25, name="the large one")
     return error_of(make_whole_policy(base), rollouts, group)
@@ -148,7 +148,7 @@ def main(base: Path, out: Path) -> None:
         learner = resumed(base, out / "low_on_one", group, **LOW)
         train(learner, make_rollouts(9, 2))
         save_learner(learner, out / "low_on_two")
-        # In this process group: gloo ranks that meet twice in a process may find each other's old addresses.
+        # In this process group: gloo ranks that meet twice in one process may find each other's old addresses.
         run_rank(UpdateJob.model_validate_json((out / "job.json").read_text()), group, out)
         if group.is_main:
             torch.save(results, out / "gradients.pt")
