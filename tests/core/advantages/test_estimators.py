@@ -35,7 +35,7 @@ def test_by_hand() -> None:
 
 @given(returns_of_a_group)
 def test_leave_one_out_is_the_textbook_baseline(returns: Floats) -> None:
-    """R_k - mean over j != k of R_j."""
+    """The textbook baseline is R_k - mean over j != k of R_j."""
     textbook = [value - np.delete(returns, k).mean() for k, value in enumerate(returns)]
     np.testing.assert_allclose(leave_one_out(returns, none_succeeded(returns)), textbook, atol=1e-12)
 

@@ -79,8 +79,8 @@ def test_the_fewest_groups_that_make_up_the_mass_by_hand(share: float, kept: lis
     assert most_mass(np.array([0.1, 0.4, 0.3, 0.2, 0.0]), share).tolist() == [bool(flag) for flag in kept]
 
 
-def test_a_share_of_groups_and_one_of_mass_part_where_one_group_has_nearly_all_of_it() -> None:
-    """The reference's own case: stds of 4 groups, three of them small, and a share of 0.75."""
+def test_a_share_of_groups_and_a_share_of_mass_differ_where_one_group_has_nearly_all() -> None:
+    """Use the reference's own case: stds of 4 groups, three of them small, and a share of 0.75."""
     stds = np.array([2.9, 0.2, 0.1, 0.1])
     kept = {name: int(chosen(stds, 0.75).sum()) for name, chosen in VARIANCE_FILTERS.items()}
     assert kept == {"groups": 3, "mass": 1, "softmax": 1, "largest": 1}
@@ -111,7 +111,7 @@ def test_more_mass_keeps_every_group_that_less_does(stds: list[float], one: floa
 
 @given(deviations, portions)
 def test_the_mass_is_reached_and_by_no_fewer_groups(stds: list[float], share: float) -> None:
-    """In fractions: the smallest number of groups whatever of them is taken, which is that of the largest ones."""
+    """Compare in fractions with the smallest number of groups that reach the mass, which are the largest groups."""
     kept = most_mass(np.array(stds), share)
     exact = sorted((Fraction(std) for std in stds), reverse=True)
     wanted, slack = Fraction(share) * sum(exact), Fraction(2, 10**9) * sum(exact)
@@ -135,7 +135,7 @@ def test_the_order_of_the_groups_decides_only_between_equal_ones(stds: list[floa
     [(0.4, [0, 0, 1, 0]), (0.41, [1, 0, 1, 0]), (0.7, [1, 0, 1, 0]), (0.71, [1, 1, 1, 0]), (1.0, [1, 1, 1, 0])],
 )
 def test_softmax_mass_by_hand(share: float, kept: list[int]) -> None:
-    """Weights of 3, 3 and 4; a std of 0 has none, though e^0 is 1."""
+    """Weights are 3, 3 and 4; a std of 0 has no weight, though e^0 is 1."""
     stds = np.array([np.log(1.5), np.log(1.5), np.log(2.0), 0.0])
     assert most_softmax_mass(stds, share).tolist() == [bool(flag) for flag in kept]
 

@@ -1,4 +1,4 @@
-"""Labels of turns, pairs and whole batches by hand, and what holds for all of them."""
+"""Labels of turns, pairs and whole batches by hand, and properties of all of them."""
 
 from collections import Counter
 
@@ -16,7 +16,7 @@ from tasks.core.config.advantages import AdvantageConfig, PairChoice
 
 PROGRESS = [[0.25, 0.5, 1.0], [0.25, 0.25], [0.5, 0.75]]
 RETURNS = np.array([1.0, 0.25, 0.0])
-"""The third rollout gave its progress up: it did not end by itself."""
+"""The third rollout lost its progress: it did not end by itself."""
 
 
 def outcomes(
@@ -54,20 +54,22 @@ def test_the_first_turns_have_the_rollouts_leave_one_out_advantage(group: list[t
 
 
 @given(groups)
-def test_advantages_of_a_turn_that_all_have_sum_to_0(group: list[tuple[float, list[float]]]) -> None:
+def test_advantages_of_a_turn_common_to_all_sum_to_0(group: list[tuple[float, list[float]]]) -> None:
     found = turn_progress(np.array([total for total, _ in group]), [np.array(progress) for _, progress in group])
     for turn in range(min(len(turns) for turns in found)):
         assert sum(turns[turn] for turns in found) == pytest.approx(0, abs=1e-12)
 
 
 @given(groups, st.floats(-1, 1))
-def test_what_all_pass_from_the_start_changes_no_later_turn(group: list[tuple[float, list[float]]], by: float) -> None:
-    """Shifted progress and returns: only the first turn's return-to-go changes, by the same for all."""
+def test_tests_that_all_pass_from_the_start_change_no_later_turn(
+    group: list[tuple[float, list[float]]], by: float
+) -> None:
+    """Shifting progress and returns changes only the first turn's return-to-go, by the same amount for all."""
     returns = np.array([total for total, _ in group])
     progress = [np.array(row) for _, row in group]
     plain, shifted = turn_progress(returns, progress), turn_progress(returns + by, [row + by for row in progress])
-    for one, other in zip(plain, shifted, strict=True):
-        assert other.tolist() == pytest.approx(one.tolist(), abs=1e-9)
+    for unshifted, moved in zip(plain, shifted, strict=True):
+        assert moved.tolist() == pytest.approx(unshifted.tolist(), abs=1e-9)
 
 
 def test_one_turn_with_a_signal_keeps_its_rollout() -> None:
@@ -89,7 +91,7 @@ def run(
     return compute_advantages(found, AdvantageConfig.model_validate(config))
 
 
-def test_turn_credit_without_progress_says_which_knob_measures_it() -> None:
+def test_turn_credit_without_progress_names_the_knob_that_measures_it() -> None:
     with pytest.raises(ValueError, match=r"turn_progress needs turn_progress; set collection\.turn_progress: true"):
         run([("a", 1.0, True), ("a", 0.0, False)], estimator="turn_progress")
 
@@ -105,7 +107,7 @@ def test_a_pair_is_the_best_and_the_worst_if_they_are_far_enough_apart() -> None
 
 
 def test_a_sampled_pair_is_any_of_the_tasks_pairs_alike_and_the_better_one_comes_first() -> None:
-    """1,000 seeds: each of six pairs about 167 times (standard deviation 12)."""
+    """Over 1,000 seeds, each of six pairs occurs about 167 times (standard deviation 12)."""
     returns = np.array([0.25, 1.0, 0.0, 0.75])
     found = Counter(sampled_pair(returns, seed) for seed in range(1000))
     assert all(returns[better] > returns[worse] for better, worse in found)
@@ -134,7 +136,7 @@ def test_returns_that_differ_by_rounding_are_no_pair(choice: PairChoice) -> None
     assert best_and_worst(np.array([0.3, 0.1 + 0.2, 0.1, 0.3 - 0.2]), 0) == (0, 2)
 
 
-def test_no_pair_with_a_gap_is_an_empty_batch_that_says_so() -> None:
+def test_no_pair_with_a_gap_gives_an_empty_batch_with_a_note() -> None:
     result = run([("a", 0.5, False), ("a", 0.5, False)], pair_gap=0.0)
     assert not result.kept.any()
     assert result.summary.note is not None and "policy will stay" in result.summary.note
@@ -149,7 +151,7 @@ def test_all_or_nothing_rewards_success_alone_and_reports_the_share() -> None:
 
 
 def test_a_batch_is_normalised_over_the_tokens_of_its_tasks_by_hand() -> None:
-    """1 in 6 + 2 + 1 tokens and 0 in 1 + 2: mean 3/4, variance of a sample 3/16 * 12/11; over rollouts it was 3/5."""
+    """1 in 6 + 2 + 1 tokens and 0 in 1 + 2: mean 3/4, sample variance 3/16 * 12/11; over rollouts the mean is 3/5."""
     rows = [("a", 1.0, True), ("a", 0.0, False), ("b", 1.0, True), ("b", 1.0, True), ("b", 0.0, False)]
     result = run(rows, tokens=[6, 1, 2, 1, 2], estimator="episode_return", normalise_over_batch=True)
     std = (3 / 16 * 12 / 11) ** 0.5
@@ -157,14 +159,14 @@ def test_a_batch_is_normalised_over_the_tokens_of_its_tasks_by_hand() -> None:
     assert result.labels.advantages.tolist() == pytest.approx(by_hand)
 
 
-def test_a_long_rollout_turns_the_sign_of_a_middling_one() -> None:
-    """Over rollouts the mean is 0.5, over tokens 0.1: the one with 0.4 is better than a batch's average token."""
+def test_a_long_rollout_flips_the_sign_of_a_middling_rollout() -> None:
+    """Over rollouts the mean is 0.5, over tokens 0.1: the rollout with 0.4 is better than the batch's average token."""
     rows = [("a", 1.0, True), ("a", 0.4, False), ("a", 0.1, False)]
     result = run(rows, tokens=[1, 1, 98], estimator="episode_return", normalise_over_batch=True)
     assert result.labels.advantages[1] > 0
 
 
-def test_a_lone_rollout_is_kept_where_its_label_needs_no_other() -> None:
+def test_a_single_rollout_is_kept_where_its_label_needs_no_others() -> None:
     rows = [("a", 1.0, True), ("a", 0.5, False), ("lone", 1.0, True)]
     result = run(rows, estimator="success")
     assert result.labels.advantages.tolist() == [1, 0, 1] and result.kept.tolist() == [True, False, True]
