@@ -1,4 +1,4 @@
-"""Keywords of attention: none is dropped that changes what a layer computes."""
+"""Keywords of attention: no keyword is dropped that changes a layer's result."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from transformers.models.gemma2.modeling_gemma2 import Gemma2Attention, eager_at
 from tasks.core.policies.attention_keywords import PLAIN, additive, read_keywords
 
 
-def test_what_changes_nothing_is_plain_and_a_window_is_kept() -> None:
+def test_keywords_without_effect_are_plain_and_a_window_is_kept() -> None:
     assert read_keywords(nn.Identity(), {"dropout": 0.0, "position_ids": torch.zeros(1), "softcap": None}) is PLAIN
     assert read_keywords(nn.Identity(), {"sliding_window": 8}).window == 8
 

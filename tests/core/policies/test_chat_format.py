@@ -33,7 +33,7 @@ COUNTING = """{%- for message in messages %}
 TWO_OPENERS = """{%- for message in messages %}{%- if message.role == 'user' %}
 {{- '<|im_start|>' + message.content + '<|im_end|>' }}{%- else %}{{- message.content + '<|endoftext|>' }}{%- endif %}
 {%- endfor %}"""
-"""As Mistral's, with [INST] and [/INST] around what the user says."""
+"""A template like Mistral's, with [INST] and [/INST] around the user's text."""
 GEMMA = """{{- '<|endoftext|>' }}{%- if messages[0]['role'] == 'system' %}
 {{- raise_exception('System role not supported') }}{%- endif %}{%- for message in messages %}
 {{- '<|im_start|>' + message['role'] + '\\n' + message['content'] | trim + '<|im_end|>\\n' }}{% endfor %}
@@ -137,7 +137,7 @@ def test_unusable_templates_are_refused(template: str | None, message: str) -> N
         ChatFormat(byte_tokenizer(template))
 
 
-def test_ids_that_are_remembered_belong_to_nobody() -> None:
+def test_cached_ids_cannot_be_changed_by_callers() -> None:
     chat = ChatFormat(byte_tokenizer(QWEN))
     opening, reply = chat.prompt_ids(ASKED), chat.continuation_ids("seen", closed=False)
     kept = list(opening), list(reply)

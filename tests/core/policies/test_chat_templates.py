@@ -1,4 +1,4 @@
-"""Conversations by the chat templates of today's models, against texts that were written by hand."""
+"""Conversations by the chat templates of today's models, compared with texts written by hand."""
 
 import datetime
 import json
@@ -30,15 +30,15 @@ class Family:
     file: str
     special: tuple[str, ...]
     stops: tuple[str, ...]
-    """The first one ends a sampled turn."""
+    """Stop tokens; the first ends a sampled turn."""
     opening: str
     """Prompt of system message and user's message."""
     turn: str
-    """What a model samples, without its end."""
+    """Text that a model samples, without its end."""
     glue: str
-    """From the end of a sampled turn (of which it is none) to the end of the next generation prompt."""
+    """Text after a sampled turn (whose end it includes) up to the end of the next generation prompt."""
     written: str
-    """The turn `A` without a thought, as a demonstration has it."""
+    """The turn `A` without a thought, as in a demonstration."""
     settings: ChatSettings = field(default_factory=ChatSettings)
 
 
@@ -214,10 +214,10 @@ LAST_USER = """{%- for m in messages %}{%- if m.role == 'user' %}<|im_start|>use
 {%- elif m.role == 'assistant' %}<|im_start|>assistant
 {{ m.content }}<|im_end|>{%- endif %}{%- endfor %}{%- if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
-"""As Mistral's later ones: the system message stands in the last message of the user."""
+"""A template like Mistral's later ones: the system message is in the last message of the user."""
 BLANK = """{%- for m in messages %}{%- if m.role == 'user' %}<|im_start|>{{ m.content }}<|im_start|>
 {%- else %} {{ m.content }} <|im_end|>{%- endif %}{%- endfor %}"""
-"""As Llama 2's: a blank on both sides of an answer."""
+"""A template like Llama 2's: a blank on both sides of an answer."""
 NUMBERED = """{%- for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}<|im_end|>{%- endfor %}{%- if add_generation_prompt %}<|im_start|>assistant, think
 {% endif %}"""
@@ -243,7 +243,7 @@ def test_each_deviation_is_refused_by_its_name(template: str, settings: ChatSett
         ChatFormat(byte_tokenizer(template, CHATML), settings=settings)
 
 
-def test_a_blank_around_answers_is_the_templates_and_no_part_of_the_code() -> None:
+def test_a_blank_around_answers_belongs_to_the_template_not_the_code() -> None:
     chat = ChatFormat(byte_tokenizer(BLANK, CHATML))
     assert chat._tokenizer.decode(chat.turn_ids("x = 1")) == " x = 1 <|im_end|>"
     assert chat.answer(chat._encode(" x = 1")) == "x = 1" and chat.answer(chat._encode("  x")) == " x"
@@ -273,7 +273,7 @@ def test_the_settings_lie_in_the_folder_of_the_base_policy(tmp_path: Path) -> No
 
 
 def sentencepiece(scheme: str) -> PreTrainedTokenizerFast:
-    """A tokenizer that puts a blank before a text, as SentencePiece does."""
+    """Return a tokenizer that puts a blank before a text, as SentencePiece does."""
     characters = sorted({"▁", "\n", *map(chr, range(32, 127))})
     vocabulary = {character: index for index, character in enumerate(["<unk>", *characters])}
     tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>"))
@@ -307,7 +307,7 @@ def test_a_demonstration_has_the_ids_of_the_templates_whole_text(scheme: str) ->
 
 
 def test_a_text_that_would_merge_with_the_prompt_keeps_the_border() -> None:
-    """Sampling begins behind the prompt's tokens, so a written turn must, too."""
+    """Sampling begins after the prompt's tokens, so a written turn must too."""
     tokenizer = byte_tokenizer(PLAIN, CHATML)
     newline = tokenizer.convert_ids_to_tokens(tokenizer.encode("\n")[0])
     merged = json.loads(tokenizer.backend_tokenizer.to_str())

@@ -1,4 +1,4 @@
-"""A base model that is built empty and filled: the one that transformers loads. (In parts: tests/core/learner.)"""
+"""A base model that is built empty and filled equals transformers' own. (Filled in parts: tests/core/learner.)"""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ SIZES = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidd
 
 
 def make_base(folder: Path, tied: bool) -> Path:
-    """In several files, as a large model is."""
+    """Write a base model in several files, like a large model."""
     torch.manual_seed(0)
     model = Qwen2ForCausalLM(Qwen2Config(**SIZES, num_key_value_heads=2, tie_word_embeddings=tied))
     model.save_pretrained(folder, max_shard_size="6KB")

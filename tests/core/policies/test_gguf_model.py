@@ -1,4 +1,4 @@
-"""A tiny Llama model written as llama.cpp's converter writes it, and read back."""
+"""A tiny Llama model, written as llama.cpp's converter writes it and read back."""
 
 from collections.abc import Callable
 from pathlib import Path

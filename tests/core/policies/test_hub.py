@@ -1,4 +1,4 @@
-"""A base policy from a hub: a server that speaks the Hugging Face hub's protocol, on a local socket."""
+"""A base policy from a hub: a server with the Hugging Face hub's protocol, on a local socket."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ SIZES = TinyQwen2(width=32, heads=1, feed_forward=32, context_length=64)
 
 
 class Hub(BaseHTTPRequestHandler):
-    """One repository at one commit: its description, and its files with what the client checks."""
+    """One repository at one commit: its description, and its files with the headers that the client checks."""
 
     protocol_version = "HTTP/1.1"
     server: Any
@@ -69,7 +69,7 @@ class Hub(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder that the hub serves as its repository."""
+    """Return the folder that the hub serves as its repository."""
     folder = tmp_path / "hub"
     tokenizer = build_tokenizer(["pay", "Anna"], SIZES.context_length)
     new_model(SIZES, len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, seed=0).save_pretrained(folder)
@@ -97,7 +97,7 @@ def context(root: Path, revision: str = COMMIT) -> StageContext[BasePolicyInputs
 
 
 def test_a_pinned_revision_is_fetched_whole_and_to_the_same_bytes_each_time(hub: Path, tmp_path: Path) -> None:
-    """So the digest that DVC writes into dvc.lock for data/policy pins the base model itself, not only its name."""
+    """So the digest of data/policy in dvc.lock pins the base model's content, not only its name."""
     digests = []
     for name in ("one", "two"):
         prepare_policy(context(tmp_path / name))
@@ -113,7 +113,7 @@ def test_a_commit_that_the_hub_does_not_have_is_one_error(hub: Path, tmp_path: P
 
 def test_a_hub_that_cannot_be_reached_is_one_error(hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    waits: list[float] = []  # the client's, 23 s in all before it gives up
+    waits: list[float] = []  # the client waits 23 s in all before it gives up
     monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", waits.append)
     with pytest.raises(ArtifactError, match=rf"{REPOSITORY}@{COMMIT} could not be fetched: .+"):
         prepare_policy(context(tmp_path / "one"))

@@ -39,7 +39,7 @@ def make_base(folder: Path, hidden_size: int) -> Path:
 
 
 def test_threads_may_build_models_at_once(base: Path) -> None:
-    """transformers takes the tying of weights away while it loads; two threads at once could lose it for good."""
+    """While transformers loads, it patches the tying of weights; two threads at once could lose it for good."""
 
     def is_whole(number: int) -> bool:
         if number % 3 == 0:

@@ -1,4 +1,4 @@
-"""`policy.lora.targets` held against tiny models of several architectures."""
+"""`policy.lora.targets` checked against tiny models of several architectures."""
 
 import json
 from collections.abc import Callable
@@ -83,7 +83,7 @@ def test_all_linear_modules_are_adapted_and_what_peft_reads_is_what_the_engine_s
     make, expected = MODELS[name]
     policy = policy_of(make)
     assert adapted(policy) == expected
-    policy.double()  # deltas as large as these enlarge float32's rounding a thousandfold
+    policy.double()  # deltas this large enlarge float32's rounding a thousandfold
     with torch.no_grad():
         for number, tensor in enumerate(trained_tensors(policy).values()):
             tensor.copy_(torch.randn(tensor.shape, generator=torch.Generator().manual_seed(number)))
@@ -99,14 +99,14 @@ def test_all_linear_modules_are_adapted_and_what_peft_reads_is_what_the_engine_s
 
 
 def _eager(make: Make) -> Any:
-    """Make a model whose experts compute in any dtype: torch's grouped product knows no float64."""
+    """Make a model whose experts compute in any dtype; torch's grouped product does not support float64."""
     model: Any = make()
     model.set_experts_implementation("eager")
     return model
 
 
 def _same(make: Make, policy: torch.nn.Module) -> Any:
-    """The base model of `policy`, anew."""
+    """Make the base model of `policy` anew."""
     base = _eager(make).to(policy.dtype)
     weights = policy.get_base_model().state_dict()  # type: ignore[operator]
     plain = {name.replace(".base_layer", ""): tensor for name, tensor in weights.items() if ".lora_" not in name}

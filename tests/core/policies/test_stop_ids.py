@@ -1,6 +1,6 @@
-"""Where a turn ends and what stays of it, with Qwen2.5-Instruct's template and the ids of its special tokens.
+"""The end of a turn and the ids it keeps, with Qwen2.5-Instruct's template and the ids of its special tokens.
 
-The template is the model's (Apache 2.0); of its vocabulary there are the bytes and the special tokens, at their ids.
+The template is the model's (Apache 2.0); the vocabulary has only the bytes and the special tokens, at their ids.
 """
 
 import json
@@ -25,7 +25,7 @@ ASKED: list[Message] = [{"role": "system", "content": "Act."}, {"role": "user", 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A base policy's folder, as far as its chat format goes, with Qwen2.5-Instruct's generation config."""
+    """Make a base policy's folder, as far as its chat format needs it, with Qwen2.5-Instruct's generation config."""
     folder = tmp_path_factory.mktemp("qwen")
     letters = {character: index for index, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     tokenizer = Tokenizer(models.BPE({**letters, **SPECIAL}, []))
@@ -50,7 +50,7 @@ def chat(folder: Path) -> ChatFormat:
 
 
 def whole_conversation(chat: ChatFormat, said: str) -> list[int]:
-    """By the template alone: opening, turn, observation, generation prompt."""
+    """Return the ids of the whole conversation by the template: opening, turn, observation, generation prompt."""
     messages: list[Message] = [
         *ASKED,
         {"role": "assistant", "content": said},
@@ -76,7 +76,7 @@ def test_the_conversation_goes_on_as_the_template_has_it_however_a_turn_stopped(
 
 
 @pytest.mark.parametrize("stop", [END_OF_TURN, END_OF_TEXT, OPENER])
-def test_a_turn_that_is_nothing_but_its_stop_keeps_it(chat: ChatFormat, stop: int) -> None:
+def test_a_turn_that_is_only_its_stop_id_keeps_it(chat: ChatFormat, stop: int) -> None:
     turn = chat.kept_ids([stop])
     assert turn == (stop,) and chat.decode(turn) == "" and chat.closes(turn) == (stop == END_OF_TURN)
     assert chat.kept_ids([]) == () and not chat.closes(())
@@ -112,7 +112,7 @@ def _turn(engine: TransformersEngine, request: GenerationRequest) -> Generation:
 
 
 def _model_that_says(token: int) -> Qwen2ForCausalLM:
-    """A model of Qwen2's architecture and vocabulary whose likeliest id is `token`, whatever it read."""
+    """Make a model of Qwen2's architecture and vocabulary whose likeliest id is always `token`."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1}
     model = Qwen2ForCausalLM(Qwen2Config(vocab_size=152064, num_key_value_heads=1, tie_word_embeddings=False, **sizes))

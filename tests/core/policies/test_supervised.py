@@ -31,7 +31,7 @@ def make_model(seed: int = 0) -> Qwen2ForCausalLM:
 
 
 def copying_examples(count: int, seed: int) -> list[Example]:
-    """`5 a b c d e 6 a b c d e`: what follows the 6 must be copied from what followed the 5."""
+    """Make examples `5 a b c d e 6 a b c d e`: the text after the 6 must be copied from the text after the 5."""
     random = Random(seed)
     words = [random.choices(range(8, 24), k=random.randint(3, 5)) for _ in range(count)]
     return [Example((5, *w, 6, *w), (False,) * (len(w) + 2) + (True,) * len(w)) for w in words]
@@ -109,7 +109,7 @@ def test_the_number_of_cores_changes_no_bit(half: bool, monkeypatch: pytest.Monk
     torch.set_num_threads(1)
     phases = [Phase("copy", copying_examples(64, seed=2), steps=3, learning_rate=4e-3)]
     settings = SupervisedSettings(tokens_per_step=128, tokens_per_forward=32, bfloat16_products=half)
-    assert len(list(padded(phases[0].examples[:12], settings.tokens_per_forward))) > 3  # passes of a step
+    assert len(list(padded(phases[0].examples[:12], settings.tokens_per_forward))) > 3  # more than 3 passes in a step
     found = []
     for cores in ("1", "3"):
         monkeypatch.setenv(CORES_VARIABLE, cores)

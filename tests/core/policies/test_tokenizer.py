@@ -23,7 +23,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Qwen2Tokenizer:
     built = build_tokenizer((*WORDS, *PHRASES), 512)
     built.save_pretrained(folder)
     new_model(TinyQwen2(), len(built), built.eos_token_id, built.pad_token_id, seed=0).save_pretrained(folder)
-    return load_tokenizer(folder)  # beside a Qwen2 model, since what AutoTokenizer makes depends on its config
+    return load_tokenizer(folder)  # with a Qwen2 model, since AutoTokenizer's class depends on its config
 
 
 def pieces(tokenizer: Qwen2Tokenizer, text: str) -> list[str]:
