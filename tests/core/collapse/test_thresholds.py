@@ -1,4 +1,4 @@
-"""The limits that are in use against the recorded runs that they say they come from."""
+"""The limits in use compared with the recorded runs that they were fitted on."""
 
 import hashlib
 from pathlib import Path
