@@ -1,4 +1,4 @@
-"""The counts against a real model's: its parameters, and the FLOPs that torch's dispatcher sees."""
+"""The counts compared with a real model's: its parameters, and the FLOPs that torch's dispatcher sees."""
 
 import pytest
 import torch
@@ -87,7 +87,7 @@ def test_flops_are_what_the_dispatcher_counts(lora: LoraSettings | None) -> None
     model = Qwen2ForCausalLM(config).requires_grad_(lora is None).eval()
     policy = trainable_policy(model, PolicyConfig(lora=lora), None, seed=0) if lora else model
     ids = torch.zeros(1, TOKENS, dtype=torch.long)
-    # Eager attention multiplies whole squares, of which a causal kernel does T (T + 1) / 2 of T * T.
+    # Eager attention multiplies whole squares; a causal kernel needs only T (T + 1) / 2 of the T * T pairs.
     masked_pairs = TOKENS * TOKENS - TOKENS * (TOKENS + 1) / 2
     masked = 4 * LAYERS * 32 * masked_pairs
     with FlopCounterMode(display=False) as counter:
@@ -96,7 +96,7 @@ def test_flops_are_what_the_dispatcher_counts(lora: LoraSettings | None) -> None
     with FlopCounterMode(display=False) as backward:
         logits.sum().backward()
     expected = training_flops(shape, [TOKENS], TOKENS, lora) - forward_flops(shape, [TOKENS], TOKENS, lora)
-    # The first layer's frozen q, k and v need no gradient of their input: nothing before them is trained.
+    # The first layer's frozen q, k and v need no gradient of their input: no weight before them is trained.
     unneeded = 2 * TOKENS * sum(a * b for a, b in list(shape.projections.values())[:3]) if lora else 0
     unneeded += 2 * TOKENS * sum(4 * shape.projections[name][0] for name in ("q_proj", "k_proj", "v_proj")) * bool(lora)
     assert backward.get_total_flops() == expected + 2 * masked - unneeded

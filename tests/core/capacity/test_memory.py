@@ -1,4 +1,4 @@
-"""The learner's memory against torch's own record of allocations, on a CPU."""
+"""The learner's memory compared with torch's own record of allocations, on a CPU."""
 
 from threading import Barrier
 
@@ -29,7 +29,7 @@ LARGE = {"hidden_size": 192, "intermediate_size": 384, "num_hidden_layers": 5, "
 
 
 def most_allocated(config: Qwen2Config, policy: PolicyConfig, settings: UpdateConfig, packs: int = 1) -> int:
-    """Bytes that torch allocates at most during two optimizer steps of so many packs, beyond what it held before."""
+    """Return the peak of bytes that torch allocates in two optimizer steps of `packs` packs, beyond earlier ones."""
     torch.manual_seed(0)
     model = Qwen2ForCausalLM(config).to(getattr(torch, policy.dtype)).eval().requires_grad_(False)
     learner = make_learner(trainable_policy(model, policy, None, 0), settings)
@@ -74,7 +74,7 @@ def test_the_peak_of_an_update_is_as_predicted(sizes: dict[str, int], checkpoint
 def test_all_weights_need_one_gradient_however_many_packs_follow_each_other(
     monkeypatch: pytest.MonkeyPatch, dtype: str
 ) -> None:
-    """bfloat16: with masters, which are there before the update begins, as the weights are."""
+    """With bfloat16 the masters exist before the update begins, as the weights do."""
     monkeypatch.setenv(CORES_VARIABLE, "1")
     config = Qwen2Config(**SMALL, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
     policy = PolicyConfig.model_validate({"dtype": dtype, "trained": "full", "device": "cpu"})

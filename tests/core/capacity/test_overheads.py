@@ -1,4 +1,4 @@
-"""The time of a run beside rollouts and updates, by hand."""
+"""The time of a run besides rollouts and updates, by hand."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_the_papers_by_hand() -> None:
 
 
 def test_a_training_budget_of_its_own_doubles_what_scoring_plays() -> None:
-    """The paper's: two policies on two splits, at 50 turns and again at 40."""
+    """The paper's budget: two policies on two splits, at 50 turns and again at 40."""
     once, twice = params_of("paper"), params_of("paper", ["scoring.at_training_budget=true"])
     assert workload(twice).scored == 2 * workload(once).scored == 2 * 2 * 5 * (168 + 417)
     found = [overheads(workload(p), p, QWEN_32B, HAND, 0, releases_device=True).delivery for p in (once, twice)]
@@ -41,7 +41,7 @@ def test_a_training_budget_of_its_own_doubles_what_scoring_plays() -> None:
     assert workload(same).scored == workload(once).scored
 
 
-def test_what_stays_loaded_starts_once_and_servers_of_others_never() -> None:
+def test_an_engine_that_stays_loaded_starts_once_and_external_servers_never() -> None:
     params = params_of("paper")
     load, base = workload(params), 2 * parameters(QWEN_32B)
     beside = overheads(load, params, QWEN_32B, HAND, 0, releases_device=False)

@@ -1,4 +1,4 @@
-"""Plans against runs: the embedded default (measured here) and the paper's cost line."""
+"""Plans compared with runs: the embedded default (measured here) and the paper's stated cost."""
 
 import dataclasses
 import json
@@ -21,14 +21,14 @@ from tasks.core.records.files import ArtifactError
 ROOT = Path(__file__).parents[3]
 MEASURED: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / "embedded_run.json").read_text())
 TIMES = 2.5
-"""A prediction on a shared CPU may be wrong by this factor."""
+"""Factor by which a prediction on a shared CPU may be wrong."""
 QWEN_32B = KNOWN_MODELS["Qwen/Qwen2.5-32B-Instruct"].config
 PAPER_HOURS = 42
 
 
 @pytest.fixture(scope="module")
 def embedded() -> Plan:
-    """The run whose figures are in golden/, planned with the episodes that it had."""
+    """Plan the run whose figures are in golden/, with the episodes that it had."""
     seen = MEASURED["mean_of_every_sixth"]
     turns, sampled = seen["turns_per_rollout"], seen["sampled_per_rollout"]
     observed = seen["tokens_per_rollout"] - sampled - seen["prompt_tokens"]
@@ -71,8 +71,9 @@ def test_the_disk_of_the_embedded_run(embedded: Plan) -> None:
 
 
 def test_the_papers_two_nodes_are_enough_and_its_hours_are_not_undercut_by_more_than_hardware_allows() -> None:
-    """42 h on 16 H100 (which of 90 and 200 iterations that was is not said). What we predict must lie below that, since
-    the authors' code left GPUs waiting, and above what the same FLOPs take at the data sheet's full rate."""
+    """The paper took 42 h on 16 H100 (for 90 or 200 iterations, which it does not state). Our prediction must be lower,
+    since the authors' code left GPUs waiting, and higher than the same FLOPs at the data sheet's full rate.
+    """
     plan = make_plan(params_of("paper"), QWEN_32B, HARDWARE["h100"], 16)
     assert plan.warnings() == []
     least = plan.flops / (16 * HARDWARE["h100"].flops) / 3600
@@ -80,7 +81,7 @@ def test_the_papers_two_nodes_are_enough_and_its_hours_are_not_undercut_by_more_
     assert plan.seconds / 3600 > 0.1 * PAPER_HOURS
 
 
-def test_what_does_not_fit_says_which_knob_to_turn() -> None:
+def test_parts_that_do_not_fit_name_the_knob_to_turn() -> None:
     whole = make_plan(params_of("paper", ["update.activation_checkpointing=false"]), QWEN_32B, HARDWARE["h100"], 16)
     assert "most of it is activations" in whole.warnings()[0]
     assert "update.activation_checkpointing: true" in whole.warnings()[0]

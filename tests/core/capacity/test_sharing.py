@@ -40,14 +40,14 @@ def test_memory_decides_whether_rollouts_and_update_take_turns() -> None:
         ("gpu_80gb", ["update.tokens_per_pack=131072"], True),
         ("gpu_80gb", ["update.activation_checkpointing=false"], True),
         ("gpu_80gb", ["engine.vllm.kv_cache_gib=20"], False),
-        ("gpu_80gb dmpo", ["engine.vllm.kv_cache_gib=20"], True),  # a pair is passed at once
+        ("gpu_80gb dmpo", ["engine.vllm.kv_cache_gib=20"], True),  # the two rollouts of a pair pass at once
         ("gpu_small", [], False),
         ("paper", [], True),
         ("paper", ["update.distributed.ranks=1"], True),
         ("paper", ["iterations=0"], False),
     ],
 )
-def test_the_choice_of_engine_and_plan_is_one(profile: str, settings: list[str], turns: bool, tmp_path: Path) -> None:
+def test_engine_and_plan_make_the_same_choice(profile: str, settings: list[str], turns: bool, tmp_path: Path) -> None:
     params = params_of(profile, ["policy.device=cuda", *settings])
     layout = Layout(tmp_path)
     layout.base_policy.mkdir(parents=True)
