@@ -71,7 +71,7 @@ def test_diversity_counts_distinct_sequences_of_the_successes_of_one_task() -> N
         rollout(turn("a", "b"), task="t1"),  # the same sequence in fewer turns
         rollout(turn("b"), turn("a"), task="t1"),
         rollout(turn("x"), task="t1", success=False),
-        rollout(turn("a"), task="t2"),  # a single success says nothing
+        rollout(turn("a"), task="t2"),  # a single success carries no information
         rollout(turn("a"), task="t3"),
         rollout(turn("b"), task="t3"),
     ]

@@ -1,4 +1,4 @@
-"""Differences between methods over training seeds and scenarios, by hand and against what must hold."""
+"""Differences between methods over training seeds and scenarios, by hand and by their properties."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tasks.core.evaluation.differences import crossed_test, holm, paired_test
 
 
 def means(values: list[list[float]]) -> dict[int, dict[tuple[str, ...], float]]:
-    """{seed: {(scenario, task): share}} of rows of seeds and columns of tasks, two tasks to a scenario."""
+    """Return {seed: {(scenario, task): share}} of rows of seeds and columns of tasks, two tasks to a scenario."""
     return {
         seed: {(f"s{task // 2}", f"t{task}"): value for task, value in enumerate(row)}
         for seed, row in enumerate(values)
@@ -56,7 +56,7 @@ def test_no_difference_at_all_is_tested_and_one_without_spread_is_not() -> None:
 
 @settings(max_examples=50)
 @given(st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=6, max_size=6), min_size=2, max_size=4))
-def test_swapping_the_methods_turns_the_sign_and_nothing_else(rows: list[list[float]]) -> None:
+def test_swapping_the_methods_flips_only_the_sign(rows: list[list[float]]) -> None:
     zeros = means([[0.0] * 6 for _ in rows])
     there, back = crossed_test(zeros, means(rows), 0.95), crossed_test(means(rows), zeros, 0.95)
     assert there is not None and back is not None
@@ -64,7 +64,7 @@ def test_swapping_the_methods_turns_the_sign_and_nothing_else(rows: list[list[fl
     assert there.p_value == back.p_value or there.p_value == pytest.approx(back.p_value)
 
 
-def test_intervals_cover_as_often_as_they_say_when_seeds_and_scenarios_vary() -> None:
+def test_intervals_have_their_nominal_coverage_when_seeds_and_scenarios_vary() -> None:
     """Two-way random effects, 5 seeds x 40 scenarios: a 90% interval holds the true difference 0 in 90% of studies."""
     rng, inside = np.random.default_rng(0), 0
     for _ in range(300):

@@ -1,4 +1,4 @@
-"""The paired, clustered test against figures worked out by hand and against scipy's own t test."""
+"""The paired, clustered test compared with figures worked out by hand and with scipy's own t test."""
 
 import math
 
@@ -63,7 +63,7 @@ def test_only_what_both_played_counts() -> None:
     assert paired_test(first, {("z", "1"): 1.0}, 0.95) is None
 
 
-def test_one_scenario_says_nothing_about_others() -> None:
+def test_one_scenario_gives_no_standard_error() -> None:
     found = paired_test({("a", "1"): 0.0}, {("a", "1"): 1.0}, 0.95)
     assert found is not None
     assert (found.difference, found.standard_error, found.low, found.p_value) == (100, None, None, None)

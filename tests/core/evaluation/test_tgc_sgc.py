@@ -21,7 +21,7 @@ from tasks.core.evaluation.tgc_sgc import (
 
 
 def played(verdicts: dict[str, str], run: int = 0) -> list[Outcome]:
-    """{"a": "110"}: scenario a has three tasks, of which the last failed."""
+    """Read {"a": "110"} as: scenario a has three tasks, of which the last failed."""
     return [
         Outcome(f"{scenario}_{number}", scenario, 1, run, verdict == "1")
         for scenario, row in verdicts.items()
@@ -43,7 +43,7 @@ def test_standard_errors_by_hand() -> None:
 
 
 def test_runs_are_averaged_and_a_scenario_counts_within_its_run() -> None:
-    """Every task of `a` is solved in one of the runs, but in no run are all of them."""
+    """Every task of `a` is solved in one of the two runs, but no run solves all of them."""
     outcomes = played({"a": "110", "b": "111"}) + played({"a": "001", "b": "111"}, run=1)
     assert tgc(outcomes).value == pytest.approx(100 * 9 / 12)
     assert sgc(outcomes).value == 50
@@ -72,7 +72,7 @@ def test_nothing_played_is_an_error() -> None:
 
 
 def test_gain_by_hand_is_paired() -> None:
-    """Both policies fail the same hard scenario: the difference is 1 task of 3 in each of two scenarios, and 0."""
+    """Both policies fail the same hard scenario: the difference is 1 task of 3 in two scenarios each, and 0."""
     base, selected = played({"a": "110", "b": "110", "c": "000"}), played({"a": "111", "b": "111", "c": "000"})
     gain = tgc_gain(selected, base)
     assert gain.value == pytest.approx(100 * 2 / 9)
@@ -133,7 +133,7 @@ def test_sgc_never_exceeds_tgc(rows: list[list[bool]]) -> None:
 
 
 def test_the_standard_error_is_that_of_repeated_sampling_of_scenarios() -> None:
-    """1,000 draws of 56 scenarios whose three tasks share a success rate: the mean se meets the spread of the means.
+    """1,000 draws of 56 scenarios whose three tasks share a success rate: the mean se equals the spread of the means.
 
     The unclustered formula would be too small by a quarter here (design effect 1 + 2 * 0.4).
     """
@@ -148,7 +148,7 @@ def test_the_standard_error_is_that_of_repeated_sampling_of_scenarios() -> None:
 
 
 def _correlated_draw(rng: np.random.Generator) -> np.ndarray:
-    """Success of 56 x 3 tasks; rates from Beta(0.75, 0.75), so the correlation within a scenario is 1 / 2.5 = 0.4."""
+    """Draw success of 56 x 3 tasks; rates from Beta(0.75, 0.75) correlate a scenario's tasks by 1 / 2.5 = 0.4."""
     rates = np.repeat(rng.beta(0.75, 0.75, size=56), 3)
     return (rng.random(168) < rates).astype(float)
 

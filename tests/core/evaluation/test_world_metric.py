@@ -12,7 +12,7 @@ from tests.finished_run import scores
 
 
 def rows(*returns: float) -> list[dict[str, Any]]:
-    """One task each, in a scenario of its own."""
+    """Return rows of one task each, in scenarios of their own."""
     return [
         {
             "scenario_id": f"s{number}",
