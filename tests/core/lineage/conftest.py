@@ -1,4 +1,4 @@
-"""A finished run, and stores of its own."""
+"""A finished run, and its own stores."""
 
 from tests.record_lineage.conftest import empty_store, finished, layout, own_stores, params, pipeline
 

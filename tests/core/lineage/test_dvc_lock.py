@@ -1,4 +1,4 @@
-"""Reading dvc.lock, hand-made ones and one that DVC wrote."""
+"""Reading dvc.lock: files made by hand, and one that DVC wrote."""
 
 import hashlib
 import subprocess
@@ -28,7 +28,7 @@ def lock(root: Path, **stages: Any) -> DvcLock:
     return read_lock(write(root, named), ["i001"], ["i000", "i001"])
 
 
-def test_stages_of_a_longer_run_before_are_passed_over(tmp_path: Path) -> None:
+def test_stages_of_an_earlier_longer_run_are_skipped(tmp_path: Path) -> None:
     outs = {"outs": [entry("data/x", "0")]}
     found = lock(
         tmp_path,
@@ -42,21 +42,21 @@ def test_stages_of_a_longer_run_before_are_passed_over(tmp_path: Path) -> None:
     assert [stage.name for stage in found.stages] == ["update_policy@i001", "evaluate_policy@i000", "score@test_normal"]
 
 
-def test_what_only_looks_at_a_run_is_there_for_who_asks(tmp_path: Path) -> None:
+def test_side_tasks_are_included_on_request(tmp_path: Path) -> None:
     names = ["version_stages", "score@test_normal", "tabulate_curves", "report", "record_lineage"]
     path = write(tmp_path, {name: {"outs": [entry(f"data/{name}", "0")]} for name in names})
     assert [stage.name for stage in read_lock(path, [], [], side_tasks=True).stages] == names
     assert [stage.name for stage in read_lock(path, [], []).stages] == names[1:2]
 
 
-def test_collections_of_a_run_that_collected_more_often_are_passed_over(tmp_path: Path) -> None:
+def test_collections_of_a_run_that_collected_more_often_are_skipped(tmp_path: Path) -> None:
     names = [f"{stage}@i00{i}" for i in (1, 2) for stage in ("collect_rollouts", "filter_advantages", "update_policy")]
     path = write(tmp_path, {name: {"outs": [entry(f"data/{name}", "0")]} for name in names})
     found = read_lock(path, ["i001", "i002"], [], collected=["i001"])
     assert [stage.name for stage in found.stages] == [*names[:3], "update_policy@i002"]
 
 
-def test_what_an_earlier_method_sampled_in_another_way_is_passed_over(tmp_path: Path) -> None:
+def test_stages_of_an_earlier_method_are_skipped(tmp_path: Path) -> None:
     names = [f"{stage}@i001" for stage in ("collect_rollouts", "filter_advantages", "search_trees", "pair_turns")]
     path = write(tmp_path, {name: {"outs": [entry(f"data/{name}", "0")]} for name in names})
     for maps, found in (({"collected": ["i001"]}, names[:2]), ({"collected": [], "searched": ["i001"]}, names[2:])):
@@ -110,8 +110,8 @@ def test_a_bad_lock_is_refused_by_name(tmp_path: Path, content: str | None, mess
         read_lock(path, [], [])
 
 
-def test_what_dvc_itself_writes(tmp_path: Path) -> None:
-    """Contract with DVC: md5 of a file is the file's, a folder's ends in .dir, parameters stand under their file."""
+def test_reading_a_lock_that_dvc_wrote(tmp_path: Path) -> None:
+    """The contract with DVC: a file's md5 is the file's, a folder's ends in .dir, parameters are listed by file."""
     (tmp_path / "params.yaml").write_text("seed: 3\n")
     command = "mkdir -p data/w && printf x > data/w/a && printf y > data/b"
     stage = {"cmd": command, "params": ["seed"], "outs": ["data/w", "data/b"]}

@@ -1,4 +1,4 @@
-"""An artifact's origin is what was recorded when it was made, not what the checkout holds today."""
+"""The origin of an artifact is the record from the time it was made, not the present checkout."""
 
 import subprocess
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_an_old_artifacts_origin_is_the_recorded_one(pipeline: Pipeline, params:
     assert find_origin(params.lineage, root, lock.task_versions | {"score": "0" * 64}) is None
 
 
-def test_what_was_never_recorded_is_not_made_up(pipeline: Pipeline, params: Params, tmp_path: Path) -> None:
+def test_an_artifact_without_a_record_has_no_origin(pipeline: Pipeline, params: Params, tmp_path: Path) -> None:
     root, lock = pipeline.layout.root, pipeline.lock
     assert find_origin(params.lineage, root, lock.task_versions) is None
     assert find_origin(params.lineage, tmp_path / "elsewhere", lock.task_versions) is None

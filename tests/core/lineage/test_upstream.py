@@ -48,7 +48,7 @@ def test_a_file_within_an_artifact_and_a_folder_above_it_are_followed_too() -> N
     assert upstream_stages(LOCK, "data/none") == []
 
 
-def test_a_stage_that_read_something_else_than_there_is_now_is_a_broken_joint() -> None:
+def test_a_stage_that_read_another_version_than_the_present_one_is_a_broken_joint() -> None:
     stale = stage("update_policy@i001", {"data/iterations/i000/policy": "old"}, {"data/iterations/i001/policy": "p1"})
     lock = DvcLock(tuple(stale if one.name == stale.name else one for one in LOCK.stages))
     (line,) = broken_joints(lock, upstream_stages(lock, "data/iterations/i002"))
@@ -58,7 +58,7 @@ def test_a_stage_that_read_something_else_than_there_is_now_is_a_broken_joint() 
 
 @pytest.fixture(scope="module")
 def tracked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """A project whose stage wrote a nested folder and a file, run by DVC; and the md5s that DVC gave them."""
+    """Run by DVC a stage that writes a nested folder and a file; return the project and DVC's md5s."""
     root = tmp_path_factory.mktemp("tracked")
     files = {"data/w/a/x": "x", "data/w/a-b": "y", "data/w/B": "z", "data/f": "y"}
     command = " && ".join(["mkdir -p data/w/a", *(f"printf {text} > {name}" for name, text in files.items())])
@@ -99,7 +99,7 @@ def cache(root: Path) -> Path:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """A new file in place of a read-only (perhaps hard-linked) one."""
+    """Put a new file in place of a read-only (perhaps hard-linked) file."""
     path.unlink()
     path.write_bytes(content)
 
@@ -136,6 +136,6 @@ def test_subjects_by_name(layout: Layout, name: str, path: str, fact: str | None
         ("dev:a:0", "is no rollout; ask for a checkpoint"),
     ],
 )
-def test_unknown_subjects_say_what_there_is(layout: Layout, name: str, message: str) -> None:
+def test_unknown_subjects_list_the_known_ones(layout: Layout, name: str, message: str) -> None:
     with pytest.raises(UnknownSubject, match=message):
         find_subject(name, layout)
