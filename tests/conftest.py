@@ -1,4 +1,4 @@
-"""Common ground of all tests: their lanes, and over how many processes a whole run is spread."""
+"""Setup for all tests: their lanes, and the number of processes of a whole run."""
 
 import gc
 import os
@@ -20,10 +20,10 @@ HERE = Path(__file__).parent
 
 
 def pytest_configure() -> None:
-    """Heed SIGINT, which a shell's background jobs ignore: tests send it to themselves and to what they start.
+    """Restore SIGINT, which a shell's background jobs ignore: tests send it to themselves and to processes they start.
 
-    No example has a deadline: a busy machine must fail no test. Each process computes in one thread: OpenMP's threads
-    spin for one that waits for a core, and tests, run side by side, took up to 16 times as long.
+    No example has a deadline: a busy machine must fail no test. Each process computes in one thread, because OpenMP's
+    threads spin while one of them waits for a core: tests that ran side by side took up to 16 times as long.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     spare_old_objects()
@@ -35,7 +35,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Imports leave no garbage: Python looks for none meanwhile, nor later in what they made (a tenth of the time)."""
+    """Switch garbage collection off during imports, and exclude their objects later: this saves a tenth of the time."""
     gc.disable()
     try:
         return (yield)
@@ -45,10 +45,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Raises UsageError for a module that changed sys.path, and for a test that its lane would miss or that has two.
+    """Raise UsageError for a module that changed sys.path, and for a test that its lane would miss or with two lanes.
 
-    With a folder of tests in sys.path, processes that other tests spawn would import tests/flows as `flows`. A test of
-    two lanes would be run twice by .ci/run.
+    With a folder of tests in sys.path, processes that other tests spawn would import tests/flows as `flows`. .ci/run
+    would run a test of two lanes twice.
     """
     if added := [path for path in sys.path if Path(path).is_relative_to(HERE)]:
         raise pytest.UsageError(f"a test module put {', '.join(added)} into sys.path; import `tests.` modules by name")
@@ -62,8 +62,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out files that do not name the lane that `-m LANE` asks for, and folders of nothing else: to import every
-    test takes twenty seconds, and every conftest.py two."""
+    """Skip files that do not name the lane of `-m LANE`, and folders without such files.
+
+    Importing every test takes twenty seconds, and every conftest.py two.
+    """
     lane = config.option.markexpr
     if lane not in _lanes(config):
         return None
@@ -72,7 +74,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Meaning of `-n auto` here: a process per core for all tests, none for those that the command line names."""
+    """Return the workers for `-n auto`: a process per core for all tests, none for tests named on the command line."""
     return 0 if config.args_source is pytest.Config.ArgsSource.ARGS else min(usable_cores(), MOST_PROCESSES)
 
 

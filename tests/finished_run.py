@@ -1,4 +1,4 @@
-"""Documents and rows of a small finished run: what tests of the report and of lineage start from."""
+"""Documents and rows of a small finished run, with which tests of the report and of lineage start."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 def metrics(**changes: Any) -> Metrics:
-    """Metrics of one update."""
+    """Return metrics of one update."""
     figures = {"mean_return": 0.2, "group_return_std": 0.3, "kept_rollouts": 10, "entropy": 1.0, "kl": 0.01}
     mismatch = EngineMismatch(mean=1e-6, max=1e-5, noise=1e-2, share_over_noise=0.0)
     rest = {"grad_norm": 0.5, "clip_fraction": 0.1, "engine_mismatch": mismatch, "tokens_per_s": 1000.0}
@@ -31,7 +31,7 @@ def metrics(**changes: Any) -> Metrics:
 
 
 def advantage_summary(rollouts: int, kept: int, mean_return: float) -> AdvantageSummary:
-    """Summary of one iteration, in which one rollout did not come to its end."""
+    """Return the summary of one iteration, in which one rollout did not finish by itself."""
     return AdvantageSummary(
         mean_return=mean_return,
         group_return_std=0.3,
@@ -43,14 +43,14 @@ def advantage_summary(rollouts: int, kept: int, mean_return: float) -> Advantage
 
 
 def timings(**changes: Any) -> Timings:
-    """Timings of the collection of two rollouts."""
+    """Return timings of the collection of two rollouts."""
     seconds = {"wall_s": 2.0, "engine_s": 1.5, "waiting_s": 0.25, "world_s": 0.5, "tokens_per_s": 6.0}
     counts = {"generated_tokens": 12, "rollouts": 2, "end_reasons": {"completed": 2}, "world_retries": 0}
     return Timings.model_validate({**seconds, **counts, **changes})
 
 
 def evaluation(key: str, tgc: float, sgc: float = 10.0) -> Evaluation:
-    """Evaluation on six dev tasks."""
+    """Return an evaluation on six dev tasks."""
     return Evaluation(
         iteration=key,
         adapter_digest=DIGEST,
@@ -68,14 +68,14 @@ def evaluation(key: str, tgc: float, sgc: float = 10.0) -> Evaluation:
 
 
 def behaviour(**changes: Any) -> Behaviour:
-    """Behaviour in six rollouts."""
+    """Return behaviour in six rollouts."""
     shares = {"multi_cell_turns": 0.1, "doc_lookups": 2.0, "assumptions": 0.0, "dummies": 0.0, "execution_errors": 0.2}
     rest = {"rollouts": 6, "turns_per_rollout": 4.0, "give_up_rate": None, "diversity": None}
     return Behaviour.model_validate({**shares, **rest, **changes})
 
 
 def scores(split: str, **changes: Any) -> Scores:
-    """Scores on six tasks, which training made better."""
+    """Return scores on six tasks, which training improved."""
     selected = {"tgc": 70.0, "tgc_se": 2.0, "sgc": 50.0, "sgc_se": 3.0, "mean_return": 0.8}
     base = {"base_tgc": 30.0, "base_tgc_se": 2.0, "base_sgc": 10.0, "base_sgc_se": 1.0, "base_mean_return": 0.4}
     gains = {"tgc_gain": 40.0, "tgc_gain_se": 3.0, "sgc_gain": 40.0, "sgc_gain_se": 4.0}
@@ -86,7 +86,7 @@ def scores(split: str, **changes: Any) -> Scores:
 
 
 def training_budget(of: Scores, turns: int = 20, **changes: Any) -> TrainingBudget:
-    """The figures of `of` but for `changes`, at a number of turns; those of `of` are at 40."""
+    """Return the figures of `of`, except for `changes`, at a number of turns; those of `of` are at 40."""
     figures = {name: getattr(of, name) for name in PairedScores.model_fields}
     limits, test_limits = (
         EpisodeLimits(max_turns=most, max_tokens_per_turn=1500, max_observation_tokens=3000) for most in (turns, 40)
@@ -96,7 +96,7 @@ def training_budget(of: Scores, turns: int = 20, **changes: Any) -> TrainingBudg
 
 
 def selection(evaluated: list[str], tgc: float, sgc: float) -> Selection:
-    """Selection of i002, among policies that are all as good."""
+    """Return the selection of i002 among equally good policies."""
     candidates = tuple(Candidate(iteration=key, dev_tgc=tgc, dev_sgc=sgc, adapter_digest=DIGEST) for key in evaluated)
     corrected = CorrectedSelection(dev_tgc=0.9 * tgc, dev_tgc_se=5.0, dev_sgc=0.8 * sgc, dev_sgc_se=None)
     return Selection(
@@ -105,7 +105,7 @@ def selection(evaluated: list[str], tgc: float, sgc: float) -> Selection:
 
 
 def played_row(task_id: str, scenario_id: str, split: str, episode_return: float, number: int, **more: Any) -> Row:
-    """A rollout that came to its end; it lacks the columns in which tables of rollouts differ."""
+    """Return a rollout that finished by itself, without the columns in which tables of rollouts differ."""
     return {
         "task_id": task_id,
         "scenario_id": scenario_id,

@@ -1,4 +1,4 @@
-"""Folders that take long to make and that tests of several processes share, kept under .loopline/."""
+"""Folders that are slow to make and that tests of several processes share, kept under .loopline/."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ KEPT = Path(__file__).resolve().parents[1] / ".loopline" / "tests"
 
 
 def made_once(name: str, make: Callable[[Path], object]) -> Path:
-    """The folder `name`, for reading only: made by the first process that asks, for which others wait."""
+    """Return the folder `name`, for reading only. The first process that asks makes it, and others wait."""
     folder = KEPT / name
     with FileLock(KEPT / f"{name}.lock"):
         if not folder.exists():

@@ -1,4 +1,4 @@
-"""Counting how often a file is opened, by the kernel's own account (inotify): readers that map it into memory too."""
+"""Counts of how often a file is opened, by the kernel (inotify), which sees readers that map it into memory too."""
 
 import ctypes
 import os
@@ -12,7 +12,7 @@ _EVENT = struct.Struct("iIII")
 
 
 class Opens:
-    """How often a file was opened, by any process; known when the block has ended."""
+    """The number of times that any process opened a file; known when the block has ended."""
 
     count = 0
 
@@ -21,7 +21,7 @@ class Opens:
 def counted_opens(path: Path) -> Iterator[Opens]:
     """Count the times that `path` is opened while the block runs.
 
-    Closing is watched as well, since the kernel makes one event of equal ones that follow each other.
+    Closing is watched as well, since the kernel merges equal events that follow each other.
     """
     libc, opens = ctypes.CDLL(None, use_errno=True), Opens()
     descriptor = libc.inotify_init1(os.O_NONBLOCK)

@@ -1,4 +1,4 @@
-"""OpenEnv servers for tests, each in a process of its own, and a served pocketworld as a world of params.yaml."""
+"""OpenEnv servers for tests, each in its own process, and a served pocketworld as a world of params.yaml."""
 
 import subprocess
 import sys
@@ -14,12 +14,12 @@ from tasks.core.interfaces.world import World
 
 ROOT = Path(__file__).resolve().parents[1]
 SCENARIOS = 4
-"""Number in each split."""
+"""Number of scenarios in each split."""
 
 
 @contextmanager
 def running(*arguments: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
-    """The address that a server prints at the end of a line, and its process, which ends with the block."""
+    """Start a server; yield the address that it prints at the end of a line, and its process. End it with the block."""
     command = [sys.executable, *arguments]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -38,13 +38,13 @@ def running(*arguments: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
 
 @contextmanager
 def served_world(name: str, *arguments: str) -> Iterator[str]:
-    """The address of `python -m flows.world_server NAME`."""
+    """Serve a world by `python -m flows.world_server NAME`; yield its address."""
     with running("-m", "flows.world_server", name, "--port", "0", *arguments) as (url, _):
         yield url
 
 
 def served_config(url: str, world: World, **changes: Any) -> WorldConfig:
-    """The world `world`, which is served at `url`, with its own solutions."""
+    """Return the config of the world `world`, served at `url`, with its own solutions."""
     splits = OpenEnvSplits(**{split: _scenarios(world, split) for split in SPLITS})
     rules: Mapping[str, Any] = {
         "prompt": "messages",

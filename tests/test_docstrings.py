@@ -1,4 +1,4 @@
-"""Docstrings say what a thing is or does: they begin with a noun or a verb, as CONTRIBUTING asks."""
+"""Docstrings begin with a noun or a verb, as CONTRIBUTING asks."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""tests/benchmarks/gpu_check.sh in little, on the CPU: every part runs, and what is missing is said, not a crash."""
+"""tests/benchmarks/gpu_check.sh in miniature, on the CPU: every part runs, and missing packages are reported."""
 
 import json
 import os
@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).parent / "benchmarks/gpu_check.sh"
 PARTS = ("gradients", "kernels", "mfu", "engine", "training", "vllm")
 
 
-@pytest.mark.faults  # a minute of CPU, mostly starts of processes
+@pytest.mark.faults  # a minute of CPU, mostly for starting processes
 def test_every_part_of_the_gpu_check_runs_in_little_on_a_cpu(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHON": sys.executable, "LOOPLINE_RESULTS": str(tmp_path)}
     done = subprocess.run([SCRIPT, "--cpu"], env=environment, capture_output=True, text=True)
@@ -29,7 +29,7 @@ def test_every_part_of_the_gpu_check_runs_in_little_on_a_cpu(tmp_path: Path) -> 
 
 
 def test_a_part_that_fails_leaves_a_file_and_the_others_alone(tmp_path: Path) -> None:
-    """An interpreter that cannot import torch: each part fails, the script does not."""
+    """With an interpreter that cannot import torch, each part fails but the script does not."""
     environment = {**os.environ, "LOOPLINE_RESULTS": str(tmp_path)}
     stub = tmp_path / "python"
     stub.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')

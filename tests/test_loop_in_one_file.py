@@ -44,7 +44,7 @@ def policy(moved: float) -> Any:
 
 
 def conversations() -> list[tuple[list[int], list[bool], float]]:
-    """(ids, whether each was sampled, advantage) of ragged rollouts."""
+    """Return (ids, whether each was sampled, advantage) of ragged rollouts."""
     random = np.random.default_rng(0)
     lengths = (9, 24, 17, 40)
     return [

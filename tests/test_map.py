@@ -1,4 +1,4 @@
-"""The README's map of the house against the tree and the registry of stages."""
+"""The README's map of the repository compared with the tree and the registry of stages."""
 
 import re
 from pathlib import Path
@@ -7,11 +7,11 @@ from flows.dag.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[1]
 MAPPED = ("flows", "tasks", "tasks/core")
-"""Folders whose every folder must be on the map."""
+"""Folders whose every subfolder must be on the map."""
 
 
 def _mapped() -> list[str]:
-    """["tasks", "tasks/prepare_world.py", ...]: folders and modules of the README's map, in its order."""
+    """Return folders and modules of the README's map, in its order: ["tasks", "tasks/prepare_world.py", ...]."""
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The house")[2]
     paths: list[str] = []
     parents: list[str] = []
@@ -32,7 +32,7 @@ def test_every_folder_is_on_the_map_and_no_other() -> None:
     assert mapped == set().union(*(_folders(parent) for parent in MAPPED))
 
 
-def test_the_map_names_the_stages_in_the_order_of_the_pipeline() -> None:
+def test_the_map_lists_the_stages_in_the_order_of_the_pipeline() -> None:
     mapped = [path for path in _mapped() if path.rpartition("/")[0] == "tasks" and path != "tasks/core"]
     assert all((ROOT / path).exists() for path in mapped)
     names = [path.removeprefix("tasks/").removesuffix(".py") for path in mapped]

@@ -21,7 +21,7 @@ SOURCE = "bases/tiny"
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A project root with a base policy in it."""
+    """Return a project root with a base policy in it."""
     tokenizer = build_tokenizer(["pay", "Anna"], SIZES.context_length)
     model = new_model(SIZES, len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, seed=0)
     model.save_pretrained(tmp_path / SOURCE)
@@ -111,7 +111,7 @@ def test_an_unknown_source_is_refused(root: Path) -> None:
 
 
 def test_a_folder_that_reads_like_a_pinned_hub_id_is_refused(root: Path) -> None:
-    """DVC would not watch its files."""
+    """Otherwise DVC would not watch its files."""
     (root / "models").mkdir()
     (root / SOURCE).rename(root / "models" / "x")
     with pytest.raises(ParamsError, match=r"policy\.revision: models/x is a folder .*; set it to null"):

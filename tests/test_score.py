@@ -1,6 +1,6 @@
 """From dev evaluation over selection to scores, on the real world, sandbox and agent loop.
 
-The policies are recited: an engine that plays the oracle's turns on the tasks that a checkpoint is said to solve, and
+An engine recites instead of sampling: it plays the oracle's turns on the tasks that a checkpoint should solve, and
 completes the others at once. So every figure is known beforehand.
 """
 
@@ -56,14 +56,17 @@ SKILLS: dict[str, Solves] = {
     "i002": lambda task: True,
     "i003": lambda task: True,
 }
-"""Which tasks (by the ending of their id, 1 to 3 within a scenario) the policy of an iteration solves."""
+"""Test on task ids (which end in 1 to 3 within a scenario) for the tasks that the policy of an iteration solves."""
 
 
 class Reciter(ScriptedEngine):
-    """Recites the oracle's turns on the tasks that the loaded checkpoint is said to solve, and gives up on others."""
+    """An engine that recites the oracle's turns on tasks that the checkpoint should solve, and gives up on others."""
 
     def __init__(self, layout: Layout, dawdles: str = "") -> None:
-        """On the task `dawdles` a turn is lost before the solution, which has three on every task played here."""
+        """Make the engine.
+
+        On the task `dawdles` it wastes a turn before the solution, which has three turns on every task.
+        """
         specs = read_specs(layout.world)
         turns = {s.task_id: oracle(build_problem(s)) for split in SPLITS for s in specs[split]}
         turns |= {task: [turn("print(1)"), *turns[task]] for task in turns if task == dawdles}
@@ -79,7 +82,7 @@ class Reciter(ScriptedEngine):
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Layout:
-    """A working tree with the world, a base policy (an untrained tiny model) and four checkpoints."""
+    """Return a working tree with the world, a base policy (an untrained tiny model) and four checkpoints."""
     layout = Layout(tmp_path_factory.mktemp("tree"))
     params = parameters()
     prepare_world_folder(params.world, layout.world)
@@ -160,7 +163,7 @@ def test_the_pipeline_from_evaluation_to_scores(prepared: Layout, cache: Process
 
 @pytest.fixture
 def selected(prepared: Layout, cache: ProcessCache, monkeypatch: pytest.MonkeyPatch) -> Selection:
-    """i002 was selected, which solves all tasks; every policy needs a fourth turn for one of the nine."""
+    """Select i002, which solves all tasks; every policy needs a fourth turn for one of the nine."""
     engine = Reciter(prepared, dawdles="test_normal_019_2")
     monkeypatch.setattr("tasks.core.rollouts.playing.open_engine", lambda *_: engine)
     for key in SKILLS:

@@ -1,4 +1,4 @@
-"""A stage's place is its name: dvc.yaml, the registry, the tree and the layers name the same stages."""
+"""Places of stages: dvc.yaml, the registry, the tree and the layers name the same stages."""
 
 import re
 import tomllib
@@ -11,14 +11,14 @@ from flows.dag.stages import STAGES, Stage
 
 ROOT = Path(__file__).resolve().parents[1]
 OWN = "version_stages"
-"""The stage that writes the versions of all others; it needs the registry, so it lies beside it."""
+"""The stage that writes the versions of all others; it needs the registry, so it lies next to it."""
 
 
 def modules(folder: str) -> set[str]:
-    """Names of a folder's modules and packages."""
+    """Return the names of a folder's modules and packages."""
     paths = (ROOT / folder).iterdir()
-    found = {path.stem for path in paths if path.suffix == ".py" or (path / "__init__.py").is_file()}
-    return found - {"__init__"}
+    names = {path.stem for path in paths if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    return names - {"__init__"}
 
 
 def test_the_stages_of_dvc_yaml_are_those_of_the_registry_and_the_modules_of_tasks() -> None:

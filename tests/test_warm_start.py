@@ -1,4 +1,4 @@
-"""The stage on the embedded policy."""
+"""The stage warm_start on the embedded policy."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Signal coverage by hand, as properties, and against simulated pilots whose rates are known."""
+"""Signal coverage by hand, as properties, and on simulated pilots with known rates."""
 
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ rates = st.floats(0, 1)
 
 
 def known(*success_rates: float) -> Coverage:
-    """Tasks whose rates are known: a distribution with next to no width."""
+    """Return tasks with known rates: distributions of almost no width."""
     certain = 1e9
     rate = np.array(success_rates)
     return Coverage(certain * rate + 1e-12, certain * (1 - rate) + 1e-12)

@@ -23,7 +23,7 @@ def test_one_sum_in_any_order_is_equal(terms: list[float], random: object) -> No
     ("values", "equal"),
     [([0.5], True), ([0.1 + 0.2, 0.3], True), ([0.0, 2 * ROUNDING], False), ([1e4, 1e4 + 1e-6], True), ([1, 2], False)],
 )
-def test_what_is_equal(values: list[float], equal: bool) -> None:
+def test_values_that_count_as_equal(values: list[float], equal: bool) -> None:
     assert are_equal(values) is equal and are_equal(np.array(values)) is equal
 
 
