@@ -68,7 +68,7 @@ def test_a_warm_process_loads_once_and_again_when_the_files_change(context: Stag
 
 
 class Elsewhere:
-    """Plays pickled shards, the last one first, each in a context of its own."""
+    """An executor that plays pickled shards, the last shard first, each in a context of its own."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []

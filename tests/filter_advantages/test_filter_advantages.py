@@ -112,7 +112,7 @@ def test_every_rollout_is_counted_once(tmp_path: Path) -> None:
 def test_groups_that_are_dropped_by_mass_are_counted_as_those_by_number(tmp_path: Path) -> None:
     """LOOP's advantages. Stds 1/sqrt 6, 0.05 sqrt 2 and 0: the first is 85% of their sum, the first two are all of it.
 
-    A lone rollout is in no group.
+    A single rollout is in no group.
     """
     groups = {**GROUPS, "other": [(1.0, "completed"), (0.9, "completed")]}
     for share, kept, dropped in ((0.8, {"mixed"}, 4), (0.9, {"mixed", "other"}, 2), (1.0, {"mixed", "other"}, 2)):
@@ -193,8 +193,10 @@ def test_rewards_of_turns_go_with_the_batch(tmp_path: Path) -> None:
 
 
 def test_the_collapse_monitor_can_tighten_the_filter_and_never_loosen_it(tmp_path: Path) -> None:
-    """Groups with std 0.5 and 0.25: half of them are one, two thirds of the mass too. A share of 0.5 in params.yaml
-    stays under a course of 0.9."""
+    """Groups have std 0.5 and 0.25: half of the groups is one group, and so is two thirds of the mass.
+
+    A share of 0.5 in params.yaml stays under a course of 0.9.
+    """
     groups = {"wide": [(1.0, "completed"), (0.0, "completed")], "narrow": [(0.5, "completed"), (0.0, "completed")]}
     for of, share, course, kept in (
         ("groups", 1.0, 1.0, 4),

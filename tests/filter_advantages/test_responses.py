@@ -10,7 +10,7 @@ ids = st.lists(st.integers(0, 3), max_size=12)
 
 
 def test_repetition_is_the_share_of_4_grams_that_were_there_before() -> None:
-    """1 2 3 4 1 2 3 4: five 4-grams, of which 1234 is there twice: 1 - 4/5. Seven equal tokens: 1 - 1/4."""
+    """1 2 3 4 1 2 3 4: five 4-grams, of which 1234 occurs twice: 1 - 4/5. Seven equal tokens: 1 - 1/4."""
     assert repetition([1, 2, 3, 4, 1, 2, 3, 4]) == pytest.approx(0.2)
     assert repetition([5] * 7) == 0.75
     assert repetition([1, 2, 3]) == repetition([]) == 0
@@ -30,7 +30,7 @@ def test_equal_responses_are_one_of_all_and_a_new_one_never_lowers_the_count(gro
 
 
 def test_an_iteration_is_the_mean_over_rollouts_and_over_tasks() -> None:
-    """Lengths 2, 2, 2, 7, 4: 3.4. Repetition 0, 0, 0, 0.75, 0. Task a: 2 of 3 differ; b: 1 of 1 is no group."""
+    """Lengths 2, 2, 2, 7, 4: 3.4. Repetition 0, 0, 0, 0.75, 0. Task a: 2 of 3 differ; b with 1 of 1 is no group."""
     figures = response_stats([[1, 2], [1, 2], [2, 1], [5] * 7, [1, 2, 3, 4]], ["a", "a", "a", "b", "c"])
     assert figures.length == pytest.approx(3.4)
     assert figures.repetition == pytest.approx(0.15)

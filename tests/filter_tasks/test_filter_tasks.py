@@ -1,4 +1,4 @@
-"""The stage on the built-in world."""
+"""The stage filter_tasks on the built-in world."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Task filtering: what stays, how likely it is drawn, and what is refused."""
+"""Task filtering: the kept tasks, their weights, and refused input."""
 
 from collections import defaultdict
 
@@ -16,7 +16,7 @@ def scenario(name: str, difficulty: int) -> list[Task]:
 
 
 def paper_proportions() -> list[Task]:
-    """35 train scenarios of 3 tasks, of which 24 have difficulty 1 or 2."""
+    """Return 35 train scenarios of 3 tasks, of which 24 have difficulty 1 or 2."""
     levels = [1] * 12 + [2] * 12 + [3] * 11
     return [task for number, level in enumerate(levels) for task in scenario(f"s{number}", level)]
 

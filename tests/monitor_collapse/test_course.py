@@ -1,4 +1,4 @@
-"""The course that the next iteration goes by."""
+"""The course of the next iteration."""
 
 import pytest
 
@@ -46,5 +46,8 @@ def test_the_filter_is_tightened_once() -> None:
 
 
 def test_updates_are_held_against_the_tightest_limit_of_each_of_their_figures() -> None:
-    """Limits by 1, 3, 2: 4 times the median, 8; 3 times the start's mean, 6. The entropy is not an update's own."""
+    """Limits by 1, 3, 2: 4 times the median, 8; 3 times the start's mean, 6.
+
+    The entropy is not an update's own figure.
+    """
     assert course("discard_update", [1.0, 3.0, 2.0]).discard_above == {"grad_norm": 6.0, "kl_per_token": 0.2}

@@ -51,7 +51,7 @@ def test_courses_of_a_run_without_an_action_are_all_there_before_it_and_change_n
 
 
 def test_until_a_warning_courses_are_the_same_with_an_action_as_without(tmp_path: Path) -> None:
-    """Bytes and places: an action that is chosen in the middle of a run makes nothing stale that came before."""
+    """Bytes and paths are the same: choosing an action in the middle of a run makes no earlier stage stale."""
     courses = [
         watch(tmp_path / action, [1.0, 1.0, 1e-4], f"monitor.action={action}").courses for action in ("none", "stop")
     ]

@@ -1,4 +1,4 @@
-"""pair_turns on trees that are written down by hand."""
+"""pair_turns on trees written by hand."""
 
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,12 @@ TURN = {"failed": False, "code_blocks": 1, "api_calls": [], "failed_api_calls": 
 
 
 def simulated(number: int, turns: list[int], nodes: list[int], episode_return: float, **more: Any) -> Row:
-    """An opening of one token, then turns of two, the first of which is `turns[i]`, each with a reply of one."""
+    """Return a rollout: an opening of one token, then turns of two that begin with `turns`, and replies of one."""
     ids, mask, index = [1], [False], [-1]
-    for place, first in enumerate(turns):
+    for turn, first in enumerate(turns):
         ids += [first, 2, 3]
         mask += [True, True, False]
-        index += [place, place, -1]
+        index += [turn, turn, -1]
     tokens = {"token_ids": ids, "policy_mask": mask, "turn_index": index}
     logprobs = [-0.5 if sampled else 0.0 for sampled in mask]
     rest = {"engine_logprobs": logprobs, "turns": [TURN] * len(turns), "tree_nodes": nodes, "difficulty": 1}

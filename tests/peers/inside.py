@@ -1,7 +1,7 @@
-"""Run in the peers' interpreter: `python inside.py PROJECTS_SITE_PACKAGES`, cases on stdin, answers on stdout, JSON.
+"""The script for the peers' interpreter: `python inside.py PROJECTS_SITE_PACKAGES`, cases on stdin, answers on stdout.
 
-A case holds padded arrays [R, T] of R rollouts; `mask` is 1 for the policy's tokens, 0 for the world's and padding.
-TRL's losses are methods of its trainers, run here with what they read of one and no more.
+Both are JSON. A case holds padded arrays [R, T] of R rollouts; `mask` is 1 for the policy's tokens, 0 for the world's
+and padding. TRL's losses are methods of its trainers, run here on objects with only the attributes that they read.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import sys
 from collections import defaultdict
 from types import SimpleNamespace
 
-sys.path.append(sys.argv[1])  # behind the peers' own packages
+sys.path.append(sys.argv[1])  # after the peers' own packages
 
 import torch
 from trl.trainer.dpo_trainer import DPOTrainer
@@ -142,7 +142,7 @@ def trl_loss(level, average, constant, beta=0.0, corrected=False):
 
 
 def trl_dpo(new, case):
-    """The first half of the rollouts are better than the second."""
+    """Compute DPO's loss; the first half of the rollouts are better than the second."""
     mask = torch.cat([torch.zeros_like(case["mask"][:, :1]), case["mask"]], 1).long()
     zeros = torch.zeros_like(new)
     outputs = SimpleNamespace(

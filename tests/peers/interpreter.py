@@ -1,7 +1,7 @@
-"""The peers' interpreter: `trl` and `verl` without what they need beside this project's own packages.
+"""The peers' interpreter: `trl` and `verl` without their dependencies besides this project's own packages.
 
-Made by `uv` from a pinned list on first use (3 MB each, a few seconds); torch, transformers and the rest are read from
-this project's environment, behind the peers' own packages, and so it is an interpreter of the same Python version.
+`uv` makes it from a pinned list on first use (3 MB each, a few seconds). torch, transformers and the rest come from
+this project's environment, after the peers' own packages, so the interpreter has the same Python version.
 """
 
 import json

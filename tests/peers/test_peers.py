@@ -1,7 +1,7 @@
-"""Advantages, losses, KL and GAE against the functions of `trl` and `verl`, on random ragged inputs, in float64.
+"""Advantages, losses, KL and GAE compared with the functions of `trl` and `verl`, on random ragged inputs, in float64.
 
-A difference of convention shows here when they or we change. Where the conventions differ and are meant to, the test's
-settings say so: verl's dual clip is off, clips are symmetric.
+A difference of convention shows here when they or we change. Where conventions differ on purpose, the tests' settings
+adapt to it: verl's dual clip is off, clips are symmetric.
 """
 
 from typing import Any, NamedTuple
@@ -32,10 +32,10 @@ CONSTANT = 9
 
 
 class Case(NamedTuple):
-    """R = 2 n rollouts, padded to T positions."""
+    """A case of R = 2 n rollouts, padded to T positions."""
 
     mask: NDArray[np.bool_]
-    """[R, T] the policy's tokens."""
+    """[R, T] mask of the policy's tokens."""
     turns: NDArray[np.int64]
     """[R, T]"""
     groups: NDArray[np.int64]
@@ -46,7 +46,7 @@ class Case(NamedTuple):
     """[R, T] each: new, old, reference, values, advantages, turn_advantages, turn_rewards."""
 
     def flat(self, name: str) -> Tensor:
-        """[P]"""
+        """Return the policy's tokens of an array [P]."""
         return torch.from_numpy(self.arrays[name][self.mask])
 
 
@@ -132,7 +132,7 @@ def test_estimates_of_the_kl(cases: list[tuple[Case, Answers]]) -> None:
 
 @pytest.mark.parametrize(("name", "importance"), [("token", "token"), ("sequence", "trajectory")])
 def test_weights_of_the_behaviour_policy(cases: list[tuple[Case, Answers]], name: str, importance: str) -> None:
-    """For the test, the reference is what sampled; GSPO's own weight does not decide this one."""
+    """Here the reference policy sampled the rollouts; GSPO's own weight does not influence this weight."""
     config = LossConfig.model_validate({"unit_weight": "geometric_mean", "max_behaviour_weight": 2.0})
     for case, answers in cases:
         pack = pack_of(case, "advantages")
@@ -190,16 +190,16 @@ def compare(case: Case, theirs: Answers, terms: Terms, settings: ObjectiveSettin
 
 
 def pack_of(case: Case, advantages: str) -> TrainingPack:
-    """All rollouts of the case; the first half are better than the second."""
+    """Return all rollouts of the case; the first half are better than the second."""
     rollouts, half = len(case.mask), len(case.mask) // 2
-    turns = [row[own] for row, own in zip(case.turns, case.mask, strict=True)]
+    turns = [row[policy_mask] for row, policy_mask in zip(case.turns, case.mask, strict=True)]
     empty = torch.zeros(0, dtype=torch.long)
     return TrainingPack(
         rows=tuple(range(rollouts)),
         pairs=tuple((row, row + half) for row in range(half)),
         lengths=(case.mask.shape[1],) * rollouts,
         policy_tokens=case.mask.sum(1).tolist(),
-        turn_count=sum(int(own[-1]) + 1 for own in turns),
+        turn_count=sum(int(turns_of_tokens[-1]) + 1 for turns_of_tokens in turns),
         input_ids=empty,
         position_ids=empty,
         logit_positions=empty,

@@ -1,4 +1,4 @@
-"""Architectures of transformers as tiny random models, and what preflight's proof says of each: .docs/architectures.md.
+"""Architectures of transformers as tiny random models, and the results of preflight's proof: .docs/architectures.md.
 
 python -m tests.preflight.architectures        (writes the page anew)
 """
@@ -30,8 +30,9 @@ from tasks.preflight.engine_proof import prove_engine
 PAGE = Path(__file__).parents[2] / ".docs" / "architectures.md"
 VOCABULARY, CONTEXT = 61, 256
 _NOT_ADAPTED = ("out_proj", "dt_proj", "x_proj", "lm_head")
-"""Projections of recurrent layers whose weights are read without their forward pass: PEFT refuses some, others it would
-adapt for nothing."""
+"""Projections of recurrent layers whose weights are read without their forward pass: PEFT refuses to adapt some, and
+would adapt others without effect.
+"""
 _FEED_FORWARD = ("gate_proj", "up_proj", "down_proj")
 """Not adapted where there are experts, whose fused weights PEFT adapts in another way than plain LoRA."""
 
@@ -239,7 +240,7 @@ own*: transformers' cache for this model, one conversation to a pass, and each t
 
 
 def examine(name: str, make: Callable[[], PreTrainedModel]) -> Row:
-    """Prove an architecture as preflight does a base policy."""
+    """Prove an architecture as preflight proves a base policy."""
     with tempfile.TemporaryDirectory() as folder:
         base, config = Path(folder) / "base", _write(make, Path(folder))
         checkpoint = Path(folder) / "shaken"
@@ -249,7 +250,7 @@ def examine(name: str, make: Callable[[], PreTrainedModel]) -> Row:
 
 
 def _write(make: Callable[[], PreTrainedModel], folder: Path) -> PolicyConfig:
-    """Write base model and adapter into `folder`; returns the settings to load them by."""
+    """Write base model and adapter into `folder`; return the settings to load them with."""
     torch.manual_seed(0)
     model = make()
     with torch.no_grad():
@@ -296,7 +297,7 @@ def _attempt(prove: Callable[[], str]) -> str:
 
 
 def page(rows: list[Row]) -> str:
-    """The page, with a line for each row."""
+    """Return the page, with a line for each row."""
     lines = [f"| {row.name} | {row.learner} | {row.engine} |" for row in rows]
     return "\n".join(
         [_INTRODUCTION, "| Architecture | Learner | Engine in this process |", "|---|---|---|", *lines, ""]
@@ -304,13 +305,13 @@ def page(rows: list[Row]) -> str:
 
 
 def rows_of(text: str) -> list[Row]:
-    """The rows of a page."""
+    """Return the rows of a page."""
     cells = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     return [Row(*line) for line in cells[1:]]
 
 
 def quiet() -> None:
-    """Silence what these models make transformers say."""
+    """Silence the messages that these models cause in transformers."""
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     logging.disable(logging.WARNING)

@@ -1,4 +1,4 @@
-"""The stage on real small models, with real memory limits."""
+"""The stage preflight on real small models, with real memory limits."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    """A project with a tiny base policy and its untrained checkpoint."""
+    """Make a project with a tiny base policy and its untrained checkpoint."""
     layout = Layout(tmp_path)
     model = new_model(SIZES, 100, 0, 1, seed=0)
     model.save_pretrained(layout.base_policy)
@@ -129,7 +129,7 @@ preflight(StageContext(Layout(Path({str(layout.root)!r})), PreflightInputs.of(pa
 
 @pytest.fixture
 def little_memory() -> Iterator[Path]:
-    """A memory cgroup of 100 MB, whose processes the kernel kills when they need more."""
+    """Make a memory cgroup of 100 MB, whose processes the kernel kills when they need more."""
     group = Path(f"/sys/fs/cgroup/memory/loopline-{os.getpid()}")
     try:
         group.mkdir()
@@ -144,7 +144,10 @@ KILLED = RankFailed("rank 1 of 2 was ended by SIGKILL", signal.SIGKILL)
 
 
 def test_a_rank_that_the_kernel_kills_for_memory_does_not_fit(little_memory: Path) -> None:
-    """Real: a process of this one's is killed while the update is tried. Without that the same signal is another's."""
+    """The kernel really kills a child process while the update is tried.
+
+    Without that, the signal has another sender.
+    """
     greedy = "import os, sys; open(sys.argv[1], 'w').write(str(os.getpid())); b'x' * 300_000_000"
     config = KNOWN_MODELS["Qwen/Qwen2.5-0.5B-Instruct"].config
     with pytest.raises(DoesNotFit, match=r"rank 1 of 2 was ended by SIGKILL.*By plan each device needs"):  # noqa: SIM117
@@ -180,7 +183,7 @@ def test_ranks_of_two_machines_try_it_together(layout: Layout) -> None:
 
 
 def test_running_out_of_memory_is_one_error_that_names_the_knob(layout: Layout) -> None:
-    """Real: the process may allocate 60 MB more than it has when the update begins, which needs several hundred."""
+    """The process may really allocate only 60 MB more than at the start of the update, which needs several hundred."""
     code = f"""
 import resource, sys
 from pathlib import Path

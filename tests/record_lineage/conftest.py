@@ -1,4 +1,4 @@
-"""A finished pipeline as the lineage room sees it: params, stage versions, documents, policies and a dvc.lock."""
+"""A finished pipeline as the lineage packages see it: params, stage versions, documents, policies and a dvc.lock."""
 
 import hashlib
 import json
@@ -41,7 +41,7 @@ def write_iteration(layout: Layout, key: str) -> None:
 
 
 def write_training(layout: Layout, key: str, seed: int) -> None:
-    """Rollouts of one iteration: two of each of two tasks, with two turns, the second of which failed."""
+    """Write rollouts of one iteration: two of each of two tasks, with two turns, the second of which failed."""
     turn = {"code_blocks": 1, "api_calls": ["bank.pay"], "failed_api_calls": []}
     rows = [
         played_row(
@@ -68,7 +68,7 @@ def write_training(layout: Layout, key: str, seed: int) -> None:
 
 
 def played(split: str, policy: str, solved: set[str], runs: int = 1) -> list[Row]:
-    """Rows of SCORED_ROLLOUTS: six tasks in two scenarios, of which those named in `solved` ("a1") succeeded."""
+    """Return rows of SCORED_ROLLOUTS: six tasks in two scenarios, of which those in `solved` ("a1") succeeded."""
     tokens = {"token_ids": [1, 2, 3], "policy_mask": [False, False, True], "turn_index": [-1, -1, 0]}
     return [
         played_row(
@@ -107,7 +107,7 @@ def write_policy(folder: Path, key: str) -> None:
 
 
 def write_base(folder: Path) -> None:
-    """The files of a base policy that are read without loading it."""
+    """Write the files of a base policy that are read without loading it."""
     folder.mkdir(parents=True)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy2(POCKET / name, folder)
@@ -132,7 +132,7 @@ def stage(layout: Layout, name: str, deps: list[Path], outs: list[Path]) -> dict
 
 
 def write_lock(layout: Layout, params: Params) -> None:
-    """The dvc.lock that DVC would have written for the artifacts that are there."""
+    """Write the dvc.lock that DVC would have written for the present artifacts."""
     stages = {
         "prepare_world": stage(layout, "prepare_world", [], [layout.world]),
         "prepare_policy": stage(layout, "prepare_policy", [], [layout.base_policy, layout.policy("i000")]),
@@ -164,7 +164,7 @@ def params() -> Params:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_stores() -> Iterator[None]:
-    """Each run records in the store of its own folder, whatever the tests' environment names."""
+    """Make each run record in its own folder's store, whatever the tests' environment names."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         yield
@@ -172,7 +172,7 @@ def own_stores() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An MLflow database whose tables are made, which takes seconds."""
+    """Make an MLflow database with its tables, which takes seconds."""
     folder = tmp_path_factory.mktemp("store")
     open_store(LineageConfig(experiment="other"), folder)
     return folder / "mlflow.db"
@@ -180,7 +180,7 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory, params: Params, empty_store: Path) -> Path:
-    """A finished run in a git repository of its own; the store is `mlflow.db` inside it. To be copied, not changed."""
+    """Make a finished run in its own git repository, with the store `mlflow.db`; for copying, not for changes."""
     root = tmp_path_factory.mktemp("finished")
     shutil.copy2(empty_store, root)
     (root / "params.yaml").write_text(yaml.safe_dump(params.model_dump(mode="json")))
@@ -223,14 +223,14 @@ def write_artifacts(layout: Layout, params: Params) -> None:
 
 
 def copied(finished: Path, root: Path) -> Layout:
-    """A run of one's own, as `finished` is."""
+    """Copy `finished` to a run that the test may change."""
     shutil.copytree(finished, root, dirs_exist_ok=True)
     return Layout(root)
 
 
 @pytest.fixture
 def layout(tmp_path: Path, finished: Path) -> Layout:
-    """A finished run to work with."""
+    """Return a finished run to work with."""
     return copied(finished, tmp_path)
 
 
@@ -245,12 +245,12 @@ def git(root: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def another_run(layout: Layout, params: Params) -> Callable[..., Pipeline]:
-    """The run `layout` done again, as `run_again` does it."""
+    """Return a function that does the run `layout` again, as `run_again` does it."""
     return partial(run_again, layout, params)
 
 
 def run_again(layout: Layout, params: Params, weights: str, solved: set[str], **changes: Any) -> Pipeline:
-    """The same working tree after a run with other weights of i002, other successes and perhaps other parameters."""
+    """Return the same working tree after a run with other weights of i002, other successes and other parameters."""
     (layout.policy("i002") / "adapter_model.safetensors").write_bytes(weights.encode())
     write_played(layout, params, solved)
     write_lock(layout, params)

@@ -1,4 +1,4 @@
-"""A version's card, on its training."""
+"""The card of a version, on its training."""
 
 from pathlib import Path
 

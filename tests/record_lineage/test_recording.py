@@ -35,13 +35,13 @@ def runs(pipeline: Pipeline) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory, finished: Path, params: Params) -> tuple[Pipeline, Recorded]:
-    """A recorded run for tests that only read it."""
+    """Record a run for tests that only read it."""
     pipeline = Pipeline(copied(finished, tmp_path_factory.mktemp("recorded")), params)
     return pipeline, record_pipeline(pipeline)
 
 
 def again(pipeline: Pipeline) -> Pipeline:
-    """The same working tree seen by a new process: nothing cached."""
+    """Return the same working tree as a new process sees it: nothing cached."""
     return Pipeline(pipeline.layout, pipeline.params)
 
 
@@ -210,7 +210,7 @@ def _no_hard_links(*_: Any) -> None:
 
 
 def _relock(pipeline: Pipeline) -> None:
-    """Update the md5s in dvc.lock to the files that are there."""
+    """Update the md5s in dvc.lock to the present files."""
     import hashlib
 
     import yaml
@@ -285,7 +285,7 @@ def test_a_deleted_experiment_stops_no_run_and_can_be_brought_back(
 def _check_that_training_goes_on(
     layout: Layout, params: Params, capsys: pytest.CaptureFixture[str], remedy: str
 ) -> None:
-    """One line while it goes on, whatever the number of stages, and one at the end, with what to do."""
+    """One line is printed during the run, whatever the number of stages, and one at the end, with the remedy."""
     context = StageContext(layout, params, key="i001")
     for _ in range(2):
         record_stage(context, "update_policy")
@@ -398,7 +398,7 @@ def test_a_database_that_another_process_made_meanwhile_is_kept(
 def test_a_database_whose_making_was_killed_is_made_by_the_next_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a file system without hard links, too."""
+    """This holds on a file system without hard links, too."""
     script = (
         "import os, signal, sys; from pathlib import Path; import alembic.op as op\n"
         "from tasks.core.config.lineage import LineageConfig\n"

@@ -1,4 +1,4 @@
-"""A version of the real tiny policy: pulled and used as its card says, and played anew."""
+"""A version of the real tiny policy: pulled and used as its card instructs, and played anew."""
 
 import json
 import re
@@ -25,7 +25,7 @@ POCKET = ROOT / "data" / "base_policies" / "pocket"
 
 @pytest.fixture
 def recorded(pipeline: Pipeline) -> Pipeline:
-    """The pipeline with the real base policy and a version whose adapter says something else than the base."""
+    """Return the pipeline with the real base policy and a version whose adapter differs from the base."""
     import torch
 
     layout, params = pipeline.layout, pipeline.params
@@ -47,7 +47,7 @@ def shown_code(card: str, language: str) -> list[str]:
 
 
 def test_the_lines_of_the_card_pull_a_version_and_generate_with_it(recorded: Pipeline, tmp_path: Path) -> None:
-    """In a process that knows nothing of this project, from the version's files alone."""
+    """Use only the version's files, in a process that knows nothing of this project."""
     registry = open_registry(recorded.layout.root, recorded.params)
     with registry.files(registry.find("1"), "README.md") as file:
         card = file.read_text()

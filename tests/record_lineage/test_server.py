@@ -50,7 +50,7 @@ def server(tmp_path: Path, empty_store: Path) -> Iterator[str]:
         "1",
         *places,
     ]
-    without_jobs = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # seven processes less
+    without_jobs = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # saves seven processes
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
             command, cwd=folder, stdout=log, stderr=log, env=without_jobs, start_new_session=True
@@ -111,5 +111,5 @@ def test_a_run_is_recorded_once_on_a_server_and_compared_and_promoted_there(
 
 
 def registry_again(pipeline: Pipeline) -> Registry:
-    """As another process would see it."""
+    """Open the registry as another process would."""
     return open_registry(pipeline.layout.root, pipeline.params)

@@ -1,4 +1,4 @@
-"""Sampled rollouts as MLflow traces: what is drawn, what a trace says, and that none is written twice."""
+"""Sampled rollouts as MLflow traces: which are drawn, what a trace contains, and that none is written twice."""
 
 import json
 from pathlib import Path
@@ -29,21 +29,21 @@ def with_traces(pipeline: Pipeline, count: int) -> Pipeline:
 
 
 def traces(pipeline: Pipeline, run_id: str | None = None) -> dict[str, Trace]:
-    """All traces of a run, spans included, by their rollout."""
+    """Return all traces of a run, spans included, by their rollout."""
     store = open_store(pipeline.params.lineage, pipeline.layout.root)
-    found = store.client.search_traces(locations=[store.experiment_id], run_id=run_id, max_results=500)
-    return {trace.info.tags["rollout"]: store.client.get_trace(trace.info.trace_id, display=False) for trace in found}
+    listed = store.client.search_traces(locations=[store.experiment_id], run_id=run_id, max_results=500)
+    return {trace.info.tags["rollout"]: store.client.get_trace(trace.info.trace_id, display=False) for trace in listed}
 
 
 def addresses(layout: Layout) -> dict[str, str]:
-    """Addresses that the report's page reads from traces.js."""
+    """Return the addresses that the report's page reads from traces.js."""
     lines = layout.traces.read_text().splitlines()
     assert all(line.startswith("(window.loopline_traces=window.loopline_traces||{})[") for line in lines)
     return dict(json.loads(f"[{line.split('||{})[')[1][:-1].replace(']=', ', ')}]") for line in lines)
 
 
 def check_a_trained_rollout(trace: Trace, layout: Layout) -> None:
-    """The trace of a rollout that `conftest.write_training` wrote."""
+    """Check the trace of a rollout that `conftest.write_training` wrote."""
     place = trace.info.tags["rollout"]
     decode = Tokenizer.from_file(str(layout.base_policy / "tokenizer.json")).decode
     whole, first, second = trace.data.spans

@@ -17,11 +17,11 @@ OPTIONS = (
     "--disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars --remote-debugging-port=0"
 )
 PATIENCE = 60.0
-"""Seconds until a page that does not become what is waited for is an error."""
+"""Seconds to wait for a page's condition before it counts as an error."""
 
 
 class Browser:
-    """One browser with one page. A context manager. `profile` is an empty folder for its files."""
+    """A browser with one page. A context manager. `profile` is an empty folder for its files."""
 
     def __init__(self, profile: Path) -> None:
         command = [EXECUTABLE, *OPTIONS.split(), f"--user-data-dir={profile}", "about:blank"]
@@ -65,7 +65,10 @@ class Browser:
         self._call("Page.addScriptToEvaluateOnNewDocument", {"source": script})
 
     def run(self, script: str) -> Any:
-        """The value of a JavaScript expression in the page; promises are awaited. AssertionError when it throws."""
+        """Return the value of a JavaScript expression in the page; promises are awaited.
+
+        AssertionError when it throws.
+        """
         options = {"expression": script, "returnByValue": True, "awaitPromise": True}
         answer = self._call("Runtime.evaluate", options)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
@@ -76,16 +79,16 @@ class Browser:
         _wait(lambda: self.run(f"!!({condition})"), f"never true: {condition}")
 
     def click(self, selector: str) -> None:
-        """A real click in the middle of an element, scrolled into view."""
+        """Click in the middle of an element, scrolled into view."""
         self._mouse("mousePressed", self._middle(selector))
         self._mouse("mouseReleased", self._middle(selector))
 
     def hover(self, selector: str, x: float = 0.5, y: float = 0.5) -> None:
-        """The pointer over an element, at a share of its width and height."""
+        """Move the pointer over an element, to a share of its width and height."""
         self._mouse("mouseMoved", self._middle(selector, x, y))
 
     def click_at(self, selector: str, x: float, y: float) -> None:
-        """A real click in an element, at a share of its width and height."""
+        """Click in an element, at a share of its width and height."""
         for kind in ("mousePressed", "mouseReleased"):
             self._mouse(kind, self._middle(selector, x, y))
 
@@ -103,11 +106,11 @@ class Browser:
         )
 
     def text(self, selector: str) -> str:
-        """The visible text of the first element that matches."""
+        """Return the visible text of the first element that matches."""
         return str(self.run(f"document.querySelector({json.dumps(selector)}).innerText"))
 
     def picture(self, path: Path, whole: bool = False) -> None:
-        """A PNG of the window, or of the whole page."""
+        """Write a PNG of the window, or of the whole page."""
         answer = self._call("Page.captureScreenshot", {"captureBeyondViewport": whole})
         path.write_bytes(base64.b64decode(answer["data"]))
 

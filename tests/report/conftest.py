@@ -38,7 +38,7 @@ PAYS = "I pay my friend back.\n```python\nprint(apis.bank.pay("
 
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
-    """One token per byte, and the two tokens of a chat template."""
+    """Make a tokenizer with one token per byte, and the two tokens of a chat template."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={byte: i for i, byte in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -48,21 +48,21 @@ def tokenizer() -> Tokenizer:
 
 
 def task_id(task: int) -> str:
-    """A task of the world's train split."""
+    """Return the id of a task of the world's train split."""
     return f"train_{1 + task // 3:03d}_{1 + task % 3}"
 
 
 def rollout(tokenizer: Tokenizer, task: int, number: int, value: float, turns: list[tuple[str, str]]) -> Row:
-    """A rollout of (agent text, observation) turns; the last observation is not part of it."""
+    """Return a rollout of (agent text, observation) turns; the last observation is not part of it."""
     ids = tokenizer.encode(f"<|im_start|>user\nPay back what task {task} says.<|im_end|>\n<|im_start|>assistant\n").ids
     mask, turn = [False] * len(ids), [-1] * len(ids)
-    for place, (said, seen) in enumerate(turns):
+    for turn_number, (said, seen) in enumerate(turns):
         agent = tokenizer.encode(f"{said}<|im_end|>").ids
         world = tokenizer.encode(f"\n<|im_start|>user\n{seen}<|im_end|>\n<|im_start|>assistant\n").ids
-        world = world if place < len(turns) - 1 else []
+        world = world if turn_number < len(turns) - 1 else []
         ids += agent + world
         mask += [True] * len(agent) + [False] * len(world)
-        turn += [place] * len(agent) + [-1] * len(world)
+        turn += [turn_number] * len(agent) + [-1] * len(world)
     played = {"code_blocks": 1, "api_calls": ["bank.pay"], "failed_api_calls": []}
     return played_row(
         task_id(task),
@@ -81,7 +81,7 @@ def rollout(tokenizer: Tokenizer, task: int, number: int, value: float, turns: l
 
 
 def rollouts(tokenizer: Tokenizer, tasks: int, per_task: int, seed: int) -> list[Row]:
-    """Success becomes likelier with `seed`, the iteration. The first one says what is hostile."""
+    """Return rollouts whose success becomes likelier with `seed`, the iteration. The first one's text is hostile."""
     draw = random.Random(seed)
     rows = []
     for task in range(tasks):
@@ -139,7 +139,7 @@ def write_scores(layout: Layout, split: str, rows: list[Row]) -> None:
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that prepare_world writes."""
+    """Make the folder that prepare_world writes."""
     folder = tmp_path_factory.mktemp("prepared") / "world"
     prepare_world_folder(PocketworldSection(), folder)
     return folder
@@ -164,7 +164,7 @@ def write_run(
 
 @pytest.fixture(scope="session")
 def reported_run(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer, world: Path) -> StageContext[Params]:
-    """A finished run and its report, to be read only."""
+    """Make a finished run and its report, for reading only."""
     layout = Layout(tmp_path_factory.mktemp("reported"))
     shutil.copytree(world, layout.world)
     run = write_run(layout, tokenizer)
@@ -174,6 +174,6 @@ def reported_run(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer,
 
 @pytest.fixture
 def finished_run(reported_run: StageContext[Params], tmp_path: Path) -> StageContext[Params]:
-    """As well, to be changed; its report is not made yet."""
+    """Copy a finished run, without its report, for tests that change it."""
     shutil.copytree(reported_run.layout.data, tmp_path / "data", ignore=shutil.ignore_patterns("report"))
     return replace(reported_run, layout=Layout(tmp_path))

@@ -5,7 +5,7 @@ from tasks.report.heat_map import Cell, coverage_curves
 
 
 def test_the_curves_by_hand() -> None:
-    """Three tasks; in the second iteration one group is mixed, one differs by return alone, one is a lone rollout."""
+    """Three tasks; in the second iteration one group is mixed, one differs by return alone, one is a single rollout."""
     progress = [
         ("a", {1: Cell(0.5, 0.5, 4, varies=True), 2: Cell(0.75, 0.75, 4, varies=True)}),
         ("b", {1: Cell(0.0, 0.0, 4), 2: Cell(0.2, 0.0, 4, varies=True)}),

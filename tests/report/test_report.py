@@ -1,4 +1,4 @@
-"""The whole report of a small run: data, page, bytes, and what is refused."""
+"""The whole report of a small run: data, page, bytes, and refused artifacts."""
 
 import json
 import re
@@ -25,11 +25,11 @@ from tests.finished_run import scores, training_budget
 
 
 def data(context: StageContext, name: str, variable: str = "loopline_rollouts") -> dict[str, Any]:
-    """The JSON that a script assigns to a variable, by key."""
+    """Return the JSON that a script assigns to a variable, by key."""
     lines = (context.layout.report / "rollouts" / f"{name}.js").read_text().splitlines()
-    found = [re.fullmatch(r"\(window\.(\w+)=window\.\w+\|\|\{\}\)\[(\".*?\")\]=(.*);", line) for line in lines]
-    assert all(found)
-    return {json.loads(match[2]): json.loads(match[3]) for match in found if match and match[1] == variable}
+    assignments = [re.fullmatch(r"\(window\.(\w+)=window\.\w+\|\|\{\}\)\[(\".*?\")\]=(.*);", line) for line in lines]
+    assert all(assignments)
+    return {json.loads(match[2]): json.loads(match[3]) for match in assignments if match and match[1] == variable}
 
 
 def text_of(content: dict[str, Any], row: int) -> list[tuple[int, str]]:
@@ -85,7 +85,7 @@ def test_equal_artifacts_give_equal_bytes_and_wall_clock_figures_change_none(fin
 
 
 class Loads(HTMLParser):
-    """Addresses that a page asks a browser to fetch, and its text."""
+    """The addresses that a page asks a browser to fetch, and its text."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -21,14 +21,14 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def page(reported_run: StageContext, window: Browser) -> Iterator[str]:
-    """The address of a small run's report. No script of it may fail."""
+    """Return the address of a small run's report. No script of the page may fail."""
     window.errors.clear()
     yield (reported_run.layout.report / "index.html").as_uri()
     assert window.errors == []
 
 
 def square(window: Browser, task: str, iteration: int) -> tuple[float, float]:
-    """Where in the heat map a cell is, as shares of its width and height. The run has 8 iterations."""
+    """Return a cell's place in the heat map, as shares of its width and height. The run has 8 iterations."""
     tasks = window.run("[...document.querySelectorAll('#heat li')].map(label => label.textContent)")
     return (iteration - 0.5) / 8, (tasks.index(task) + 0.5) / len(tasks)
 

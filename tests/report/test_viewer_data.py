@@ -17,7 +17,7 @@ ROW = {
 
 
 def test_a_rollout_in_several_pairs_has_an_advantage_only_if_all_are_alike(tmp_path: Path) -> None:
-    """A searched tree: rollout 0 is better twice, 1 worse once, 2 worse, better and worse."""
+    """In this searched tree, rollout 0 is better twice, 1 worse once, 2 worse, better and worse."""
     pairs = [(0, 1), (0, 2), (2, 3), (4, 2)]
     rows = [
         ROW | {"rollout_index": index, "advantage": advantage, "pair": number}

@@ -57,9 +57,9 @@ def search(chat: ChatFormat, engine: TransformersEngine, settings: PlaySettings)
 
 
 def shared(first: Row, second: Row) -> int:
-    """Tokens up to the end of the last turn that two simulations of one tree have in common."""
+    """Return the tokens up to the end of the last turn that two simulations of one tree have in common."""
     common = sum(a == b for a, b in zip(first["tree_nodes"], second["tree_nodes"], strict=False))
-    return max((place + 1 for place, turn in enumerate(first["turn_index"]) if 0 <= turn < common), default=0)
+    return max((position + 1 for position, turn in enumerate(first["turn_index"]) if 0 <= turn < common), default=0)
 
 
 def test_simulations_of_a_tree_share_what_was_sampled(search: Search, game: type[CountingGame]) -> None:
@@ -77,7 +77,7 @@ def test_simulations_of_a_tree_share_what_was_sampled(search: Search, game: type
                 length = shared(row, other)
                 for column in ("token_ids", "policy_mask", "turn_index", "engine_logprobs"):
                     assert row[column][:length] == other[column][:length]
-    # What was replayed was not asked for:
+    # The search does not sample the replayed turns:
     assert stats.generated_tokens < sum(sum(row["policy_mask"]) for row in rows)
 
 
@@ -102,7 +102,7 @@ def test_a_world_fault_is_played_again_and_a_broken_world_ends_its_tree(
 
 
 class Forgetful(CountingGame):
-    """Says another thing at every opening of an episode."""
+    """A world that gives another text at every opening of an episode."""
 
     def open(self, task_id: str, seed: int) -> Count:
         episode, number = super().open(task_id, seed), next(_OPENINGS)
@@ -119,7 +119,7 @@ _OPENINGS = count()
 
 
 def test_a_tree_ends_where_its_world_does_not_repeat_itself(search: Search) -> None:
-    """The root's two candidates need no way back; the third simulation does, unless it ends at once."""
+    """The root's two candidates need no return to a state; the third simulation does, unless it ends at once."""
     rows = search(Forgetful(3))
     void = {row["task_id"]: row["rollout_index"] for row in rows if row["end_reason"] == "world_fault"}
     last = {row["task_id"]: row["rollout_index"] for row in rows}
@@ -159,12 +159,17 @@ def trees_of(rows: list[Row]) -> list[list[Row]]:
 
 
 def test_q_is_a_mean_over_luck(tmp_path: Path, chat: ChatFormat, settings: PlaySettings) -> None:
-    """The risky arm pays 1 in a quarter of the pulls, the safe one always 0.15: one draw prefers the safe one in three
-    of four trees."""
+    """The risky arm pays 1 in a quarter of the pulls, the safe arm always 0.15.
+
+    So a single draw prefers the safe arm in three of four trees.
+    """
     risky, preferred = chat.turn_ids(answer_text(["Dragon"], "x")), []
     for tree in trees_of(played_by_chance("bandit", tmp_path / "world", chat, settings, ("Phoenix", "Dragon"), 48)):
         assert len(tree) == 20
-        said = [[tuple(row["token_ids"][place] for place, own in enumerate(row["policy_mask"]) if own)] for row in tree]
+        said = [
+            [tuple(row["token_ids"][position] for position, is_sampled in enumerate(row["policy_mask"]) if is_sampled)]
+            for row in tree
+        ]
         pairs = turn_pairs(range(20), [row["tree_nodes"] for row in tree], said, [row["return"] for row in tree])
         preferred += [said[pair.better.row][0] == tuple(risky) for pair in pairs]
     assert len(preferred) > 16 and sum(preferred) > len(preferred) / 2

@@ -1,4 +1,4 @@
-"""The mathematics of the tree search: bounds, choices, backed up returns, and what is left untried."""
+"""The mathematics of the tree search: bounds, choices, backed up returns, and exhausted nodes."""
 
 import math
 from collections import Counter
@@ -21,7 +21,7 @@ def generation(*ids: int) -> Generation:
 
 
 def play(tree: SearchTree, samples: list[int], episode_return: float, turns: int) -> tuple[list[int], list[int]]:
-    """A simulation of `turns` turns of one id each: sampled from `samples`, which is used up. Returns ids and nodes."""
+    """Play a simulation of `turns` turns of one id each, sampled from `samples` (used up). Return ids and nodes."""
     walk, ids = Walk(tree), []
     for _ in range(turns):
         walk.arrive((0,))
@@ -40,11 +40,11 @@ def test_the_bound_by_hand() -> None:
 
 
 def test_four_simulations_by_hand() -> None:
-    """Two turns each. The root's two candidates come first; then the bound prefers what earned more."""
+    """Simulate two turns each time. The root's two candidates come first; then the bound prefers what earned more."""
     tree = SearchTree(CONFIG)
     assert play(tree, [7, 7], 0.0, 2) == ([7, 7], [1, 2])
     assert play(tree, [8, 7], 1.0, 2) == ([8, 7], [3, 4])
-    # Q(7) = 0, Q(8) = 1, both visited once: 8 is gone on with, where one candidate is still to be sampled.
+    # Q(7) = 0, Q(8) = 1, both visited once: the search continues with 8, where one candidate is not sampled yet.
     assert play(tree, [9], 0.5, 2) == ([8, 9], [3, 5])
     # Both of 8's candidates have ended, so only 7 leads to something new, whatever it earned.
     assert is_exhausted(tree.root.children[1], candidates=2)
@@ -83,12 +83,12 @@ def test_a_repeated_sample_of_what_is_exhausted_counts_once_more() -> None:
 
 
 def test_luck_makes_several_nodes_of_one_turn_and_its_q_is_over_all_of_them() -> None:
-    """The root's only candidates are 7, which ends at once or goes on, and 8, which ends."""
+    """The root's only candidates are 7, which ends at once or continues, and 8, which ends."""
     tree, rows = SearchTree(CONFIG, of_chance=True), []
     for sampled, replies, earned in (
         ([7], [None], 0.0),
         ([8], [None], 0.25),
-        ([], [None], 0.25),  # of the turns 7 (Q 0) and 8 (Q 0.25) the second is tried again, though it has ended
+        ([], [None], 0.25),  # of 7 (Q 0) and 8 (Q 0.25) the second is tried again, though it has ended
         ([9], [(1,), None], 1.0),  # 7: Q 0 in one of three, 8: Q 0.25 in two; luck leads 7 to a new state
     ):
         walk, left = Walk(tree), list(sampled)
@@ -140,7 +140,8 @@ def test_what_a_tree_says_follows_from_its_simulations(
     data: st.DataObject, candidates: int, depth: int, simulations: int
 ) -> None:
     """Q is the mean over the paths, and visits add up; no node has more children than candidates; equal turns are one
-    node; every node with two children is a pair."""
+    node; every node with two children is a pair.
+    """
     tree = SearchTree(TreeConfig(candidates=candidates))
     drawn: list[tuple[list[int], list[int], float]] = []
     while len(drawn) < simulations and not tree.is_exhausted:
@@ -166,7 +167,7 @@ def test_what_a_tree_says_follows_from_its_simulations(
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 1), min_size=1, max_size=3), st.sampled_from([0.0, 0.4, 1.0]))))
 def test_pairs_share_what_came_before_them(episodes: list[tuple[list[int], float]]) -> None:
-    """Trees that are written down by hand: a node is named by the turns that lead to it."""
+    """The trees are written by hand: the turns that lead to a node name it."""
     numbers: dict[tuple[int, ...], int] = {}
     paths = [
         [numbers.setdefault(tuple(ids[: turn + 1]), len(numbers) + 1) for turn in range(len(ids))]
@@ -191,5 +192,5 @@ def test_pairs_by_hand() -> None:
         (0, 0, 0.75, 2, 0, 0.25),
         (0, 1, 1.0, 1, 1, 0.5),
     ]
-    assert [pair.gap for pair in over_gap(found, 0.5)] == []  # more than the gap, not as much
+    assert [pair.gap for pair in over_gap(found, 0.5)] == []  # more than the gap, not equal to it
     assert len(over_gap(found, 0.49)) == 2

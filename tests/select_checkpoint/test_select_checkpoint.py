@@ -1,4 +1,4 @@
-"""Checkpoint selection: the order of the candidates, what is read, and what is refused."""
+"""Checkpoint selection: the order of the candidates, the files read, and refused ones."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The best of n on dev: by hand, as a property, and against simulated policies whose true score is known."""
+"""The best of n on dev: by hand, as a property, and on simulated policies whose true score is known."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tasks.core.evaluation.tgc_sgc import Outcome, sgc, tgc
 from tasks.select_checkpoint import corrected_scores
 
 Solved = list[list[bool]]
-"""[scenario][task]"""
+"""Whether a task was solved, by [scenario][task]."""
 
 
 def played(solved: Solved) -> list[Outcome]:
@@ -21,7 +21,7 @@ def played(solved: Solved) -> list[Outcome]:
 
 
 def test_two_lucky_policies_by_hand() -> None:
-    """Two scenarios, each policy solves another one: a draw that leaves one out chooses the policy that fails on it."""
+    """Two scenarios, each solved by another policy: a draw without one scenario chooses the policy that fails on it."""
     standing = [played([[True], [False]]), played([[False], [True]])]
     found = corrected_scores(standing, seed=0)
     assert found is not None
@@ -32,8 +32,9 @@ def test_two_lucky_policies_by_hand() -> None:
 def test_a_tie_by_hand() -> None:
     """The first policy solves 1 + 1 of 2 x 2 tasks, the second 2 + 0.
 
-    Without the second scenario the second policy is chosen, and has 0 of it; without the first one the first policy,
-    with 1 of 2 tasks and no whole scenario. On all four both have 2, and the second wins by its whole scenario.
+    Without the second scenario the second policy is chosen, and solves 0 of it. Without the first scenario the first
+    policy is chosen, with 1 of 2 tasks and no whole scenario. On all four tasks both have 2, and the second wins by its
+    whole scenario.
     """
     even, uneven = played([[True, False], [True, False]]), played([[True, True], [False, False]])
     for standing in ([even, uneven], [uneven, even], [even, even, uneven]):
@@ -68,9 +69,9 @@ def test_other_tasks_are_refused() -> None:
 
 
 def simulated(rng: np.random.Generator, worse: float) -> tuple[list[list[Outcome]], list[float]]:
-    """24 policies on 19 scenarios of 3 tasks, one rollout each, and the true TGC of each over all such tasks.
+    """Return 24 policies on 19 scenarios of 3 tasks, one rollout each, and the true TGC of each over all such tasks.
 
-    The last is better by `worse` than the others.
+    The last policy is better by `worse` than the others.
     """
     likely = rng.beta(1.5, 1.5, (19, 3))
     lower = np.clip(likely - worse, 0, 1)

@@ -1,4 +1,4 @@
-"""No stage opens the base model's weights more often than it takes to load them once."""
+"""Reads of the base model: no stage opens its weights more often than a single load does."""
 
 import gc
 import shutil
@@ -29,7 +29,7 @@ MakeRollouts = Callable[..., list[Rollout]]
 
 @pytest.fixture(scope="module")
 def one_load(base: Path) -> int:
-    """Opens of the weights file that loading the model takes."""
+    """Return how often one load of the model opens the weights file."""
     with counted_opens(base / "model.safetensors") as opens:
         load_base_model(base, make_params().policy)
     assert opens.count
@@ -40,7 +40,7 @@ def one_load(base: Path) -> int:
 def test_an_update_loads_the_base_model_once_and_the_next_one_in_the_process_not_at_all(
     base: Path, make_rollouts: MakeRollouts, tmp_path: Path, one_load: int, trained: str
 ) -> None:
-    """A KL term needs the base model of a fully trained policy beside it: at every update, once."""
+    """A KL term needs the base model next to a fully trained policy: at every update, once."""
     params, cache = make_params(trained, loss={"kl_coefficient": 0.01}), ProcessCache()
     layout = prepare(tmp_path, base, params, {"i001": make_rollouts(4), "i002": make_rollouts(4)})
     counts = []
@@ -54,7 +54,7 @@ def test_an_update_loads_the_base_model_once_and_the_next_one_in_the_process_not
 def test_the_base_beside_a_fully_trained_policy_is_gone_before_the_first_optimizer_step(
     base: Path, make_rollouts: MakeRollouts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is as large as the policy, and its layers refer to themselves. No collection of garbage happens to come by."""
+    """The base is as large as the policy, and its layers refer to themselves. No garbage collection comes by chance."""
     params = make_params("full", loss={"kl_coefficient": 0.01}, activation_checkpointing=True)
     layout = prepare(tmp_path, base, params, {"i001": make_rollouts(4)})
     load, step, loaded, alive = training.load_prepared, learner.optimizer_step, list[Any](), list[list[bool]]()
@@ -92,7 +92,7 @@ def test_an_engine_reads_the_base_model_once_whatever_it_is_given_to_sample_from
 
 
 def test_preparing_a_policy_reads_its_source_once(tmp_path: Path, one_load: int) -> None:
-    """Copied and checked in one pass."""
+    """The source is copied and checked in one pass."""
     shutil.copytree(SHIPPED, tmp_path / "source")
     content = {"seed": 0, "iterations": 1}
     policy = {"source": "source", "device": "cpu"}

@@ -1,4 +1,4 @@
-"""One update of every kind of objective through the stage's files: it trains, it repeats itself, and it goes on."""
+"""One update of every kind of objective through the stage's files: it trains, repeats itself, and continues."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,7 +31,7 @@ def params_of(kind: str) -> Params:
 
 
 def labelled(kind: str, rollouts: list[Rollout]) -> list[dict[str, Any]]:
-    """Rows of a training batch as the labels of this kind are."""
+    """Return rows of a training batch with labels of this kind."""
     labels: dict[str, Callable[[int], dict[str, Any]]] = {
         "supervised": lambda number: {"advantage": 1.0},
         "preference": lambda number: {"advantage": 1.0 - 2 * (number % 2), "pair": number // 2},

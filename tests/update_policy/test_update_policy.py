@@ -132,7 +132,7 @@ def test_a_policy_that_is_kept_for_later_stages_holds_no_gradients(
 def test_a_dropped_policy_is_gone_before_something_else_wants_its_device(
     base: Path, make_rollouts: MakeRollouts, tmp_path: Path
 ) -> None:
-    """Its replaced forward methods refer to its layers: without a look for garbage they stay."""
+    """Its replaced forward methods refer to its layers, which stay until a garbage collection."""
     params, cache = make_params(activation_checkpointing=True, fold_adapter=True), ProcessCache()
     run(prepare(tmp_path, base, params, {"i001": make_rollouts(6)}), params, "i001", cache)
     _, policy = cache._objects["learner_policy"]
@@ -222,7 +222,7 @@ def test_what_rounding_explains_is_not_warned_of(
 def test_stale_rollouts_are_weighted_by_the_policy_that_sampled_them(
     base: Path, make_rollouts: MakeRollouts, tmp_path: Path
 ) -> None:
-    """A batch with the log-probs of an engine that has i000: the behaviour policy of stale rollouts."""
+    """The batch has the log-probs of an engine with i000, the behaviour policy of stale rollouts."""
     batch, found = make_rollouts(6, 2), {}
     for staleness in (0, 1):
         params = make_params(staleness=staleness, learning_rate=1e-2)
@@ -241,12 +241,15 @@ def test_stale_rollouts_are_weighted_by_the_policy_that_sampled_them(
 
 
 def sampled_by(policy: Path, base: Path, params: Params, rollouts: list[Rollout]) -> list[Rollout]:
-    """The rollouts with the log-probs that an engine with the checkpoint `policy` would have reported."""
+    """Return the rollouts with the log-probs that an engine with the checkpoint `policy` would have reported."""
     learner = make_learner(
         trainable_policy(load_base_model(base, params.policy), params.policy, policy, seed=0), params.update
     )
     logprobs = update(learner, rollouts, params.update, temperature=1.0, seed=0).old_logprobs
-    return [replace(rollout, engine_logprobs=found.numpy()) for rollout, found in zip(rollouts, logprobs, strict=True)]
+    return [
+        replace(rollout, engine_logprobs=rollout_logprobs.numpy())
+        for rollout, rollout_logprobs in zip(rollouts, logprobs, strict=True)
+    ]
 
 
 def test_an_empty_batch_leaves_the_policy_and_the_optimizer_byte_for_byte(
@@ -264,7 +267,7 @@ def test_an_empty_batch_leaves_the_policy_and_the_optimizer_byte_for_byte(
 def test_the_collapse_monitor_can_lower_the_learning_rate(
     base: Path, make_rollouts: MakeRollouts, tmp_path: Path
 ) -> None:
-    """0.002 by a course of 0.5 and 0.001 make the same policy."""
+    """A rate of 0.002 with a course of 0.5, and a rate of 0.001, make the same policy."""
     for name, rate, factor in (("halved", 2e-3, 0.5), ("plain", 1e-3, 1.0)):
         params = make_params(learning_rate=rate)
         layout = prepare(tmp_path / name, base, params, {"i001": make_rollouts(4)})
