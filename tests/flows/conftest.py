@@ -1,4 +1,4 @@
-"""Projects in little: two stages with quick bodies, run by the real DVC, or all stages on few tasks."""
+"""Projects in miniature: two stages with quick bodies, run by the real DVC, or all stages on few tasks."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ Run = Callable[..., CompletedProcess[str]]
 
 @pytest.fixture(scope="session")
 def new_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The original of `project`: three commands make it."""
+    """Make the original of `project`, with three commands."""
     root = tmp_path_factory.mktemp("new_project")
     succeed(root, "-m", "flows.configure", "default", "--set", "iterations=3")
     succeed(root, "-m", "dvc", "init", "--no-scm", "--quiet")
@@ -49,13 +49,13 @@ def new_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(new_project: Path, tmp_path: Path) -> Path:
-    """A DVC project (without git or code of its own) with three iterations."""
+    """Copy a DVC project (without git or code of its own) with three iterations."""
     return Path(shutil.copytree(new_project, tmp_path, dirs_exist_ok=True))
 
 
 @pytest.fixture(scope="session")
 def new_prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with Prefect's database and no run in it, to be copied: to make one takes a server 6 s."""
+    """Make a folder with Prefect's database and no run in it, for copying: a server takes 6 s to make one."""
 
     def make(folder: Path) -> None:
         with pytest.MonkeyPatch.context() as patch, chdir(tmp_path_factory.mktemp("new_server")):
@@ -68,13 +68,13 @@ def new_prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def prefect_home(new_prefect_home: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of Prefect's database for all tests that start servers."""
+    """Return the folder of Prefect's database for all tests that start servers."""
     return str(shutil.copytree(new_prefect_home, tmp_path_factory.mktemp("prefect") / "home"))
 
 
 @pytest.fixture(scope="session")
 def python_in(prefect_home: str) -> Callable[[Path], Run]:
-    """Run Python in a folder; a warm flow starts a Prefect server of its own."""
+    """Return a function that runs Python in a folder; a warm flow starts its own Prefect server."""
     return lambda folder: (
         lambda *arguments, **environment: run(folder, *arguments, PREFECT_HOME=prefect_home, **environment)
     )
@@ -82,13 +82,13 @@ def python_in(prefect_home: str) -> Callable[[Path], Run]:
 
 @pytest.fixture
 def python(project: Path, python_in: Callable[[Path], Run]) -> Run:
-    """Run Python in the project's folder."""
+    """Return a function that runs Python in the project's folder."""
     return python_in(project)
 
 
 @pytest.fixture(scope="session")
 def prefect_url(prefect_home: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The API of one Prefect server for the warm flows of all tests whose subject is not the server."""
+    """Serve the API of one Prefect server for the warm flows of all tests that are not about the server."""
     with ExitStack() as running, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PREFECT_HOME", prefect_home)
         with chdir(tmp_path_factory.mktemp("server")):
@@ -98,7 +98,7 @@ def prefect_url(prefect_home: str, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="session")
 def finished_project(prefect_url: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny project after one run of the warm flow that nothing disturbed; `copy_project` makes what tests change."""
+    """Make a tiny project after one undisturbed run of the warm flow; tests change copies made by `copy_project`."""
     root = make_project(tmp_path_factory.mktemp("finished") / "project")
     succeed(root, "-m", "flows.pipeline", PREFECT_API_URL=prefect_url)
     return root

@@ -1,4 +1,4 @@
-"""Numbers on the command line: what is refused is told in one line, before anything is done."""
+"""Numbers on the command line: a refused number gives one line, before anything is done."""
 
 import subprocess
 import sys

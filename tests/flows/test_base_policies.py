@@ -1,4 +1,4 @@
-"""LOOP on base policies of other architectures than the embedded one, from preflight to the update."""
+"""LOOP on base policies of other architectures than the embedded policy's, from preflight to the update."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +54,7 @@ def qwen35(**ids: Any) -> PreTrainedModel:
 
 
 def write_base(make: Callable[..., PreTrainedModel], folder: Path) -> None:
-    """A base policy with the embedded tokenizer and random weights that make its tokens matter."""
+    """Write a base policy with the embedded tokenizer and random weights that make its tokens matter."""
     tokenizer = AutoTokenizer.from_pretrained(ROOT / "data/base_policies/pocket")
     ids = {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     torch.manual_seed(0)
@@ -69,7 +69,10 @@ def write_base(make: Callable[..., PreTrainedModel], folder: Path) -> None:
 
 def learn(root: Path, profile: str, *settings: str) -> Layout:
     """Run the stages of one iteration with the base policy in `root`/base, up to its update."""
-    assert configure([profile, *(f"--set={one}" for one in ("policy.source=base", "iterations=1", *settings))]) == 0
+    assert (
+        configure([profile, *(f"--set={setting}" for setting in ("policy.source=base", "iterations=1", *settings))])
+        == 0
+    )
     params, cache = load_params(root / "params.yaml"), ProcessCache()
     runner = PlainRunner(root, cache)
     for stage in STAGES[:UNTIL_UPDATED]:

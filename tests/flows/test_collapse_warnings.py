@@ -1,4 +1,4 @@
-"""A sign of a collapse on its way through the warm flow: log, a real Prefect server, MLflow."""
+"""A warning of a collapse on its way through the warm flow: log, a real Prefect server, MLflow."""
 
 import json
 import urllib.request

@@ -55,7 +55,7 @@ def test_every_method_stacks_on_every_base_and_changes_its_own_knobs_alone(base:
 
 @pytest.mark.parametrize("method", method_names())
 def test_a_method_is_the_same_on_the_paper_as_on_the_default(method: str) -> None:
-    """Estimator, loss and schedule, in which the two bases do not differ."""
+    """Compare estimator, loss and schedule, in which the two bases do not differ."""
     paper, default = (params_of(f"{base} {method}") for base in ("paper", "default"))
     assert paper.advantages == default.advantages
     assert paper.update.loss == default.update.loss

@@ -67,7 +67,7 @@ def test_a_number_that_cannot_be_reached_changes_nothing(checkout: Path) -> None
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A git repository that tracks params.yaml."""
+    """Make a git repository that tracks params.yaml."""
     write_params(tmp_path / "params.yaml", stacked(["drill"]))
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", "params.yaml")

@@ -1,4 +1,4 @@
-"""An experiment of the whole pipeline in little: names and numbers agree, its lineage holds, and others can pull it."""
+"""An experiment of the whole pipeline in miniature: names and numbers agree, its lineage holds, others can pull it."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ def git(folder: Path, *arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def finished(finished_project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A git repository after an experiment that changed the number of iterations and the learning rate."""
+    """Make a git repository after an experiment that changed the number of iterations and the learning rate."""
     folder = copy_project(finished_project, tmp_path_factory.mktemp("experiments") / "project")
     for name in (".dvc/config", ".dvc/.gitignore"):
         shutil.copy2(ROOT / name, folder / name)
@@ -119,11 +119,11 @@ def runs(folder: Path) -> list[Any]:
 
 
 def shown_experiment(folder: Path, name: str) -> dict[str, Any]:
-    """One experiment, as `dvc exp show` has it."""
+    """Return one experiment, as `dvc exp show` prints it."""
     listing = json.loads(succeed(folder, "-m", "dvc", "exp", "show", "--json", "-n", "2"))
     revisions = [rev for base in listing for part in base.get("experiments") or [] for rev in part["revs"]]
-    found: dict[str, Any] = next(rev["data"] for rev in revisions if rev["name"] == name)
-    return found
+    experiment: dict[str, Any] = next(rev["data"] for rev in revisions if rev["name"] == name)
+    return experiment
 
 
 @pytest.mark.services
@@ -151,14 +151,14 @@ def test_lineage_holds_until_something_is_broken_which_it_names(finished: Path) 
 
 
 def replace(path: Path, content: bytes) -> None:
-    """A new file in place of a read-only one that may be linked to the artifact."""
+    """Put a new file in place of a read-only file that may be linked to the artifact."""
     path.unlink()
     path.write_bytes(content)
 
 
 @pytest.fixture
 def s3(tmp_path: Path) -> Iterator[str]:
-    """The address of a real S3-compatible server with an empty bucket `loopline`."""
+    """Run a real S3-compatible server with an empty bucket `loopline`; yield its address."""
     import boto3
 
     port = free_port()

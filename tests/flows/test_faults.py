@@ -1,4 +1,4 @@
-"""Kill -9 in every task in turn: a real, tiny pipeline comes to the same bytes (tests/benchmarks/fault_drill.py)."""
+"""Kill -9 in each task in turn: a real, tiny pipeline arrives at the same bytes (tests/benchmarks/fault_drill.py)."""
 
 import json
 import os

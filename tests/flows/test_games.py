@@ -1,4 +1,4 @@
-"""RAGEN's worlds in little: one command from nothing to scores, StarPO-S on the base policy that the profile names."""
+"""RAGEN's worlds in miniature: one command from nothing to scores, StarPO-S on the profile's base policy."""
 
 from pathlib import Path
 

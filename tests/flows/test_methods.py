@@ -1,4 +1,4 @@
-"""Two iterations of a method of each kind in little, stage by stage from the world to the dev scores."""
+"""Two iterations of a method of each kind in miniature, stage by stage from the world to the dev scores."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,7 +33,7 @@ def cache() -> Iterator[ProcessCache]:
 
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: ProcessCache) -> Play:
-    """Run the stages of `drill` with a method on top, in DVC's order of iterations, in this process."""
+    """Return a function that runs the stages of `drill` with a method on top, in DVC's order, in this process."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "base_policies").symlink_to(ROOT / "data" / "base_policies")
@@ -79,7 +79,7 @@ def test_pairs_are_made_and_preferred(play: Play) -> None:
 
 
 def test_turns_of_a_searched_tree_are_paired_and_preferred(play: Play) -> None:
-    """Once, by the base policy: the other iteration trains on the same pairs, and nothing is collected."""
+    """The base policy searches once: the other iteration trains on the same pairs, and nothing is collected."""
     layout = play("dpo_mcts", "collection.tree.simulations=8")
     assert not layout.rollouts("i002").exists()
     played = {(row["task_id"], row["rollout_index"]): row for row in pq.read_table(layout.rollouts("i001")).to_pylist()}

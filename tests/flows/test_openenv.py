@@ -1,4 +1,4 @@
-"""The profile `openenv` in little: the default policy learns over the wire, from a server in another process."""
+"""The profile `openenv` in miniature: the default policy learns over the wire, from a server in another process."""
 
 from pathlib import Path
 

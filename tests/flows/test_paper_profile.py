@@ -1,4 +1,4 @@
-"""The table of PAPER.md against the profiles, so that it cannot rot, and what the paper's profile must hold."""
+"""The table of PAPER.md compared with the profiles, which keeps it current, and the paper's required values."""
 
 import json
 import re
@@ -29,11 +29,11 @@ WITHOUT_EFFECT = {
     "update.distributed.rendezvous",
     "lineage.experiment",
 }
-"""Knobs that the profile sets beside the method: names, and where and how fast the work is done."""
+"""Knobs that the profile sets besides the method: names, and settings of where and how fast work is done."""
 
 
 def rows() -> dict[str, list[str]]:
-    """{knob: the other cells} of the table."""
+    """Return {knob: the other cells} of the table."""
     lines = [line for line in TABLE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert max(Counter(first for first, *_ in cells).values()) == 1
@@ -75,7 +75,7 @@ print(3 * sum(order[place % len(order)].difficulty <= 2 for place in range(int(s
 @pytest.mark.appworld
 @pytest.mark.parametrize("profile", ["paper", "gpu_80gb", "gpu_small"])
 def test_72_authored_tasks_are_left_for_training(profile: str) -> None:
-    """As the generator would plan them, in AppWorld's interpreter; writing the databases takes minutes."""
+    """Count in AppWorld's interpreter as the generator would plan them; writing the databases takes minutes."""
     world = params_of(profile).world
     arguments = [str(python_executable()), "-c", COUNT, str(world.seed), str(world.appworld.counts.train)]
     done = subprocess.run(arguments, capture_output=True, text=True, check=True, cwd=PROFILES.parents[1])

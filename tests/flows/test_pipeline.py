@@ -1,4 +1,4 @@
-"""Both runners on the real dvc.yaml: what one has done, the other finds up to date."""
+"""Both runners on the real dvc.yaml: stages that one has run, the other finds up to date."""
 
 import shutil
 import subprocess
@@ -17,13 +17,13 @@ WarmFlow = Callable[[], subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def real_project(tmp_path: Path) -> Path:
-    """The project's own dvc.yaml and code, in which nothing has run."""
+    """Make a project with the real dvc.yaml and code, in which nothing has run."""
     return make_project(tmp_path / "project")
 
 
 @pytest.fixture
 def warm_flow(real_project: Path, prefect_url: str) -> WarmFlow:
-    """Run the warm flow in it, up to the tasks, where the environment names proxies that nothing is reached through."""
+    """Return a function that runs the warm flow up to the tasks, with proxies in the environment that lead nowhere."""
     proxies = {"HTTP_PROXY": "http://127.0.0.1:9", "ALL_PROXY": "socks5://127.0.0.1:9", "no_proxy": "", "NO_PROXY": ""}
     command = ("-m", "flows.pipeline", "--until", "filter_tasks")
     return partial(run, real_project, *command, PREFECT_API_URL=prefect_url, **proxies)

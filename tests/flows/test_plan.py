@@ -91,7 +91,7 @@ def test_the_policys_device_is_planned_for(
 
 
 def test_a_pilot_proposes_the_number_of_rollouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Forty tasks at 3 of 6: about half each, so 4 rollouts give 80% a signal and 6 take up 240 in 40 groups."""
+    """Forty tasks at 3 of 6: about half each, so 4 rollouts give 80% a signal, and 6 use up 240 in 40 groups."""
     path = tmp_path / "rollouts.parquet"
     more = {"difficulty": 1, "token_ids": [1], "policy_mask": [True], "turn_index": [0], "engine_logprobs": [0.0]}
     rows = [
@@ -111,14 +111,14 @@ def test_a_pilot_proposes_the_number_of_rollouts(tmp_path: Path, capsys: pytest.
 def test_a_pilot_that_is_none_is_left_to_its_owner(
     content: bytes | None, fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is no artifact of this pipeline: nobody is told to delete it, or that a stage would write it."""
+    """The file is no artifact of this pipeline, so no message tells to delete it, or that a stage would write it."""
     path = tmp_path / "pilot.parquet"
     if content is not None:
         path.write_bytes(content)
     assert main(["--profile", "paper", "--pilot", str(path)]) == 2
-    said = capsys.readouterr().err
-    assert f"pilot.parquet: {fault}" in said and "a pilot is a run's table of rollouts" in said
-    assert "dvc repro" not in said and (content is None or path.read_bytes() == content)
+    printed = capsys.readouterr().err
+    assert f"pilot.parquet: {fault}" in printed and "a pilot is a run's table of rollouts" in printed
+    assert "dvc repro" not in printed and (content is None or path.read_bytes() == content)
 
 
 def test_rollouts_that_are_collected_once_are_counted_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The profiles `bfcl` and `scienceworld` in little: one command from nothing to scores, and BFCL's own verdicts."""
+"""The profiles `bfcl` and `scienceworld` in miniature: one command from nothing to scores, and BFCL's own verdicts."""
 
 from pathlib import Path
 

@@ -8,7 +8,7 @@ from flows.orchestration.prefect_server import local_server
 from tasks.core.processes.addresses import without_credentials
 from tests.flows.tiny_project import make_project, run
 
-SECRET = "hunter2"  # in every fake below
+SECRET = "hunter2"  # part of every fake secret below
 ENVIRONMENT = {
     "AWS_SECRET_ACCESS_KEY": f"aws-{SECRET}",
     "HF_TOKEN": f"hf_{SECRET}",

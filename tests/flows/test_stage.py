@@ -1,4 +1,4 @@
-"""`python -m flows.stage` as dvc.yaml and people call it."""
+"""The command `python -m flows.stage` as dvc.yaml and people call it."""
 
 import os
 import signal
@@ -133,7 +133,7 @@ DROPPER = """
 
 @pytest.mark.parametrize("number, code", [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGINT, -signal.SIGINT)])
 def test_a_signal_that_python_drops_is_sent_again(number: signal.Signals, code: int) -> None:
-    """What a handler raises inside a `__del__` is forgotten."""
+    """An exception that a handler raises inside a `__del__` is lost."""
     assert ended(DROPPER.format(number=int(number))) == ("closed\n", code)
 
 
@@ -177,12 +177,12 @@ SWALLOWER = """
 
 
 def test_a_sigterm_that_code_swallows_is_sent_again_and_none_that_is_on_its_way() -> None:
-    """Neither what closes on the way, however long it takes, nor Python's own end is disturbed by a second one."""
+    """A second signal disturbs neither clean-up code, however long it takes, nor Python's own end."""
     assert ended(SWALLOWER) == ("closed\nended\nwaited for\n", 128 + signal.SIGTERM)
 
 
 def ended(code: str) -> tuple[str, int]:
-    """What the program printed after its start, and its exit code."""
+    """Return the text that the program printed after its start, and its exit code."""
     process = start(code)
     assert process.stdout is not None
     return process.stdout.read(), process.wait(10)

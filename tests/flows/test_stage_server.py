@@ -1,4 +1,4 @@
-"""Stages of a real `dvc repro` share a process: safe to kill, nothing left behind, never old code."""
+"""Stages of a real `dvc repro` share a process: safe to kill, without remains, and never with old code."""
 
 import ast
 import os
@@ -64,7 +64,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stage servers a
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, python_in: Callable[..., Callable[..., object]]) -> Path:
-    """A project with this checkout's code and a stage that reports on itself."""
+    """Make a project with this checkout's code and a stage that reports on itself."""
     root = tmp_path_factory.mktemp("made") / "project"
     for name in ("tasks", "flows"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -96,20 +96,20 @@ def start(project: Path, **variables: str) -> subprocess.Popen[str]:
 
 
 def repro(project: Path, **variables: str) -> tuple[int, str, str]:
-    """Exit code and what was said, on either stream."""
+    """Run `dvc repro`; return its exit code and both output streams."""
     process = start(project, **variables)
     out, err = process.communicate(timeout=120)
     return process.returncode, out, err
 
 
 def ran(project: Path) -> dict[str, str]:
-    """For each stage that is done, the process that ran it."""
+    """Return, for each finished stage, the process that ran it."""
     words = [path.read_text().split() for path in sorted((project / "data").glob("i00?"))]
     return {stage: pid for pid, stage in words}
 
 
 def closed(project: Path) -> list[str]:
-    """Processes that closed what they held, in order."""
+    """Return the processes that closed their resources, in order."""
     return (project / "closed").read_text().split()
 
 
@@ -120,10 +120,10 @@ def processes(project: Path) -> dict[str, psutil.Process]:
     for process in psutil.process_iter():
         try:
             if process.status() != psutil.STATUS_ZOMBIE and process.cwd() == str(project):
-                found[next((name for word, name in names.items() if word in process.cmdline()), "other")] = process
+                by_role[next((name for word, name in names.items() if word in process.cmdline()), "other")] = process
         except psutil.Error:
             continue
-    return found
+    return by_role
 
 
 def wait_until(true: Callable[[], object]) -> None:
@@ -134,7 +134,7 @@ def wait_until(true: Callable[[], object]) -> None:
 
 
 def left_nothing(project: Path) -> bool:
-    """Whether no process is left, and no socket."""
+    """Return whether no process and no socket is left."""
     wait_until(lambda: not processes(project))
     return not list((project / ".loopline/stage_servers").iterdir())
 
@@ -212,7 +212,7 @@ def test_whoever_is_killed_nothing_is_left_and_the_next_run_goes_on(project: Pat
     (project / "do_i002").write_text(WAIT)
     process = start(project)
     wait_until((project / "ready").exists)
-    if whom == "group":  # as Ctrl-C does; the server is in another one
+    if whom == "group":  # as Ctrl-C does; the server is in another group
         os.killpg(process.pid, number)
     else:
         os.kill(processes(project)[whom].pid, number)

@@ -1,4 +1,4 @@
-"""The pipeline in little on a vLLM server, by both runners: one server for all stages of a run, and none after it."""
+"""The pipeline in miniature on a vLLM server, by both runners: one server for all stages of a run, none after it."""
 
 import json
 import os
@@ -56,24 +56,24 @@ def test_the_stages_of_dvc_repro_share_a_server(smoke_project: Path) -> None:
 
 
 def assert_one_server_that_ended(folder: Path) -> None:
-    """A server's start removes the logs of pipelines that are gone."""
+    """Assert that one server ran and ended; a server's start removes the logs of pipelines that are gone."""
     assert len(list((folder / ".loopline" / "vllm").glob("*.log"))) == 1
     _, alive = psutil.wait_procs(processes_of(folder), timeout=120)
     assert not alive
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:
-    """Servers and supervisors that belong to the pipeline in `folder`."""
-    found = []
+    """Return servers and supervisors that belong to the pipeline in `folder`."""
+    running = []
     for process in psutil.process_iter():
         try:
             if str(folder) in " ".join(process.cmdline()) or str(folder) in process.environ().get(
                 "VLLM_CACHE_ROOT", ""
             ):
-                found.append(process)
+                running.append(process)
         except (psutil.AccessDenied, psutil.NoSuchProcess):
             continue
-    return [process for process in found if process.pid != os.getpid()]
+    return [process for process in running if process.pid != os.getpid()]
 
 
 def run(folder: Path, *arguments: str) -> str:

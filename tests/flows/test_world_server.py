@@ -1,4 +1,4 @@
-"""Our worlds behind the package's own server, played by the package's own client."""
+"""Our worlds served by the package's own server, played by the package's own client."""
 
 import asyncio
 import json
@@ -39,14 +39,14 @@ time.sleep(60)
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[tuple[str, psutil.Process]]:
-    """Pocketworld's address and process."""
+    """Serve pocketworld; yield its address and process."""
     with running("-m", "flows.world_server", "pocketworld", "--port", "0", "--sessions", "32") as (url, process):
         yield url, psutil.Process(process.pid)
 
 
 @pytest.fixture(scope="module")
 def inner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """The same world in this process."""
+    """Open the same world in this process."""
     folder = tmp_path_factory.mktemp("inner") / "world"
     prepare_world_folder(PocketworldSection(), folder)
     with closing(open_world(PocketworldSection(), folder)) as world:
@@ -66,7 +66,7 @@ def client(url: str) -> Any:
 
 
 def solution(world: World, index: int) -> tuple[str, list[str]]:
-    """A task's id, and the turns that solve it."""
+    """Return a task's id, and the turns that solve it."""
     task_id = world.tasks("train")[index].task_id
     return task_id, world.demonstration(task_id)  # type: ignore[attr-defined]
 
@@ -238,7 +238,7 @@ def test_the_packages_own_command_runs_in_this_environment() -> None:
 
 
 def test_no_solution_and_no_test_crosses_the_wire(server: tuple[str, psutil.Process], inner: World) -> None:
-    """All that the server says over its routes and over a session that fails, held against what it must not say."""
+    """Compare all that the server sends over its routes, and over a session that fails, with what it must not send."""
     url, said = server[0], []
     for path in ("/schema", "/metadata", "/state", "/openapi.json", "/pocketworld/splits", "/health"):
         said.append(httpx2.get(url + path).raise_for_status().text)

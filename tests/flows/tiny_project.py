@@ -1,4 +1,4 @@
-"""A project in little in a folder of its own: this checkout's code, the profile `drill`, and Python run in it."""
+"""A project in miniature in its own folder: this checkout's code, the profile `drill`, and Python run in it."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ DIFFERS_BETWEEN_RUNS = ("metrics.json", "timings.json", "traces.js")
 
 
 def make_project(folder: Path, *settings: str) -> Path:
-    """A DVC project (without git) in which nothing has run; `settings` as `--set` takes them."""
+    """Make a DVC project (without git) in which nothing has run; `settings` as `--set` takes them."""
     for name in FOLDERS:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in FILES:
@@ -30,20 +30,20 @@ def make_project(folder: Path, *settings: str) -> Path:
 
 
 def configure(folder: Path, profile: str, *settings: str) -> None:
-    """Write params.yaml; profile "--refresh" changes the one that is there."""
+    """Write params.yaml; profile "--refresh" changes the present file."""
     succeed(folder, "-m", "flows.configure", profile, *(f"--set={setting}" for setting in settings))
 
 
 def copy_project(project: Path, folder: Path) -> Path:
-    """A copy with all artifacts and DVC's cache, without what trackers and locks wrote down of the original's run."""
+    """Copy a project with all artifacts and DVC's cache, without the records of trackers and locks of its run."""
     shutil.copytree(project, folder, ignore=OF_ONE_RUN)
     return folder
 
 
 def run(folder: Path, *arguments: str, **changes: str) -> "subprocess.CompletedProcess[str]":
-    """Run Python in a folder: with the code that lies there, or with this checkout's where none does.
+    """Run Python in a folder, with the folder's own code, or with this checkout's where it has none.
 
-    Byte code is kept, also where the environment says otherwise: a project's commands are many.
+    Byte code is kept even where the environment forbids it, since a project runs many commands.
     """
     command = [sys.executable, *arguments]
     variables = environment(folder, **changes)
@@ -51,7 +51,7 @@ def run(folder: Path, *arguments: str, **changes: str) -> "subprocess.CompletedP
 
 
 def environment(folder: Path, **changes: str) -> dict[str, str]:
-    """The variables of a command in a folder: the code that lies there or this checkout's, and no trackers."""
+    """Return the variables of a command in a folder: the folder's own code or this checkout's, and no trackers."""
     code = folder if (folder / "flows").is_dir() else ROOT
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     own = {"PYTHONPATH": str(code), "PYTHONDONTWRITEBYTECODE": "", "PATH": path}
@@ -59,14 +59,14 @@ def environment(folder: Path, **changes: str) -> dict[str, str]:
 
 
 def succeed(folder: Path, *arguments: str, **environment: str) -> str:
-    """Output of a command that ends well."""
+    """Run a command that must succeed; return its output."""
     done = run(folder, *arguments, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 def digest_of(root: Path) -> str:
-    """A digest of a finished pipeline: what lineage.json says of code, parameters and artifacts, and the files."""
+    """Return a digest of a finished pipeline: lineage.json's digests of code, parameters, artifacts; and the files."""
     data = root / "data"
     kept = [path for path in data.rglob("*") if path.is_file() and path.name not in DIFFERS_BETWEEN_RUNS]
     files = {str(path.relative_to(data)): digest(path) for path in kept if "report" not in path.parts}

@@ -1,4 +1,4 @@
-"""Cost of a run of a study, over attempts of the same and of other code and parameters."""
+"""Cost of a study's run, over attempts with the same and with other code and parameters."""
 
 from pathlib import Path
 

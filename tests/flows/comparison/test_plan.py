@@ -1,4 +1,4 @@
-"""Studies as YAML and as words on the command line."""
+"""Studies in YAML and on the command line."""
 
 import re
 from itertools import product
@@ -92,8 +92,8 @@ Knobs = dict[str, Any]
 
 
 def knobs_of(study: str) -> dict[str, Knobs]:
-    """All knobs of every method, by its name; what follows from others is left out."""
-    found = {}
+    """Return all knobs of every method, by its name, except knobs that follow from others."""
+    knobs_by_method = {}
     for run in runs(checked(read_plan(study) | {"seeds": [0]})):
         content = yaml.safe_load(params_text(run.params))
         left_out = {"dag", "profiles"}
@@ -102,11 +102,11 @@ def knobs_of(study: str) -> dict[str, Knobs]:
 
 
 def varied(study: str) -> dict[str, Knobs]:
-    """The knobs in which the methods of a study differ, in the order of its methods."""
+    """Return the knobs in which the methods of a study differ, in the order of its methods."""
     methods = knobs_of(study)
     first = next(iter(methods.values()))
-    differ = {name for found in methods.values() for name in found if found[name] != first.get(name)}
-    return {method: {name: found[name] for name in sorted(differ)} for method, found in methods.items()}
+    differ = {name for knobs in methods.values() for name in knobs if knobs[name] != first.get(name)}
+    return {method: {name: knobs[name] for name in sorted(differ)} for method, knobs in methods.items()}
 
 
 GROUPS, REUSE, ACTIONS = "collection.rollouts_per_task", "collection.every", "world.sokoban.max_actions_per_turn"
@@ -148,7 +148,7 @@ def test_the_study_of_task_drawing_varies_it_alone() -> None:
 
 
 def test_every_flip_is_one_setting_and_all_of_them_at_once_are_canopy() -> None:
-    """With equal numbers of rollouts per iteration; those of larger steps differ in the learning rate alone."""
+    """Methods have equal rollouts per iteration; those of larger steps differ in the learning rate alone."""
     methods = knobs_of("flips")
     larger = {name.removesuffix("_larger_steps"): methods.pop(name) for name in list(methods) if "_larger_" in name}
     assert list(larger) == ["one_update", "canopy"]

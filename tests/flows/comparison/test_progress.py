@@ -1,4 +1,4 @@
-"""How far a study is, as lines and as a table."""
+"""The progress of a study, as lines and as a table."""
 
 import io
 import sys

@@ -1,4 +1,4 @@
-"""A study in little, of real pipelines: killed on the way, resumed, and what it leaves for DVC and MLflow."""
+"""A study in miniature, of real pipelines: killed midway, resumed, and its results in DVC and MLflow."""
 
 import os
 import shutil
@@ -31,7 +31,7 @@ COMMAND = ("-m", "flows.comparison", "little.yaml", "--jobs", "1")
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A git repository with the code of this checkout and a study, nothing of which has run."""
+    """Make a git repository with the code of this checkout and a study, nothing of which has run."""
     folder = make_project(tmp_path_factory.mktemp("study") / "project")
     for name in (".dvc/config", ".dvc/.gitignore"):
         shutil.copy2(ROOT / name, folder / name)
@@ -48,15 +48,15 @@ def run_git(project: Path, *arguments: str) -> str:
 
 
 def at_work(project: Path) -> list[psutil.Process]:
-    """Processes that work in a workspace of the project."""
-    found = []
+    """Return the processes that work in a workspace of the project."""
+    working = []
     for process in psutil.process_iter():
         try:
             if str(project / ".loopline" / "studies") in process.cwd():
-                found.append(process)
+                working.append(process)
         except psutil.Error:
             pass
-    return found
+    return working
 
 
 def wait_for(condition: "object", seconds: float) -> None:

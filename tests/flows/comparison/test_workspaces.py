@@ -1,4 +1,4 @@
-"""Workspaces of a study have the checkout's code, whatever of it is committed."""
+"""Workspaces of a study have the checkout's code, whether or not it is committed."""
 
 import subprocess
 from pathlib import Path

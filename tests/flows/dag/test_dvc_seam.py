@@ -1,4 +1,4 @@
-"""The contract with DVC's private seams: run these before DVC is upgraded."""
+"""The contract with DVC's private seams: run these tests before an upgrade of DVC."""
 
 import os
 from collections.abc import Callable
@@ -18,14 +18,14 @@ ALL = ["prepare_world", *(f"filter_advantages@i00{i}" for i in (1, 2, 3)), "stra
 
 
 def body(name: str, key: str) -> None:
-    """Writes what the two stages of the little project declare; depends on nothing but its arguments."""
+    """Write the outputs that the little project's two stages declare; depends only on its arguments."""
     path = Path("data/world/a") if name == "prepare_world" else Path(f"data/iterations/{key}/training_batch.parquet")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{name} {key}")
 
 
 class Runner(StageRunner):
-    """Runs `body` for each stage, once, and keeps what it was asked to prepare."""
+    """A runner that runs `body` once for each stage."""
 
     def __init__(self, body: Callable[[str, str], None] = body) -> None:
         self._body = body

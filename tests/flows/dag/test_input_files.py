@@ -1,4 +1,4 @@
-"""The content of a folder that a knob names is an input like any other: DVC sees it change, before a run too."""
+"""The content of a folder that a knob names is an input like any other: DVC notices its change, before a run too."""
 
 import shutil
 from pathlib import Path

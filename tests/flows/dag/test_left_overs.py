@@ -1,4 +1,4 @@
-"""Artifacts of iterations that are no longer asked for: what goes, what stays, and that nothing is lost."""
+"""Artifacts of iterations that the params no longer include: which are removed, which stay; nothing is lost."""
 
 import hashlib
 from pathlib import Path
@@ -17,7 +17,7 @@ SETTINGS = ("iterations=2", "evaluation.every=2")
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    """Two iterations whose artifacts DVC knows, and one behind them."""
+    """Make two iterations whose artifacts DVC knows, and one after them."""
     succeed(tmp_path, "-m", "dvc", "init", "--no-scm", "--quiet")
     layout, outs = Layout(tmp_path), []
     for key in ("i000", "i001", "i002", "i003"):
@@ -36,9 +36,9 @@ def _cached(root: Path, path: Path) -> str:
     content = path.relative_to(root).as_posix().encode()
     md5 = hashlib.md5(content).hexdigest()
     copy = root / ".dvc" / "cache" / "files" / "md5" / md5[:2] / md5[2:]
-    for place in (path, copy):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(content)
+    for target in (path, copy):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
     return md5
 
 

@@ -1,4 +1,4 @@
-"""A stage runs with the knobs and the code that version_stages recorded, or it is refused in one line."""
+"""A stage runs with the knobs and the code that version_stages recorded, or is refused in one line."""
 
 import shutil
 import sys
@@ -25,7 +25,7 @@ FILE = "tasks/filter_tasks.py"
 
 @pytest.fixture
 def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the project's code, which takes the place of the code that this process has imported."""
+    """Copy the project's code; the copy counts as the code that this process has imported."""
     for room in ("tasks", "flows"):
         shutil.copytree(ROOT / room, tmp_path / "code" / room, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(versions, "CODE", tmp_path / "code")
@@ -35,7 +35,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def layout(code: Path, tmp_path: Path) -> Layout:
-    """A folder in which version_stages has run."""
+    """Make a folder in which version_stages has run."""
     layout = Layout(tmp_path / "project")
     layout.root.mkdir()
     shutil.copy(ROOT / "params.yaml", layout.params)
@@ -50,7 +50,7 @@ def params_in(layout: Layout) -> Params:
 
 
 def run_block(layout: Layout, edit: Path | None = None, put_back: bool = False) -> None:
-    """Do what a runner does, and edit a file in the middle of it."""
+    """Do what a runner does, and edit a file in the middle."""
     with as_recorded(STAGE, recorded_params(layout), layout, ProcessCache()):
         if edit is not None:
             content = edit.read_bytes()
@@ -87,7 +87,7 @@ def test_other_stages_code_may_be_edited_meanwhile(layout: Layout, code: Path) -
 
 
 def imported(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this process have imported `file`."""
+    """Make it look as if this process had imported `file`."""
     module = ModuleType("tasks.imported")
     module.__file__ = str(file)
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -102,7 +102,7 @@ def test_what_was_imported_before_is_what_ran(layout: Layout, code: Path, monkey
 def test_what_was_imported_before_an_edit_that_was_put_back_is_refused(
     layout: Layout, code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is as recorded, but this process may hold what lay there in between."""
+    """The disk is as recorded, but this process may hold the file's content from in between."""
     imported(code / FILE, monkeypatch)
     with pytest.raises(NotAsRecorded, match="was edited after this process had started"):
         run_block(layout)
@@ -150,7 +150,7 @@ def test_another_checkouts_code_is_refused(layout: Layout) -> None:
 
 @pytest.fixture
 def finished(finished_project: Path, tmp_path: Path) -> Path:
-    """A copy of a finished run, to be changed."""
+    """Return a copy of a finished run, for tests that change it."""
     return copy_project(finished_project, tmp_path / "finished")
 
 
@@ -182,7 +182,7 @@ def test_a_single_stage_of_edited_code_is_one_line_and_writes_nothing(finished: 
 def test_what_was_committed_by_hand_is_a_broken_link(finished: Path) -> None:
     score = Layout(finished).score("test_normal")
     content = score.read_text()
-    score.unlink()  # a link into DVC's cache
+    score.unlink()  # it is a link into DVC's cache
     score.write_text(content.replace("\n", "\n\n", 1))
     succeed(finished, "-m", "dvc", "commit", "--force", "score@test_normal")
     done = run(finished, "-m", "flows.lineage", "test_normal.tgc")

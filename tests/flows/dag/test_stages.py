@@ -1,4 +1,4 @@
-"""The registry, dvc.yaml and the layout must tell the same story."""
+"""The registry, dvc.yaml and the layout agree."""
 
 import shlex
 import shutil
@@ -70,7 +70,7 @@ def definitions() -> dict[str, Any]:
 
 
 def resolved(definitions: dict[str, Any], name: str) -> dict[str, Any]:
-    """A stage as DVC resolves it for iteration i002, or for test_normal."""
+    """Return a stage as DVC resolves it for iteration i002, or for test_normal."""
     definition = definitions[name].get("do", definitions[name])
     by_iteration = ("iteration", "collected", "searched", "monitored")
     key, item = ("i002", "i001") if BY_NAME[name].each in by_iteration else ("", "i002")
@@ -125,7 +125,7 @@ def _iteration_before() -> set[str]:
 
 
 def test_a_stale_iteration_waits_for_no_update_of_the_one_before(project: Path) -> None:
-    """dvc.yaml with staleness 1 as DVC resolves it: i001 samples the rollouts of i003, whose update needs them only."""
+    """dvc.yaml with staleness 1 as DVC resolves it: i001 samples the rollouts of i003, for the update of i003 only."""
     shutil.copy(ROOT / "dvc.yaml", project)
     write_params(project / "params.yaml", {"iterations": 3, "collection": {"staleness": 1}})
     with Repo(str(project)) as repo:
@@ -137,7 +137,7 @@ def test_a_stale_iteration_waits_for_no_update_of_the_one_before(project: Path) 
 
 
 def test_rollouts_are_collected_once_where_asked(project: Path) -> None:
-    """dvc.yaml as DVC resolves it: two iterations train on the rollouts of the first, the third on its own."""
+    """dvc.yaml as DVC resolves it: two iterations train on the first's rollouts, the third on its own."""
     shutil.copy(ROOT / "dvc.yaml", project)
     write_params(project / "params.yaml", {"iterations": 3, "collection": {"every": 2}})
     with Repo(str(project)) as repo:
@@ -152,7 +152,7 @@ def test_rollouts_are_collected_once_where_asked(project: Path) -> None:
 
 
 def test_the_collapse_monitor_has_stages_where_it_acts_and_its_action_makes_no_other_stale(project: Path) -> None:
-    """dvc.yaml as DVC resolves it: what is read lies at the same places with an action and without."""
+    """dvc.yaml as DVC resolves it: stages read the same paths with an action and without."""
     shutil.copy(ROOT / "dvc.yaml", project)
     read: dict[str, dict[str, set[str]]] = {}
     for action in ("none", "stop"):
@@ -167,7 +167,7 @@ def test_the_collapse_monitor_has_stages_where_it_acts_and_its_action_makes_no_o
 
 
 def test_learning_depends_on_no_wall_clock_file(definitions: dict[str, Any]) -> None:
-    """The collapse monitor reads metrics.json, and sets courses by none of its wall-clock figures."""
+    """The collapse monitor reads metrics.json, but sets courses by none of its wall-clock figures."""
     reporting = {"monitor_collapse", "tabulate_curves", "report", "record_lineage"}
     for name in set(definitions) - reporting:
         for dep in resolved(definitions, name).get("deps", []):

@@ -1,4 +1,4 @@
-"""The code version must move with every file that a stage runs, and with no other one."""
+"""The code version changes with every file that a stage runs, and with no other."""
 
 import ast
 import gc
@@ -107,16 +107,16 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def imported() -> dict[str, list[str]]:
-    """The project's files that importing each stage's module loads: an independent witness.
+    """Return the project's files that importing each stage's module loads, as an independent check.
 
-    One interpreter for all stages, which keeps libraries and forgets the project's own modules between two of them.
+    One interpreter serves all stages; it keeps libraries, and forgets the project's own modules between two of them.
     """
     modules = sorted({stage.module for stage in STAGES})
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", IMPORT_EACH, *modules]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    found: dict[str, list[str]] = json.loads(done.stdout)
-    return found
+    files: dict[str, list[str]] = json.loads(done.stdout)
+    return files
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
@@ -129,7 +129,7 @@ def test_closure_covers_what_python_really_imports(stage: Stage, imported: dict[
 
 
 def shell_files() -> set[str]:
-    """Imports of tasks.core.config.params: parsing and defaults, whose result is in the version as values."""
+    """Return the files of tasks.core.config.params: parsing and defaults, whose results the version has as values."""
     shell = {name.replace(".", "/") + ".py" for name in SHELL}
     configs = [file.relative_to(ROOT) for file in (ROOT / "tasks/core/config").glob("*.py")] + [*map(Path, shell)]
     packages = {folder / "__init__.py" for config in configs for folder in config.parents}
@@ -184,7 +184,7 @@ def test_what_changed_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 @pytest.fixture
 def waiting_collector() -> Iterator[None]:
-    """Garbage collection that gives way to other threads, and comes often."""
+    """Make garbage collection yield to other threads, and happen often."""
     before = gc.get_threshold()
     gc.set_threshold(500)
     gc.callbacks.append(give_way)

@@ -22,10 +22,10 @@ def test_a_port_that_another_server_holds_is_not_taken_for_ours(
 
 
 def test_the_port_of_a_server_that_has_just_ended_is_free() -> None:
-    """Its closed connections stay for a minute: a server that died is started again at once."""
+    """Its closed connections stay for a minute, yet a server that died must start again at once."""
     port = free_port()
     with socket.create_server(("127.0.0.1", port)) as server, socket.create_connection(("127.0.0.1", port)) as client:
         accepted, _ = server.accept()
-        accepted.close()  # the server's end first, which leaves its port waiting
+        accepted.close()  # the server closes first, which leaves its port waiting
         client.recv(1)
     require_free(port)

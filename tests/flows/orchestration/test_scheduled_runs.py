@@ -31,7 +31,7 @@ pytestmark = pytest.mark.services
 
 
 class Served:
-    """A tiny project whose deployments are up."""
+    """A tiny project whose deployments are being served."""
 
     def __init__(self, root: Path, process: subprocess.Popen[str], url: str) -> None:
         self.root = root
@@ -53,12 +53,12 @@ class Served:
         return {task.name: str(task.state_name) for task in self.client.read_task_runs(flow_run_filter=chosen)}
 
     def ends(self, run: FlowRun, *names: str) -> None:
-        """Wait for the final state of a run, which has one of these names."""
+        """Wait for the final state of a run, and assert that it has one of these names."""
         until(lambda: self.client.read_flow_run(run.id), lambda read: read.state.is_final())
         assert self.state(run)[0] in names, self.state(run)
 
     def worker(self) -> int | None:
-        """Its process id; None between its end and its next start."""
+        """Return the worker's process id; None between its end and its next start."""
         for child in psutil.Process(self.process.pid).children():
             with suppress(psutil.NoSuchProcess):
                 if "worker" in child.cmdline():
@@ -67,7 +67,7 @@ class Served:
 
 
 def until(read: Callable[[], T], holds: Callable[[T], bool], deadline_s: float = 240) -> T:
-    """Poll until the value read has the property."""
+    """Poll `read` until its value fulfils `holds`; return the value."""
     deadline = time.monotonic() + deadline_s
     while not holds(value := read()):
         assert time.monotonic() < deadline, value
@@ -97,7 +97,7 @@ def served(new_prefect_home: Path, tmp_path: Path) -> Iterator[Served]:
 
 
 def without_schedules(path: Path) -> None:
-    """The test sets its own times; no nightly run may fall into it."""
+    """Remove all schedules: the test sets its own times, and no nightly run may coincide with it."""
     content = yaml.safe_load(path.read_text())
     content["deployments"] = [{**each, "schedules": []} for each in content["deployments"]]
     path.write_text(yaml.safe_dump(content))
@@ -115,7 +115,7 @@ def test_schedules_kills_and_overlaps(served: Served, finished_project: Path) ->
     worker = served.worker()
     assert worker is not None
     os.kill(worker, signal.SIGKILL)
-    served.ends(nightly, "Crashed", "Failed")  # by the signal, or by the pipe to the worker, whichever comes first
+    served.ends(nightly, "Crashed", "Failed")  # by the signal or by the worker's pipe, whichever comes first
     assert not (served.root / "data/lineage.json").exists()
     until(served.worker, lambda now: now not in (None, worker))
 

@@ -1,4 +1,4 @@
-"""A warm flow whose Prefect server is killed under it."""
+"""A warm flow whose Prefect server is killed during the run."""
 
 import subprocess
 from collections.abc import Callable
@@ -38,7 +38,7 @@ Python = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def flow(tmp_path: Path, python_in: Callable[[Path], Python]) -> Python:
-    """Run Python in a project of three stages, the second of which kills the server."""
+    """Return a function that runs Python in a project of three stages, the second of which kills the server."""
     root = make_project(tmp_path / "project")
     succeed(root, "-m", "flows.stage", "version_stages")
     (root / "dvc.yaml").write_text(DVC_YAML)

@@ -1,4 +1,4 @@
-"""Prefect's UI on a port of one's own: it asks the server that it came from."""
+"""Prefect's UI on a custom port: it asks the server that it came from."""
 
 import json
 import urllib.request

@@ -1,4 +1,4 @@
-"""Asynchronous collection: rollouts that are played during an update, and the same bytes as without it."""
+"""Asynchronous collection: rollouts that are played during an update, with the same bytes as without it."""
 
 import json
 import os
@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.services, pytest.mark.skipif(not hasattr(os, "fork"), 
 
 @pytest.fixture(scope="module")
 def warm_flow(prefect_url: str) -> WarmFlow:
-    """Run the warm flow until the last update; returns what it printed."""
+    """Return a function that runs the warm flow until the last update and returns its output."""
     return lambda root, *options: succeed(
         root, "told.py", "--until", "update_policy", *options, PREFECT_API_URL=prefect_url
     )
@@ -47,7 +47,7 @@ def warm_flow(prefect_url: str) -> WarmFlow:
 
 @pytest.fixture(scope="module")
 def played(finished_project: Path, warm_flow: WarmFlow, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project in which the warm flow has updated both policies, the second rollouts beside the first update."""
+    """Make a project whose warm flow updated both policies, and played the second rollouts during the first update."""
     root = copy_project(finished_project, tmp_path_factory.mktemp("asynchronous") / "project")
     (root / "told.py").write_text(TOLD)
     configure(root, "--refresh", *SETTINGS)
@@ -56,11 +56,13 @@ def played(finished_project: Path, warm_flow: WarmFlow, tmp_path_factory: pytest
 
 
 def recorded(root: Path) -> dict[str, Any]:
-    """DVC's record, without the files that hold wall-clock figures."""
+    """Return DVC's record, without the files that hold wall-clock figures."""
     stages: dict[str, Any] = yaml.safe_load((root / "dvc.lock").read_text())["stages"]
     for stage in stages.values():
         for part in stage.keys() & {"deps", "outs"}:
-            stage[part] = [one for one in stage[part] if not one["path"].endswith(("timings.json", "metrics.json"))]
+            stage[part] = [
+                entry for entry in stage[part] if not entry["path"].endswith(("timings.json", "metrics.json"))
+            ]
     return stages
 
 
@@ -74,7 +76,7 @@ def test_one_stage_at_a_time_gives_the_same_bytes(played: Path, warm_flow: WarmF
     (played / "dvc.lock").unlink()
     assert "claimed" not in warm_flow(played, "--sequential")
     made = recorded(played)
-    # The copied project's lock had the stages after the updates too, which neither run was asked for.
+    # The copied project's lock also had the stages after the updates, which neither run includes.
     assert {"collect_rollouts@i002", "update_policy@i002"} <= made.keys()
     assert made == {name: beside[name] for name in made}
 
@@ -91,7 +93,7 @@ def always(stage: str) -> bool:
 
 
 def forget(root: Path, key: str) -> bytes:
-    """Remove an iteration's rollouts; returns what they were."""
+    """Remove an iteration's rollouts; return their content."""
     content = Layout(root).rollouts(key).read_bytes()
     Layout(root).rollouts(key).unlink()
     return content
@@ -167,7 +169,7 @@ def test_closing_while_it_plays_leaves_neither_files_nor_a_process(played: Path)
 
 
 def test_closing_while_it_runs_a_stage_does_not_wait_for_it(played: Path) -> None:
-    """As SIGTERM to the flow alone does, which stops waiting for the stage."""
+    """SIGTERM to the flow alone does this: the flow stops waiting for the stage."""
     content = forget(played, "i002")
     collector = AsyncCollector(played)
     pid = collector._pid.result()

@@ -46,7 +46,7 @@ pytestmark = pytest.mark.ray
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """A cluster of two machines with one CPU each, which are this one."""
+    """Start a cluster of two machines with one CPU each, both on this machine; yield its address."""
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
     node = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 80_000_000, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=node)
@@ -57,14 +57,14 @@ def address() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Variables of a Prefect server for all of these tests."""
+    """Start a Prefect server for all of these tests; yield its variables."""
     with chdir(tmp_path_factory.mktemp("server")), prefect_api():
         yield get_current_settings().to_environment_variables(exclude_unset=True, include_secrets=True)
 
 
 @pytest.fixture(scope="module")
 def start(api: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Start:
-    """Start Python in a project's folder."""
+    """Return a function that starts Python in a project's folder."""
 
     def run(root: Path, *arguments: str) -> "subprocess.Popen[str]":
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -78,14 +78,14 @@ def start(api: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Star
 
 @pytest.fixture(scope="module")
 def played(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project whose rollouts were played in two shards, one after the other in one process."""
+    """Make a project whose rollouts were played in two shards, one after the other in one process."""
     root = make_project(tmp_path_factory.mktemp("ray") / "project", "collection.shards=2")
     ended(start(root, "-m", "flows.pipeline", "--until", "score"))
     return root
 
 
 def ended(process: "subprocess.Popen[str]") -> str:
-    """The output of a command that ended well."""
+    """Wait for a command that must succeed; return its output."""
     stdout, stderr = process.communicate(timeout=300)
     assert process.returncode == 0, stderr
     return stdout
@@ -93,7 +93,7 @@ def ended(process: "subprocess.Popen[str]") -> str:
 
 @pytest.fixture(scope="module")
 def on_ray(played: Path, address: str) -> Path:
-    """The same project, whose next rollouts are played on Ray."""
+    """Set the same project's next rollouts to be played on Ray."""
     content = yaml.safe_load((played / "params.yaml").read_text())
     content["machines"]["ray"]["address"] = address
     (played / "params.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
@@ -101,13 +101,13 @@ def on_ray(played: Path, address: str) -> Path:
 
 
 def rollouts(root: Path) -> dict[Path, bytes]:
-    """Tables with rollouts that were played: those of a second budget have none here."""
+    """Return the tables that hold rollouts: those of a second budget have none here."""
     tables = root.glob("data/*/**/*rollouts.parquet")
     return {path: path.read_bytes() for path in tables if parquet.read_metadata(path).num_rows}
 
 
 def forget(root: Path, files: dict[Path, bytes]) -> None:
-    """Remove rollouts, from DVC's cache too: their stages have to run again, and no others."""
+    """Remove rollouts, from DVC's cache too, so that their stages have to run again, and no others."""
     shutil.rmtree(root / ".dvc" / "cache" / "runs")
     for path, content in files.items():
         name = hashlib.md5(content).hexdigest()
@@ -116,7 +116,7 @@ def forget(root: Path, files: dict[Path, bytes]) -> None:
 
 
 def recorded(root: Path) -> dict[str, Any]:
-    """DVC's records of the stages, but for times, and for versions, which know of all of params.yaml."""
+    """Return DVC's records of the stages, except times, and versions, which depend on all of params.yaml."""
     stages: dict[str, Any] = yaml.safe_load((root / "dvc.lock").read_text())["stages"]
     del stages["version_stages"]
     for stage in stages.values():
@@ -125,15 +125,15 @@ def recorded(root: Path) -> dict[str, Any]:
 
 
 def left_running(root: Path) -> list[str]:
-    """Processes that run the project's code: its commands, its workers on Ray, and what these started."""
-    found = []
+    """Return processes that run the project's code: its commands, its workers on Ray, and the children of both."""
+    running = []
     for process in psutil.process_iter():
         try:
             if str(root) in f"{process.environ().get('PYTHONPATH')} {process.cmdline()} {process.cwd()}":
-                found.append(" ".join(process.cmdline())[:100])
+                running.append(" ".join(process.cmdline())[:100])
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-    return found
+    return running
 
 
 def wait_until(condition: Callable[[], Any]) -> Any:
@@ -145,14 +145,14 @@ def wait_until(condition: Callable[[], Any]) -> Any:
 
 
 def at_work_in(run: "subprocess.Popen[str]") -> psutil.Process:
-    """A worker in the midst of a shard of a run, as soon as there is one."""
-    found = wait_until(lambda: at_work() or run.poll() is not None)
-    assert isinstance(found, list), run.communicate()[1]
-    return found[0]
+    """Return a worker that is busy with a shard of a run, as soon as there is one."""
+    workers = wait_until(lambda: at_work() or run.poll() is not None)
+    assert isinstance(workers, list), run.communicate()[1]
+    return workers[0]
 
 
 def at_work() -> list[psutil.Process]:
-    """Workers in the midst of a shard: they have agents' processes under them."""
+    """Return workers that are busy with a shard: they have agents' processes under them."""
     workers = []
     for process in psutil.process_iter():
         try:
@@ -215,7 +215,7 @@ def test_a_shard_that_fails_is_one_message(on_ray: Path, start: Start) -> None:
 
 @dataclass(frozen=True)
 class Piece:
-    """Something to do."""
+    """A piece of work."""
 
     number: int
     description: str = "piece"
@@ -249,7 +249,7 @@ def parameters(**changes: Any) -> Params:
 def context(
     tmp_path_factory: pytest.TempPathFactory, address: str, api: dict[str, str]
 ) -> Iterator[StageContext[CollectionInputs]]:
-    """The context of a stage in this process, connected to the cluster."""
+    """Return the context of a stage in this process, connected to the cluster."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     cache, config = ProcessCache(), RayConfig(address=address)
     layout, inputs = Layout(tmp_path_factory.mktemp("context")), CollectionInputs.of(parameters())

@@ -1,4 +1,4 @@
-"""The command line of machines that join. What they do there: test_ranks.py."""
+"""The command line of machines that join. Their work: test_ranks.py."""
 
 from pathlib import Path
 
