@@ -18,7 +18,7 @@ def test_whole_numbers_between_the_limits_are_taken(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["-1", "65536", "99999999", "1.5", "", "x", "nan"])
-def test_others_are_refused_by_what_is_wanted(text: str) -> None:
+def test_other_numbers_are_refused_with_the_wanted_range(text: str) -> None:
     with pytest.raises(ArgumentTypeError, match="is not a whole number from 0 to 65535"):
         whole_number(0, LAST_PORT)(text)
 
@@ -42,6 +42,6 @@ def test_without_an_upper_limit() -> None:
         (("flows.world_server", "bandit", "--folder", "/dev/null"), "argument --folder: /dev/null is no folder"),
     ],
 )
-def test_commands_say_it_in_one_line(command: tuple[str, ...], message: str) -> None:
+def test_commands_refuse_bad_numbers_in_one_line(command: tuple[str, ...], message: str) -> None:
     done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr

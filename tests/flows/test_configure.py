@@ -26,7 +26,7 @@ def test_params_yaml_in_git_is_the_default_profile(project: Path) -> None:
 
 
 @pytest.mark.parametrize("name", profile_names())
-def test_every_profile_is_valid_and_changes_what_it_says(name: str, project: Path) -> None:
+def test_every_profile_is_valid_and_changes_its_declared_knobs(name: str, project: Path) -> None:
     assert main([name]) == 0
     params = load_params(project / "params.yaml").model_dump(mode="json")
     overlay = stacked([name])
@@ -195,7 +195,7 @@ def test_a_key_twice_is_refused_with_its_line_and_left_as_it_is(
     assert path.read_text() == text
 
 
-def test_as_it_was_is_said_of_the_same_bytes_alone(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_as_it_was_is_printed_for_the_same_bytes_only(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = project / "params.yaml"
     main(["default"])
     whole, made = path.read_text(), path.stat().st_ino

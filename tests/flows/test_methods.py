@@ -128,7 +128,7 @@ def test_progress_is_measured_after_every_turn_and_credited_to_it(play: Play) ->
     assert metrics(layout)[0].optimizer_steps > 0
 
 
-def test_temperatures_go_round_a_tasks_rollouts(play: Play) -> None:
+def test_temperatures_rotate_over_a_tasks_rollouts(play: Play) -> None:
     layout = play("rft")
     rollouts = pq.read_table(layout.rollouts("i001"), columns=["rollout_index", "success"]).to_pylist()
     assert {row["rollout_index"] for row in rollouts} == set(range(20))

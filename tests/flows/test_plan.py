@@ -38,7 +38,7 @@ def test_other_devices_than_the_run_would_use_are_noted(capsys: pytest.CaptureFi
     assert "these parameters start 1 of 8 ranks; set update.distributed" in capsys.readouterr().out
 
 
-def test_too_little_hardware_is_said_with_its_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_little_hardware_is_reported_with_its_remedy(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--profile", "paper", "--hardware", "h100", "--gpus", "1"]) == 1
     assert "does not fit: the learner needs" in capsys.readouterr().out
 
@@ -108,7 +108,7 @@ def test_a_pilot_proposes_the_number_of_rollouts(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize(("content", "fault"), [(None, "missing"), (b"what a user has", "damaged parquet")])
-def test_a_pilot_that_is_none_is_left_to_its_owner(
+def test_a_file_that_is_no_pilot_is_left_to_its_owner(
     content: bytes | None, fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The file is no artifact of this pipeline, so no message tells to delete it, or that a stage would write it."""

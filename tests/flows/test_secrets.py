@@ -19,7 +19,7 @@ ENVIRONMENT = {
 }
 
 
-def test_addresses_are_told_without_their_user() -> None:
+def test_addresses_are_shown_without_their_user() -> None:
     told = without_credentials(f"at http://user:{SECRET}@host:80/a and postgresql://{SECRET}@db/x: user@example.org")
     assert told == "at http://host:80/a and postgresql://db/x: user@example.org"
 

@@ -65,7 +65,7 @@ def test_expected_errors_are_those_our_code_raises() -> None:
     assert not is_expected(caught(lambda: {}["x"]))  # type: ignore[index]
 
 
-def test_a_retry_is_for_what_may_pass() -> None:
+def test_only_errors_that_may_pass_are_retried() -> None:
     assert may_pass(ServerLost("the server at http://node1:8000 is gone"))
     assert is_expected(ServerLost("its message is all there is to say"))
     assert may_pass(caught(lambda: {}["x"]))  # type: ignore[index]
@@ -176,7 +176,7 @@ SWALLOWER = """
 """
 
 
-def test_a_sigterm_that_code_swallows_is_sent_again_and_none_that_is_on_its_way() -> None:
+def test_a_sigterm_that_code_swallows_is_sent_again_but_not_one_in_progress() -> None:
     """A second signal disturbs neither clean-up code, however long it takes, nor Python's own end."""
     assert ended(SWALLOWER) == ("closed\nended\nwaited for\n", 128 + signal.SIGTERM)
 

@@ -208,7 +208,7 @@ def test_a_failure_is_the_stages_own(project: Path, fault: str, message: str, ex
     ("whom", "number"),
     [("repro", signal.SIGKILL), ("stage", signal.SIGKILL), ("server", signal.SIGKILL), ("group", signal.SIGINT)],
 )
-def test_whoever_is_killed_nothing_is_left_and_the_next_run_goes_on(project: Path, whom: str, number: int) -> None:
+def test_a_kill_of_any_process_leaves_nothing_and_the_next_run_continues(project: Path, whom: str, number: int) -> None:
     (project / "do_i002").write_text(WAIT)
     process = start(project)
     wait_until((project / "ready").exists)

@@ -287,7 +287,7 @@ def test_it_listens_to_this_machine_only_and_ends_with_all_that_it_started() -> 
         assert not psutil.wait_procs(children, timeout=5)[1]
 
 
-def test_what_cannot_be_served_is_one_message() -> None:
+def test_a_world_that_cannot_be_served_is_one_message() -> None:
     def told(*arguments: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "flows.world_server", *arguments]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)

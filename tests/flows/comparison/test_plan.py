@@ -138,7 +138,7 @@ HIGH, KL = "update.loss.clip_epsilon_high", "update.loss.kl_coefficient"
         ),
     ],
 )
-def test_ragens_studies_vary_what_they_say_and_nothing_else(study: str, expected: list[Knobs]) -> None:
+def test_ragens_studies_vary_their_declared_knobs_and_nothing_else(study: str, expected: list[Knobs]) -> None:
     assert list(varied(study).values()) == expected
 
 
@@ -181,7 +181,7 @@ def test_no_two_methods_of_a_study_are_the_same(study: str) -> None:
         ([], 1, "name a study, or --methods"),
     ],
 )
-def test_words_that_make_no_study_are_one_error(
+def test_arguments_that_make_no_study_are_one_error(
     arguments: list[str],
     code: int,
     message: str,
@@ -211,7 +211,7 @@ def test_words_that_make_no_study_are_one_error(
     ],
 )
 @pytest.mark.parametrize("chosen", [[], ["--methods", "loop"]])
-def test_an_odd_file_is_one_message_that_names_it(
+def test_an_invalid_file_is_one_message_that_names_it(
     text: str, message: str, chosen: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "odd.yaml"
@@ -221,7 +221,7 @@ def test_an_odd_file_is_one_message_that_names_it(
 
 
 @pytest.mark.parametrize("action", [[], ["--remove"]])
-def test_a_study_at_work_is_left_alone(
+def test_a_running_study_is_left_alone(
     action: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -114,7 +114,7 @@ def test_the_runs_are_experiments_of_the_checkout_and_of_mlflow(project: Path) -
     assert status == ""
 
 
-def test_what_has_ended_is_not_run_again_and_the_tables_can_be_written_alone(project: Path) -> None:
+def test_finished_runs_are_not_repeated_and_the_tables_can_be_written_alone(project: Path) -> None:
     cost = project / ".loopline/studies/little/loop-s0/.loopline/cost.json"
     before = cost.stat().st_mtime_ns
     table = (project / "data/comparisons/little/table.md").read_bytes()

@@ -27,7 +27,7 @@ def checkout(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_dirty_checkout_is_copied_as_it_is_but_for_parameters(checkout: Path) -> None:
+def test_a_dirty_checkout_is_copied_as_it_is_except_parameters(checkout: Path) -> None:
     (checkout / "kept.py").write_text("edited\n")
     (checkout / "new.py").write_text("untracked\n")
     (checkout / "gone.py").unlink()
@@ -60,7 +60,7 @@ def test_a_later_commit_reaches_a_workspace_whose_own_files_stay(checkout: Path)
     assert git(folder, "rev-parse", "HEAD").strip() == snapshot.commit
 
 
-def test_notes_beside_the_pipeline_are_no_other_code(checkout: Path) -> None:
+def test_notes_outside_the_pipeline_do_not_count_as_other_code(checkout: Path) -> None:
     before = take_snapshot(checkout)
     (checkout / "study.log").write_text("somebody's notes\n")
     beside = take_snapshot(checkout)
@@ -93,6 +93,6 @@ def test_a_submodule_is_refused_and_a_separate_git_folder_is_none(checkout: Path
     assert (apart / ".loopline" / "studies" / "one" / "kept.py").exists()
 
 
-def test_outside_of_git_it_says_so(tmp_path: Path) -> None:
+def test_outside_of_git_a_study_reports_it(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match="git rev-parse failed"):
         take_snapshot(tmp_path)

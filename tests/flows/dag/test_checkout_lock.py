@@ -40,7 +40,7 @@ def test_a_busy_checkout_names_its_holder(tmp_path: Path, holder: subprocess.Pop
     holder.wait()
 
 
-def test_a_killed_holder_holds_nothing(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+def test_a_killed_holder_releases_the_checkout(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     holder.kill()
     holder.wait()
     with checkout_lock(tmp_path, "other"):

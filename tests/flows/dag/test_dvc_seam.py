@@ -74,7 +74,7 @@ def test_a_failure_keeps_what_was_done_and_the_next_run_goes_on(inside: Path) ->
     assert outcomes["filter_advantages@i002"] == "run"
 
 
-def test_a_lock_file_that_a_kill_cut_off_stops_nobody(inside: Path) -> None:
+def test_a_lock_file_that_a_kill_cut_off_stops_no_run(inside: Path) -> None:
     reproduce(inside, ["prepare_world"], Runner())
     rwlock = inside / ".dvc/tmp/rwlock"
     assert rwlock.exists()
@@ -101,7 +101,7 @@ def test_an_attempt_may_be_repeated(inside: Path) -> None:
     assert reproduce(inside, [], Twice(breaks_once))["filter_advantages@i001"] == "run"
 
 
-def test_with_work_beside_an_iteration_ends_before_the_next_begins(inside: Path) -> None:
+def test_with_parallel_work_an_iteration_ends_before_the_next_begins(inside: Path) -> None:
     text = (inside / "dvc.yaml").read_text()
     second = text[text.index("  filter_advantages:") : text.index("  strangers_stage:")]
     second = second.replace("filter_advantages", "collect_rollouts").replace("training_batch", "rollouts")

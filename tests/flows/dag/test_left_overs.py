@@ -46,7 +46,7 @@ def names(layout: Layout) -> set[str]:
     return {path.relative_to(layout.data).as_posix() for path in layout.data.rglob("*") if path.is_file()}
 
 
-def test_what_dvc_keeps_is_removed_and_what_it_does_not_keep_is_moved(layout: Layout) -> None:
+def test_artifacts_in_dvcs_cache_are_removed_and_others_are_moved(layout: Layout) -> None:
     (layout.root / "data/iterations/notes.txt").write_text("mine")
     layout.rollouts("i003").write_text("edited by hand")
     lines = clear_left_overs(layout, params_of("drill", SETTINGS))

@@ -93,13 +93,15 @@ def imported(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
-def test_what_was_imported_before_is_what_ran(layout: Layout, code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_that_was_imported_before_the_edit_runs(
+    layout: Layout, code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     imported(code / FILE, monkeypatch)
     monkeypatch.setattr(recorded, "imports_began", lambda: (code / FILE).stat().st_ctime + 1)
     run_block(layout, code / FILE)
 
 
-def test_what_was_imported_before_an_edit_that_was_put_back_is_refused(
+def test_code_imported_before_an_edit_that_was_undone_is_refused(
     layout: Layout, code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is as recorded, but this process may hold the file's content from in between."""
@@ -108,14 +110,14 @@ def test_what_was_imported_before_an_edit_that_was_put_back_is_refused(
         run_block(layout)
 
 
-def test_versions_that_the_manifest_does_not_stand_for_are_refused(layout: Layout) -> None:
+def test_versions_that_do_not_match_the_manifest_are_refused(layout: Layout) -> None:
     content = read_json(layout.stage_versions)
     write_json(layout.stage_versions, {**content, "filter_tasks": {"code": "0" * 16, "params": "0" * 16}})
     with pytest.raises(ArtifactError, match="filter_tasks has another version than"):
         run_block(layout)
 
 
-def test_edited_knobs_are_named_and_wait(layout: Layout, caplog: pytest.LogCaptureFixture) -> None:
+def test_edited_knobs_are_named_and_not_used_yet(layout: Layout, caplog: pytest.LogCaptureFixture) -> None:
     before = recorded_params(layout)
     layout.params.write_text(layout.params.read_text().replace("max_difficulty: 2", "max_difficulty: 1"))
     run_block(layout)
@@ -179,7 +181,7 @@ def test_a_single_stage_of_edited_code_is_one_line_and_writes_nothing(finished: 
 
 
 @pytest.mark.services
-def test_what_was_committed_by_hand_is_a_broken_link(finished: Path) -> None:
+def test_a_file_committed_by_hand_is_a_broken_link(finished: Path) -> None:
     score = Layout(finished).score("test_normal")
     content = score.read_text()
     score.unlink()  # it is a link into DVC's cache

@@ -179,7 +179,7 @@ INPUTS = {stage.name: stage.inputs for stage in STAGES if stage.inputs is not No
 
 
 @pytest.mark.parametrize("name", INPUTS)
-def test_inputs_are_read_where_they_say_and_are_of_the_knobs_types(name: str) -> None:
+def test_inputs_are_read_from_their_declared_keys_with_the_knobs_types(name: str) -> None:
     inputs = INPUTS[name]
     for field, info in inputs.model_fields.items():
         if info.annotation is MemoryInputs:
@@ -218,7 +218,7 @@ def test_a_stage_sees_what_it_declares_and_nothing_else(stage: Stage) -> None:
         assert any(knob == place or knob.startswith(f"{place}.") for place in declared)
 
 
-def test_of_collection_the_update_sees_who_sampled_at_which_temperatures_and_nothing_else() -> None:
+def test_of_collection_the_update_sees_only_the_sampler_and_its_temperatures() -> None:
     params = load_params(ROOT / "params.yaml")
     inputs = find_stage("update_policy").inputs_of(params)
     assert isinstance(inputs, UpdateInputs) and inputs.temperature == params.collection.temperature

@@ -73,14 +73,14 @@ def test_version_moves_with_what_it_runs(project: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["room/unused.py", "core/worlds/second.py", "core/config/params.py"])
-def test_version_stays_for_what_it_does_not_run(project: Path, name: str) -> None:
+def test_version_stays_for_files_that_it_does_not_run(project: Path, name: str) -> None:
     before = code_version(STAGE, project)
     (project / "tasks" / name).write_text("changed = True\n")
     assert code_version(STAGE, project) == before
 
 
 @pytest.mark.parametrize("name", [".core.py.swp", "core.py.orig", "core.py.rej", "pages/page.html~", ".DS_Store"])
-def test_version_stays_for_what_tools_leave_beside_the_code(project: Path, name: str) -> None:
+def test_version_stays_for_files_that_tools_leave_next_to_the_code(project: Path, name: str) -> None:
     before = code_version(STAGE, project)
     (project / "tasks" / "room" / name).write_text("changed = True\n")
     assert code_version(STAGE, project) == before
@@ -159,7 +159,7 @@ def test_every_stage_has_a_version_under_the_default_parameters() -> None:
     assert len({version.digest for version in versions.values()}) == len(STAGES)
 
 
-def test_what_changed_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changes_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "data").mkdir()
     for room in ("tasks", "flows", "data/base_policies"):
         (tmp_path / room).symlink_to(ROOT / room)

@@ -10,7 +10,7 @@ from flows.orchestration.prefect_server import ServerError, require_free
 from tasks.core.processes.free_port import free_port
 
 
-def test_a_port_that_another_server_holds_is_not_taken_for_ours(
+def test_a_port_that_another_server_holds_is_not_mistaken_for_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -4,7 +4,7 @@ from flows.orchestration.run_artifacts import score_rows
 from tests.finished_run import scores, training_budget
 
 
-def test_a_split_is_one_row_and_one_more_for_a_training_budget_of_its_own() -> None:
+def test_a_split_is_one_row_and_a_separate_training_budget_is_another() -> None:
     plain = scores("test_normal")
     figures = {"policy of iteration": "i002", "TGC": 70.0, "SGC": 50.0, "base TGC": 30.0, "base SGC": 10.0}
     assert list(score_rows(plain)) == [{"split": "test_normal", **figures}]

@@ -108,7 +108,7 @@ def test_rollouts_take_their_place_only_when_they_are_claimed(played: Path, coll
     assert not collector.claim("i002")
 
 
-def test_what_nobody_will_ask_for_is_not_played(played: Path, collector: AsyncCollector) -> None:
+def test_rollouts_that_no_stage_needs_are_not_played(played: Path, collector: AsyncCollector) -> None:
     asked: list[str] = []
 
     def never(stage: str) -> bool:
@@ -145,7 +145,9 @@ def test_an_engine_that_may_make_room_for_the_update_is_not_used_beside_it(caplo
     assert "set engine.vllm.sharing to side_by_side" in caplog.text
 
 
-def test_an_error_there_is_told_here(played: Path, collector: AsyncCollector, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_of_the_collector_is_reported_by_the_flow(
+    played: Path, collector: AsyncCollector, caplog: pytest.LogCaptureFixture
+) -> None:
     tasks = Layout(played).tasks
     content = tasks.read_bytes()
     tasks.write_bytes(content[:100])

@@ -286,7 +286,7 @@ def test_a_cluster_that_cannot_do_it_is_refused(address: str, changes: dict[str,
         ray_cluster.Cluster(RayConfig(**{"address": address, **changes}))
 
 
-def test_what_a_worker_is_sent_can_be_pickled() -> None:
+def test_the_work_for_a_worker_can_be_pickled() -> None:
     inputs = CollectionInputs.of(parameters())
     assert pickle.loads(pickle.dumps(inputs)) == inputs
 
