@@ -86,7 +86,7 @@ class Elsewhere:
             there.cache.close()
 
 
-def test_who_plays_the_shards_changes_nothing_and_how_many_there_are_no_token(
+def test_the_executor_changes_nothing_and_the_number_of_shards_no_token(
     context: StageContext[CollectionInputs],
 ) -> None:
     def collected(shards: int, **changes: Any) -> tuple[bytes, list[list[int]]]:
@@ -113,7 +113,7 @@ def test_early_stop_counts_within_a_shard(context: StageContext[CollectionInputs
     assert all(2 <= count < 4 for count in finished.values())
 
 
-def test_decks_go_on_where_the_collection_before_ended(context: StageContext[CollectionInputs]) -> None:
+def test_decks_continue_where_the_previous_collection_ended(context: StageContext[CollectionInputs]) -> None:
     world = open_world(context.inputs.world, context.layout.world)
 
     def drawn(every: int) -> list[list[str]]:

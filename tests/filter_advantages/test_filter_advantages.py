@@ -124,7 +124,7 @@ def test_groups_that_are_dropped_by_mass_are_counted_as_those_by_number(tmp_path
         assert len(batch) + everywhere == summary.finished_rollouts
 
 
-def test_no_mass_is_an_empty_batch_that_says_so(tmp_path: Path) -> None:
+def test_no_mass_gives_an_empty_batch_with_a_note(tmp_path: Path) -> None:
     critic = {"estimator": "episode_return", "min_absolute_advantage": 0.0, "variance_share_of": "mass"}
     batch, summary = run(tmp_path, {"equal": GROUPS["equal"]}, **critic)
     assert batch == [] and summary.model_dump()["dropped_low_variance_group"] == 2
@@ -137,7 +137,7 @@ def test_division_by_the_groups_std_is_a_setting(tmp_path: Path) -> None:
         assert batch[0]["advantage"] == pytest.approx((2 / 3) / variance**0.5)
 
 
-def test_all_advantages_zero_gives_an_empty_batch_that_says_so(tmp_path: Path) -> None:
+def test_all_advantages_zero_gives_an_empty_batch_with_a_note(tmp_path: Path) -> None:
     batch, summary = run(tmp_path, {"equal": GROUPS["equal"]})
     assert batch == []
     assert summary.kept_rollouts == 0

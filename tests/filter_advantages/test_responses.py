@@ -17,13 +17,13 @@ def test_repetition_is_the_share_of_4_grams_that_were_there_before() -> None:
 
 
 @given(ids, st.permutations(range(4)))
-def test_repetition_does_not_ask_which_token_is_which(response: list[int], names: list[int]) -> None:
+def test_repetition_does_not_depend_on_the_tokens_identities(response: list[int], names: list[int]) -> None:
     assert repetition([names[token] for token in response]) == repetition(response)
     assert 0 <= repetition(response) < 1
 
 
 @given(st.lists(ids, min_size=1, max_size=6))
-def test_equal_responses_are_one_of_all_and_a_new_one_never_lowers_the_count(group: list[list[int]]) -> None:
+def test_equal_responses_count_as_one_and_a_new_one_never_lowers_the_count(group: list[list[int]]) -> None:
     assert distinct_share([group[0]] * len(group)) == pytest.approx(1 / len(group))
     assert 1 / len(group) <= distinct_share(group) <= 1
     assert distinct_share([*group, [9]]) * (len(group) + 1) == pytest.approx(distinct_share(group) * len(group) + 1)

@@ -23,12 +23,12 @@ def course(action: MonitorAction, norms: list[float]) -> Course:
     return next_course(history("grad_norm", [*norms]), RULES, action, 0.1, 0.25)
 
 
-def test_by_default_nothing_is_done() -> None:
+def test_by_default_the_course_is_neutral() -> None:
     assert course("none", TWICE) == Course()
 
 
 @pytest.mark.parametrize("action", ["stop", "lower_learning_rate", "tighten_filter"])
-def test_nothing_is_done_before_a_warning(action: MonitorAction) -> None:
+def test_the_course_is_neutral_before_a_warning(action: MonitorAction) -> None:
     assert course(action, CALM) == Course()
 
 
@@ -45,7 +45,7 @@ def test_the_filter_is_tightened_once() -> None:
     assert course("tighten_filter", TWICE) == Course(variance_share=0.25)
 
 
-def test_updates_are_held_against_the_tightest_limit_of_each_of_their_figures() -> None:
+def test_updates_are_compared_with_the_tightest_limit_of_each_figure() -> None:
     """Limits by 1, 3, 2: 4 times the median, 8; 3 times the start's mean, 6.
 
     The entropy is not an update's own figure.

@@ -66,14 +66,14 @@ def test_equal_metrics_give_equal_bytes_whatever_their_wall_clock_says(tmp_path:
     assert first.course("i002").read_bytes() == again.course("i002").read_bytes()
 
 
-def test_a_run_that_is_to_stop_says_why_and_how_to_score_it(tmp_path: Path) -> None:
+def test_a_stopped_run_gives_the_reason_and_how_to_score_it(tmp_path: Path) -> None:
     layout = watch(tmp_path, [1.0, 1.0, 1e-4], "monitor.action=stop")
     require_going_on(layout, "i002")
     with pytest.raises(TrainingStopped, match=r"stopped after i003 .*iteration 3: entropy_fall: .*--set iterations=3"):
         require_going_on(layout, "i003")
 
 
-def test_what_is_watched_of_an_update() -> None:
+def test_the_watched_figures_of_an_update() -> None:
     responses = ResponseStats(length=50.0, repetition=0.25, distinct=0.75)
     information = PromptInformation(nats=1.0, share=0.5, prompts=8, responses=16)
     figures = watched(metrics(kl=0.2, responses=responses, prompt_information=information))

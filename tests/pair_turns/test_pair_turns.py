@@ -72,7 +72,7 @@ def test_success_or_nothing_changes_q(tmp_path: Path) -> None:
     assert [row["return"] for row in batch] == [0.5, 0.0, 1.0, 0.0]
 
 
-def test_no_pair_over_the_gap_is_said_once_with_its_remedy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_pair_over_the_gap_is_logged_once_with_its_remedy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     batch, summary = paired(tmp_path, TREE, pair_gap=0.75)
     assert batch == [] and summary.kept_rollouts == 0
     (record,) = caplog.records

@@ -81,7 +81,7 @@ def test_the_passes_of_the_reference_are_tried_where_an_update_makes_them(profil
     assert PreflightInputs.of(run).needs_reference == run.update.needs_reference
 
 
-def test_of_a_penalty_it_matters_that_there_is_one() -> None:
+def test_only_the_presence_of_a_penalty_matters() -> None:
     first, second, none = (
         PreflightInputs.of(params(f"update.loss.kl_coefficient={kl}", f"update.loss.entropy_coefficient={entropy}"))
         for kl, entropy in ((0.1, 0.01), (0.2, 0.02), (0.0, 0.0))
@@ -101,7 +101,7 @@ def test_the_same_params_give_the_same_bytes_and_a_run_without_iterations_tries_
 
 @pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the ranks' environment")
-def test_a_rank_that_somebody_kills_is_no_lack_of_memory(layout: Layout) -> None:
+def test_a_rank_killed_from_outside_is_no_lack_of_memory(layout: Layout) -> None:
     code = f"""
 from pathlib import Path
 from flows.configure import params_of
@@ -216,7 +216,7 @@ except stage.DoesNotFit as error:
     assert not layout.preflight.exists() and not (layout.data / ".preflight").exists()
 
 
-def test_another_failure_stays_what_it_is(layout: Layout) -> None:
+def test_any_other_error_is_left_unchanged(layout: Layout) -> None:
     weights = layout.policy("i000") / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:50])
     with pytest.raises(Exception, match="damaged safetensors"):

@@ -39,7 +39,7 @@ def test_a_card_names_both_budgets() -> None:
     assert "per observation) | 30.0 / 10.0 | 60.0 / 40.0 |" in card
 
 
-def test_a_card_says_where_conversations_were_not_the_templates_own() -> None:
+def test_a_card_notes_where_conversations_were_not_the_templates_own() -> None:
     family = FAMILIES["gpt-oss"]
     lines = conversation_lines(ChatFormat(tokenizer_of(family), settings=family.settings))
     card = model_card(params_of("smoke"), "m-1", None, [scores("test_normal")], {"iteration": "i002"}, lines)

@@ -136,14 +136,14 @@ def test_a_watched_run_has_its_traces_after_each_stage(layout: Layout, params: P
     assert live.keys() < traces(pipeline).keys()
 
 
-def test_no_traces_where_none_are_asked_for(pipeline: Pipeline) -> None:
+def test_no_traces_where_the_knob_is_0(pipeline: Pipeline) -> None:
     pipeline.layout.traces.write_text("of an earlier run")
     record_pipeline(with_traces(pipeline, 0))
     assert traces(pipeline) == {}
     assert not pipeline.layout.traces.exists()
 
 
-def test_a_store_that_takes_no_traces_loses_no_run(
+def test_a_store_that_accepts_no_traces_loses_no_run(
     layout: Layout, params: Params, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "files").as_uri())
@@ -176,7 +176,7 @@ def test_a_turn_that_broke_the_world_has_its_text_and_a_clock_too_short_is_not_u
     assert traced.turns[1].figures == {"turn": 2, "tokens": 1, "mean_logprob": -0.25}
 
 
-def test_the_clocks_are_written_beside_the_rollouts(layout: Layout) -> None:
+def test_the_clocks_are_written_next_to_the_rollouts(layout: Layout) -> None:
     assert set(read_document(layout.timings("i001"), Timings).clocks) == {
         "train_1#0",
         "train_1#1",

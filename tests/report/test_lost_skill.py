@@ -14,9 +14,9 @@ def test_dev_scores_ten_points_under_the_best_twice_in_a_row_are_lost_skill() ->
     assert (iteration, evidence) == (4, "TGC on dev fell 10 points or more under its best (70.0) and stayed there")
 
 
-def test_what_the_base_policy_could_is_skill_too() -> None:
+def test_the_base_policys_skill_counts_too() -> None:
     assert [iteration for iteration, _ in found({0: 41, 1: 5, 2: 5})] == [1]
 
 
-def test_too_few_evaluations_say_nothing() -> None:
+def test_too_few_evaluations_give_no_warning() -> None:
     assert found({}) == found({0: 80, 1: 0}) == []

@@ -47,7 +47,7 @@ def test_a_rollout_is_cut_into_turns_and_observations(reported_run: StageContext
     assert content["texts"].count(segments[0][1]) == 1, "a prompt is stored once for all rollouts of its task"
 
 
-def test_the_index_tells_who_trained_with_which_advantage(reported_run: StageContext) -> None:
+def test_the_index_lists_the_trained_rollouts_with_their_advantages(reported_run: StageContext) -> None:
     index = data(reported_run, "index", "loopline_index")
     assert list(index) == [f"i00{i}" for i in range(1, 9)] + [f"dev_i00{i}" for i in range(0, 9, 2)] + [
         "test_normal",
@@ -113,7 +113,7 @@ def test_the_page_shows_scores_and_signs_and_loads_nothing_from_outside(reported
     assert "every advantage is zero <b>" in page.text, "escaped, so that the parser sees it as text"
 
 
-def test_every_curve_is_marked_where_a_warning_is_told(reported_run: StageContext) -> None:
+def test_every_curve_is_marked_at_a_warning(reported_run: StageContext) -> None:
     page = (reported_run.layout.report / "index.html").read_text()
     told = page.partition('<ul class="warnings">')[2].partition("</ul>")[0]
     warned = {int(number) for number in re.findall(r'<li class="sign"><b>iteration (\d+)</b>', told)}
@@ -160,13 +160,13 @@ def test_a_difference_carries_its_sign(value: float, error: float | None, text: 
     assert gain(value, error) == text
 
 
-def test_rollouts_that_the_world_broke_stand_beside_tgc() -> None:
+def test_void_rollouts_are_shown_with_tgc() -> None:
     whole, broken = score_table([scores("test_normal")]), score_table([scores("test_normal", void_rollouts=1)])
     assert "Test-N TGC, 6 tasks</th>" in whole
     assert "Test-N TGC, 6 tasks (1 rollouts that the world broke count as failures)</th>" in broken
 
 
-def test_both_budgets_stand_in_the_scores_and_are_named() -> None:
+def test_both_budgets_are_named_in_the_scores() -> None:
     plain = scores("test_normal")
     again = training_budget(plain, tgc=60.0, tgc_gain=30.0, tgc_gain_se=2.5, void_rollouts=1)
     both = plain.model_copy(update={"training_budget": again})

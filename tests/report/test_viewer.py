@@ -107,7 +107,7 @@ def test_a_click_on_a_head_sorts(page: str, window: Browser) -> None:
     assert window.run(returns) == sorted(window.run(returns), reverse=True)
 
 
-def test_the_heat_map_tells_what_a_square_is_and_leads_to_its_rollouts(page: str, window: Browser) -> None:
+def test_the_heat_map_explains_a_square_and_leads_to_its_rollouts(page: str, window: Browser) -> None:
     window.open(page)
     place = square(window, "train_001_3", 4)
     window.hover("#heat-plot", *place)
@@ -126,7 +126,7 @@ def test_the_heat_map_tells_what_a_square_is_and_leads_to_its_rollouts(page: str
     assert window.run("getComputedStyle(document.querySelector('#heat-plot .success_share')).display") != "none"
 
 
-def test_two_checkpoints_on_one_task_stand_side_by_side(page: str, window: Browser) -> None:
+def test_two_checkpoints_on_one_task_are_shown_side_by_side(page: str, window: Browser) -> None:
     window.open(f"{page}#test_normal:selected/train_001_2/0")
     window.wait("document.querySelector('#rollout .beside')")
     window.click("#rollout .beside")
@@ -143,7 +143,7 @@ def test_two_checkpoints_on_one_task_stand_side_by_side(page: str, window: Brows
     assert window.text("#pair h3") == heads[0]
 
 
-def test_alike_turns_are_aligned_and_only_lines_that_differ_are_marked(page: str, window: Browser) -> None:
+def test_similar_turns_are_aligned_and_only_lines_that_differ_are_marked(page: str, window: Browser) -> None:
     window.open(page)
     short = ["print(pay(1))", "complete_task()"]
     long = ["show_api_doc('bank')", "print(pay(2))", "complete_task()"]

@@ -62,7 +62,7 @@ def shared(first: Row, second: Row) -> int:
     return max((position + 1 for position, turn in enumerate(first["turn_index"]) if 0 <= turn < common), default=0)
 
 
-def test_simulations_of_a_tree_share_what_was_sampled(search: Search, game: type[CountingGame]) -> None:
+def test_simulations_of_a_tree_share_sampled_turns(search: Search, game: type[CountingGame]) -> None:
     stats = CollectionStats()
     rows = search(game(3), stats=stats)
     trees: dict[str, list[Row]] = {}
@@ -86,7 +86,7 @@ def test_the_same_seed_searches_the_same_trees(search: Search, game: type[Counti
     assert search(game(3), seed=2) != search(game(3))
 
 
-def test_one_tree_does_not_depend_on_those_beside_it(search: Search, game: type[CountingGame]) -> None:
+def test_a_tree_does_not_depend_on_the_trees_searched_with_it(search: Search, game: type[CountingGame]) -> None:
     together, apart = search(game(3)), search(game(3), max_concurrent_episodes=1)
     assert [row["tree_nodes"] for row in together] == [row["tree_nodes"] for row in apart]
     assert [row["token_ids"] for row in together] == [row["token_ids"] for row in apart]
@@ -175,7 +175,9 @@ def test_q_is_a_mean_over_luck(tmp_path: Path, chat: ChatFormat, settings: PlayS
     assert len(preferred) > 16 and sum(preferred) > len(preferred) / 2
 
 
-def test_states_of_a_world_of_chance_are_told_apart(tmp_path: Path, chat: ChatFormat, settings: PlaySettings) -> None:
+def test_states_of_a_world_of_chance_are_distinguished(
+    tmp_path: Path, chat: ChatFormat, settings: PlaySettings
+) -> None:
     moves = ("Left", "Right", "Up", "Down")
     rows = played_by_chance("frozen_lake", tmp_path / "world", chat, settings, moves, 3)
     assert {row["end_reason"] for row in rows} == {"completed"}

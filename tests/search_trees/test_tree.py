@@ -75,7 +75,7 @@ def test_equal_samples_are_one_node_and_both_count() -> None:
     assert tree.is_exhausted
 
 
-def test_a_repeated_sample_of_what_is_exhausted_counts_once_more() -> None:
+def test_a_repeated_sample_of_an_exhausted_turn_counts_once_more() -> None:
     tree = SearchTree(CONFIG)
     play(tree, [7], 1.0, 1)
     assert play(tree, [7], 1.0, 1) == ([7], [1])
@@ -136,7 +136,7 @@ def test_another_state_after_the_same_turns_is_a_fault(reply: tuple[int, ...] | 
 
 
 @given(data=st.data(), candidates=st.integers(2, 3), depth=st.integers(1, 3), simulations=st.integers(1, 30))
-def test_what_a_tree_says_follows_from_its_simulations(
+def test_a_trees_figures_follow_from_its_simulations(
     data: st.DataObject, candidates: int, depth: int, simulations: int
 ) -> None:
     """Q is the mean over the paths, and visits add up; no node has more children than candidates; equal turns are one

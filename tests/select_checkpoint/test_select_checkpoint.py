@@ -51,7 +51,9 @@ scored = st.tuples(st.sampled_from([0.0, 50.0, 100.0]), st.sampled_from([0.0, 50
 
 
 @given(st.lists(scored, min_size=1, max_size=20), st.randoms(use_true_random=False))
-def test_nobody_beats_the_winner_and_order_does_not_matter(scores: list[tuple[float, float]], rng: object) -> None:
+def test_no_candidate_beats_the_winner_and_order_does_not_matter(
+    scores: list[tuple[float, float]], rng: object
+) -> None:
     standing = [candidate(index, tgc, sgc) for index, (tgc, sgc) in enumerate(scores)]
     chosen = best(standing)
     for other in standing:

@@ -59,7 +59,7 @@ def test_without_a_choice_nothing_is_corrected(solved: Solved, policies: int) ->
         assert corrected.standard_error == plain.standard_error
 
 
-def test_one_scenario_leaves_nothing_to_look_at() -> None:
+def test_one_scenario_gives_no_corrected_scores() -> None:
     assert corrected_scores([played([[True, False]])], seed=0) is None
 
 

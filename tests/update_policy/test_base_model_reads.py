@@ -51,7 +51,7 @@ def test_an_update_loads_the_base_model_once_and_the_next_one_in_the_process_not
     assert counts == ([one_load, 0] if trained == "lora" else [one_load, one_load])
 
 
-def test_the_base_beside_a_fully_trained_policy_is_gone_before_the_first_optimizer_step(
+def test_the_base_of_a_fully_trained_policy_is_freed_before_the_first_optimizer_step(
     base: Path, make_rollouts: MakeRollouts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The base is as large as the policy, and its layers refer to themselves. No garbage collection comes by chance."""
@@ -78,7 +78,7 @@ def test_the_base_beside_a_fully_trained_policy_is_gone_before_the_first_optimiz
     assert alive[0] == [True, False]
 
 
-def test_an_engine_reads_the_base_model_once_whatever_it_is_given_to_sample_from(
+def test_an_engine_reads_the_base_model_once_whatever_it_samples_from(
     base: Path, make_rollouts: MakeRollouts, tmp_path: Path, one_load: int
 ) -> None:
     params = make_params()

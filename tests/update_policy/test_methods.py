@@ -62,7 +62,7 @@ def test_two_iterations_train_and_repeat_themselves(
     assert (metrics[1].value_loss is not None) == (kind == "critic")
 
 
-def test_a_critic_lies_beside_its_policy_which_waits_for_it(
+def test_a_critic_is_saved_with_its_policy_which_waits_for_it(
     base: Path, make_rollouts: MakeRollouts, tmp_path: Path
 ) -> None:
     metrics, _ = two_iterations("critic", tmp_path, base, make_rollouts)

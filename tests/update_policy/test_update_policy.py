@@ -129,7 +129,7 @@ def test_a_policy_that_is_kept_for_later_stages_holds_no_gradients(
     assert weights and all(weight.grad is None for weight in weights)
 
 
-def test_a_dropped_policy_is_gone_before_something_else_wants_its_device(
+def test_a_dropped_policy_is_freed_before_something_else_needs_its_device(
     base: Path, make_rollouts: MakeRollouts, tmp_path: Path
 ) -> None:
     """Its replaced forward methods refer to its layers, which stay until a garbage collection."""
@@ -146,7 +146,7 @@ def test_a_dropped_policy_is_gone_before_something_else_wants_its_device(
         gc.enable()
 
 
-def test_metrics_hold_what_was_promised(base: Path, make_rollouts: MakeRollouts, tmp_path: Path) -> None:
+def test_metrics_hold_the_documented_figures(base: Path, make_rollouts: MakeRollouts, tmp_path: Path) -> None:
     params = make_params()
     rollouts = make_rollouts(6)
     metrics = run(prepare(tmp_path, base, params, {"i001": rollouts}), params, "i001")
@@ -163,7 +163,7 @@ def test_metrics_hold_what_was_promised(base: Path, make_rollouts: MakeRollouts,
     assert information.nats <= np.log(6)
 
 
-def test_a_large_mismatch_is_warned_of(
+def test_a_large_mismatch_gives_a_warning(
     base: Path, make_rollouts: MakeRollouts, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -199,7 +199,7 @@ def test_only_the_clipped_objective_weighs_stale_rollouts(
 @pytest.mark.parametrize(
     ("dtype", "gap", "warned"), [("float32", 0.005, True), ("bfloat16", 0.05, False), ("bfloat16", 0.2, True)]
 )
-def test_what_rounding_explains_is_not_warned_of(
+def test_a_mismatch_that_rounding_explains_gives_no_warning(
     base: Path,
     make_rollouts: MakeRollouts,
     tmp_path: Path,
@@ -300,7 +300,7 @@ def test_a_stopped_run_makes_no_update(base: Path, make_rollouts: MakeRollouts, 
     assert not layout.policy("i001").exists()
 
 
-def test_a_diverging_update_writes_nothing_and_keeps_what_is_there(
+def test_a_diverging_update_writes_nothing_and_keeps_existing_files(
     base: Path, make_rollouts: MakeRollouts, tmp_path: Path
 ) -> None:
     params = make_params()
