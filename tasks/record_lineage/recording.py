@@ -150,7 +150,7 @@ def _complete(
         **tags,
         **({"model_version": f"{recorded.model_name}/{recorded.model_version}"} if model else {}),
         **{f"task_version.{task}": digest for task, digest in pipeline.lock.task_versions.items()},
-        **warning_tags(warnings),
+        **warning_tags(found),
     }
     _set_tags(store, run_id, tags)
     store.client.set_terminated(run_id, "FINISHED")

@@ -116,7 +116,7 @@ def closed(project: Path) -> list[str]:
 def processes(project: Path) -> dict[str, psutil.Process]:
     """Everything that runs in the project's folder, by what it is."""
     names = {"repro": "repro", "flows.stage": "stage", "flows.stage_server.server": "server"}
-    found = {}
+    by_role = {}
     for process in psutil.process_iter():
         try:
             if process.status() != psutil.STATUS_ZOMBIE and process.cwd() == str(project):

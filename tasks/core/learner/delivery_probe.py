@@ -71,7 +71,7 @@ def read_tokens(policy: nn.Module, tokens: ProbeTokens, config: UpdateConfig, gr
     Each rank computes all of them (collective).
     """
     sequences = [*tokens.lasting, *tokens.trained_on]
-    place, found = next(policy.parameters()).device, dict[int, list[float]]()
+    device, readings = next(policy.parameters()).device, dict[int, list[float]]()
     rollouts = [whole_rollout(ids) for ids in sequences]
 
     @torch.no_grad()

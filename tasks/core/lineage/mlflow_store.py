@@ -202,7 +202,7 @@ def _make_database(path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="mlflow-", dir=hidden) as folder:
         made = Path(folder) / path.name
         MlflowClient(tracking_uri=_sqlite_uri(made)).search_experiments(max_results=1)
-        with FileLock(beside / "mlflow.lock"):
+        with FileLock(hidden / "mlflow.lock"):
             if not path.exists():  # else another process was faster, and may have recorded into its own by now
                 made.rename(path)
 

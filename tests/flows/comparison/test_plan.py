@@ -97,8 +97,8 @@ def knobs_of(study: str) -> dict[str, Knobs]:
     for run in runs(checked(read_plan(study) | {"seeds": [0]})):
         content = yaml.safe_load(params_text(run.params))
         left_out = {"dag", "profiles"}
-        found[run.method] = dotted({name: part for name, part in content.items() if name not in left_out})
-    return found
+        knobs_by_method[run.method] = dotted({name: part for name, part in content.items() if name not in left_out})
+    return knobs_by_method
 
 
 def varied(study: str) -> dict[str, Knobs]:
