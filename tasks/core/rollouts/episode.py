@@ -1,4 +1,4 @@
-"""One episode from its opening to its verdict: the conversation, the agent loop, and the rollout that comes out."""
+"""One episode from its opening to its verdict: the conversation, the agent loop, and the rollout that results."""
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
@@ -21,17 +21,18 @@ class ShownObservation(NamedTuple):
 
     text: str
     ids: list[int]
-    """To append to the conversation: `ChatFormat.continuation_ids` of the text."""
+    """Token ids to append to the conversation: `ChatFormat.continuation_ids` of the text."""
 
 
 def shown_observation(
     chat: ChatFormat, text: str, ending: str = "", *, closed: bool, max_tokens: int
 ) -> ShownObservation:
-    """An observation, of whose text at most `max_tokens` stay.
+    """Return an observation as the policy sees it, with at most `max_tokens` tokens of its text.
 
-    Of a longer text the first lines and the last one stay, since errors come last. Where there is no room for two, its
-    first characters and a third as many of its last ones stay. A note between them says how much is left out; it counts
-    too. A budget smaller than the note leaves the note alone. `ending` follows whole and does not count.
+    A longer text keeps its first lines and its last line, because errors come last. If not even two lines fit, it keeps
+    its first characters and a third as many of its last characters. A note between the two parts says how much was cut;
+    the note counts towards the limit. If the limit is smaller than the note, only the note is left. `ending` always
+    follows in full and does not count.
     """
 
     def render(shown: str) -> ShownObservation:
@@ -56,19 +57,19 @@ def shown_observation(
 
 
 def _without_lines(lines: list[str], first: int) -> str:
-    """The first lines, so many, and the last one."""
+    """Return the first `first` lines, a note and the last line."""
     return "\n".join([*lines[:first], CUT_LINES.format(count=len(lines) - first - 1), lines[-1]])
 
 
 def _without_characters(text: str, first: int) -> str:
-    """The first characters, so many, and a third as many of the last."""
+    """Return the first `first` characters, a note and a third as many of the last characters."""
     last = first // 3
     note = CUT_CHARACTERS.format(count=len(text) - first - last)
     return text[:first] + note + text[len(text) - last :]
 
 
 def _longest(limit: int, fits: Callable[[int], bool]) -> int:
-    """The largest count in 0 .. limit that fits, by bisection; 0 if none does."""
+    """Return the largest count in 0 .. limit that fits, by bisection; 0 if none does."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
@@ -86,11 +87,11 @@ class Transcript:
     engine_logprobs: list[float] = field(default_factory=list)
     turns: list[dict[str, Any]] = field(default_factory=list)
     turn_rewards: list[float] = field(default_factory=list)
-    """One per turn in worlds that give rewards, else none at all."""
+    """One reward per turn in worlds that give rewards, else empty."""
     turn_progress: list[float] = field(default_factory=list)
-    """[turns] share of the unit tests that the world's state passes after each; empty where that is not measured."""
+    """[turns] Share of the unit tests that pass after each turn; empty if not measured."""
     tree_nodes: list[int] = field(default_factory=list)
-    """[turns] the node of the task's tree to which each leads; empty where no tree is searched."""
+    """[turns] The node of the task's tree that each turn leads to; empty if no tree is searched."""
 
     @property
     def played_turns(self) -> int:
@@ -98,7 +99,7 @@ class Transcript:
         return len(self.turns)
 
     def columns(self) -> dict[str, Any]:
-        """Columns by name; those with a value per turn only where there is any."""
+        """Return the columns by name; leave out empty columns that hold one value per turn."""
         return {name: value for name, value in vars(self).items() if value or name not in TURN_COLUMNS}
 
     def add_context(self, ids: Sequence[int]) -> None:
@@ -106,11 +107,11 @@ class Transcript:
         self._extend(ids, sampled=False, turn=-1, logprobs=[0.0] * len(ids))
 
     def add_turn(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
-        """Append one sampled assistant turn; the one before must have had its reply."""
+        """Append one sampled assistant turn; the previous turn must have had its reply."""
         self._extend(ids, sampled=True, turn=self.played_turns, logprobs=logprobs)
 
     def add_reply(self, observation: Observation) -> None:
-        """Note how the world took the last sampled turn."""
+        """Record how the world took the last sampled turn."""
         if observation.reward is not None or self.turn_rewards:
             self.turn_rewards.append(observation.reward or 0.0)
         self.turns.append(
@@ -123,7 +124,10 @@ class Transcript:
         )
 
     def add_progress(self, share: float | None) -> None:
-        """Note the share of unit tests that the last turn left passed; None, of a state that is lost, is the last."""
+        """Record the share of unit tests that pass after the last turn.
+
+        None means that the world's state is lost; the previous share is repeated.
+        """
         held = self.turn_progress[-1] if self.turn_progress else 0.0
         self.turn_progress.append(held if share is None else share)
 
@@ -136,15 +140,15 @@ class Transcript:
 
 @dataclass(frozen=True)
 class EpisodeEnd:
-    """The end of an episode, and the verdict if the world was asked for one."""
+    """The end of an episode, and the world's verdict if the world was asked for one."""
 
     end_reason: str
     """One of `schemas.END_REASONS`."""
     evaluation: Evaluation | None = None
     counts: bool = False
-    """Whether the verdict is the rollout's return and success; else they are 0 and False."""
+    """Whether the verdict sets the rollout's return and success; otherwise they are 0 and False."""
     fault: str = ""
-    """The world's words when it broke. No column of rollouts: it may name processes and times."""
+    """The error message of a world that broke. Not a column of rollouts: it may name processes and times."""
 
     @property
     def episode_return(self) -> float:
@@ -153,37 +157,37 @@ class EpisodeEnd:
 
 
 EpisodeSteps = Generator[GenerationRequest, Generation, EpisodeEnd]
-"""An episode that is being played: yields the turns that it wants sampled, and is sent them."""
+"""An episode in progress: yields a request for each turn that it needs, and is sent the sampled turn."""
 
 
 @dataclass
 class LiveRollout:
-    """A rollout that is being played. One thread at a time has hold of it."""
+    """A rollout in progress. Only one thread at a time may use it."""
 
     planned: PlannedRollout
     episode: EpisodeSteps | None = None
-    """The present attempt."""
+    """The current attempt."""
     transcript: Transcript = field(default_factory=Transcript)
     retries: int = 0
     clock: list[float] = field(default_factory=list)
-    """When the present attempt was opened, and when each of its turns had its answer: seconds since the epoch."""
+    """When the current attempt opened and when each of its turns was answered, in seconds since the epoch."""
 
     @property
     def name(self) -> str:
         return self.planned.name
 
     def seed(self, *names: str | int) -> int:
-        """The seed of a stream of this rollout; another one after every retry."""
+        """Return the seed of one of this rollout's random streams; it changes with every retry."""
         return derive_seed(self.planned.seed, self.retries, *names)
 
     @property
     def world_seed(self) -> int:
-        """The seed of what is random in the world."""
+        """Seed of everything random in the world."""
         fixed = self.planned.world_seed
         return self.seed("world") if fixed is None else fixed
 
     def begin_again(self) -> None:
-        """Forget what was played, after a world fault."""
+        """Discard what was played, after a world fault."""
         self.retries += 1
         self.transcript = Transcript()
         self.clock = []
@@ -194,7 +198,7 @@ class LiveRollout:
             self.episode.close()
 
     def row(self, end: EpisodeEnd) -> dict[str, Any]:
-        """The row of `schemas.PLAYED_ROLLOUTS`, without what the whole collection has in common (policy, engine)."""
+        """Return the row of `schemas.PLAYED_ROLLOUTS`, without the columns that all rollouts share (policy, engine)."""
         task, evaluation = self.planned.task, end.evaluation
         return {
             "task_id": task.task_id,
@@ -214,7 +218,7 @@ class LiveRollout:
 
 
 class Conversation:
-    """The conversation of one attempt at a rollout; the turns that it is given go into the rollout's transcript."""
+    """The conversation of one attempt at a rollout; it appends its turns to the rollout's transcript."""
 
     def __init__(
         self,
@@ -224,14 +228,14 @@ class Conversation:
         opening: list[Message],
         text_of: Callable[[Sequence[int]], str],
     ) -> None:
-        """`text_of`: what of a turn's ids the world is given, as text."""
+        """Begin with `opening`; `text_of` turns a turn's ids into the text that the world receives."""
         self._rollout, self._chat, self._settings, self._text_of = rollout, chat, settings, text_of
         self._messages = list(opening)
         self._context = chat.prompt_ids(opening)
         self._turn_closed = False
 
     def next_turn(self) -> GenerationRequest:
-        """The request for the policy's next turn."""
+        """Return the request for the policy's next turn."""
         rollout, settings = self._rollout, self._settings
         temperature = rollout.planned.temperature or settings.temperature
         return GenerationRequest(
@@ -250,7 +254,10 @@ class Conversation:
         )
 
     def add_turn(self, generation: Generation) -> str:
-        """Append what stays of a sampled turn (see `ChatFormat.kept_ids`). Returns what the world is given."""
+        """Append the part of a sampled turn that is kept (see `ChatFormat.kept_ids`).
+
+        Returns the text for the world.
+        """
         ids = self._chat.kept_ids(generation.token_ids)
         self._rollout.transcript.add_turn(ids, generation.logprobs[: len(ids)])
         self._turn_closed = self._chat.closes(ids)
@@ -259,7 +266,7 @@ class Conversation:
         return text
 
     def add_observation(self, observation: Observation) -> None:
-        """Append what the world said to the last turn, cut to the budget of an observation."""
+        """Append the world's answer to the last turn, cut to the observation budget."""
         limit = self._settings.limits.max_observation_tokens
         shown = shown_observation(
             self._chat, observation.text, observation.ending, closed=self._turn_closed, max_tokens=limit
@@ -269,10 +276,10 @@ class Conversation:
 
 
 def play_episode(rollout: LiveRollout, world: World, chat: ChatFormat, settings: PlaySettings) -> EpisodeSteps:
-    """Play one episode of the rollout's task. Blocks while the world works; closes the episode however it ends.
+    """Play one episode of the rollout's task. Blocks while the world works; always closes the episode.
 
-    It adds the turns that it is sent to `rollout.transcript`; the ids that each goes on from are there by then. A turn
-    with the stop reason "context" was never sampled. Raises WorldFault, and what is a bug of the world.
+    Appends each turn that it is sent to `rollout.transcript`, which by then holds the ids that the turn continues. A
+    turn with the stop reason "context" was never sampled. Raises WorldFault; any other exception is a bug in the world.
     """
     with closing(world.open(rollout.planned.task.task_id, rollout.world_seed)) as episode:
         text_of = chat.whole_turn if isinstance(world, ReadsThoughts) and world.reads_thoughts else chat.answer

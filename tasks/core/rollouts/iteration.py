@@ -1,4 +1,4 @@
-"""Common work of the stages that sample for an iteration: its tasks, and the artifacts that come of them."""
+"""Work shared by the stages that sample for an iteration: choosing its tasks and writing its rollouts."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,31 +20,31 @@ from tasks.core.signal_coverage import SuccessCounts
 def signal_shares(
     layout: Layout, previous: Mapping[str, Predecessors], key: str, tasks: Sequence[str], group: int
 ) -> Mapping[str, float]:
-    """Probability of each task that `group` rollouts of it carry a signal in iteration `key`; 1 before any was played.
+    """Return each task's probability that `group` rollouts of it carry a signal in iteration `key`.
 
-    Reads the rollouts on which the policy that samples was trained, so that they are there whatever the order of
-    stages is. Raises ArtifactError where they are damaged.
+    It is 1 before any rollout was played. Reads only the rollouts that trained the sampling policy, so they exist in
+    whatever order the stages run. Raises ArtifactError if they are damaged.
     """
     counts = SuccessCounts(tasks)
     for seen in rollouts_seen(previous, previous[key].behaviour):
         table = read_table(layout.rollouts(seen), ROLLOUTS).select(["task_id", "success", "end_reason"])
-        found = table.to_pandas()
-        valid = found[~found["end_reason"].isin(list(VOID_REASONS)) & found["task_id"].isin(list(tasks))]
+        rollouts = table.to_pandas()
+        valid = rollouts[~rollouts["end_reason"].isin(list(VOID_REASONS)) & rollouts["task_id"].isin(list(tasks))]
         for task, successes in valid.groupby("task_id")["success"]:
             counts.add(str(task), float(successes.sum()), len(successes))
     return counts.shares(group) if counts else dict.fromkeys(tasks, 1.0)
 
 
 def rollouts_seen(previous: Mapping[str, Predecessors], policy: str) -> list[str]:
-    """Iterations whose rollouts a policy has been trained on, in order."""
+    """Return the iterations whose rollouts a policy has been trained on, in order."""
     keys = [key for key in previous if iteration_number(key) <= iteration_number(policy)]
     return sorted({previous[key].batch for key in keys})
 
 
 def tasks_of_iteration(world: World, layout: Layout, inputs: SamplingInputs, key: str, group: int) -> list[Task]:
-    """The tasks of iteration `key`, each to be played `group` times, drawn from tasks/train.parquet.
+    """Draw the tasks of iteration `key` from tasks/train.parquet, each to be played `group` times.
 
-    One may come more than once. Raises ArtifactError for a damaged input.
+    A task may occur more than once. Raises ArtifactError for a damaged input.
     """
     tasks, weights = _training_tasks(world, layout)
     count = inputs.tasks_per_iteration
@@ -58,12 +58,12 @@ def tasks_of_iteration(world: World, layout: Layout, inputs: SamplingInputs, key
 
 
 def collection_seed(inputs: SamplingInputs, key: str) -> int:
-    """The seed of all that iteration `key` samples."""
+    """Return the seed of everything that iteration `key` samples."""
     return derive_seed(inputs.seed, "collection", key)
 
 
 def write_played(context: StageContext[SamplingInputs], played: PlayedRollouts) -> None:
-    """Write rollouts.parquet and timings.json of iteration `context.key`. Raises ArtifactError for a broken row."""
+    """Write rollouts.parquet and timings.json of iteration `context.key`. Raises ArtifactError for an invalid row."""
     layout, key = context.layout, context.key
     staleness = context.inputs.previous[key].staleness
     write_rows(layout.rollouts(key), [row | {"staleness": staleness} for row in played.rows], ROLLOUTS)

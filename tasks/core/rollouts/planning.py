@@ -15,17 +15,20 @@ from tasks.core.seeding import derive_seed
 
 @dataclass(frozen=True)
 class PlaySettings:
-    """Training: temperature 1 and early stop; evaluation: low temperature, no early stop. Picklable."""
+    """Settings for playing rollouts. Picklable.
+
+    Training uses temperature 1 and early stop; evaluation a low temperature and no early stop.
+    """
 
     temperature: float
     limits: AgentLimits
     max_concurrent_episodes: int
-    """How many episodes are open at once; the next one opens when one ends."""
+    """How many episodes are open at once; the next episode opens when another ends."""
     world_retries: int
-    """How often a rollout whose world broke is played again."""
+    """How often a rollout is played again after its world broke."""
     early_stop: EarlyStop | None = None
     judge_unfinished: bool = False
-    """Whether the verdict on an episode that ran out of turns or context counts."""
+    """Whether the verdict counts for an episode that ran out of turns or context."""
     top_k: int = 0
     top_p: float = 1.0
     """As in `SamplingSettings`; training samples from the whole distribution."""
@@ -65,13 +68,13 @@ class PlannedRollout:
     task: Task
     rollout_index: int
     seed: int
-    """Everything random in this rollout is drawn from streams derived from this seed."""
+    """All randomness of this rollout comes from streams derived from this seed."""
     temperature: float | None = None
-    """None: that of all rollouts."""
+    """None: the temperature of `PlaySettings`."""
     world_seed: int | None = None
-    """Seed of what is random in the world; None: a stream of `seed`, another one after every retry."""
+    """Seed of everything random in the world; None: a stream of `seed` that changes with every retry."""
     tree_seed: int | None = None
-    """Seed of the searched tree of which this is a simulation."""
+    """Seed of the tree that this rollout is a simulation of."""
 
     @property
     def name(self) -> str:
@@ -79,10 +82,10 @@ class PlannedRollout:
 
 
 def draw_tasks(tasks: Sequence[Task], weights: Sequence[float], count: int, seed: int) -> list[Task]:
-    """Draw `count` tasks with probabilities proportional to `weights`, none twice as long as there are enough.
+    """Draw `count` tasks with probabilities proportional to `weights`, none twice while there are enough.
 
-    With fewer tasks than `count`, all are taken as often as they go into it, and the rest is drawn. Raises ValueError
-    when no task has a weight above 0.
+    With fewer tasks than `count`, take each task as often as the set fits into `count` whole, and draw the rest. Raises
+    ValueError when no task has a weight above 0.
     """
     candidates = _with_weight(tasks, weights)
     probabilities = np.array([weight for _, weight in candidates], dtype=np.float64)
@@ -93,12 +96,12 @@ def draw_tasks(tasks: Sequence[Task], weights: Sequence[float], count: int, seed
 
 
 def deal_tasks(tasks: Sequence[Task], weights: Sequence[float], count: int, seed: int, *, dealt: int) -> list[Task]:
-    """The `count` tasks that follow the first `dealt` ones of the endless sequence that `seed` stands for.
+    """Return the next `count` tasks, after the first `dealt`, of the endless sequence that `seed` defines.
 
-    For each the difficulty is drawn, as likely as the weights of its tasks together; then comes the next task of that
-    difficulty's shuffled deck, which is shuffled anew when it is used up (apple/ml-loop: MixtureAppWorldScenarioSampler
-    over one AppWorldScenarioSampler for each difficulty, there without a seed and apart for every rank). Raises
-    ValueError when no task has a weight above 0.
+    Each deal draws a difficulty with probability proportional to the summed weights of its tasks, then takes the next
+    task of that difficulty's shuffled deck. A used-up deck is shuffled again (apple/ml-loop:
+    MixtureAppWorldScenarioSampler over one AppWorldScenarioSampler per difficulty; there without a seed and separately
+    on every rank). Raises ValueError when no task has a weight above 0.
     """
     decks: dict[int, list[Task]] = {}
     likelihood: dict[int, float] = {}
@@ -117,14 +120,14 @@ def deal_tasks(tasks: Sequence[Task], weights: Sequence[float], count: int, seed
 def _draw_levels(likelihood: Mapping[int, float], count: int, seed: int) -> list[int]:
     levels = sorted(likelihood)
     bounds = np.cumsum([likelihood[level] for level in levels])
-    places = np.searchsorted(bounds[:-1] / bounds[-1], _generator(seed).random(count), side="right")
-    return [levels[place] for place in places]
+    indices = np.searchsorted(bounds[:-1] / bounds[-1], _generator(seed).random(count), side="right")
+    return [levels[index] for index in indices]
 
 
 def _card(deck: Sequence[Task], number: int, seed: int) -> Task:
-    """Card `number` of a deck that is shuffled whenever all its cards were dealt."""
-    shuffle, place = divmod(number, len(deck))
-    return deck[int(_generator(derive_seed(seed, shuffle)).permutation(len(deck))[place])]
+    """Return card `number` of a deck that is shuffled again each time it is used up."""
+    shuffle, position = divmod(number, len(deck))
+    return deck[int(_generator(derive_seed(seed, shuffle)).permutation(len(deck))[position])]
 
 
 def _generator(seed: int) -> np.random.Generator:
@@ -141,11 +144,11 @@ def _with_weight(tasks: Sequence[Task], weights: Sequence[float]) -> list[tuple[
 def plan_rollouts(
     tasks: Sequence[Task], rollouts_per_task: int, seed: int, temperatures: Sequence[float] = ()
 ) -> list[PlannedRollout]:
-    """`rollouts_per_task` rollouts of every task, each with its own seed; a task given twice gets twice as many.
+    """Plan `rollouts_per_task` rollouts of every task, each with its own seed; a task given twice gets twice as many.
 
-    They come round by round, so that no task is behind the others when collection stops early. A rollout's seed depends
-    on `seed`, its task and its index alone, so that two policies played with one seed meet the same draws. A task's
-    rollouts take `temperatures` in turn.
+    They are ordered round by round, so that no task lags behind when collection stops early. A rollout's seed depends
+    only on `seed`, its task and its index, so two policies played with the same seed meet the same draws. A task's
+    rollouts cycle through `temperatures`.
     """
     planned: dict[str, int] = {}
     rollouts: list[PlannedRollout] = []

@@ -1,4 +1,4 @@
-"""Playing rollouts: what collection, evaluation and scoring share."""
+"""Playing rollouts: the part that collection, evaluation and scoring share."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +27,7 @@ from tasks.core.worlds.registry import open_world
 
 
 class RolloutResources(NamedTuple):
-    """All that a process needs to play rollouts."""
+    """Everything a process needs to play rollouts."""
 
     world: World
     engine: Engine
@@ -35,20 +35,23 @@ class RolloutResources(NamedTuple):
 
 
 def warm_world(context: StageContext[PlayInputs]) -> World:
-    """The world whose tasks are played."""
+    """Return the world whose tasks are played, from the cache if possible."""
     config, folder = context.inputs.world, context.layout.world
     return context.cache.get("world", (config, fingerprint(folder)), lambda: open_world(config, folder))
 
 
 def warm_chat_format(context: StageContext[PlayInputs]) -> ChatFormat:
-    """The chat format of the base policy."""
+    """Return the base policy's chat format, from the cache if possible."""
     folder = context.layout.base_policy
     key = (context.inputs.policy, fingerprint(folder))
     return context.cache.get("chat_format", key, lambda: load_chat_format(folder))
 
 
 def open_rollout_resources(context: StageContext[PlayInputs]) -> RolloutResources:
-    """The resources of the run. An engine that shares its device makes the learner give it up."""
+    """Open the world, engine and chat format of the run.
+
+    An engine that shares its device makes the learner release it.
+    """
     inputs, layout, cache = context.inputs, context.layout, context.cache
     world, chat = warm_world(context), warm_chat_format(context)
     learner = learner_bytes(context)
@@ -65,7 +68,7 @@ def open_rollout_resources(context: StageContext[PlayInputs]) -> RolloutResource
 
 
 def learner_bytes(context: StageContext[PlayInputs]) -> float | None:
-    """Bytes on a device that updates will need beside own servers; None for a run that trains nothing.
+    """Return the bytes that updates will need on a device shared with our servers; None for a run without training.
 
     They decide who is on the device and change no byte of any artifact: `memory` and `trains` are UNVERSIONED inputs.
     """
@@ -77,7 +80,7 @@ def learner_bytes(context: StageContext[PlayInputs]) -> float | None:
 
 
 BASE_DIGEST = "base"
-"""`adapter_digest` of rollouts of the base policy."""
+"""`adapter_digest` of the base policy's rollouts."""
 
 
 def play_rollouts(
@@ -94,11 +97,12 @@ def play_rollouts(
 ) -> list[dict[str, Any]]:
     """Play all planned rollouts, and those that `collector` adds, with the checkpoint in `policy` (None: base policy).
 
-    Returns one row of `schemas.PLAYED_ROLLOUTS` per rollout, sorted by task id and rollout index; none is
-    ever missing. Rollouts that early stop cut, or that the world broke more often than `settings.world_retries` allows,
-    are void: their end reason says so and their return is 0. `stats` is filled with the figures of this call.
+    Returns one row of `schemas.PLAYED_ROLLOUTS` per rollout, sorted by task id and rollout index; no rollout is ever
+    missing. Rollouts are void when early stop cuts them or when the world breaks more often than
+    `settings.world_retries` allows: their end reason says so and their return is 0. Adds the figures of this call to
+    `stats`.
 
-    Raises ValueError when the checkpoint does not fit the base model or a rollout is planned twice. An exception of a
+    Raises ValueError when the checkpoint does not fit the base model or a rollout is planned twice. Any exception of a
     world other than `WorldFault` and `ExecutionTimeout` is a bug: it is raised, with a note that names the task, after
     all episodes are closed.
     """
@@ -122,7 +126,7 @@ def play_rollouts(
         try:
             rows = Scheduler(engine, world, chat, collector, planned, settings, pool, stats, on_row).run()
         finally:
-            if isinstance(engine, ProvesDelivery):  # those of servers that were started again, too
+            if isinstance(engine, ProvesDelivery):  # includes the proofs of servers that were restarted
                 stats.deliveries += engine.take_deliveries()
             if samples_in_background(engine):
                 engine.sleep()

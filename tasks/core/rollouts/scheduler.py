@@ -1,9 +1,9 @@
-"""Many episodes at once, one engine for all of them, and their worlds' work in a thread pool.
+"""The scheduler: many episodes at once, one engine for all of them, and a thread pool for their worlds' work.
 
-The order of all work depends on the seeds alone when the engine's does: an episode goes on in a thread of the pool, but
-what it comes to is taken up one engine call later and in a fixed order, so that neither the order of rows nor the
-make-up of a batch depends on the clock. An engine that samples in the background is sent an episode's next turn as soon
-as it is asked for; when its turns end is up to the clock.
+If the engine is deterministic, the order of all work depends only on the seeds: episodes advance in pool threads, but
+the scheduler handles their results one engine call later and in a fixed order. So neither the order of rows nor the
+make-up of a batch depends on the clock. An engine that samples in the background receives each turn request as soon as
+the episode makes it; there the clock decides when turns end.
 """
 
 import logging
@@ -33,33 +33,33 @@ from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
 
 _log = logging.getLogger(__name__)
 _FAULTS_TOLD = 20
-"""So many different texts of a world are logged and kept: some name a task or a process, and no two are the same."""
+"""How many different fault messages are logged and kept: some name a task or a process, so that no two are the same."""
 
 
 @dataclass
 class CollectionStats:
-    """Figures of one `play_rollouts`, filled while it runs. All times are wall-clock seconds."""
+    """Statistics of one `play_rollouts`, filled while it runs. All times are wall-clock seconds."""
 
     began: float = field(default_factory=time.time)
     """Seconds since the epoch, by the clock of the machine that plays."""
     wall_s: float = 0.0
     engine_s: float = 0.0
-    """In the engine."""
+    """Time in the engine."""
     waiting_s: float = 0.0
-    """Blocked on the world."""
+    """Time blocked on the world."""
     world_s: float = 0.0
-    """In the world, summed over its threads."""
+    """Time in the world, summed over its threads."""
     generated_tokens: int = 0
-    """All sampled ones: those of void rollouts too, and the stops that a conversation does not keep."""
+    """All sampled tokens, including those of void rollouts and stop tokens that the conversation drops."""
     world_retries: int = 0
     """Rollouts that were played again because of a world fault."""
     world_faults: Counter[str] = field(default_factory=Counter)
-    """The world's words when it broke, of attempts that were played again too."""
+    """Error messages of worlds that broke, including attempts that were played again."""
     end_reasons: Counter[str] = field(default_factory=Counter)
     clocks: dict[str, list[float]] = field(default_factory=dict)
     """When each rollout (by name) was opened and its turns were answered, in seconds since the epoch."""
     deliveries: list[dict[str, Any]] = field(default_factory=list)
-    """Proofs of the policy's delivery to servers, and what could not be told."""
+    """Proofs that servers received the policy, and what could not be established."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -67,13 +67,13 @@ class CollectionStats:
         return self.generated_tokens / seconds if seconds else 0.0
 
     def count_fault(self, rollout: str, said: str) -> None:
-        """Count a world fault, and log what was `said` if that is new."""
+        """Count a world fault, and log its message if it is new."""
         if said not in self.world_faults and len(self.world_faults) < _FAULTS_TOLD:
             _log.warning("%s: a world fault: %s", rollout, said)
         self.world_faults[said] += 1
 
     def timings(self) -> Timings:
-        """The figures as timings.json holds them."""
+        """Return the figures for timings.json."""
         figures: dict[str, Any] = {**vars(self), "end_reasons": dict(sorted(self.end_reasons.items()))}
         figures["world_faults"] = dict(self.world_faults.most_common(_FAULTS_TOLD))
         del figures["began"]
@@ -84,7 +84,10 @@ class CollectionStats:
 
 
 def total(parts: Sequence[CollectionStats]) -> CollectionStats:
-    """The sum of parts that were played one after another, or at once: then wall time is shorter than its sum."""
+    """Return the sum of parts that were played one after another or at once.
+
+    For parts played at once the wall time is shorter than the sum of theirs.
+    """
     span = max(stats.began + stats.wall_s for stats in parts) - min(stats.began for stats in parts)
     return CollectionStats(
         began=min(stats.began for stats in parts),
@@ -106,15 +109,15 @@ CUT = EpisodeEnd("cut_by_early_stop")
 
 
 class StepResult(NamedTuple):
-    """The point that an episode has reached: it wants a turn sampled, or it is over (and closed)."""
+    """The result of advancing an episode: a request for a turn, or the end of the episode (already closed)."""
 
     reached: GenerationRequest | EpisodeEnd
     seconds: float
-    """Wall-clock time of its thread."""
+    """Wall-clock time of the thread."""
 
 
 class PendingCall(NamedTuple):
-    """An episode that is going on in a thread."""
+    """An episode that is being advanced in a thread."""
 
     rollout: LiveRollout
     future: Future[StepResult]
@@ -154,7 +157,7 @@ class Scheduler:
     def run(self) -> list[Row]:
         """Play all planned rollouts and those added. Returns a row for each, in the order in which they were over.
 
-        Raises what an engine or a world raises; every episode is closed and every conversation forgotten by then.
+        Raises whatever an engine or a world raises, after closing every episode and releasing every conversation.
         """
         started = time.perf_counter()
         try:
@@ -187,7 +190,7 @@ class Scheduler:
         self._calls.append(PendingCall(rollout, future))
 
     def _run_engine(self) -> list[Generation]:
-        """One engine call beside the worlds' work, or a wait for either; then handle what episodes came to by then."""
+        """Run one engine call while worlds work, or wait for either; then handle the episodes that are ready."""
         if samples_in_background(self._engine):
             calls, generations = self._wait_completed(self._engine)
         else:
@@ -197,11 +200,11 @@ class Scheduler:
             while calls:
                 self._handle_result(calls.pop(0))
         finally:
-            self._calls += calls  # what a failure leaves is still being played, and waited for before it is closed
+            self._calls += calls  # after a failure these are still being played: `_close_all` waits for them
         return generations
 
     def _wait_completed(self, engine: BackgroundEngine) -> tuple[list[PendingCall], list[Generation]]:
-        """The calls and the turns that are done, as soon as any is."""
+        """Wait until any call or turn is done. Returns all that are done."""
         started = time.perf_counter()
         self._wakeup.wait()
         self._wakeup.clear()
@@ -258,7 +261,7 @@ class Scheduler:
         return result.reached
 
     def _submit(self, rollout: LiveRollout, request: GenerationRequest) -> None:
-        """Ask for a turn. Ids that leave no room for one were never seen, so they are not kept."""
+        """Request a turn. If the ids leave no room for a turn, the policy never saw them, so they are not kept."""
         try:
             self._engine.submit(request)
         except ContextOverflow:
@@ -267,7 +270,7 @@ class Scheduler:
             rollout.transcript.add_context(request.prompt_ids[len(rollout.transcript.token_ids) :])
 
     def _hand_over(self, generation: Generation) -> None:
-        """Let the episode go on with a sampled turn."""
+        """Pass a sampled turn to its episode."""
         self._let_go_on(self._live[generation.sequence_id], generation)
 
     def _record(self, rollout: LiveRollout, end: EpisodeEnd) -> None:
@@ -278,14 +281,17 @@ class Scheduler:
         self._on_row(self._known)
 
     def _cut_the_rest(self) -> None:
-        """Record what is still being played, or was never begun, as it stands."""
+        """Record rollouts that are in progress or not begun, as they stand."""
         for call in self._calls:
             self._result(call)
         for rollout in (*self._live.values(), *map(LiveRollout, self._waiting)):
             self._record(rollout, CUT)
 
     def _close_all(self) -> None:
-        """Close every episode that is still open and forget its conversation; no thread is playing it any more."""
+        """Close every open episode and release its conversation.
+
+        Waits first, so that no thread is still playing one.
+        """
         wait([call.future for call in self._calls])
         closing = [self._pool.submit(rollout.close) for rollout in self._live.values()]
         for name in self._live:
@@ -295,7 +301,10 @@ class Scheduler:
 
 
 def go_on(rollout: LiveRollout, turn: Generation | None) -> StepResult:
-    """Let an episode go on with a sampled turn, or begin. A world fault is an end; what else it raises is raised."""
+    """Begin an episode, or advance it by a sampled turn.
+
+    A world fault ends the episode; any other exception is raised.
+    """
     started, episode = time.perf_counter(), rollout.episode
     assert episode is not None
     reached: GenerationRequest | EpisodeEnd
@@ -310,7 +319,7 @@ def go_on(rollout: LiveRollout, turn: Generation | None) -> StepResult:
 
 
 def enough(stop: EarlyStop | None, planned: Sequence[PlannedRollout], rows: Sequence[Row]) -> bool:
-    """Whether every task has enough finished rollouts, and enough of all are in (void ones are not)."""
+    """Return whether every task, and the collection, has enough finished rollouts; void rollouts don't count."""
     if stop is None:
         return False
     finished = Counter(row["task_id"] for row in rows if row["end_reason"] not in VOID_REASONS)

@@ -1,7 +1,7 @@
-"""Rollouts in parts (shards) that know nothing of each other, so that any number of workers can play them.
+"""Rollouts in parts (shards) that do not depend on each other, so that any number of workers can play them.
 
-How many shards there are decides what is sampled, because log-probs depend on a batch's make-up in the last digits.
-Who plays a shard, and when, does not: `StageContext.executor` may be this process or other machines.
+The number of shards changes what is sampled, because the last digits of log-probs depend on the make-up of a batch. Who
+plays a shard, and when, changes nothing: `StageContext.executor` may be this process or other machines.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from tasks.core.rollouts.scheduler import CollectionStats, total
 
 @dataclass(frozen=True)
 class Shard:
-    """One part of the rollouts, and how to play it. Picklable."""
+    """One part of the rollouts, with how to play it. Picklable."""
 
     rollouts: tuple[PlannedRollout, ...]
     settings: PlaySettings
@@ -50,7 +50,7 @@ class PlayedRollouts:
 def play_shard(context: StageContext[PlayInputs], shard: Shard) -> PlayedRollouts:
     """Play one shard in this process, with the world and the engine of `context`."""
     world, engine, chat = open_rollout_resources(context)
-    _usage(engine)  # what a failed attempt paid for is not this one's
+    _usage(engine)  # discards the usage of an earlier, failed attempt
     stats = CollectionStats()
     rows = play_rollouts(
         world,
@@ -83,13 +83,14 @@ def play_in_shards(
 
 
 def divided(whole: Shard, count: int) -> list[Shard]:
-    """`whole` in at most `count` shards: every task's rollouts stay together, tasks go round in the order of the plan.
+    """Split a shard into at most `count` shards.
 
-    A shard has its share of the concurrent episodes, rounded up. One shard is the whole as it is.
+    A task's rollouts stay together; tasks go to the shards in turn, in the order of the plan. Each shard gets its share
+    of the concurrent episodes, rounded up. With one shard, returns `whole` unchanged.
     """
     tasks = list(dict.fromkeys(rollout.task.task_id for rollout in whole.rollouts))
     count = max(1, min(count, len(tasks)))
-    place = {task: index % count for index, task in enumerate(tasks)}
+    shard_of = {task: index % count for index, task in enumerate(tasks)}
     if count == 1:
         return [whole]
     settings = dataclasses.replace(
@@ -97,7 +98,7 @@ def divided(whole: Shard, count: int) -> list[Shard]:
     )
     return [
         Shard(
-            tuple(rollout for rollout in whole.rollouts if place[rollout.task.task_id] == index),
+            tuple(rollout for rollout in whole.rollouts if shard_of[rollout.task.task_id] == index),
             settings,
             whole.policy,
             f"{whole.description}, shard {index + 1} of {count}",
@@ -108,5 +109,5 @@ def divided(whole: Shard, count: int) -> list[Shard]:
 
 
 def _usage(engine: Engine) -> ApiUsage | None:
-    """Usage of the engine since the last call; None for one that costs nothing."""
+    """Return the engine's usage since the last call; None for an engine that costs nothing."""
     return engine.take_usage() if isinstance(engine, Metered) else None
