@@ -1,5 +1,5 @@
-"""Confined processes: how they are started, forked, spoken with, ended, and whose fault their end was.
+"""Confined processes: starting, forking, messaging and ending them, and judging whose fault a death was.
 
-`inside` runs in the confined processes and in those that fork them, in whatever interpreter; the rest in the pipeline.
-The sandbox of pocketworld, AppWorld's pool and BFCL's are built on it.
+`inside` runs in the confined processes and in the processes that fork them, under any interpreter; the rest runs in the
+pipeline. The sandbox of pocketworld and the pools of AppWorld and BFCL are built on this package.
 """

@@ -1,4 +1,4 @@
-"""A confined process as its owner sees it: messages each way, watched by the clocks, its end judged."""
+"""A confined process as its owner sees it: messages both ways, time limits, and a verdict when it dies."""
 
 import sys
 import time
@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 
 class ConfinedProcess:
-    """A process that runs an agent's code and speaks JSON over one socket. Its first message is {"ready": confinement}.
+    """A process that runs an agent's code and exchanges JSON over one socket.
 
-    Not thread-safe. Whoever gets an error from it closes it.
+    Its first message is {"ready": confinement}. Not thread-safe. A caller that gets an error from it must close it.
     """
 
     def __init__(self, forks: ForkServer, kind: str, message_bytes: int, **details: Any) -> None:
-        """Have it forked. Raises WorldFault. `message_bytes`: the largest message that is taken from it."""
+        """Fork the process. Raises WorldFault. `message_bytes` is the largest message to accept from it."""
         self._process = ForkedProcess(forks, kind, **details)
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -43,18 +43,18 @@ class ConfinedProcess:
 
     @property
     def confinement(self) -> str:
-        """ "seccomp" or "audit" (see `inside.jail`); waits for the process to be ready. Raises WorldFault."""
+        """ "seccomp" or "audit" (see `inside.jail`). Waits until the process is ready. Raises WorldFault."""
         self._await_ready()
         return self._confinement
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU time that it has used; of one that has ended, what it had used when its run began."""
+        """CPU seconds used so far; after the process has ended, those it had used when its last run began."""
         return self._watch.cpu_time()
 
     @property
     def quiet(self) -> bool:
-        """Nothing has come that nobody asked for, not even its end."""
+        """Whether nothing has arrived unasked, not even the end of the connection."""
         return not self.closed and self._link.quiet
 
     def begin(self, wall_seconds: float, cpu_seconds: float) -> None:
@@ -63,11 +63,11 @@ class ConfinedProcess:
         self._watch.start(wall_seconds, cpu_seconds)
 
     def off_the_clock(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call `function` without its time counting for the run."""
+        """Call `function` without counting its time towards the run."""
         return self._watch.paused(function, *arguments)
 
     def send(self, message: dict[str, Any]) -> None:
-        """Raises WorldFault for what is no JSON, and what `receive` raises."""
+        """Send a message. Raises WorldFault if it is not JSON, and whatever `receive` raises."""
         try:
             frame = encode(message)
         except (TypeError, ValueError, RecursionError) as error:
@@ -80,7 +80,7 @@ class ConfinedProcess:
             raise self._death() from None
 
     def receive(self) -> dict[str, Any]:
-        """The next message. Raises ExecutionTimeout, ProcessDied or WorldFault."""
+        """Return the next message. Raises ExecutionTimeout, ProcessDied or WorldFault."""
         try:
             return self._link.receive_hostile(self._message_bytes, self._watch.next_look)
         except OversizedMessage as error:
@@ -110,22 +110,22 @@ class ConfinedProcess:
         self._confinement = str(message["ready"])
 
     def _death(self) -> Exception:
-        """End the process and say whose fault its end was."""
+        """End the process and return the error that says whose fault its death was."""
         if self.closed:
             return WorldFault("the confined process was closed while it ran")
         return verdict_on_death(self._end(LAST_SECONDS), "sandboxed process")
 
     def _end(self, patience: float = 0.0) -> int | None:
-        """Exit status of the process, or KILLED; None when the zygote is gone too."""
+        """End the process. Returns its exit status or KILLED; None if the zygote is gone too."""
         self.closed = True
         return self._process.end(patience)
 
 
 class _Watch:
-    """CPU and wall clock of the present run."""
+    """The CPU and wall clocks of the current run."""
 
     def __init__(self, pid: int) -> None:
-        self._clock = (~pid << 3) | 2  # CLOCK_PROCESS_CPUTIME_ID of another process (clock_getcpuclockid(3))
+        self._clock = (~pid << 3) | 2  # CLOCK_PROCESS_CPUTIME_ID of the other process (clock_getcpuclockid(3))
         self._wall_limit = self._cpu_limit = self._wall_start = self._cpu_start = 0.0
 
     def start(self, wall_limit: float, cpu_limit: float) -> None:
@@ -146,22 +146,22 @@ class _Watch:
         return self._wall_start + self._wall_limit - time.monotonic()
 
     def next_look(self) -> float:
-        """Seconds until a limit can be reached at the earliest. Raises ExecutionTimeout when one is reached."""
+        """Return the seconds until a limit could be reached. Raises ExecutionTimeout when a limit is reached."""
         wall_left = self.wall_left()
         if wall_left <= 0:
             raise ExecutionTimeout(f"the code ran for more than {self._wall_limit} s")
         cpu_left = self._cpu_limit - (self._wall_limit - wall_left)
-        if cpu_left <= 0:  # less CPU time than wall time may have passed: now it is worth a system call
+        if cpu_left <= 0:  # CPU time may lag behind wall time: only now is it worth a system call
             cpu_left = self._cpu_limit - (self.cpu_time() - self._cpu_start)
         if cpu_left <= 0:
             raise ExecutionTimeout(f"the code used more than {self._cpu_limit} s of CPU time")
         return min(wall_left, max(cpu_left, _SHORTEST_WAIT))
 
     def cpu_time(self) -> float:
-        """CPU time of the process, in seconds."""
+        """Return the CPU seconds that the process has used."""
         if sys.platform != "linux":
             return time.monotonic()
         try:
             return time.clock_gettime(self._clock)
-        except OSError:  # the process has ended; its socket says so
+        except OSError:  # the process has ended; its closed socket will show it
             return self._cpu_start

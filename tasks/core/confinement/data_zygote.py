@@ -1,4 +1,4 @@
-"""A zygote in two steps: it forks what runs agents' code, and an engine that loads data and forks what needs them."""
+"""A two-step zygote: it forks processes for agents' code, and an engine that loads data and forks what needs it."""
 
 import socket
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from tasks.core.interfaces.world import WorldFault
 
 
 class DataZygote(ZygoteProcess):
-    """One live zygote and its engine, the process with the data: agents' code must not inherit them."""
+    """A running zygote with its engine, the process that holds the data. Agents' code must not inherit the data."""
 
     def __init__(
         self,
@@ -20,14 +20,14 @@ class DataZygote(ZygoteProcess):
         settings: Mapping[str, Any],
         environment: Mapping[str, str],
     ) -> None:
-        """Start it, as `ZygoteProcess` does; `ready` waits for it."""
+        """Start the zygote, as `ZygoteProcess` does; `ready` waits for it."""
         super().__init__(f"{subject}'s zygote", python, module, settings, environment, keep_errors=True)
         ours, self._theirs = socket.socketpair()
         self.engine = ForkServer(ours, f"{subject}'s engine")
         self.engine_pid: int | None = None
-        """Known once the zygote is ready."""
+        """Set once the zygote is ready."""
         self.greeting: dict[str, Any] = {}
-        """The engine's message when it was ready."""
+        """The engine's ready message."""
 
     @property
     def pids(self) -> list[int]:
@@ -36,13 +36,13 @@ class DataZygote(ZygoteProcess):
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked for more, and its engine too."""
+        """Whether the zygote and its engine can still fork."""
         return super().alive and not self.engine.broken
 
     def ready(self, seconds: float, frame: bytes = b"") -> None:
-        """Wait until it can fork, and its engine too, which is sent `frame`.
+        """Wait until the zygote and its engine can fork; send `frame` to the engine.
 
-        Raises WorldFault with what it said on its standard error.
+        Raises WorldFault with the zygote's standard error.
         """
         try:
             with self._theirs:
@@ -55,7 +55,7 @@ class DataZygote(ZygoteProcess):
             raise WorldFault(f"{fault}; it said: {said}" if said else str(fault)) from fault
 
     def close(self) -> None:
-        """End it and every process that it or its engine forked. Idempotent."""
+        """End the zygote, its engine and every process that they forked. Idempotent."""
         self._theirs.close()
         self.engine.close()
         super().close()

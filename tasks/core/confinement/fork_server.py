@@ -14,7 +14,10 @@ _log = logging.getLogger(__name__)
 
 
 class ForkServer:
-    """Asks for forks and ends of processes. Thread-safe. `subject` names it in errors."""
+    """A client that asks the process to fork and to end children.
+
+    Thread-safe. `subject` names the process in errors.
+    """
 
     def __init__(self, end: socket.socket, subject: str) -> None:
         self._link = Link(end)
@@ -23,16 +26,19 @@ class ForkServer:
         self.broken = False
 
     def fork(self, kind: str, descriptors: Sequence[int], **details: Any) -> int:
-        """Start a process that has these descriptors; returns its pid. Raises WorldFault."""
+        """Fork a process that inherits these descriptors. Returns its pid. Raises WorldFault."""
         return int(self._ask({"fork": kind, **details}, descriptors)["pid"])
 
     def end(self, pid: int, patience: float = 0.0) -> tuple[int, int]:
-        """Kill the process if it lives after `patience` seconds; returns what `end_child` does. Raises WorldFault."""
+        """Kill the process if it is still alive after `patience` seconds.
+
+        Returns what `end_child` returns. Raises WorldFault.
+        """
         answer = self._ask({"end": pid, "patience": patience}, ())
         return int(answer["status"]), int(answer["peak"])
 
     def started(self, seconds: float, frame: bytes = b"") -> dict[str, Any]:
-        """Send what the process needs to start, wait until it is ready; what it then says. Raises WorldFault."""
+        """Send `frame`, wait until the process is ready and return its message. Raises WorldFault."""
         try:
             with self._lock:
                 self._link.send_frame(frame)
@@ -46,7 +52,7 @@ class ForkServer:
         return message
 
     def close(self) -> None:
-        """Hang up; the process then ends with all that it forked. Idempotent."""
+        """Close the connection; the process then ends with everything it forked. Idempotent."""
         self._link.close()
 
     def _ask(self, request: dict[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
@@ -56,5 +62,5 @@ class ForkServer:
                 return self._link.receive(_ANSWER_SECONDS)
             except LinkBroken as error:
                 self.broken = True
-                self._link.close()  # an answer that comes late must not be taken for the next one's
+                self._link.close()  # a late answer must not be taken for the answer to the next request
                 raise WorldFault(f"{self.subject} {error}") from error

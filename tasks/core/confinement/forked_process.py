@@ -1,4 +1,4 @@
-"""A process that a fork server forked, on the other end of a link."""
+"""A process that a fork server forked, at the other end of a link."""
 
 import contextlib
 import socket
@@ -10,10 +10,10 @@ from tasks.core.interfaces.world import WorldFault
 
 
 class ForkedProcess:
-    """One of them. Not thread-safe."""
+    """A forked process and its link. Not thread-safe."""
 
     def __init__(self, forks: ForkServer, kind: str, **details: Any) -> None:
-        """Have it forked. Raises WorldFault."""
+        """Fork the process. Raises WorldFault."""
         self.peak_memory_bytes: int | None = None
         """Largest resident memory; known once the process has ended."""
         self._forks = forks
@@ -27,7 +27,10 @@ class ForkedProcess:
             raise
 
     def end(self, patience: float = 0.0) -> int | None:
-        """Exit status of the process, or KILLED; None when nobody knows it any more. Idempotent, never raises."""
+        """End the process.
+
+        Returns its exit status or KILLED; None if its fork server is gone. Idempotent, never raises.
+        """
         self.link.close()
         pid, self.pid = self.pid, None
         if pid is not None:

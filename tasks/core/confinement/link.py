@@ -12,19 +12,19 @@ from tasks.core.confinement.inside.hostile_json import decode_hostile
 
 
 class LinkBroken(Exception):  # noqa: N818
-    """The process at the other end is gone, or does not answer."""
+    """The process at the other end is gone or does not answer."""
 
 
 class LinkTimeout(LinkBroken):
-    """It did not answer in time."""
+    """The process at the other end did not answer in time."""
 
 
 Patience = Callable[[], float]
-"""Seconds to wait for the next bytes; asked again when they have passed, and raises to give up."""
+"""Returns the seconds to wait for the next bytes; called again when they have passed, and raises to give up."""
 
 
 class Link:
-    """Frames of JSON, each way in turn. Not thread-safe."""
+    """JSON frames over a socket, one direction at a time. Not thread-safe."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -34,7 +34,7 @@ class Link:
         self.send_frame(encode(message), descriptors, seconds)
 
     def send_frame(self, frame: bytes, descriptors: Sequence[int] = (), seconds: float = 30.0) -> None:
-        """Send a frame as it is. Raises LinkBroken."""
+        """Send a frame unchanged. Raises LinkBroken."""
         try:
             self._end.settimeout(seconds)
             sent = socket.send_fds(self._end, [frame], list(descriptors)) if descriptors else 0
@@ -45,28 +45,28 @@ class Link:
             raise LinkBroken(f"is gone ({error})") from error
 
     def receive(self, seconds: float) -> dict[str, Any]:
-        """The next message. Raises LinkBroken; LinkTimeout when it is not whole after `seconds`."""
+        """Return the next message. Raises LinkBroken; LinkTimeout if it is incomplete after `seconds`."""
         message: dict[str, Any] = json.loads(self.receive_frame(seconds)[4:])
         return message
 
     def receive_frame(self, seconds: float) -> bytes:
-        """The next message with its length before it, to be passed on unread."""
+        """Return the next message with its length prefix, to be passed on unread."""
         patience = _until(time.monotonic() + seconds, seconds)
         header = self._exactly(4, patience)
         return header + self._exactly(int.from_bytes(header, "big"), patience)
 
     def receive_hostile(self, most_bytes: int, patience: Patience) -> dict[str, Any]:
-        """The next message of an untrusted peer. Raises LinkBroken, MalformedMessage, OversizedMessage."""
+        """Return the next message of an untrusted peer. Raises LinkBroken, MalformedMessage, OversizedMessage."""
         size = checked_size(self._exactly(4, patience), most_bytes)
         return decode_hostile(self._exactly(size, patience))
 
     @property
     def quiet(self) -> bool:
-        """Nothing has come that nobody asked for, not even the end."""
+        """Whether nothing has arrived unasked, not even the end of the connection."""
         return not select.select([self._end], [], [], 0)[0]
 
     def close(self) -> None:
-        """Hang up. Idempotent."""
+        """Close the socket. Idempotent."""
         self._end.close()
 
     def _exactly(self, size: int, patience: Patience) -> bytes:

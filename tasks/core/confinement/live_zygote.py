@@ -1,4 +1,4 @@
-"""The one zygote of a pool: started when it is first needed, replaced when it broke."""
+"""A pool's only zygote: started on first use, replaced after it breaks."""
 
 import threading
 from collections.abc import Callable
@@ -11,7 +11,7 @@ Z = TypeVar("Z", bound=ZygoteProcess)
 
 
 class LiveZygote(Generic[Z]):
-    """Thread-safe. What lived on a broken one ends with a WorldFault of its own."""
+    """A thread-safe holder of one zygote. Processes forked by a broken zygote end with their own WorldFault."""
 
     def __init__(self) -> None:
         self._lock, self._start_lock = threading.Lock(), threading.Lock()
@@ -19,7 +19,7 @@ class LiveZygote(Generic[Z]):
         self._closed = False
 
     def get(self, start: Callable[[], Z]) -> Z:
-        """The live one, or what `start` gives. Raises WorldFault when the pool is closed."""
+        """Return the running zygote, or start one. Raises WorldFault when the pool is closed."""
         with self._start_lock:
             with self._lock:
                 if self._closed:
@@ -45,7 +45,7 @@ class LiveZygote(Generic[Z]):
         return [] if zygote is None else zygote.pids
 
     def close(self) -> None:
-        """End it. Idempotent."""
+        """End the zygote. Idempotent."""
         with self._lock:
             self._closed = True
             zygote, self._zygote = self._zygote, None

@@ -1,4 +1,4 @@
-"""Whose fault the end of a confined process was."""
+"""Verdicts: whose fault the death of a confined process was."""
 
 import os
 import signal
@@ -7,9 +7,9 @@ from tasks.core.confinement.inside.reaping import KILLED
 from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 
 LAST_SECONDS = 0.25
-"""Time that a process may need to end after its socket has closed."""
+"""Seconds that a process may take to exit after its socket has closed."""
 _FAULTS_OF_OTHERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT}
-"""Signals that no confined code can send: the machine ran out of memory, or somebody killed the process."""
+"""Signals that confined code cannot send: memory ran out, or someone killed the process."""
 
 
 class ProcessDied(ExecutionTimeout):
@@ -17,10 +17,10 @@ class ProcessDied(ExecutionTimeout):
 
 
 def verdict_on_death(status: int | None, name: str, trusted: bool = False) -> ExecutionTimeout | WorldFault:
-    """The error to raise for a process that hung up and ended with `status`, as `reaping.end_child` gives it.
+    """Return the error to raise for a process that hung up and ended with `status` (see `reaping.end_child`).
 
-    `status` None: its fork server is gone too. `name` is the process's in the message; a `trusted` one runs no agent's
-    code, so that its end is the world's fault.
+    `status` None means that its fork server is gone too. `name` names the process in the message. A `trusted` process
+    runs no agent's code, so its death is the world's fault.
     """
     if status is None:
         return WorldFault(f"the {name} is gone, and the process that forked it")

@@ -1,4 +1,4 @@
-"""Processes that serve one episode after another, forked by the one with the data and kept while idle."""
+"""Processes that serve one episode after another: forked by the process with the data and kept while idle."""
 
 import threading
 from collections.abc import Callable
@@ -16,47 +16,47 @@ class Lasting(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """Its id; None when it has ended."""
+        """Process id; None after its end."""
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU time that it has used."""
+        """CPU seconds used so far."""
 
     @property
     def quiet(self) -> bool:
-        """Nothing has come from it that nobody asked for, not even its end."""
+        """Whether nothing has arrived unasked, not even the end of the connection."""
 
     def end(self) -> object:
-        """End it. Idempotent, never raises."""
+        """End the process. Idempotent, never raises."""
 
 
 P = TypeVar("P", bound=Lasting)
 
 
 class WarmProcess(ForkedProcess):
-    """One that runs no agent's code. Not thread-safe: one episode or evaluation holds it at a time."""
+    """A reusable process that runs no agent's code. Not thread-safe: one episode or evaluation uses it at a time."""
 
     def __init__(self, zygote: DataZygote, kind: str) -> None:
-        """Have the zygote's engine fork one. Raises WorldFault."""
+        """Fork a process from the zygote's engine. Raises WorldFault."""
         super().__init__(zygote.engine, kind)
         self.zygote, self.kind = zygote, kind
         self.uses = 0
         self.cpu_seconds = 0.0
-        """CPU time that it had used when it last said so."""
+        """CPU seconds used, as last reported by the process."""
 
     @property
     def quiet(self) -> bool:
-        """See `Lasting`."""
+        """Whether nothing has arrived unasked (see `Lasting`)."""
         return self.link.quiet
 
 
 class WarmProcesses(Generic[P]):
-    """All of one kind. Thread-safe."""
+    """The processes of one kind. Thread-safe."""
 
     def __init__(
         self, start: Callable[[DataZygote], P], most_idle: int, most_uses: int, most_cpu_seconds: float
     ) -> None:
-        """Over a limit a process is ended instead of kept."""
+        """Set the limits beyond which a process is ended instead of kept."""
         self._start, self._most_idle = start, most_idle
         self._most_uses, self._most_cpu_seconds = most_uses, most_cpu_seconds
         self._lock = threading.Lock()
@@ -64,23 +64,23 @@ class WarmProcesses(Generic[P]):
         self._closed = False
 
     def take(self, zygote: DataZygote) -> P:
-        """An idle one of this zygote's, the one used last, or a new one. Raises WorldFault."""
-        found, useless = None, []
+        """Return this zygote's most recently used idle process, or start one. Raises WorldFault."""
+        reused, useless = None, []
         with self._lock:
-            while self._idle and found is None:
+            while self._idle and reused is None:
                 process = self._idle.pop()
                 if process.zygote is zygote and process.quiet:
-                    found = process
+                    reused = process
                 else:
                     useless.append(process)
         for process in useless:
             process.end()
-        taken = found or self._start(zygote)
+        taken = reused or self._start(zygote)
         taken.uses += 1
         return taken
 
     def give_back(self, process: P) -> None:
-        """Keep it for the next one, if it may be. Only one that answered all that it was asked may come back."""
+        """Keep the process for its next user if the limits allow. It must have answered every request."""
         with self._lock:
             keep = (
                 not self._closed
@@ -95,12 +95,12 @@ class WarmProcesses(Generic[P]):
 
     @property
     def idle_pids(self) -> list[int]:
-        """Process ids of those that wait."""
+        """Process ids of the idle processes."""
         with self._lock:
             return [process.pid for process in self._idle if process.pid is not None]
 
     def close(self) -> None:
-        """End the idle ones; those in use are not kept any more. Idempotent."""
+        """End the idle processes; processes in use are ended when given back. Idempotent."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []

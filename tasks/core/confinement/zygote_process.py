@@ -1,4 +1,4 @@
-"""Starting and ending a zygote: a small process that forks the others (see `inside.forking`)."""
+"""Starting and ending a zygote: a small process that forks other processes (see `inside.forking`)."""
 
 import contextlib
 import json
@@ -13,10 +13,10 @@ from tasks.core.interfaces.world import WorldFault
 
 _ROOT = Path(__file__).parents[3]
 _KIT = "tasks.core.confinement"
-# The packages above an `inside` are empty stand-ins: nothing of the pipeline's own is imported, and its interpreter's
-# site-packages are out of sight. What modules register to be called at a fork (logging's and threading's locks, a new
-# seed of `random`) is left out: a zygote has one thread, and these calls are a third of what a fork costs. No garbage
-# is looked for until the zygote is ready (`inside.forking`): what it loads is none.
+# The packages above an `inside` are empty stand-ins: no module of the pipeline is imported, and the pipeline's
+# site-packages are hidden. Modules cannot register functions to run at a fork (locks of logging and threading, a new
+# seed of `random`): a zygote has one thread, and these calls take a third of a fork's time. Garbage collection is off
+# until the zygote is ready (`inside.forking`): nothing that it loads is garbage.
 _START = """
 import gc, json, os, sys, types
 gc.disable()
@@ -32,7 +32,7 @@ _SAID_CHARS = 2000
 
 
 class ZygoteProcess:
-    """One live zygote."""
+    """A running zygote process."""
 
     def __init__(
         self,
@@ -43,10 +43,10 @@ class ZygoteProcess:
         environment: Mapping[str, str],
         keep_errors: bool = False,
     ) -> None:
-        """Run `main(control descriptor, settings)` of `module`, which lies in an `inside`, in its own interpreter.
+        """Run `main(control descriptor, settings)` of `module`, from an `inside` package, in a new interpreter.
 
-        `subject` names it in errors, `python` is the command with its flags. `keep_errors`: its standard error is kept
-        for `said` instead of going to this process's.
+        `subject` names the process in errors; `python` is the command with its flags. `keep_errors` keeps its standard
+        error for `said` instead of passing it to ours.
         """
         ours, theirs = socket.socketpair()
         self.forks = ForkServer(ours, subject)
@@ -58,7 +58,7 @@ class ZygoteProcess:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE if keep_errors else None,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C in the terminal is for the pipeline, which then closes the zygote
+                start_new_session=True,  # Ctrl-C in the terminal goes to the pipeline, which then closes the zygote
             )
 
     @property
@@ -68,16 +68,16 @@ class ZygoteProcess:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids that live as long as it does."""
+        """Process ids that live as long as the zygote."""
         return [self.pid]
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked for more."""
+        """Whether the zygote can still fork."""
         return self._process.poll() is None and not self.forks.broken
 
     def ready(self, seconds: float) -> None:
-        """Wait until it can fork. Raises WorldFault; it has ended then."""
+        """Wait until the zygote can fork. Raises WorldFault after ending it."""
         try:
             self.forks.started(seconds)
         except WorldFault:
@@ -85,14 +85,14 @@ class ZygoteProcess:
             raise
 
     def said(self) -> str:
-        """Last characters of its standard error, where that was kept; to be read once, after its end."""
+        """Return the last characters of its standard error if kept; call once, after its end."""
         if self._process.stderr is not None:
             with contextlib.suppress(OSError, ValueError), self._process.stderr as stream:
                 return stream.read()[-_SAID_CHARS:].decode("utf-8", "replace").strip()
         return ""
 
     def close(self) -> None:
-        """End it and every process that it forked. Idempotent."""
+        """End the zygote and every process that it forked. Idempotent."""
         self.forks.close()
         try:
             self._process.wait(timeout=_END_SECONDS)
@@ -110,6 +110,6 @@ def _start(module: str, control: int, settings: Mapping[str, Any]) -> str:
 
 
 def _above(package: str) -> list[str]:
-    """The package and all that it lies in."""
+    """Return the package and all its parent packages."""
     parts = package.split(".")
     return [".".join(parts[: depth + 1]) for depth in range(len(parts))]

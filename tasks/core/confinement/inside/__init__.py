@@ -1,4 +1,4 @@
-"""The confined side: standard library, `processes.parent_death` and this package only, for any interpreter.
+"""The confined side. Uses only the standard library and `processes.parent_death`, so that any interpreter can run it.
 
-Agents' code can reach all of it.
+Agents' code can reach everything in it.
 """

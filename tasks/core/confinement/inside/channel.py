@@ -1,15 +1,15 @@
-"""The one descriptor of a process that runs an agent's code."""
+"""The only descriptor of a process that runs an agent's code."""
 
 import builtins
 import json
 import os
 from typing import Any, NoReturn
 
-# Functions look built-in names up where __builtins__ of their module points: a private copy, so that an agent's
-# `builtins.len = None` breaks the agent's code and not the protocol.
+# Functions look up built-in names in their module's __builtins__. A private copy ensures that an agent's
+# `builtins.len = None` breaks only the agent's code, not the protocol.
 globals()["__builtins__"] = dict(vars(builtins))
 
-# json's own C parts, for the same reason: the Python layer over them can be broken from outside.
+# json's C functions, for the same reason: agents' code can break the Python layer above them.
 _make_encoder: Any = json.encoder.c_make_encoder  # type: ignore[attr-defined]
 _quote: Any = json.encoder.encode_basestring  # type: ignore[attr-defined]
 _scan: Any = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
@@ -17,14 +17,17 @@ _read, _write, _exit = os.read, os.write, os._exit
 
 
 class Channel:
-    """The process's one open descriptor."""
+    """JSON messages over the process's only open descriptor."""
 
     def __init__(self, descriptor: int, request_bytes: int) -> None:
         self._descriptor = descriptor
         self._request_bytes = request_bytes
 
     def send(self, message: dict[str, Any]) -> None:
-        """Raises TypeError, ValueError or RecursionError, and sends nothing, when `message` is no JSON or too large."""
+        """Send a message.
+
+        If it is not JSON or too large, sends nothing and raises TypeError, ValueError or RecursionError.
+        """
         payload = _encode(message)
         if len(payload) > self._request_bytes:
             raise ValueError("too much data in one call")
@@ -33,7 +36,7 @@ class Channel:
             rest = rest[_write(self._descriptor, rest) :]
 
     def receive(self) -> dict[str, Any]:
-        """The next message; at its end the process ends too."""
+        """Return the next message. When the channel closes, the process exits."""
         message: dict[str, Any] = _scan(str(self._exactly(int.from_bytes(self._exactly(4), "big")), "ascii"), 0)[0]
         return message
 

@@ -1,4 +1,4 @@
-"""A process that forks others on request, and is the only one to wait for them."""
+"""A process that forks other processes on request and alone waits for them."""
 
 import contextlib
 import ctypes
@@ -21,9 +21,9 @@ _HUGE = 2**21
 def collapse() -> None:
     """Gather this process's memory into 2 MB pages, where the kernel can.
 
-    A fork copies one entry per page: with 512 times fewer of them a fork of the engine costs a third (see
-    `tests/benchmarks/engine_forks.py`). A child that writes copies 4 KB as before. It changes nothing but speed, so
-    that failures are no matter.
+    A fork copies one entry per page: with 512 times fewer pages, a fork of the engine takes a third of the time (see
+    `tests/benchmarks/engine_forks.py`). A child that writes still copies 4 KB at a time. Only speed changes, so
+    failures are ignored.
     """
     if sys.platform != "linux":
         return
@@ -31,8 +31,8 @@ def collapse() -> None:
         libc = ctypes.CDLL(None)
         libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
         for begin, end in _private_ranges():
-            for place in range(-(-begin // _HUGE) * _HUGE, end - _HUGE + 1, _HUGE):
-                libc.madvise(place, _HUGE, _MADV_COLLAPSE)
+            for address in range(-(-begin // _HUGE) * _HUGE, end - _HUGE + 1, _HUGE):
+                libc.madvise(address, _HUGE, _MADV_COLLAPSE)
 
 
 def _private_ranges() -> list[tuple[int, int]]:
@@ -46,33 +46,33 @@ def _private_ranges() -> list[tuple[int, int]]:
 
 
 class Forker:
-    """Serves a control socket.
+    """A server on a control socket that forks and ends children.
 
-    {"fork": kind, ...} with descriptors beside it -> {"pid": n}; {"end": pid, "patience": seconds} -> {"status": n,
-    "peak": bytes} as `reaping.end_child` gives them. Whatever goes wrong in a child is the child's affair: it says
-    {"fault": text} on its own first descriptor.
+    {"fork": kind, ...} with descriptors attached -> {"pid": n}; {"end": pid, "patience": seconds} -> {"status": n,
+    "peak": bytes} as returned by `reaping.end_child`. A failure in a child is reported by the child: it sends {"fault":
+    text} on its own first descriptor.
     """
 
     def __init__(self, control: socket.socket) -> None:
         self.control = control
-        gc.disable()  # until it is ready: what it loads is no garbage
+        gc.disable()  # until `ready`: nothing loaded so far is garbage
         self.die_with = killed_with_parent()
-        """Called in a child with its parent's pid; a jail does it by itself."""
+        """Called in a child with its parent's pid, except where a jail does it."""
         self._children: set[int] = set()
 
     def ready(self, **greeting: Any) -> None:
-        """Settle the memory that children will share, and say that it can be asked."""
+        """Prepare the memory that children will share, then announce that the process accepts requests."""
         gc.collect()
-        gc.freeze()  # a collection in a child would write to, and so copy, every shared page
+        gc.freeze()  # a collection in a child would write to every shared page, and so copy it
         gc.enable()
         collapse()
         frames.send(self.control.fileno(), {"ready": True, **greeting})
 
     def serve(self) -> None:
-        """Answer until the socket or the parent is gone; then end all children."""
+        """Answer requests until the socket closes or the parent dies; then end all children."""
         parent = os.getppid()
         try:
-            # A process that the parent forked may hold the socket open, so the parent itself is looked at too.
+            # Another child of the parent may hold the socket open, so the parent is checked too.
             while os.getppid() == parent:
                 if select.select([self.control], [], [], 1.0)[0]:
                     self._answer()
@@ -83,7 +83,7 @@ class Forker:
                 self._end(pid, 0.0)
 
     def become(self, request: dict[str, Any], descriptors: list[int], parent: int) -> None:
-        """Be the child: runs in it, and the child ends when it returns."""
+        """Act as the child. Runs in the child, which exits when it returns."""
         raise NotImplementedError
 
     def _answer(self) -> None:

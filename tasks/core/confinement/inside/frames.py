@@ -11,7 +11,7 @@ from tasks.core.confinement.inside.hostile_json import decode_hostile
 
 _MOST_DESCRIPTORS = 4
 _read, _write = os.read, os.write
-_dumps = json.JSONEncoder(allow_nan=False).encode  # json.dumps would make the encoder for every frame
+_dumps = json.JSONEncoder(allow_nan=False).encode  # json.dumps would build an encoder for every frame
 
 
 class PeerGone(Exception):  # noqa: N818
@@ -19,21 +19,21 @@ class PeerGone(Exception):  # noqa: N818
 
 
 class OversizedMessage(Exception):  # noqa: N818
-    """A frame is larger than its reader takes."""
+    """A frame is larger than its reader accepts."""
 
 
 Wait = Callable[[], None]
-"""Called each time that a descriptor's own time limit passes without progress; raises to give up."""
+"""Called whenever a descriptor's own time limit passes without progress; raises to give up."""
 
 
 def encode(message: dict[str, Any]) -> bytes:
-    """The frame of a message. Raises TypeError, ValueError or RecursionError when it is no JSON."""
+    """Return a message's frame. Raises TypeError, ValueError or RecursionError if it is not JSON."""
     payload = _dumps(message).encode("ascii")
     return len(payload).to_bytes(4, "big") + payload
 
 
 def checked_size(header: bytes, most_bytes: int) -> int:
-    """The length that an untrusted peer announced. Raises OversizedMessage."""
+    """Return the length that an untrusted peer announced. Raises OversizedMessage."""
     size = int.from_bytes(header, "big")
     if size > most_bytes:
         raise OversizedMessage(f"a message of {size} bytes")
@@ -41,7 +41,7 @@ def checked_size(header: bytes, most_bytes: int) -> int:
 
 
 def send(descriptor: int, message: dict[str, Any], wait: Wait | None = None) -> None:
-    """Write one frame. Raises PeerGone, and ValueError or TypeError for what is no JSON."""
+    """Write one frame. Raises PeerGone, and ValueError or TypeError if the message is not JSON."""
     rest = memoryview(encode(message))
     while rest:
         try:
@@ -53,20 +53,20 @@ def send(descriptor: int, message: dict[str, Any], wait: Wait | None = None) -> 
 
 
 def receive(descriptor: int) -> dict[str, Any]:
-    """Read one frame of a trusted peer. Raises PeerGone."""
+    """Read one frame from a trusted peer. Raises PeerGone."""
     size = int.from_bytes(exactly(descriptor, 4), "big")
     message: dict[str, Any] = json.loads(exactly(descriptor, size))
     return message
 
 
 def receive_hostile(descriptor: int, most_bytes: int, wait: Wait) -> dict[str, Any]:
-    """Read one frame of an untrusted peer. Raises PeerGone, MalformedMessage and OversizedMessage."""
+    """Read one frame from an untrusted peer. Raises PeerGone, MalformedMessage and OversizedMessage."""
     size = checked_size(exactly(descriptor, 4, wait), most_bytes)
     return decode_hostile(exactly(descriptor, size, wait))
 
 
 def exactly(descriptor: int, size: int, wait: Wait | None = None) -> bytes:
-    """`size` bytes. Raises PeerGone."""
+    """Read exactly `size` bytes. Raises PeerGone."""
     parts, left = [], size
     while left:
         try:

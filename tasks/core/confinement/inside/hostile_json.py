@@ -1,4 +1,4 @@
-"""JSON from a process that runs an agent's code. Every byte is taken as hostile."""
+"""Decoding JSON from a process that runs an agent's code. Treats every byte as hostile."""
 
 import json
 import math
@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 MAX_DEPTH = 64
-"""Deepest nesting of an API call's arguments, so that a world may copy and compare them without care."""
+"""Deepest nesting of an API call's arguments, so that worlds can copy and compare them safely."""
 
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -14,17 +14,17 @@ _BRACKET = re.compile(r"[\[\]{}]")
 
 
 class MalformedMessage(Exception):  # noqa: N818
-    """The bytes are no message of the protocol."""
+    """The bytes are not a message of the protocol."""
 
 
 def decode_hostile(payload: bytes) -> dict[str, Any]:
-    """The JSON object in `payload`: finite numbers, valid Unicode, at most MAX_DEPTH deep. Raises MalformedMessage."""
+    """Decode a JSON object with finite numbers, valid Unicode and at most MAX_DEPTH levels. Raises MalformedMessage."""
     try:
         text = payload.decode("utf-8")
         if _depth(text) > MAX_DEPTH:
             raise MalformedMessage("nested too deep")
         message = _loads(text)
-        if "\\u" in text:  # an escape may spell half a surrogate pair, which UTF-8 can't
+        if "\\u" in text:  # an escape may encode half a surrogate pair, which UTF-8 cannot hold
             json.dumps(message, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         raise MalformedMessage(str(error)) from error
@@ -48,7 +48,7 @@ _loads = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite).
 
 
 def _depth(text: str) -> int:
-    """Depth of the nesting of `text`; 0 when it has too few brackets, strings included, to reach MAX_DEPTH."""
+    """Return the nesting depth of `text`; 0 if all its brackets, strings included, are too few to exceed MAX_DEPTH."""
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return 0
     depth = deepest = 0

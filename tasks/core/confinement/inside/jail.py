@@ -1,4 +1,4 @@
-"""Shutting the jail: what a process gives up before it runs a line of an agent's code."""
+"""The jail: everything a process gives up before it runs a line of an agent's code."""
 
 import contextlib
 import ctypes
@@ -22,12 +22,12 @@ _DENIED_EVENTS = (
 
 
 class Jail:
-    """Prepared once in the zygote, shut in every process that it forks.
+    """Confinement that is prepared once in the zygote and applied in every process that the zygote forks.
 
-    `confinement` is "seccomp", "audit" or "auto" (seccomp where the system has it). "audit" is for systems without
-    seccomp (macOS): a Python audit hook, which stops what a confused agent does and not what a determined one can.
-    Whether the system has it is tried once, here.
-    A process that runs no agent's code itself may be let receive `descriptors` more of them over its channel.
+    `confinement` is "seccomp", "audit" or "auto" (seccomp where the system supports it, tested once here). "audit" is
+    for systems without seccomp (macOS): a Python audit hook, which stops a confused agent but not a determined
+    attacker. A process that runs no agent's code itself may be allowed to receive `descriptors` more descriptors over
+    its channel.
     """
 
     def __init__(self, confinement: str, memory_bytes: int, cpu_seconds: int, descriptors: int = 0) -> None:
@@ -37,27 +37,27 @@ class Jail:
         self._cpu_seconds = cpu_seconds
         self._die_with = killed_with_parent()
         self._libc = ctypes.CDLL(None, use_errno=True)
-        _ = self._libc.prctl  # looked up once here and not in every child
+        _ = self._libc.prctl  # looked up once here instead of in every child
         self._filter = None if confinement == "audit" else _working_filter(descriptors > 0, self._libc)
         if confinement == "seccomp" and self._filter is None:
             raise OSError("confinement 'seccomp' was asked for, but this system has no seccomp")
 
     @property
     def warning(self) -> str:
-        """A warning for the pipeline: that "auto" found no seccomp on a system that should have it."""
-        found = self._filter is not None or self._confinement == "audit" or sys.platform != "linux"
-        return "" if found else _NO_SECCOMP
+        """Warning for the pipeline if "auto" found no seccomp on a system that should have it; else empty."""
+        as_expected = self._filter is not None or self._confinement == "audit" or sys.platform != "linux"
+        return "" if as_expected else _NO_SECCOMP
 
     def shut(self, channel: int, zygote: int) -> str:
-        """Give everything up but the descriptor `channel`; returns the confinement that is in force.
+        """Give up everything except the descriptor `channel`. Returns the confinement in force.
 
-        Raises OSError when a limit or the filter can't be set.
+        Raises OSError when a limit or the filter cannot be set.
         """
         keep_only([channel], begin=0)
         self._limit(channel)
         if os.getuid() == 0:
             self._become_nobody()
-        self._die_with(zygote)  # after the change of user, which makes the kernel forget it
+        self._die_with(zygote)  # after the change of user, because that change makes the kernel forget it
         if self._filter is not None:
             seccomp.install_filter(self._filter, self._libc)
             return "seccomp"
@@ -65,7 +65,7 @@ class Jail:
         return "audit"
 
     def _limit(self, channel: int) -> None:
-        # macOS refuses RLIMIT_AS below what is mapped already and does not keep to it otherwise.
+        # macOS refuses an RLIMIT_AS below what is already mapped, and does not enforce it otherwise.
         if sys.platform == "linux":
             space = _address_space() + self._memory_bytes
             _lower(resource.RLIMIT_AS, space, space)
@@ -76,7 +76,7 @@ class Jail:
         _lower(resource.RLIMIT_NOFILE, files, files)
 
     def _become_nobody(self) -> None:
-        # A second wall: it fails in user namespaces that map one user only, where root is not the machine's root.
+        # A second barrier. It fails in user namespaces that map a single user, where root is not the machine's root.
         with contextlib.suppress(OSError):
             os.setgroups([])
             os.setgid(_NOBODY)
@@ -84,7 +84,7 @@ class Jail:
 
 
 def keep_only(descriptors: list[int], begin: int = 3) -> None:
-    """Close every other descriptor from `begin` on: by default all but the standard ones."""
+    """Close every other descriptor from `begin` on; by default all except the standard descriptors."""
     for descriptor in sorted(descriptors):
         os.closerange(begin, descriptor)
         begin = descriptor + 1
@@ -92,7 +92,7 @@ def keep_only(descriptors: list[int], begin: int = 3) -> None:
 
 
 def _working_filter(receiving: bool, libc: ctypes.CDLL) -> bytes | None:
-    """The filter for this machine, if a child can put itself under it; a container may refuse."""
+    """Return this machine's filter if a child process can install it, else None; a container may refuse."""
     try:
         program = seccomp.build_filter(os.uname().machine, receiving) if sys.platform == "linux" else None
     except OSError:
@@ -119,7 +119,10 @@ def _lower(limit: int, soft: int, hard: int) -> None:
 
 
 def _address_space() -> int:
-    """Bytes mapped by this process. Without a file object, whose making would copy 40 shared pages in every start."""
+    """Return the bytes mapped by this process.
+
+    Avoids a file object: creating one copies 40 shared pages on every start.
+    """
     descriptor = os.open("/proc/self/statm", os.O_RDONLY)
     try:
         return int(os.read(descriptor, 128).split()[0]) * resource.getpagesize()

@@ -1,4 +1,4 @@
-"""A process without a network, that may still use sockets between itself and its children."""
+"""A process without a network that can still use sockets between itself and its children."""
 
 import ctypes
 import fcntl
@@ -11,9 +11,9 @@ _SET_FLAGS, _UP = 0x8914, 1  # SIOCSIFFLAGS, IFF_UP
 
 
 def leave_network() -> bool:
-    """Move this process, which must have one thread, to a network that is its loopback and nothing else.
+    """Move this process, which must have a single thread, to a network with nothing but its loopback.
 
-    False where the system has no network namespaces, or keeps them from this user.
+    Returns False if the system has no network namespaces or denies them to this user.
     """
     if sys.platform != "linux":
         return False

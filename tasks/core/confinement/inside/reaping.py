@@ -1,4 +1,4 @@
-"""End a child process, and tell an end of its own from ours."""
+"""Ending a child process, and telling its own exit from our kill."""
 
 import contextlib
 import os
@@ -8,15 +8,15 @@ import sys
 import time
 
 KILLED = -1
-"""In the place of an exit status: the process lived, and was killed by us."""
+"""Stands for an exit status: the process was still alive and we killed it."""
 _LOOK_SECONDS = 0.001
 
 
 def end_child(pid: int, patience: float) -> tuple[int, int]:
-    """Wait up to `patience` seconds for the child to end by itself, then kill it.
+    """Wait up to `patience` seconds for the child to exit by itself, then kill it.
 
-    Returns its exit status as os.waitpid gives it, or KILLED, and its peak resident memory in bytes. Patience is for
-    a child whose socket has closed: it ends in a moment, unless its code closed the socket and lives on.
+    Returns its exit status as os.waitpid gives it, or KILLED, and its peak resident memory in bytes. Patience is for a
+    child whose socket has closed: it exits within a moment, unless its code closed the socket and lives on.
     """
     deadline = _now() + patience
     ended, status, usage = os.wait4(pid, os.WNOHANG)
@@ -33,5 +33,5 @@ def end_child(pid: int, patience: float) -> tuple[int, int]:
 
 
 def _now() -> float:
-    # Where agents' code runs, time.monotonic and time.sleep are those of a frozen clock.
+    # Where agents' code runs, time.monotonic and time.sleep belong to a frozen clock.
     return time.clock_gettime(time.CLOCK_MONOTONIC)

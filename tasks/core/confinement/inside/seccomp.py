@@ -1,12 +1,13 @@
-"""A seccomp filter that leaves a process nothing but computing and one open socket (Linux, x86-64 and aarch64)."""
+"""A seccomp filter that leaves a process only computation and one open socket (Linux, x86-64 and aarch64)."""
 
 import ctypes
 import errno
 import os
 import struct
 
-# What CPython needs to compute, allocate and answer on its socket. Everything else answers EPERM: nothing can be
-# opened, connected, started, signalled or traced. The numbers are the kernel's (asm/unistd.h); hot ones come first.
+# What CPython needs to compute, allocate and answer on its socket. Every other call fails with EPERM: nothing can be
+# opened, connected, started, signalled or traced. The numbers are the kernel's (asm/unistd.h); frequent calls come
+# first.
 _X86_64 = {
     "read": 0, "write": 1, "mmap": 9, "munmap": 11, "brk": 12, "mremap": 25, "mprotect": 10, "futex": 202,
     "clock_gettime": 228, "clock_getres": 229, "gettimeofday": 96, "clock_nanosleep": 230, "nanosleep": 35,
@@ -32,10 +33,10 @@ class _Program(ctypes.Structure):
 
 
 def build_filter(machine: str, receiving: bool = False) -> bytes:
-    """The BPF program for `machine` (as `os.uname().machine` says it). Raises OSError where none is known.
+    """Build the BPF program for `machine` (as in `os.uname().machine`). Raises OSError for an unknown machine.
 
-    `receiving` allows recvmsg too, by which descriptors come over a socket.
-    x32 calls on x86-64 carry a high bit in their number, so that no entry of the allowlist matches them.
+    `receiving` also allows recvmsg, which receives descriptors over a socket. x32 calls on x86-64 have a high bit set
+    in their number, so no allowlist entry matches them.
     """
     if machine not in _ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no seccomp allowlist for {machine}")
@@ -49,7 +50,7 @@ def build_filter(machine: str, receiving: bool = False) -> bytes:
 
 
 def install_filter(program: bytes, libc: ctypes.CDLL) -> None:
-    """Put the calling process under `program`, for good. Raises OSError when the kernel refuses."""
+    """Put the calling process under `program`, permanently. Raises OSError when the kernel refuses."""
     _check(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     _check(libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(_Program(len(program) // 8, program)), 0, 0))
 
