@@ -1,7 +1,7 @@
 """The process sandbox in which agents' Python code runs.
 
-`Sandbox(limits).start(seed) -> Repl`; `Repl.run(code, call_api) -> Execution`. The state of the world stays with the
-caller: code in the sandbox reaches it only through `call_api`, JSON value by JSON value.
+`Sandbox(limits).start(seed) -> Repl`; `Repl.run(code, call_api) -> Execution`. The caller keeps the world's state:
+sandboxed code reaches it only through `call_api`, one JSON value at a time.
 """
 
 from tasks.core.confinement.verdict import ProcessDied

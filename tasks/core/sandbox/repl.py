@@ -12,9 +12,9 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]{6,16}\b")
 
 
 class Repl:
-    """A process that keeps one namespace between runs. Not thread-safe; different REPLs may run in different threads.
+    """A process that keeps one namespace between runs. Not thread-safe; several REPLs may run in different threads.
 
-    The code sees `apis.<app>.<name>(...)`, `ApiError` and the standard library modules that were imported for it.
+    The code sees `apis.<app>.<name>(...)`, `ApiError` and the preloaded standard library modules.
     """
 
     def __init__(self, process: ConfinedProcess, limits: SandboxLimits) -> None:
@@ -28,11 +28,11 @@ class Repl:
         return self.process.pid
 
     def run(self, code: str, call_api: CallApi) -> Execution:
-        """Run one block of the agent's code; its API calls are answered by `call_api`, in this thread.
+        """Run one block of the agent's code; `call_api` answers its API calls in this thread.
 
-        Raises ExecutionTimeout when the code ran over a limit and its process was killed (ProcessDied when the code
-        ended the process itself), and WorldFault when the sandbox broke or `call_api` raised anything but ApiError.
-        After any of them the REPL is closed.
+        Raises ExecutionTimeout when the code exceeded a limit and its process was killed (ProcessDied when the code
+        ended the process itself), and WorldFault when the sandbox broke or `call_api` raised anything except ApiError.
+        After any of these the REPL is closed.
         """
         try:
             self.process.begin(self._limits.wall_seconds_per_run, self._limits.cpu_seconds_per_run)
@@ -86,7 +86,7 @@ def _execution(message: dict[str, Any], turn: int, limits: SandboxLimits) -> Exe
     if dropped > 0:
         parts.append(f"... ({dropped} more characters)")
     parts += [line[: limits.error_chars], error[: limits.error_chars]]
-    # Addresses differ between runs and machines, and mean nothing to the agent.
+    # Addresses differ between runs and machines and mean nothing to the agent.
     text = _ADDRESS.sub(" at 0x0", _joined(parts))
     return Execution(text, bool(error), error[: limits.error_chars])
 

@@ -12,11 +12,11 @@ from tasks.core.sandbox.interface import SandboxLimits
 from tasks.core.sandbox.repl import Repl
 
 START_OF_TIME = 1_684_411_200.0
-"""The frozen clock's default, POSIX seconds: 18 May 2023, 12:00 UTC."""
+"""Default of the frozen clock, POSIX seconds: 18 May 2023, 12:00 UTC."""
 
 Confinement = Literal["auto", "seccomp", "audit"]
 
-# -S and -P keep site-packages and the working directory away; -I would ignore PYTHONHASHSEED.
+# -S and -P hide site-packages and the working directory; -I would ignore PYTHONHASHSEED.
 _FLAGS = ("-S", "-s", "-P")
 _MODULE = "tasks.core.sandbox.inside.zygote"
 _START_SECONDS = 60.0
@@ -24,15 +24,15 @@ _KEPT_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME")
 
 
 class Sandbox:
-    """Starts REPL processes. Thread-safe; nothing runs before the first `start`.
+    """A starter of REPL processes. Thread-safe; nothing runs before the first `start`.
 
-    A REPL process holds one socket and no other descriptor, an empty environment, and limits on CPU, memory and
-    output. On Linux (x86-64, aarch64) a seccomp filter leaves it no system call to open, connect, start, signal or
-    trace anything, and as root it first becomes nobody. Elsewhere (macOS) `confinement` "auto" falls back to resource
-    limits and a Python audit hook, which a determined attacker can evade; "seccomp" refuses to run there instead.
+    A REPL process has one socket and no other descriptor, an empty environment, and limits on CPU, memory and output.
+    On Linux (x86-64, aarch64) a seccomp filter denies it every system call to open, connect, start, signal or trace
+    anything; if we are root, it first becomes nobody. Elsewhere (macOS) `confinement` "auto" falls back to resource
+    limits and a Python audit hook, which a determined attacker can evade; "seccomp" refuses to run there.
 
-    The agent's clock stands still (`time.sleep` moves it on without waiting), its time zone is UTC, and `random`,
-    `os.urandom` and string hashes follow from the seed.
+    The agent's clock stands still (`time.sleep` advances it without waiting), its time zone is UTC, and `random`,
+    `os.urandom` and string hashes are determined by the seed.
     """
 
     def __init__(self, limits: SandboxLimits | None = None, confinement: Confinement = "auto") -> None:
@@ -41,16 +41,16 @@ class Sandbox:
         self._zygotes = LiveZygote[ZygoteProcess]()
 
     def start(self, seed: int = 0, clock: float = START_OF_TIME) -> Repl:
-        """A fresh REPL; `seed` (63 bits) feeds its randomness, `clock` (POSIX seconds) is its frozen time.
+        """Start a REPL; `seed` (63 bits) seeds its randomness, `clock` (POSIX seconds) is its frozen time.
 
-        Raises WorldFault when the sandbox can't start a process; the next call tries with a new zygote.
+        Raises WorldFault when the sandbox cannot start a process; the next call tries a new zygote.
         """
         zygote = self._zygotes.get(self._start_zygote)
         process = ConfinedProcess(zygote.forks, "repl", self.limits.request_bytes, seed=seed, clock=clock)
         return Repl(process, self.limits)
 
     def close(self) -> None:
-        """End every process of the sandbox. Idempotent; REPLs that are left raise WorldFault when used."""
+        """End every process of the sandbox. Idempotent; REPLs still in use raise WorldFault."""
         self._zygotes.close()
 
     def _start_zygote(self) -> ZygoteProcess:

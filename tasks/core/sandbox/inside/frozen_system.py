@@ -1,4 +1,4 @@
-"""Clock, entropy and time zone that are the same in every run: what an agent prints must not depend on the machine."""
+"""A clock, entropy and time zone that are the same in every run, so that output does not depend on the machine."""
 
 import ctypes
 import datetime
@@ -12,9 +12,9 @@ _real_localtime, _real_gmtime, _real_strftime = time.localtime, time.gmtime, tim
 
 
 class FrozenSystem:
-    """One frozen clock and one source of random bytes, put in the place of the system's by `install`.
+    """A frozen clock and a source of random bytes that `install` puts in place of the system's.
 
-    The clock stands still except that `time.sleep(seconds)` moves it on, at once and without waiting.
+    The clock stands still; only `time.sleep(seconds)` advances it, at once and without waiting.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class FrozenSystem:
         self._bytes = random.Random(0)
 
     def start(self, seed: int, now: float) -> None:
-        """Begin a REPL's own time (`now`, POSIX seconds, UTC) and randomness."""
+        """Set a REPL's clock (`now`, POSIX seconds, UTC) and the seed of its randomness."""
         self._now = now
         self._elapsed = 0.0
         self._bytes = random.Random(f"bytes {seed}")
@@ -48,7 +48,8 @@ class FrozenSystem:
         self._freeze_datetime()
 
     def _freeze_datetime(self) -> None:
-        # A subclass would fail isinstance(datetime.now(), date) and print another name, so the type itself changes.
+        # A subclass would fail isinstance(datetime.now(), date) and print a different name, so this changes the type
+        # itself.
         def now(cls: type[datetime.datetime], tz: datetime.tzinfo | None = None) -> datetime.datetime:
             return cls.fromtimestamp(self._time(), tz)
 

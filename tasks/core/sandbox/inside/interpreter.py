@@ -1,4 +1,4 @@
-"""The REPL process: takes code from its socket, runs it, and hands API calls and results back as JSON.
+"""The REPL process: receives code over its socket, runs it, and sends API calls and results back as JSON.
 
 Messages are a 4-byte big-endian length and a JSON object. In: {"run": n, "code": str}, {"value": v}, {"error": str}.
 Out: {"ready": confinement}, {"call": [app, name, args, kwargs]}, {"done": n, "printed", "dropped", "line", "error"}.
@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 from tasks.core.confinement.inside.channel import Channel
 
-# Functions look built-in names up where __builtins__ of their module points: a private copy, so that an agent's
-# `builtins.len = None` breaks the agent's code and not the protocol.
+# Functions look up built-in names in their module's __builtins__. A private copy ensures that an agent's
+# `builtins.len = None` breaks only the agent's code, not the protocol.
 globals()["__builtins__"] = dict(vars(builtins))
 
 
@@ -76,7 +76,7 @@ class Api:
 
 
 class Interpreter:
-    """Runs code blocks one after the other in one namespace."""
+    """A REPL that runs code blocks one after another in one namespace."""
 
     def __init__(self, channel: Channel, output_chars: int, error_chars: int) -> None:
         self._channel = channel
@@ -86,7 +86,7 @@ class Interpreter:
         self._namespace = {"__name__": "__main__", "apis": Api(channel, ()), "ApiError": ApiError}
 
     def serve(self) -> NoReturn:
-        """Run what comes, until the channel ends."""
+        """Run incoming code until the channel closes."""
         while True:
             request = self._channel.receive()
             self._channel.send({"done": request["run"], **self._run(request["code"], f"<turn {request['run']}>")})
@@ -116,11 +116,11 @@ class Interpreter:
         return _shortened(str(f"{name}: {text}" if text else name), self._error_chars)
 
     def _line(self, raised: BaseException) -> str:
-        """`line N: source` of the innermost line of the agent's own code."""
-        place = _place(raised, self._sources)
-        if place is None:
+        """Return `line N: source` for the innermost line of the agent's own code."""
+        location = _place(raised, self._sources)
+        if location is None:
             return ""
-        name, number = place
+        name, number = location
         lines = self._sources[name]
         source = lines[number - 1].strip() if 0 < number <= len(lines) else ""
         return _shortened(f"line {number}: {source}", self._error_chars)
@@ -133,18 +133,18 @@ def _compile(code: str, name: str) -> CodeType:
 def _place(raised: BaseException, sources: dict[str, list[str]]) -> tuple[str, int] | None:
     if isinstance(raised, SyntaxError) and raised.filename in sources:
         return raised.filename, raised.lineno or 0
-    place = None
+    location = None
     frame: TracebackType | None = raised.__traceback__
     while frame is not None:
         name = frame.tb_frame.f_code.co_filename
         if name in sources:
-            place = name, frame.tb_lineno
+            location = name, frame.tb_lineno
         frame = frame.tb_next
-    return place
+    return location
 
 
 def _shortened(text: str, most: int) -> str:
-    """The text, or its beginning and a note that says how much is left out, together of `most` characters."""
+    """Return the text, shortened to `most` characters with a note of its full length if it is longer."""
     if len(text) <= most:
         return text
     note = f" ... ({len(text)} characters in all)"

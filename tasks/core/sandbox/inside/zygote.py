@@ -1,7 +1,7 @@
 """The zygote: a small, single-threaded process that forks one REPL process per request.
 
-Forking from it costs about a millisecond and shares its memory, whatever size the pipeline's own process has.
-It ends, and every REPL process with it, when its control socket does.
+A fork takes about a millisecond and shares memory with it, however large the pipeline's process is. When its control
+socket closes, the zygote and all REPL processes end.
 """
 
 import os
@@ -17,7 +17,7 @@ from tasks.core.confinement.inside.jail import Jail
 from tasks.core.sandbox.inside.frozen_system import FrozenSystem
 from tasks.core.sandbox.inside.interpreter import Interpreter
 
-# Nothing can be opened later, so what agents may import is imported now.
+# Nothing can be opened later, so everything agents may import is imported now.
 _PRELOADED = (
     "json",
     "re",
@@ -81,7 +81,7 @@ _HIDDEN = ("ctypes", "_ctypes", "_posixsubprocess", "tasks")
 
 
 def main(control_descriptor: int, limits: dict[str, Any]) -> None:
-    """Serve on the control socket until it ends. `limits` holds SandboxLimits' fields and "confinement"."""
+    """Serve on the control socket until it closes. `limits` holds SandboxLimits' fields and "confinement"."""
     os.chdir("/")
     os.environ.clear()
     for name in _PRELOADED:
@@ -94,7 +94,7 @@ def main(control_descriptor: int, limits: dict[str, Any]) -> None:
 
 
 def _hide() -> None:
-    """Leave agents' code no way to import what it has no use for. The jail does not rest on it."""
+    """Hide modules that agents' code has no use for. The jail does not depend on this."""
     for name in [name for name in sys.modules if name.partition(".")[0] in _HIDDEN]:
         del sys.modules[name]
     sys.path.clear()
@@ -104,7 +104,7 @@ def _hide() -> None:
 
 
 class Zygote(Forker):
-    """Forks REPL processes, asked with their `seed` and `clock` (POSIX seconds)."""
+    """A forker of REPL processes; each request carries a `seed` and a `clock` (POSIX seconds)."""
 
     def __init__(self, control: socket.socket, limits: dict[str, Any]) -> None:
         super().__init__(control)
@@ -114,7 +114,7 @@ class Zygote(Forker):
         self._system.install()
 
     def become(self, request: dict[str, Any], descriptors: list[int], parent: int) -> None:
-        """A REPL process on the one descriptor."""
+        """Become a REPL process on the only descriptor."""
         channel = Channel(descriptors[0], self._limits["request_bytes"])
         self._system.start(request["seed"], request["clock"])
         channel.send({"ready": self.jail.shut(descriptors[0], parent)})
