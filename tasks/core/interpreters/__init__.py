@@ -1,4 +1,4 @@
-"""Isolated interpreters for packages that can't share the pipeline's: AppWorld's engine, BFCL, the vLLM server.
+"""Isolated interpreters for packages that cannot share the pipeline's: AppWorld's engine, BFCL, the vLLM server.
 
     python = python_executable(INTERPRETERS, recipe)
 

@@ -40,7 +40,7 @@ def python_executable(folder: Path, recipe: InterpreterRecipe) -> Path:
 
 
 def inherited_variables() -> dict[str, str]:
-    """This process's environment for an isolated interpreter: without its own packages, free to write byte code."""
+    """Return this process's variables for an isolated interpreter: without our packages, free to write byte code."""
     dropped = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE")
     return {name: value for name, value in os.environ.items() if name not in dropped}
 
@@ -76,7 +76,7 @@ def _steps(home: Path, recipe: InterpreterRecipe) -> list[tuple[str, list[str]]]
         str(home),
     ]
     install = [uv_binary, "pip", "install", "--quiet", "--python", python]
-    if not recipe.check:  # which compiles what it imports: of vLLM's files a fifth
+    if not recipe.check:  # a check compiles what it imports, which is only a fifth of vLLM's files
         install.append("--compile-bytecode")
     if recipe.overrides is not None:
         install += ["--override", str(recipe.overrides)]

@@ -1,4 +1,4 @@
-"""The user's pip configuration, said to uv: who can reach an index with pip reaches it here too."""
+"""The user's pip configuration, translated for uv: whoever can reach an index with pip can reach it here too."""
 
 import os
 import subprocess
@@ -10,18 +10,18 @@ _UV_NAMES = {
     "extra-index-url": "UV_INDEX",
     "find-links": "UV_FIND_LINKS",
     "cert": "SSL_CERT_FILE",
-    "proxy": "ALL_PROXY",  # which HTTPS_PROXY, where it is set, goes before
+    "proxy": "ALL_PROXY",  # HTTPS_PROXY takes precedence where it is set
     "trusted-host": "UV_INSECURE_HOST",
     "default-timeout": "UV_HTTP_TIMEOUT",
     "timeout": "UV_HTTP_TIMEOUT",
 }
-_BARE = {"UV_FIND_LINKS": ","}  # uv parts this one by commas, the others by spaces
+_BARE = {"UV_FIND_LINKS": ","}  # uv separates this list by commas, the others by spaces
 
 
 def uv_index_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Variables of uv for what `pip config` and PIP_* variables say; one that is already set wins."""
+    """Return uv's variables for the settings of `pip config` and PIP_* variables; variables already set win."""
     settings = _pip_configuration() | _pip_variables(environment)
-    variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # pip's own rule: the best version of any index
+    variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # pip's own rule: the best version in any index
     for pip_name, value in settings.items():
         uv_name = _UV_NAMES.get(pip_name)
         if uv_name is not None:
@@ -39,7 +39,7 @@ def _pip_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _pip_configuration() -> dict[str, str]:
-    """Options in pip's configuration files; empty where this interpreter has no pip."""
+    """Return the options in pip's configuration files; empty if this interpreter has no pip."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
     listing = subprocess.run(command, capture_output=True, text=True, check=False)
     settings: dict[str, str] = {}

@@ -11,18 +11,18 @@ class InterpreterRecipe:
 
     name: str
     requirements: Path
-    """Fully pinned list, without any index address: the user's own pip configuration says where from."""
+    """Fully pinned list, without an index address: the user's pip configuration provides the index."""
     python: str
-    """Version range of interpreters that it works on, as uv takes it."""
+    """Version range of suitable interpreters, in uv's syntax."""
     overrides: Path | None = None
-    """Requirements that replace what the packages themselves declare, in uv's form."""
+    """Requirements that replace those the packages declare, in uv's format."""
     dependencies: bool = True
-    """False: the list is all that is installed, whatever the packages declare that they need."""
+    """False: install only the list, whatever dependencies the packages declare."""
     setup: tuple[str, ...] = ()
-    """Arguments of `python -m` that run once after the installation."""
+    """Arguments of `python -m`, run once after the installation."""
     check: str = ""
-    """Python code that must run at the end. What it imports is byte-compiled by it, also what the set-up unpacked;
-    without a check the packages are, as a whole."""
+    """Python code that must run at the end. It byte-compiles whatever it imports, including what the set-up unpacked;
+    without a check, all packages are byte-compiled."""
     variables: tuple[tuple[str, str], ...] = ()
     """Environment variables of setup and check; `{folder}` stands for the interpreter's folder."""
 
