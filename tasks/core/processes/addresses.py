@@ -1,8 +1,8 @@
-"""Addresses of servers and databases as messages show them."""
+"""Addresses of servers and databases, made safe for messages."""
 
 import re
 
 
 def without_credentials(text: str) -> str:
-    """`text` with the user information taken out of every address in it."""
+    """Remove user name and password from every address in `text`."""
     return re.sub(r"(?<=://)[^/@\s]+@", "", text)

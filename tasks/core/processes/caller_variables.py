@@ -1,4 +1,4 @@
-"""Variables that a hook, a shell or a container hands to a command, made right for it. Standard library only."""
+"""Environment variables that a hook, a shell or a container passes to a command, corrected. Standard library only."""
 
 import os
 from collections.abc import MutableMapping
@@ -18,19 +18,20 @@ REPOSITORY = (
     "GIT_IMPLICIT_WORK_TREE",
     "GIT_INTERNAL_SUPER_PREFIX",
 )
-"""Git gives them to a hook or to `git rebase --exec`: they name the repository and index of whoever called."""
+"""Set by git for a hook or `git rebase --exec`: they name the caller's repository and index."""
 HERE = ("localhost", "127.0.0.1", "::1")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "ws_proxy", "wss_proxy", "socks_proxy")
 _BYPASS = ("no_proxy", "NO_PROXY")
 _USERS = ("LOGNAME", "USER", "LNAME", "USERNAME")
-"""As getpass.getuser asks for them, before the passwd file."""
+"""In the order in which getpass.getuser reads them, before the passwd file."""
 
 
 def settle_variables(variables: MutableMapping[str, str] = os.environ) -> None:
-    """Make `variables` right for this command and all that it starts. Idempotent; call it first in every command.
+    """Correct `variables` for this command and its child processes. Idempotent; call it first in every command.
 
-    Git finds the repository from the folder, not from variables. Servers of this machine are asked without a proxy.
-    A user id without an entry in the passwd file (`docker run --user 12345`) has a name, which DVC and torch ask for.
+    Git finds the repository from the folder, not from variables. Requests to servers on this machine bypass proxies. A
+    user id without an entry in the passwd file (`docker run --user 12345`) gets a name, because DVC and torch ask for
+    it.
     """
     for name in REPOSITORY:
         variables.pop(name, None)
@@ -40,7 +41,7 @@ def settle_variables(variables: MutableMapping[str, str] = os.environ) -> None:
 
 
 def _bypass_proxies(variables: MutableMapping[str, str]) -> None:
-    """Name this machine in both spellings of NO_PROXY, for some libraries read the one, some the other first."""
+    """Add this machine to NO_PROXY in both spellings, because libraries differ in which spelling they read first."""
     if not any(variables.get(name) or variables.get(name.upper()) for name in _PROXIES):
         return
     given = next((variables[name] for name in _BYPASS if variables.get(name)), "")
@@ -51,7 +52,7 @@ def _bypass_proxies(variables: MutableMapping[str, str]) -> None:
 
 
 def _has_entry() -> bool:
-    """Whether the passwd file has this process's user; true where a system has no such file."""
+    """Return whether the passwd file has this process's user; True on systems without such a file."""
     try:
         from pwd import getpwuid
     except ImportError:

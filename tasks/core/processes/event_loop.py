@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own: requests of many conversations go on while the caller does something else."""
+"""An event loop in its own thread: requests of many conversations proceed while the caller does something else."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class EventLoopThread:
-    """Runs coroutines until `close`."""
+    """A thread that runs coroutines until `close`."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -22,19 +22,19 @@ class EventLoopThread:
         return self._loop.is_closed()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Begin `work`. Cancelling the future cancels it."""
+        """Start `work`. Cancelling the future cancels it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`. Raises what it raises."""
+        """Run `work` and return its result. Raises what `work` raises."""
         return self.submit(work).result()
 
     def call(self, function: Callable[[], None]) -> None:
-        """Have `function` called in the loop's thread, after what was submitted before."""
+        """Call `function` in the loop's thread, after everything submitted earlier."""
         self._loop.call_soon_threadsafe(function)
 
     def close(self) -> None:
-        """Stop, whatever is under way, and end the thread."""
+        """Stop at once, abandoning unfinished work, and end the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

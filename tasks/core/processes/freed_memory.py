@@ -1,8 +1,8 @@
-"""Large blocks that a process frees go back to the system at once, so that it needs what its tensors need.
+"""Returning freed memory to the system at once, so that a process occupies no more than its tensors need.
 
-Left alone, glibc keeps blocks of up to 32 MiB once it has seen one of that size freed, and where threads free them in
-another order than they took them, holes stay: an update of 135 million parameters on two packs of 2,048 positions held
-11.1 GB for tensors of 6.4. Smaller blocks leave such holes, too: they go back when a stage has ended.
+By default glibc keeps freed blocks of up to 32 MiB once a block of that size was freed. Where threads free blocks in a
+different order than they allocated them, holes remain: an update of 135 million parameters on two packs of 2,048
+positions held 11.1 GB for 6.4 GB of tensors. Smaller blocks leave holes too; these are returned when a stage ends.
 """
 
 import ctypes
@@ -11,24 +11,24 @@ import sys
 from typing import Any
 
 LARGE_BYTES = 4 * 2**20
-"""Smaller blocks are kept: taking them anew costs more than it saves."""
+"""Smaller blocks are kept: allocating them again would cost more than it saves."""
 _M_MMAP_THRESHOLD = -3
-"""A constant of malloc.h."""
+"""Constant from malloc.h."""
 
 
 def return_large_blocks() -> None:
-    """Fix the threshold of this process's malloc. Idempotent; other C libraries than glibc stay as they are."""
+    """Fix the mmap threshold of this process's malloc. Idempotent; does nothing for C libraries other than glibc."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)
 
 
 def return_freed_memory() -> None:
-    """Give back what this process's malloc holds and nobody uses, holes between blocks too: 0.04 s for 0.6 GB.
+    """Return unused memory of this process's malloc to the system, including holes between blocks: 0.04 s for 0.6 GB.
 
-    Other C libraries than glibc stay as they are. In a process that uses a GPU, the memory there too: also of models
-    that only refer to themselves. One whose forward methods were replaced does: left alone it lies there, 61 GiB at
-    32B, until Python happens to look for garbage (0.2 s with torch loaded), beside whatever wants the device next.
+    Does nothing for C libraries other than glibc. In a process that uses a GPU, it frees GPU memory too, including that
+    of models in reference cycles. A model with replaced forward methods is in such a cycle: without this it would
+    occupy the device (61 GiB at 32B) until Python happens to collect garbage (0.2 s with torch loaded).
     """
     if _cuda() is not None:
         gc.collect()
@@ -39,12 +39,12 @@ def return_freed_memory() -> None:
 
 
 def return_device_blocks() -> None:
-    """Give the blocks that torch keeps, and no tensor fills, back to the GPUs that this process uses, if any."""
+    """Return the cached blocks of torch that hold no tensor to the GPUs that this process uses, if any."""
     if (cuda := _cuda()) is not None:
         cuda.empty_cache()
 
 
 def _cuda() -> Any:
-    """torch.cuda in a process that uses it, else None; imports nothing."""
+    """Return torch.cuda in a process that uses it, else None; imports nothing."""
     torch = sys.modules.get("torch")
     return torch.cuda if torch is not None and torch.cuda.is_initialized() else None

@@ -1,4 +1,4 @@
-"""The health of a server of this machine, or of one that a user names."""
+"""Health checks for a server on this machine, or for one that a user names."""
 
 import httpx2
 
@@ -6,7 +6,7 @@ _PATIENCE_S = 5.0
 
 
 def is_healthy(url: str) -> bool:
-    """Whether `url` answers with status 200. Proxies of the environment are not asked."""
+    """Return whether `url` answers with status 200. Ignores the environment's proxies."""
     try:
         return httpx2.get(url, timeout=_PATIENCE_S, trust_env=False).status_code == httpx2.codes.OK
     except httpx2.TransportError:
@@ -14,9 +14,9 @@ def is_healthy(url: str) -> bool:
 
 
 def fault_of(url: str) -> str | None:
-    """The reason why `url`, of a server that a user names, gives no JSON; None where it does, be it an error's.
+    """Return why `url`, on a server that a user names, gives no JSON; None if it does, even with an error status.
 
-    Proxies of the environment are asked, but for hosts that NO_PROXY names.
+    Uses the environment's proxies, except for hosts in NO_PROXY.
     """
     try:
         answer = httpx2.get(url, timeout=_PATIENCE_S, follow_redirects=True)

@@ -1,4 +1,4 @@
-"""A process that ends with the one that started it, however that one ends. Standard library only."""
+"""Processes that end when their parent ends, however it ends. Standard library only."""
 
 import os
 import signal
@@ -9,9 +9,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def parent_death_signal(number: signal.Signals = signal.SIGTERM) -> Callable[[], None]:
-    """A function that lets the process that calls it get signal `number` when its parent dies; on Linux only.
+    """Return a function that makes the kernel send signal `number` to the caller when its parent dies; Linux only.
 
-    Usable as `preexec_fn`: the library is loaded before the fork. It also outlives an exec, but no change of user.
+    Suitable as `preexec_fn`: the library is loaded before the fork. The setting survives an exec, but not a change of
+    user.
     """
     if sys.platform != "linux":
         return lambda: None
@@ -22,9 +23,9 @@ def parent_death_signal(number: signal.Signals = signal.SIGTERM) -> Callable[[],
 
 
 def killed_with_parent() -> Callable[[int], None]:
-    """A function that a forked process calls with its parent's pid: the kernel kills it when that parent ends.
+    """Return a function that binds a forked process to its parent's pid: the kernel kills it when the parent ends.
 
-    A process whose parent has ended already ends at once.
+    If the parent has already ended, the process exits at once.
     """
     ask_for_kill = parent_death_signal(signal.SIGKILL)
 
