@@ -1,1 +1,1 @@
-"""Parts of HTML pages that the report and the page of a study share."""
+"""Parts of HTML pages that the report and a study's page share."""

@@ -12,7 +12,7 @@ Points = Sequence[tuple[int, float]]
 Band = Sequence[tuple[int, float, float]]
 """(iteration, low, high), by iteration."""
 _ROUNDING = 1e-9
-"""Values that differ by a smaller share of their size are one."""
+"""Values whose relative difference is smaller count as equal."""
 
 
 def line_chart(
@@ -24,9 +24,10 @@ def line_chart(
     chosen: int | None = None,
     bands: Mapping[str, Band] = {},
 ) -> str:
-    """A figure with one line per series over iterations 0 .. `last`. A chart without a point says so.
+    """Return a figure with one line per series over iterations 0 .. `last`; without points it says "no figures".
 
-    `marks` are iterations with a warning, `chosen` is the selected one; `bands` lie behind the lines of their names.
+    `marks` are iterations with a warning, `chosen` is the selected iteration; `bands` lie behind the lines of the same
+    name.
     """
     values = [value for points in series.values() for _, value in points]
     values += [bound for band in bands.values() for _, *bounds in band for bound in bounds]
@@ -48,7 +49,7 @@ def line_chart(
 
 
 def nice_ticks(low: float, high: float) -> list[float]:
-    """3 to 7 round numbers (1, 2 or 5 times a power of ten apart) that enclose [low, high]."""
+    """Return 3 to 7 round numbers (1, 2 or 5 times a power of ten apart) that enclose [low, high]."""
     size = max(abs(low), abs(high))
     span = high - low if high - low > _ROUNDING * size else size
     span = span if span > sys.float_info.min else 1.0
@@ -87,12 +88,12 @@ def _xs(iterations: Sequence[int], last: int) -> list[str]:
 
 
 def _line(index: int, name: str, points: Points, ticks: list[float], last: int) -> str:
-    places = [(f"{_x(i, last):.1f}", f"{_y(value, ticks):.1f}", i, value) for i, value in points]
-    path = " ".join(f"{x},{y}" for x, y, _, _ in places)
+    points_at = [(f"{_x(i, last):.1f}", f"{_y(value, ticks):.1f}", i, value) for i, value in points]
+    path = " ".join(f"{x},{y}" for x, y, _, _ in points_at)
     radius = 2.2 if len(points) <= 40 else 1.4
     dots = "".join(
         f'<circle cx="{x}" cy="{y}" r="{radius}"><title>{escape(name)}, iteration {i}: {value:.4g}</title></circle>'
-        for x, y, i, value in places
+        for x, y, i, value in points_at
     )
     return f'<g class="s{index}"><polyline points="{path}"/>{dots}</g>'
 

@@ -1,4 +1,4 @@
-"""The tables of the report as HTML: scores, behaviour, warnings. Every text is escaped."""
+"""The report's tables as HTML: scores, behaviour, warnings. All text is escaped."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
@@ -20,8 +20,11 @@ BEHAVIOUR_NAMES = {
 
 
 def score_table(scores: Sequence[Scores]) -> str:
-    """Base beside selected: TGC and SGC of each split with clustered standard errors, then TGC by difficulty, then
-    TGC and SGC at the training budget where they were played again."""
+    """Return the scores of base and selected policy side by side.
+
+    TGC and SGC of each split with clustered standard errors, then TGC by difficulty, then TGC and SGC at the training
+    budget where tasks were played again for it.
+    """
     rows: list[Sequence[str]] = []
     for s in scores:
         name = SPLIT_NAMES.get(s.split, s.split)
@@ -35,33 +38,37 @@ def score_table(scores: Sequence[Scores]) -> str:
 
 
 def budget_notes(scores: Sequence[Scores]) -> str:
-    """The limits of the test budget and of the training budget; "" where the training budget was not asked for."""
-    found = [_budget_note(s.training_budget) for s in scores if s.training_budget is not None]
-    return "".join(f'<p class="fine">{escape(note)}</p>' for note in dict.fromkeys(found))
+    """Return the limits of test and training budget as HTML; "" if no training budget was requested."""
+    notes = [_budget_note(s.training_budget) for s in scores if s.training_budget is not None]
+    return "".join(f'<p class="fine">{escape(note)}</p>' for note in dict.fromkeys(notes))
 
 
-def _budget_note(found: TrainingBudget) -> str:
-    if not found.played_again:
-        return f"The training budget is the test budget ({found.limits.in_words}): nothing was played twice."
-    return f"Training budget: {found.limits.in_words}. Test budget, of all other rows: {found.test_limits.in_words}."
+def _budget_note(budget: TrainingBudget) -> str:
+    if not budget.played_again:
+        return f"The training budget is the test budget ({budget.limits.in_words}): nothing was played twice."
+    return f"Training budget: {budget.limits.in_words}. Test budget, of all other rows: {budget.test_limits.in_words}."
 
 
-def _paired_rows(found: PairedScores, of: Scores, where: str = "") -> Iterator[Sequence[str]]:
-    """Rows of TGC, SGC and the world's own metric on the tasks of the scores `of`."""
+def _paired_rows(scores: PairedScores, of: Scores, where: str = "") -> Iterator[Sequence[str]]:
+    """Yield rows of TGC, SGC and the world's own metric on the tasks of the scores `of`."""
     name = f"{SPLIT_NAMES.get(of.split, of.split)} {{}}{where}, {{}}"
-    void = f" ({void_note(found.void_rollouts)})" if found.void_rollouts else ""
-    tgc = percent(found.base_tgc, found.base_tgc_se), percent(found.tgc, found.tgc_se)
-    yield name.format("TGC", f"{of.tasks} tasks{void}"), *tgc, gain(found.tgc_gain, found.tgc_gain_se)
-    sgc = percent(found.base_sgc, found.base_sgc_se), percent(found.sgc, found.sgc_se)
-    yield name.format("SGC", f"{of.scenarios} scenarios"), *sgc, gain(found.sgc_gain, found.sgc_gain_se)
-    own = found.own
-    if own is not None:
-        figures = percent(own.base, own.base_se), percent(own.value, own.value_se), gain(own.gain, own.gain_se)
-        yield name.format(own.name, "mean of the episodes"), *figures
+    void = f" ({void_note(scores.void_rollouts)})" if scores.void_rollouts else ""
+    tgc = percent(scores.base_tgc, scores.base_tgc_se), percent(scores.tgc, scores.tgc_se)
+    yield name.format("TGC", f"{of.tasks} tasks{void}"), *tgc, gain(scores.tgc_gain, scores.tgc_gain_se)
+    sgc = percent(scores.base_sgc, scores.base_sgc_se), percent(scores.sgc, scores.sgc_se)
+    yield name.format("SGC", f"{of.scenarios} scenarios"), *sgc, gain(scores.sgc_gain, scores.sgc_gain_se)
+    metric = scores.own
+    if metric is not None:
+        figures = (
+            percent(metric.base, metric.base_se),
+            percent(metric.value, metric.value_se),
+            gain(metric.gain, metric.gain_se),
+        )
+        yield name.format(metric.name, "mean of the episodes"), *figures
 
 
 def usage_table(documents: Sequence[Evaluation | Scores]) -> str:
-    """Tokens and cost of a model behind an API, dev and test splits; "" for an engine that costs nothing."""
+    """Return tokens and cost of a model behind an API, on dev and test splits; "" for an engine that costs nothing."""
     used = [("dev" if isinstance(d, Evaluation) else SPLIT_NAMES.get(d.split, d.split), d.usage) for d in documents]
     rows = [
         (
@@ -81,7 +88,7 @@ def usage_table(documents: Sequence[Evaluation | Scores]) -> str:
 
 
 def behaviour_table(scores: Sequence[Scores]) -> str:
-    """The behaviour metrics of the LOOP paper before and after training."""
+    """Return the LOOP paper's behaviour metrics before and after training."""
     heads = [f"{SPLIT_NAMES.get(s.split, s.split)} {who}" for s in scores for who in ("base", "selected")]
     rows = []
     for field, (label, unit) in BEHAVIOUR_NAMES.items():
@@ -91,7 +98,7 @@ def behaviour_table(scores: Sequence[Scores]) -> str:
 
 
 def warning_list(warnings: Iterable[CollapseWarning], notes: Iterable[tuple[int, str]]) -> str:
-    """Warnings and notes, each with its iteration."""
+    """Return warnings and notes as a list, each with its iteration."""
     lines = [("sign", w.iteration, f"{w.rule}: {w.evidence}") for w in sorted(warnings, key=lambda w: w.iteration)] + [
         ("note", i, note) for i, note in notes
     ]
@@ -102,7 +109,7 @@ def warning_list(warnings: Iterable[CollapseWarning], notes: Iterable[tuple[int,
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose first column names the rows."""
+    """Return a table whose first column names the rows."""
     top = "".join(f"<th>{escape(head)}</th>" for head in heads)
     body = "".join(f"<tr><th>{escape(r[0])}</th>{''.join(f'<td>{escape(c)}</td>' for c in r[1:])}</tr>" for r in rows)
     return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
@@ -117,7 +124,7 @@ def percent(value: float, error: float | None) -> str:
 
 
 def gain(value: float, error: float | None) -> str:
-    """A difference with its sign; one that rounds to zero has none."""
+    """Return a difference with its sign; without a sign if it rounds to zero."""
     rounded = round(value, 1)
     sign = "+" if rounded > 0 else "−" if rounded < 0 else ""  # noqa: RUF001 - a minus sign
     return f"{sign}{percent(abs(rounded), error)}"
