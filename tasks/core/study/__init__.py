@@ -1,1 +1,1 @@
-"""Studies: several methods, several training seeds, the tables and the page that compare them."""
+"""Studies: several methods, several training seeds, and the tables and page that compare them."""

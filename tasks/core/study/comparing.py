@@ -1,4 +1,4 @@
-"""Finished runs of several methods and seeds -> the document of a study. Pure."""
+"""Comparing finished runs of several methods and seeds: the document of a study. Pure."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -15,11 +15,11 @@ from tasks.core.records.study import NO_FINE_TUNING, MethodDifference, MethodOrd
 from tasks.core.study.finished_run import FinishedRun
 
 Method = Mapping[int, FinishedRun]
-"""Runs of one method by training seed."""
+"""The runs of one method, by training seed."""
 Policies = Mapping[str, tuple[Method, str]]
-"""By row of the table: the runs, and which of their two policies is meant."""
+"""By row of the table: the runs, and which of their two policies the row is about."""
 Pair = tuple[str, str]
-"""The method that is meant, and the one that it is compared with."""
+"""The method in question, and the method it is compared with."""
 
 
 def compare(
@@ -31,9 +31,9 @@ def compare(
     notes: Sequence[str] = (),
     orderings: Sequence[Sequence[str]] = (),
 ) -> Study:
-    """The study of `runs`; every method is compared with the method `against`, where that has runs.
+    """Return the study of `runs`, with every method compared to the method `against` if that has runs.
 
-    `orderings`: claims, each the names of methods from the best one down; neighbours that both have runs are compared.
+    `orderings` are claims: each lists methods from best to worst, and neighbours that both have runs are compared.
     """
     policies = _policies(runs, against)
     return Study(
@@ -56,12 +56,14 @@ def compare(
 
 
 def _policies(runs: Sequence[FinishedRun], against: str) -> Policies:
-    """The row of the base policy first: the one that the runs of `against` (or else of the first method) began with."""
+    """Return the table's rows; first the base policy from which `against` (or else the first method) was trained."""
     methods: dict[str, dict[int, FinishedRun]] = {}
     for run in runs:
         methods.setdefault(run.record.method, {})[run.record.seed] = run
     bases = methods.get(against, next(iter(methods.values())))
-    return {NO_FINE_TUNING: (bases, BASE_POLICY)} | {name: (found, SELECTED_POLICY) for name, found in methods.items()}
+    return {NO_FINE_TUNING: (bases, BASE_POLICY)} | {
+        name: (by_seed, SELECTED_POLICY) for name, by_seed in methods.items()
+    }
 
 
 def _scores(policies: Policies, confidence: float) -> Iterator[MethodScore]:
@@ -78,7 +80,7 @@ def _score(run: FinishedRun, policy: str, split: str, metric: str) -> float:
 
 
 def interval_over_seeds(values: Sequence[float], confidence: float) -> tuple[float, float] | None:
-    """Student's interval of the mean over training seeds; None for one seed."""
+    """Return Student's interval of the mean over training seeds; None for one seed."""
     count = len(values)
     if count < 2:
         return None
@@ -115,24 +117,30 @@ def _orderings(policies: Policies, orderings: Sequence[Sequence[str]], confidenc
 
 
 def _tested(policies: Policies, pairs: Sequence[Pair], confidence: float) -> Iterator[tuple[Pair, dict[str, Any]]]:
-    """Holm's correction is made over a split's and metric's pairs, those with one seed apart: see `_seed_notes`."""
+    """Test each pair.
+
+    Holm's correction is made within a split and metric, single-seed pairs apart: see `_seed_notes`.
+    """
     for split in TEST_SPLITS:
         for metric in METRICS:
             means = {row: _means(*policies[row], split, metric) for row in policies}
             tests = {pair: crossed_test(means[pair[1]], means[pair[0]], confidence) for pair in pairs}
-            found = {pair: test for pair, test in tests.items() if test is not None}
-            seeds = {(first, second): len(means[first].keys() & means[second].keys()) for first, second in found}
-            corrected = _corrected({pair: test.p_value for pair, test in found.items()}, seeds)
-            for pair, test in found.items():
-                place = {"split": split, "metric": metric, "seeds": seeds[pair]}
-                yield pair, {**place, **vars(test), "corrected_p_value": corrected[pair]}
+            tested = {pair: test for pair, test in tests.items() if test is not None}
+            seeds = {(first, second): len(means[first].keys() & means[second].keys()) for first, second in tested}
+            corrected = _corrected({pair: test.p_value for pair, test in tested.items()}, seeds)
+            for pair, test in tested.items():
+                labels = {"split": split, "metric": metric, "seeds": seeds[pair]}
+                yield pair, {**labels, **vars(test), "corrected_p_value": corrected[pair]}
 
 
 def _corrected(p_values: Mapping[Pair, float | None], seeds: Mapping[Pair, int]) -> dict[Pair, float | None]:
-    found: dict[Pair, float | None] = {}
-    for pairs in ([one for one in p_values if seeds[one] == 1], [one for one in p_values if seeds[one] > 1]):
-        found |= zip(pairs, holm([p_values[pair] for pair in pairs]), strict=True)
-    return found
+    corrected: dict[Pair, float | None] = {}
+    for pairs in (
+        [tested for tested in p_values if seeds[tested] == 1],
+        [tested for tested in p_values if seeds[tested] > 1],
+    ):
+        corrected |= zip(pairs, holm([p_values[pair] for pair in pairs]), strict=True)
+    return corrected
 
 
 def _means(method: Method, policy: str, split: str, metric: str) -> BySeed:
@@ -140,26 +148,29 @@ def _means(method: Method, policy: str, split: str, metric: str) -> BySeed:
 
 
 def _budget_notes(runs: Sequence[FinishedRun]) -> Iterator[str]:
-    """One note where the runs played different numbers of training rollouts."""
+    """Yield a note if the runs played different numbers of training rollouts."""
     budgets: dict[str, dict[int, None]] = {}
     for run in runs:
         budgets.setdefault(run.record.method, {})[run.record.rollouts] = None
-    if len({rollouts for found in budgets.values() for rollouts in found}) > 1:
-        told = ", ".join(f"{method} {_range(found)}" for method, found in budgets.items())
-        yield f"The methods did not play equal numbers of training rollouts: {told}."
+    if len({rollouts for counts in budgets.values() for rollouts in counts}) > 1:
+        ranges = ", ".join(f"{method} {_range(counts)}" for method, counts in budgets.items())
+        yield f"The methods did not play equal numbers of training rollouts: {ranges}."
 
 
 def _training_budget_notes(runs: Sequence[FinishedRun]) -> Iterator[str]:
-    """Each training budget at which runs were scored, too: its limits, and TGC and SGC as means over the seeds."""
-    found: dict[tuple[str, str], dict[str, list[FinishedRun]]] = {}
+    """Yield a note per training budget that was also scored: its limits, and mean TGC and SGC over the seeds."""
+    by_budget: dict[tuple[str, str], dict[str, list[FinishedRun]]] = {}
     for run in runs:
         for budget in dict.fromkeys(
             (b.limits.in_words, b.test_limits.in_words) for b in run.training_budget.values() if b.played_again
         ):
-            found.setdefault(budget, {}).setdefault(run.record.method, []).append(run)
-    for (limits, test_limits), methods in found.items():
-        told = "; ".join(f"{method} {_at_training_budget(scored)}" for method, scored in methods.items())
-        yield f"The scores are at the test budget ({test_limits}). TGC / SGC at the training budget ({limits}): {told}."
+            by_budget.setdefault(budget, {}).setdefault(run.record.method, []).append(run)
+    for (limits, test_limits), methods in by_budget.items():
+        figures = "; ".join(f"{method} {_at_training_budget(scored)}" for method, scored in methods.items())
+        yield (
+            f"The scores are at the test budget ({test_limits}). "
+            f"TGC / SGC at the training budget ({limits}): {figures}."
+        )
 
 
 def _at_training_budget(runs: Sequence[FinishedRun]) -> str:
@@ -172,18 +183,20 @@ def _at_training_budget(runs: Sequence[FinishedRun]) -> str:
 
 
 def _range(counts: Collection[int]) -> str:
-    """Least to most among one method's seeds."""
+    """Return the smallest to the largest count among one method's seeds."""
     least, most = min(counts), max(counts)
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def _seed_notes(runs: Sequence[FinishedRun], against: str) -> Iterator[str]:
-    """One note on methods of which a single seed is compared: scenarios alone are then a sample."""
+    """Yield a note on methods compared on a single seed: there only scenarios are sampled."""
     seeds: dict[str, set[int]] = {}
     for run in runs:
         seeds.setdefault(run.record.method, set()).add(run.record.seed)
-    shared = {method: found & seeds.get(against, set()) for method, found in seeds.items() if method != against}
-    if single := [method for method, found in shared.items() if len(found) == 1]:
+    shared = {
+        method: their_seeds & seeds.get(against, set()) for method, their_seeds in seeds.items() if method != against
+    }
+    if single := [method for method, their_seeds in shared.items() if len(their_seeds) == 1]:
         yield (
             f"One seed of {', '.join(single)} is compared: the interval is over scenarios alone, too narrow to rank "
             "the method, and p is corrected among these."
@@ -191,7 +204,7 @@ def _seed_notes(runs: Sequence[FinishedRun], against: str) -> Iterator[str]:
 
 
 def _score_notes(runs: Sequence[FinishedRun]) -> Iterator[str]:
-    """Notes where scores were not taken alike: of other worlds, under other conditions, on other tasks."""
+    """Yield notes if scores are not comparable: from other worlds, other conditions or other tasks."""
     if names := scored_differently({run.record.experiment: run.knobs for run in runs}, TEST_SPLITS):
         yield f"The runs were scored differently, and their scores may not compare: {', '.join(names)}."
     tasks = {run.record.experiment: {split: score.tasks for split, score in run.record.scores.items()} for run in runs}

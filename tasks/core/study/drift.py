@@ -1,4 +1,4 @@
-"""Whether methods hold what they had reached: dev TGC of each run's best evaluation, its last, and its thirds. Pure."""
+"""Whether methods keep what they reached: dev TGC of each run's best and last evaluation and of its thirds. Pure."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
@@ -9,11 +9,11 @@ from tasks.core.study.tables import NONE, Row, level, mean_text, runs_by_method
 
 
 def drift_rows(study: Study) -> list[Row]:
-    """Method, seeds, best, last, the fall between them, how much greater it is than that of `study.against`, and drift.
+    """Return the rows: method, seeds, best, last, fall from best to last, fall minus that of `study.against`, drift.
 
-    The best of several evaluations is so by chance too, and more so the more there are: falls compare between methods
-    that were evaluated equally often. The drift, the mean of a run's last third of evaluations minus that of its
-    middle third (the base is in none), has no such choice in it.
+    The best of several evaluations is partly due to chance, the more so the more there are: compare falls only between
+    methods that were evaluated equally often. The drift is the mean of the last third of a run's evaluations minus that
+    of the middle third (neither includes the base); no such choice affects it.
     """
     methods = {method: _evaluated(runs) for method, runs in runs_by_method(study).items()}
     reference = _falls(methods.get(study.against, {}))
@@ -30,17 +30,17 @@ def drift_rows(study: Study) -> list[Row]:
 
 
 def drift_title(study: Study) -> str:
-    """The title of `drift_rows`."""
+    """Return the title of `drift_rows`."""
     return f"Drift: dev TGC at the best and at the last evaluation, {level(study)} intervals over seeds"
 
 
 def drift_heads(study: Study) -> list[str]:
-    """The columns of `drift_rows` after the method."""
+    """Return the columns of `drift_rows` after the method."""
     return ["seeds", "best", "last", "fall", f"minus {study.against}'s fall", "last third minus middle"]
 
 
 def _evaluated(runs: Sequence[StudyRun]) -> dict[int, list[float]]:
-    """Dev TGC by seed, in the order of the evaluations."""
+    """Return dev TGC by seed, in the order of the evaluations."""
     return {run.seed: [point.dev_tgc for point in run.curve if point.dev_tgc is not None] for run in runs}
 
 

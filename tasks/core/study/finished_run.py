@@ -1,4 +1,4 @@
-"""One finished run of a study, read from the working tree in which it ran."""
+"""A finished run of a study, read from the working tree in which it ran."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from tasks.core.records.training import AdvantageSummary, Metrics, Timings
 
 @dataclass(frozen=True)
 class RunLabel:
-    """Facts that a working tree does not hold itself."""
+    """Facts about a run that its working tree does not hold."""
 
     method: str
     seed: int
@@ -34,19 +34,19 @@ class RunLabel:
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run and the outcomes that its scores are made of."""
+    """A run with the outcomes behind its scores."""
 
     record: StudyRun
     outcomes: Mapping[tuple[str, str], Sequence[Outcome]]
     """By test split and policy (`schemas.BASE_POLICY` or `SELECTED_POLICY`)."""
     knobs: Mapping[str, str]
-    """Those that may change what a score means, by dotted name."""
+    """Parameters that may change the meaning of a score, by dotted name."""
     training_budget: Mapping[str, TrainingBudget] = field(default_factory=dict)
-    """Scores at the training budget by test split, where they were asked for."""
+    """Scores at the training budget by test split, if requested."""
 
 
 def read_finished_run(root: Path, label: RunLabel) -> FinishedRun:
-    """Raises ArtifactError or ParamsError naming the file that is missing or broken."""
+    """Read a finished run. Raises ArtifactError or ParamsError naming the missing or broken file."""
     layout, params = Layout(root), load_params(root / "params.yaml")
     selection = read_document(layout.selection, Selection)
     scores = {split: read_document(layout.score(split), Scores) for split in TEST_SPLITS}

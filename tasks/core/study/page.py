@@ -13,13 +13,13 @@ from tasks.core.study.tables import runs_by_method
 
 CURVES_TITLE = "Learning curves: mean and range over training seeds; dashed: a sign of a collapse in one of them"
 _TABLES_BEFORE_CURVES = 2
-"""Scores and differences."""
+"""The tables of scores and of differences."""
 Values = dict[int, list[float]]
-"""By iteration, a value of each seed."""
+"""By iteration, one value per seed."""
 
 
 def study_page(study: Study) -> str:
-    """The whole page."""
+    """Return the whole page."""
     charts = f'<div class="charts">{"".join(_charts(study))}</div>'
     parts = [(section.title, _table(section)) for section in sections(study)]
     parts.insert(_TABLES_BEFORE_CURVES, (CURVES_TITLE, charts))
@@ -41,7 +41,7 @@ def _table(section: Section) -> str:
 
 
 def _charts(study: Study) -> Iterator[str]:
-    """Each method's dev TGC, mean return of its rollouts and warnings, beside the curves that it is compared with."""
+    """Yield charts of each method's dev TGC and mean return, with warnings and the curves it is compared to."""
     methods = runs_by_method(study)
     warned = {method: {sign.iteration for run in runs for sign in run.warnings} for method, runs in methods.items()}
     for field, title, unit, scale in (
@@ -56,13 +56,13 @@ def _charts(study: Study) -> Iterator[str]:
 
 
 def _values(runs: Sequence[StudyRun], field: str, scale: float) -> Values:
-    found: Values = {}
+    values: Values = {}
     for run in runs:
         for point in run.curve:
             value = getattr(point, field)
             if value is not None:
-                found.setdefault(point.iteration, []).append(scale * value)
-    return found
+                values.setdefault(point.iteration, []).append(scale * value)
+    return values
 
 
 def _chart(title: str, unit: str, series: dict[str, Values], marks: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""The tables of a study in their order, as its Markdown and its page show them. Pure."""
+"""A study's tables in order, shared by its Markdown and its page. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,19 +35,19 @@ class Section:
 
     title: str
     heads: Sequence[str]
-    """Names of the other columns."""
+    """Names of the columns after the first."""
     rows: Sequence[Row]
     if_empty: str = ""
-    """Said where there are no rows; without it the section is then left out."""
+    """Text to show if there are no rows; if empty too, the section is left out."""
     first: str = "method"
     """Name of the first column."""
     commands: bool = False
-    """The last column is a command."""
+    """Whether the last column is a command."""
 
 
 def sections(study: Study) -> list[Section]:
-    """Those that have something to say."""
-    found = [
+    """Return the sections that have something to show."""
+    candidates = [
         Section(scores_title(study), HEADS, score_rows(study)),
         Section(
             differences_title(study),
@@ -62,11 +62,11 @@ def sections(study: Study) -> list[Section]:
         Section(PAPER_TITLE, HEADS, paper_rows(study)),
         Section("The parameters of each row", ["command"], command_rows(study), commands=True),
     ]
-    return [section for section in found if section.rows or section.if_empty]
+    return [section for section in candidates if section.rows or section.if_empty]
 
 
 def markdown(study: Study) -> str:
-    """The whole study."""
+    """Return the whole study as Markdown."""
     parts = [f"# {study.name}", *(f"**{note}**" for note in study.notes)]
     for section in sections(study):
         parts += [f"## {section.title}", _table(section)]
