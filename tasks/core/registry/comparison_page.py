@@ -1,4 +1,4 @@
-"""A comparison as Markdown, for a terminal and for a file. Pure."""
+"""A comparison of versions as Markdown, for a terminal and for a file. Pure."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from tasks.core.records.scores import Behaviour
 
 
 def comparison_page(comparison: Comparison) -> str:
-    """The whole page."""
+    """Return the whole page."""
     scored = "scored anew" if comparison.rescored else "scores as stored with the versions"
     sections = [
         [f"# {comparison.registered_model}: versions {_names(comparison.versions)}", "", f"{scored}."],
@@ -50,9 +50,9 @@ def _versions(versions: Sequence[ComparedVersion]) -> list[str]:
 
 
 def _scores(versions: Sequence[ComparedVersion]) -> list[str]:
-    """One row per split and difficulty, one column per version."""
-    places = dict.fromkeys((split, level) for v in versions for split in v.splits for level in v.splits[split].levels)
-    rows = [(*_place(*place), *(_score(version, *place) for version in versions)) for place in places]
+    """Return one row per split and difficulty, one column per version."""
+    columns = dict.fromkeys((split, level) for v in versions for split in v.splits for level in v.splits[split].levels)
+    rows = [(*_place(*column), *(_score(version, *column) for version in versions)) for column in columns]
     head = ("split", "difficulty", *(f"{version.version}: TGC / SGC" for version in versions))
     return ["## Scores (percent, +- standard error)", "", markdown_table(head, rows)]
 
@@ -65,12 +65,12 @@ def _score(version: ComparedVersion, split: str, level: str) -> str:
 
 
 def _own_scores(versions: Sequence[ComparedVersion]) -> list[str]:
-    """One row per split and metric of the world's own, one column per version."""
-    found = {(split, v.version): s.own for v in versions for split, s in v.splits.items() if s.own is not None}
-    places = dict.fromkeys((split, own.name) for (split, _), own in found.items())
-    cells = {place: f"{own.value:.2f}{_error(own.value_se)}" for place, own in found.items()}
+    """Return one row per split and metric of the world's own, one column per version."""
+    metric_scores = {(split, v.version): s.own for v in versions for split, s in v.splits.items() if s.own is not None}
+    metrics = dict.fromkeys((split, score.name) for (split, _), score in metric_scores.items())
+    cells = {key: f"{score.value:.2f}{_error(score.value_se)}" for key, score in metric_scores.items()}
     rows = [
-        (split, name, *(cells.get((split, version.version), "-") for version in versions)) for split, name in places
+        (split, name, *(cells.get((split, version.version), "-") for version in versions)) for split, name in metrics
     ]
     head = ("split", "metric", *(str(version.version) for version in versions))
     return ["## The world's own metric (mean of the episodes)", "", markdown_table(head, rows)] if rows else []
@@ -84,18 +84,25 @@ def _differences(comparison: Comparison) -> list[str]:
     if not comparison.differences:
         return []
     rows = [
-        (f"{one.second} - {one.first}", *_place(one.split, one.level), one.metric.upper(), *_test(one))
-        for one in comparison.differences
+        (
+            f"{difference.second} - {difference.first}",
+            *_place(difference.split, difference.level),
+            difference.metric.upper(),
+            *_test(difference),
+        )
+        for difference in comparison.differences
     ]
     interval = f"{100 * comparison.confidence:g}% interval"
     head = ("versions", "split", "difficulty", "metric", "difference", interval, "p", "pairs", "scenarios")
     return ["## Differences (points; paired by task, clustered by scenario)", "", markdown_table(head, rows)]
 
 
-def _test(one: Difference) -> tuple[str, ...]:
-    interval = "-" if one.low is None or one.high is None else f"{one.low:+.1f} to {one.high:+.1f}"
-    p_value = "-" if one.p_value is None else f"{one.p_value:.2g}"
-    return f"{one.difference:+.1f}", interval, p_value, str(one.pairs), str(one.scenarios)
+def _test(difference: Difference) -> tuple[str, ...]:
+    interval = (
+        "-" if difference.low is None or difference.high is None else f"{difference.low:+.1f} to {difference.high:+.1f}"
+    )
+    p_value = "-" if difference.p_value is None else f"{difference.p_value:.2g}"
+    return f"{difference.difference:+.1f}", interval, p_value, str(difference.pairs), str(difference.scenarios)
 
 
 def _behaviour(versions: Sequence[ComparedVersion]) -> list[str]:

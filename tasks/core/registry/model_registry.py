@@ -1,4 +1,4 @@
-"""The versions of one registered model: finding them by number or alias, fetching their files, moving aliases."""
+"""The versions of a registered model: finding them by number or alias, fetching their files, moving aliases."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -13,12 +13,12 @@ from tasks.core.registry.version_evaluation import FOLDER, VersionEvaluation, re
 
 
 class UnknownVersion(ValueError):  # noqa: N818
-    """No version of the registered model has this number or alias; the message lists those that exist."""
+    """The registered model has no version with this number or alias; the message lists the existing versions."""
 
 
 @dataclass(frozen=True)
 class Version:
-    """One version, as the registry describes it."""
+    """A version, as the registry describes it."""
 
     number: int
     aliases: tuple[str, ...]
@@ -26,7 +26,7 @@ class Version:
     created_ms: int
     """Milliseconds since 1970 (UTC)."""
     source: str
-    """Address of its files, one that MLflow can download from."""
+    """Address of its files, from which MLflow can download."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class Registry:
 
     @cached_property
     def versions(self) -> list[Version]:
-        """All versions, the oldest first. [] for a model that was never registered."""
+        """All versions, oldest first; [] for a model that was never registered."""
         client = self.store.client
         if not (models := client.search_registered_models(f"name = '{self.name}'")):
             return []
-        # A search returns no aliases, and numbers as text or integers, depending on the store.
+        # A search returns no aliases, and gives numbers as text or integers, depending on the store.
         aliases = {alias: int(number) for alias, number in client.get_registered_model(models[0].name).aliases.items()}
-        found = [
+        listed = [
             Version(
                 int(version.version),
                 tuple(sorted(alias for alias, number in aliases.items() if number == int(version.version))),
@@ -54,10 +54,10 @@ class Registry:
             )
             for version in client.search_model_versions(f"name = '{self.name}'")
         ]
-        return sorted(found, key=lambda version: version.number)
+        return sorted(listed, key=lambda version: version.number)
 
     def find(self, name: str) -> Version:
-        """The version with this number or alias. Raises UnknownVersion."""
+        """Return the version with this number or alias. Raises UnknownVersion."""
         for version in self.versions:
             if name == str(version.number) or name in version.aliases:
                 return version
@@ -67,7 +67,7 @@ class Registry:
         raise UnknownVersion(f"{self.name} has no version {name!r}; {known}")
 
     def evaluation(self, version: Version) -> VersionEvaluation:
-        """The evaluation that is stored with a version. Raises ArtifactError when it has none that can be read."""
+        """Return the evaluation stored with a version. Raises ArtifactError when it has none that can be read."""
         with self.files(version, FOLDER) as folder:
             try:
                 return read_evaluation(folder)
@@ -79,7 +79,7 @@ class Registry:
 
     @contextmanager
     def files(self, version: Version, part: str = "") -> Iterator[Path]:
-        """A local folder with the version's files (or one of its folders) for as long as the block lasts."""
+        """Download the version's files, or its folder `part`, to a local folder that exists until the block ends."""
         from mlflow.artifacts import download_artifacts
 
         address = f"{version.source.rstrip('/')}/{part}".rstrip("/")
@@ -88,9 +88,9 @@ class Registry:
             yield Path(download_artifacts(artifact_uri=address, dst_path=folder, tracking_uri=uri))
 
     def move_alias(self, alias: str, version: Version) -> None:
-        """Let `alias` name this version and no other one."""
+        """Point `alias` to this version only."""
         self.store.client.set_registered_model_alias(self.name, alias, str(version.number))
 
     def drop_alias(self, alias: str) -> None:
-        """Let `alias` name no version."""
+        """Remove `alias`."""
         self.store.client.delete_registered_model_alias(self.name, alias)

@@ -1,4 +1,4 @@
-"""Whether a version may become champion. Pure: outcomes in, decision with its reasons out."""
+"""The decision whether a version may become champion. Pure: outcomes in, decision with reasons out."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from tasks.core.registry.version_evaluation import VersionEvaluation
 
 @dataclass(frozen=True)
 class Decision:
-    """The rule's verdict."""
+    """The verdict of the promotion rule."""
 
     promote: bool
     reasons: tuple[str, ...]
@@ -19,9 +19,9 @@ class Decision:
 
 
 def decide(candidate: VersionEvaluation, champion: VersionEvaluation | None, rule: PromotionRule) -> Decision:
-    """Hold the candidate against the champion; None: against the base policy that it was trained from.
+    """Compare the candidate with the champion, or with its own base policy if there is none.
 
-    Two versions that were scored differently are not held against each other: the candidate is refused.
+    Versions that were scored differently cannot be compared: the candidate is refused.
     """
     if champion is not None and (refusal := _scored_differently(candidate, champion, rule)):
         return Decision(False, (refusal,))
@@ -32,10 +32,12 @@ def decide(candidate: VersionEvaluation, champion: VersionEvaluation | None, rul
 
 def _scored_differently(candidate: VersionEvaluation, champion: VersionEvaluation, rule: PromotionRule) -> str | None:
     knobs = {"candidate": candidate.params, "champion": champion.params}
-    found = scored_differently(knobs, (rule.better_on, rule.not_worse_on))
-    if not found:
+    conditions = scored_differently(knobs, (rule.better_on, rule.not_worse_on))
+    if not conditions:
         return None
-    differing = ", ".join(f"{name} {held['candidate']} (champion: {held['champion']})" for name, held in found.items())
+    differing = ", ".join(
+        f"{name} {held['candidate']} (champion: {held['champion']})" for name, held in conditions.items()
+    )
     return (
         f"scored differently, so the scores do not compare: {differing}; give params.yaml the champion's values, run "
         "`dvc repro` and promote the version that it records, or keep the two apart by `lineage.registered_model`"

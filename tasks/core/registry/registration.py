@@ -1,4 +1,4 @@
-"""The selected policy as a version in the model registry, with tags that lead back to the exact artifacts."""
+"""Registering the selected policy as a version in the model registry, with tags that lead to the exact artifacts."""
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
 
 WriteFiles = Callable[[Path, str], None]
-"""Writes the files of a version into a folder, given the id of the logged model."""
+"""Writes a version's files into a folder, given the id of the logged model."""
 _MOST_CHARS = 5000
-"""Longest description in MLflow's tables."""
+"""Longest description that MLflow's tables can hold."""
 _REST = f"\n\n(the rest: {MODEL_CARD} among the version's files)\n"
 CHALLENGER, CHAMPION = "challenger", "champion"
 
@@ -28,7 +28,10 @@ def scores_own_weights(params: Params) -> bool:
 
 
 def log_policy(store: Store, run_id: str, step: int, write: WriteFiles, tags: Mapping[str, str]) -> "LoggedModel":
-    """The logged model of this run: found again, or made from the files that `write` writes. It ends READY."""
+    """Return this run's logged model: the existing one, or a new one from the files that `write` writes.
+
+    It is READY.
+    """
     from mlflow.entities import LoggedModelOutput
 
     for model in store.client.search_logged_models([store.experiment_id], f"source_run_id = '{run_id}'"):
@@ -45,15 +48,15 @@ def log_policy(store: Store, run_id: str, step: int, write: WriteFiles, tags: Ma
 def register(
     store: Store, name: str, run_id: str, model: "LoggedModel", tags: Mapping[str, str], ancestors: Iterable[str]
 ) -> "ModelVersion":
-    """The registry version made from this run: found again, or created and called challenger.
+    """Return the registry version of this run: the existing one, or a new one with the alias challenger.
 
-    Its description is the model card in the files of `model`. `ancestors` are the md5s of the checkpoints that this
-    policy was trained on from, nearest first: the version made from one of them is its parent.
+    Its description is the model card in the files of `model`. `ancestors` are the md5s of the checkpoints from which
+    this policy was trained, nearest first: the version made from one of them is its parent.
     """
     client = store.client
-    found = client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")
-    if found:
-        return found[0]
+    versions = client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")
+    if versions:
+        return versions[0]
     if not client.search_registered_models(f"name = '{name}'"):
         client.create_registered_model(name)
     tags = {**tags, "parent_version": _parent(store, name, ancestors)}
@@ -70,7 +73,7 @@ def register(
 
 
 def _card(store: Store, model: "LoggedModel") -> str:
-    """The model card, as long as MLflow's databases take a description."""
+    """Return the model card, cut to the length of a description in MLflow's databases."""
     from mlflow.artifacts import download_artifacts
 
     with tempfile.TemporaryDirectory() as folder:
@@ -80,7 +83,7 @@ def _card(store: Store, model: "LoggedModel") -> str:
 
 
 def _parent(store: Store, name: str, ancestors: Iterable[str]) -> str:
-    """The newest version of the nearest ancestor; "none" where training began at the base."""
+    """Return the newest version of the nearest ancestor; "none" if training began from the base."""
     versions = store.client.search_model_versions(f"name = '{name}'")
     made = {version.tags.get("dvc_md5"): int(version.version) for version in sorted(versions, key=_number)}
     return next((str(made[md5]) for md5 in ancestors if md5 in made), "none")

@@ -1,4 +1,4 @@
-"""Scoring model versions anew with the world and base policy of this working tree. Loads torch: import this late."""
+"""Rescoring model versions with the world and base policy of this working tree. Loads torch: import it late."""
 
 from pathlib import Path
 
@@ -24,9 +24,9 @@ BASE_TAG = "dataset.data/policy"
 def rescored_evaluation(
     registry: Registry, version: Version, context: StageContext[RescoringInputs], folder: Path
 ) -> VersionEvaluation:
-    """Play all splits with a version's weights; the rollouts are written into `folder`.
+    """Play all splits with a version's weights; write the rollouts into `folder`.
 
-    Raises ArtifactError when the version was trained from another base policy than the one in data/policy.
+    Raises ArtifactError when the version was trained from a different base policy than the one in data/policy.
     """
     require_same_base(version, context)
     splits: tuple[Split, ...] = MEASURED_SPLITS
@@ -50,7 +50,7 @@ def _plan(context: StageContext[RescoringInputs], split: Split) -> SplitPlan:
 def evaluation_of(
     params: dict[str, str], played: dict[Split, list[Row]], chat: ChatFormat, metric: WorldMetric | None = None
 ) -> VersionEvaluation:
-    """The evaluation that a version's rollouts amount to, in the form in which versions store it."""
+    """Return the evaluation of a version's rollouts, in the form in which versions store it."""
     measured = {split: behaviour(list(acted_rollouts(played[split], chat))) for split in TEST_SPLITS}
     own = {split: score for split, rows in played.items() if (score := metric_score(metric, rows)) is not None}
     outcomes = outcomes_by_policy([row for rows in played.values() for row in rows])
@@ -58,7 +58,10 @@ def evaluation_of(
 
 
 def require_same_base(version: Version, context: StageContext[RescoringInputs]) -> None:
-    """Raises ArtifactError: an adapter on another base model would still load, and mean nothing."""
+    """Check that the version was trained from this base policy. Raises ArtifactError otherwise.
+
+    An adapter for another base model would still load, but mean nothing.
+    """
     inputs, layout = context.inputs, context.layout
     name = layout.base_policy.relative_to(layout.root).as_posix()
     ours = read_lock(layout.root / "dvc.lock", inputs.previous, inputs.evaluated).artifacts.get(name)

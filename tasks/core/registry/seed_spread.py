@@ -1,7 +1,7 @@
-"""Run-to-run spread: the scores of versions whose parameters differ in the seed alone. Pure.
+"""Run-to-run spread: the scores of versions whose parameters differ only in the seed. Pure.
 
-A standard error says how sure the score of one policy is; how far another training run with the same settings would
-land, only several of them say.
+A standard error says how certain one policy's score is. Only several training runs with the same settings say how far
+another run would land.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,13 +15,13 @@ from tasks.core.registry.version_evaluation import VersionEvaluation
 
 SEED = "seed"
 WITHOUT_EFFECT = ("profiles", "lineage.", "machines.")
-"""Beginnings of the names of parameters that change no policy."""
+"""Name prefixes of parameters that do not affect the policy."""
 METRICS = {"TGC": tgc, "SGC": sgc}
 
 
 @dataclass(frozen=True)
 class Spread:
-    """One figure over the training seeds, in percent."""
+    """Mean and spread of one figure over the training seeds, in percent."""
 
     mean: float
     deviation: float
@@ -30,7 +30,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class SeedSpread:
-    """Runs that differ in their seed."""
+    """The scores of runs that differ only in their seed."""
 
     versions: tuple[int, ...]
     seeds: tuple[str, ...]
@@ -39,7 +39,7 @@ class SeedSpread:
 
 
 def seed_spreads(versions: Iterable[tuple[int, VersionEvaluation]]) -> list[SeedSpread]:
-    """Groups of versions of at least two seeds, in the order of their first one. Of a seed's runs the last counts."""
+    """Group versions of at least two seeds, in the order of their first version. The last run of each seed counts."""
     groups: dict[tuple[tuple[str, str], ...], dict[str, tuple[int, VersionEvaluation]]] = {}
     for number, evaluation in versions:
         same = {k: v for k, v in evaluation.params.items() if k != SEED and not k.startswith(WITHOUT_EFFECT)}
@@ -48,7 +48,7 @@ def seed_spreads(versions: Iterable[tuple[int, VersionEvaluation]]) -> list[Seed
 
 
 def spread_lines(spreads: Sequence[SeedSpread]) -> Iterable[str]:
-    """The spreads for a terminal."""
+    """Yield the spreads as lines for a terminal."""
     if not spreads:
         yield "no two versions differ in their seed alone; run the pipeline with --set seed=1 and so on"
     for spread in spreads:

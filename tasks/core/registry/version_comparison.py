@@ -1,4 +1,4 @@
-"""A comparison of model versions from what they scored. Pure: knows nothing of MLflow."""
+"""A comparison of model versions from their scores. Pure: knows nothing of MLflow."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ Levels = dict[str, list[Outcome]]
 
 
 def compare(registered_model: str, scored: Scored, confidence: float, rescored: bool) -> Comparison:
-    """Every version's scores, every pair's differences (later named minus earlier), and the parameters that differ."""
+    """Return all versions' scores, all pairs' differences (later minus earlier), and the parameters that differ."""
     knobs = {str(version.number): evaluation.params for version, evaluation in scored}
     return Comparison(
         registered_model=registered_model,
@@ -45,15 +45,15 @@ def compare(registered_model: str, scored: Scored, confidence: float, rescored: 
 
 
 def levels(outcomes: Sequence[Outcome]) -> Levels:
-    """The outcomes in all, and by difficulty."""
+    """Return all outcomes, and the outcomes by difficulty."""
     return {ALL_LEVELS: list(outcomes), **{str(level): part for level, part in by_difficulty(outcomes).items()}}
 
 
 def differences(
     first: tuple[Version, VersionEvaluation], second: tuple[Version, VersionEvaluation], confidence: float
 ) -> list[Difference]:
-    """Second minus first on every split and difficulty that both have played."""
-    found = []
+    """Return second minus first for every split and difficulty that both have played."""
+    compared = []
     for split in MEASURED_SPLITS:
         ours, theirs = (
             levels(evaluation.outcomes.get((split, SELECTED_POLICY), [])) for _, evaluation in (first, second)
@@ -61,16 +61,16 @@ def differences(
         for level, metric in product((level for level in ours if level in theirs), METRICS):
             test = paired_test(METRICS[metric](ours[level]), METRICS[metric](theirs[level]), confidence)
             if test is not None:
-                place: dict[str, Any] = {"split": split, "level": level, "metric": metric}
-                found.append(Difference(first=first[0].number, second=second[0].number, **place, **vars(test)))
-    return found
+                labels: dict[str, Any] = {"split": split, "level": level, "metric": metric}
+                compared.append(Difference(first=first[0].number, second=second[0].number, **labels, **vars(test)))
+    return compared
 
 
 def params_diff(params: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, Any]]:
-    """The parameters that differ between versions; a version that lacks one has null."""
+    """Return the parameters that differ between versions; null where a version lacks a parameter."""
     names = sorted({name for values in params.values() for name in values})
-    found = {name: {version: values.get(name) for version, values in params.items()} for name in names}
-    return {name: values for name, values in found.items() if len({json.dumps(v) for v in values.values()}) > 1}
+    values_of = {name: {version: values.get(name) for version, values in params.items()} for name in names}
+    return {name: values for name, values in values_of.items() if len({json.dumps(v) for v in values.values()}) > 1}
 
 
 def _compared(version: Version, evaluation: VersionEvaluation) -> ComparedVersion:

@@ -1,6 +1,7 @@
-"""The evaluation that a model version keeps: params, scores, and the outcome of every task that was played.
+"""The evaluation stored with a model version: params, scores, and the outcome of every task played.
 
-Written into the version's folder `evaluation/`, so that versions can be compared without the pipeline that made them.
+It is written into the version's folder `evaluation/`, so that versions can be compared without the pipeline that made
+them.
 """
 
 from dataclasses import dataclass, field
@@ -28,17 +29,17 @@ class VersionEvaluation:
     """The evaluation of one version."""
 
     params: dict[str, str]
-    """By dotted name, as text: another version's code may have had other parameters."""
+    """By dotted name, as text: the code of another version may have had other parameters."""
     outcomes: dict[tuple[str, str], list[Outcome]]
     """By split and policy ("base" or "selected")."""
     behaviour: dict[Split, Behaviour]
     """Behaviour of the selected policy, by test split."""
     own: dict[Split, MetricScore] = field(default_factory=dict)
-    """The selected policy by the world's own metric, where it has one."""
+    """The selected policy's score by the world's own metric, if the world has one."""
 
 
 def write_evaluation(folder: Path, layout: Layout, params: Params, base: str, selected: str) -> None:
-    """Gather the evaluation of a finished pipeline; `base` and `selected` are iteration keys.
+    """Write the evaluation of a finished pipeline; `base` and `selected` are iteration keys.
 
     Raises ArtifactError when an artifact is missing or damaged.
     """
@@ -54,10 +55,12 @@ def write_evaluation(folder: Path, layout: Layout, params: Params, base: str, se
 
 
 def read_evaluation(folder: Path) -> VersionEvaluation:
-    """Raises ArtifactError when a file is missing or damaged."""
+    """Read an evaluation. Raises ArtifactError when a file is missing or damaged."""
     scores = {split: read_document(folder / f"{split}.json", Scores) for split in TEST_SPLITS}
-    behaviour = {split: found.behaviour.selected for split, found in scores.items()}
-    own: dict[Split, MetricScore] = {split: found.own for split, found in scores.items() if found.own is not None}
+    behaviour = {split: split_scores.behaviour.selected for split, split_scores in scores.items()}
+    own: dict[Split, MetricScore] = {
+        split: split_scores.own for split, split_scores in scores.items() if split_scores.own is not None
+    }
     table = read_table(folder / "outcomes.parquet", OUTCOMES)
     params: dict[str, str] = read_json(folder / "params.json")
     return VersionEvaluation(params, outcomes_by_policy(table.to_pylist()), behaviour, own)
@@ -65,5 +68,5 @@ def read_evaluation(folder: Path) -> VersionEvaluation:
 
 def _dev_outcomes(layout: Layout, policy: str, key: str) -> pa.Table:
     table = read_table(layout.evaluation_rollouts(key), SCORED_ROLLOUTS)
-    place = table.schema.get_field_index("policy")
-    return table.set_column(place, SCORED_ROLLOUTS.field("policy"), pa.array([policy] * len(table), pa.string()))
+    index = table.schema.get_field_index("policy")
+    return table.set_column(index, SCORED_ROLLOUTS.field("policy"), pa.array([policy] * len(table), pa.string()))
