@@ -1,1 +1,1 @@
-"""Artifacts: their places (`layout`), their schemas, and typed readers and writers that validate both ways."""
+"""Artifacts: their paths (`layout`), their schemas, and typed readers and writers that validate both ways."""

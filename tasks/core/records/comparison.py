@@ -8,7 +8,7 @@ from tasks.core.records.documents import Count, Digest, Document, IterationKey, 
 from tasks.core.records.scores import Behaviour, MetricScore
 
 ALL_LEVELS = "all"
-"""The level of a figure over all difficulties; the others are "1", "2", "3"."""
+"""The level of figures over all difficulties; the other levels are "1", "2", "3"."""
 
 
 class LevelScore(Document):
@@ -23,7 +23,7 @@ class LevelScore(Document):
 
 
 class SplitScores(Document):
-    """One version on one split."""
+    """The scores of one version on one split."""
 
     rollouts_per_task: Count
     levels: dict[str, LevelScore]
@@ -31,7 +31,7 @@ class SplitScores(Document):
     behaviour: Behaviour | None
     """None for dev, where it is not measured."""
     own: MetricScore | None = None
-    """By the world's own metric, where that is known."""
+    """The score by the world's own metric, if known."""
 
 
 class ComparedVersion(Document):
@@ -71,17 +71,17 @@ class Difference(TestedDifference):
 
 
 class Comparison(Document):
-    """Model versions beside each other."""
+    """A comparison of model versions."""
 
     registered_model: str
     rescored: bool
-    """Whether the versions were played anew for this comparison; else the scores stored with them were read."""
+    """Whether the versions were played again for this comparison; otherwise their stored scores were used."""
     confidence: float = Field(gt=0, lt=1)
     """Confidence of the intervals."""
     versions: tuple[ComparedVersion, ...] = Field(min_length=1)
     differences: tuple[Difference, ...]
     scored_differently: dict[str, dict[str, str]] = Field({})
-    """Those of `params` that decide what a score means, where stored scores were taken under different ones: then the
-    differences are between unlike things."""
+    """Parameters that affect the meaning of a score and differ between versions with stored scores. If there are any,
+    the differences compare unlike things."""
     params: dict[str, dict[str, JsonValue]]
-    """Parameters that are not the same in all versions: {dotted name: {version: value}}."""
+    """Parameters that differ between versions: {dotted name: {version: value}}."""

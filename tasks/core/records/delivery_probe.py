@@ -1,7 +1,8 @@
-"""delivery_probe.json beside a policy's weights: log-probs by which an engine is proven to sample from that policy.
+"""delivery_probe.json, next to a policy's weights: log-probs that prove which policy an engine samples from.
 
 The learner writes it with the checkpoint, in its own precision and on its own device, so that nobody has to load the
-model a second time. It holds what two neighbours of the policy say of the same tokens, too: a proof is a comparison.
+model a second time. A proof is a comparison, so it also holds the log-probs of two neighbouring policies for the same
+tokens.
 """
 
 from typing import Annotated, Literal
@@ -17,39 +18,39 @@ Logprobs = tuple[Logprob, ...]
 
 
 class ProbeSequence(Document):
-    """Token ids, and log-probs at temperature 1, in nats, of the second and later ones given those before."""
+    """Token ids, and the log-probs of each but the first given those before it: at temperature 1, in nats."""
 
     token_ids: tuple[TokenId, ...] = Field(min_length=2)
     logprobs: Logprobs
-    """Log-probs of the policy beside which the record lies."""
+    """Log-probs of the policy next to which the record lies."""
     base: Logprobs | None = None
-    """Log-probs of the base model; None where the writer had none at hand."""
+    """Log-probs of the base model; None if the writer did not have them."""
     previous: Logprobs | None = None
-    """Log-probs of the policy that the update began with; None where there was no update."""
+    """Log-probs of the policy before the update; None if there was no update."""
 
     @model_validator(mode="after")
     def _one_logprob_per_predicted_token(self) -> "ProbeSequence":
         for name in ("logprobs", "base", "previous"):
-            found = getattr(self, name)
-            if found is not None and len(found) != len(self.token_ids) - 1:
+            values = getattr(self, name)
+            if values is not None and len(values) != len(self.token_ids) - 1:
                 raise ValueError(
-                    f"{name}: {len(found)} values for {len(self.token_ids)} token_ids, of which the first has none"
+                    f"{name}: {len(values)} values for {len(self.token_ids)} token_ids, of which the first has none"
                 )
         return self
 
 
 class DeliveryProbe(Document):
-    """The record of one policy."""
+    """The delivery probe of one policy."""
 
     weights: Digest | None
-    """SHA-256 of the weights file beside it; None: the record of the base model itself."""
+    """SHA-256 of the weights file next to it; None for the base model itself."""
     dtype: Literal["float32", "bfloat16"]
     device: str
-    """Kind of device on which the log-probs were computed: "cpu", "cuda"."""
+    """Type of the device that computed the log-probs: "cpu", "cuda"."""
     lasting: tuple[ProbeSequence, ...] = Field(min_length=1)
-    """The same tokens in every record of a run, so that any two of its policies can be told apart."""
+    """The same tokens in every record of a run, so that any two of its policies can be distinguished."""
     trained_on: tuple[ProbeSequence, ...] = ()
-    """Tokens of the batch that the policy was last updated on, where it differs most from the one before."""
+    """Tokens of the batch of the policy's last update, where it differs most from its predecessor."""
 
     @property
     def sequences(self) -> tuple[ProbeSequence, ...]:

@@ -1,7 +1,7 @@
-"""The JSON artifacts: one typed model each, validated when it is written and when it is read.
+"""The JSON artifacts: one typed model for each, validated on writing and on reading.
 
-All shares are in [0, 1] and all TGC and SGC figures (and their standard errors) in percent. A figure that is undefined
-(a standard error from one scenario, the KL of an update that trained on nothing) is null, never NaN.
+All shares are in [0, 1]; all TGC and SGC figures and their standard errors are in percent. An undefined figure (a
+standard error from one scenario, the KL of an update that trained on nothing) is null, never NaN.
 """
 
 import json
@@ -27,11 +27,11 @@ IterationKey = Annotated[str, Field(pattern=r"^i\d{3}$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 T = TypeVar("T")
 OnlyWhereGiven = Annotated[T | None, Field(exclude_if=lambda value: value is None)]
-"""A field that is left out of the file where it is None."""
+"""A field that is left out of the file when it is None."""
 
 
 class Document(BaseModel):
-    """A JSON artifact. Strict about names and types; a misspelt or missing field is an error."""
+    """A JSON artifact. Strict about names and types: a misspelt or missing field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -47,7 +47,10 @@ def write_document(path: Path, document: BaseModel) -> None:
 
 
 def read_document(path: Path, kind: type[D]) -> D:
-    """Read and validate. Raises ArtifactError naming file, field and rule, or what to do when the file is missing."""
+    """Read and validate a document.
+
+    Raises ArtifactError naming file, field and rule, or saying what to do if the file is missing.
+    """
     return _validated(path, kind, read_json(path))
 
 

@@ -1,4 +1,4 @@
-"""Nested documents by dotted names: {"a": {"b": 1}} as {"a.b": 1}."""
+"""Nested documents as flat ones with dotted names: {"a": {"b": 1}} as {"a.b": 1}."""
 
 import json
 from collections.abc import Mapping
@@ -6,23 +6,23 @@ from typing import Any
 
 
 def dotted(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Everything in `content` that is no mapping, by its dotted name."""
-    found: dict[str, Any] = {}
+    """Return every value in `content` that is not a mapping, by dotted name."""
+    flat: dict[str, Any] = {}
     for name, value in content.items():
         if isinstance(value, Mapping):
-            found.update(dotted(value, f"{prefix}{name}."))
+            flat.update(dotted(value, f"{prefix}{name}."))
         else:
-            found[f"{prefix}{name}"] = value
-    return found
+            flat[f"{prefix}{name}"] = value
+    return flat
 
 
 def dotted_text(content: Mapping[str, Any]) -> dict[str, str]:
-    """Everything in `content` by its dotted name, as text: what is no text already, as JSON."""
+    """Return every value in `content` by dotted name, as text; values that are not text as JSON."""
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in dotted(content).items()}
 
 
 def dotted_numbers(content: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of `content` by their dotted names; truth values and everything else left out."""
+    """Return the numbers in `content` by dotted name; leaves out booleans and everything else."""
     return {
         name: float(value)
         for name, value in dotted(content).items()

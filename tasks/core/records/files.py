@@ -1,4 +1,4 @@
-"""Writing without halves: a temporary name in the same folder, then one rename. And telling apart what was written."""
+"""Atomic writing (a temporary file in the same folder, then a rename), reading of JSON, and digests of files."""
 
 import glob
 import hashlib
@@ -14,19 +14,19 @@ from tasks.core.processes.running import exists
 
 _Json = TypeVar("_Json", dict[str, Any], list[Any])
 Fingerprint = tuple[tuple[str, int, int, int], ...]
-"""Name, size in bytes, time of change in ns and inode of each file of a folder."""
+"""Name, size in bytes, modification time in ns and inode of each file in a folder."""
 
 
 class ArtifactError(ValueError):
-    """An artifact is missing, damaged or breaks a rule; the message names the file, and row and rule where it can."""
+    """An artifact is missing, damaged or breaks a rule; the message names the file and, if possible, row and rule."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` if the block succeeds, remove it otherwise.
 
-    Works for a file and for a folder (the block makes it). An existing folder at `path` is replaced whole. What a
-    killed process left of an earlier try is removed.
+    Works for a file and for a folder (which the block creates). An existing folder at `path` is replaced whole. Removes
+    what a killed process left behind.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -44,21 +44,24 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write sorted, indented JSON ending in a newline. NaN and infinity are refused (ValueError)."""
+    """Write sorted, indented JSON ending in a newline. Raises ValueError for NaN and infinity."""
     text = json.dumps(content, indent=2, sort_keys=True, allow_nan=False)
     with replacing(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object that a stage wrote. Raises ArtifactError naming the file: missing, truncated or no object."""
+    """Read a JSON object that a stage wrote.
+
+    Raises ArtifactError naming the file: missing, truncated or not an object.
+    """
     return load_json(
         path, dict, missing="run the stage that writes it (`dvc repro`)", damaged="delete it and run `dvc repro`"
     )
 
 
 def load_json(path: Path, kind: type[_Json], *, missing: str, damaged: str) -> _Json:
-    """Read a JSON object or list. Raises ArtifactError naming the file; `missing` and `damaged` say what to do then."""
+    """Read a JSON object or list. Raises ArtifactError naming the file; `missing` and `damaged` say what to do."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -72,21 +75,21 @@ def load_json(path: Path, kind: type[_Json], *, missing: str, damaged: str) -> _
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file, without the line feeds that end them. Raises OSError and UnicodeDecodeError.
+    """Return the lines of a UTF-8 file, without their line feeds. Raises OSError and UnicodeDecodeError.
 
-    str.splitlines would end them at U+2028 and the like too, which JSON may hold as they are.
+    str.splitlines would also split at U+2028 and the like, which JSON may contain unescaped.
     """
     with path.open(encoding="utf-8") as stream:
         return [line.removesuffix("\n") for line in stream]
 
 
 def read_json_lines(path: Path) -> list[Any]:
-    """The values of a file of one JSON text a line. Raises OSError and ValueError."""
+    """Return the values of a JSON Lines file. Raises OSError and ValueError."""
     return [json.loads(line) for line in read_lines(path) if line.strip()]
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file, or of a folder (relative names and contents of its files, sorted), in hexadecimal."""
+    """Return the hexadecimal SHA-256 of a file, or of a folder (sorted relative names and contents of its files)."""
     if path.is_file():
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -97,9 +100,9 @@ def digest(path: Path) -> str:
 
 
 def fingerprint(folder: Path) -> Fingerprint:
-    """A value that changes when a file of `folder` does. `digest` would take minutes for 64 GB, at every look.
+    """Return a value that changes when a file in `folder` changes. `digest` would take minutes for 64 GB each time.
 
-    The inode is for files of one size that an archive gave one time: two fine-tuned models, say.
+    The inode distinguishes files of equal size that an archive gave the same time, such as two fine-tuned models.
     """
     files = [(file.relative_to(folder).as_posix(), file.stat()) for file in sorted(folder.rglob("*")) if file.is_file()]
     return tuple((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in files)

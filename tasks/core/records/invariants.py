@@ -1,7 +1,7 @@
-"""Rules that tie the columns of a row, the tokens of a list or the rows of a table together.
+"""Rules that connect the columns of a row, the tokens of a list or the rows of a table.
 
-What a column alone must be (type, range, allowed values) is pandera's part: see `schemas.checks`. Every rule here is a
-vectorised function over flattened lists that returns the first row that breaks it, or None.
+pandera checks each column on its own (type, range, allowed values): see `schemas.checks`. Every rule here is a
+vectorised function over flattened lists that reports the first row that breaks it.
 """
 
 from collections.abc import Iterator
@@ -21,9 +21,9 @@ Flat = npt.NDArray[Any]
 
 
 def broken_rules(table: pa.Table) -> Iterator[str]:
-    """Say which rules the table breaks: "row 3, column x: ..."; token rules stop at the first one broken.
+    """Yield the rules that the table breaks, as "row 3, column x: ..."; token rules stop at the first broken rule.
 
-    The table's columns have the types of one of `schemas`; that is checked before.
+    The table's column types must already have been checked against one of `schemas`.
     """
     nulls = list(_nulls(table))
     yield from nulls
@@ -53,7 +53,7 @@ def _nulls(table: pa.Table) -> Iterator[str]:
 
 
 def _first_null(array: pa.Array) -> int | None:
-    """Row of the first null at any depth of lists and structs."""
+    """Return the row of the first null at any depth of lists and structs."""
     if array.null_count:
         return int(pc.index(pc.is_null(array), True).as_py())
     if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
@@ -73,7 +73,7 @@ def _infinite_numbers(table: pa.Table) -> Iterator[str]:
 
 
 def _repeated_rows(table: pa.Table) -> Iterator[str]:
-    """(task_id, rollout_index, ...) names a row, so it occurs once."""
+    """Check that (task_id, rollout_index, ...) identifies a row, so it occurs only once."""
     columns = key_columns(table.schema)
     seen: dict[tuple[object, ...], int] = {}
     for row, key in enumerate(zip(*(table[name].to_pylist() for name in columns), strict=True)):
@@ -90,7 +90,7 @@ def _weights(table: pa.Table) -> Iterator[str]:
 
 
 def _returns(table: pa.Table) -> Iterator[str]:
-    """Only an episode that left a state to judge has a return; a success has tests, and none of them failed."""
+    """Check that only judged episodes have a return, and that a success has passed tests and no failed test."""
     unjudged = pc.is_in(table["end_reason"], pa.array(UNJUDGED)).to_numpy()
     returns = (table["return"].to_numpy() != 0) & unjudged
     passed, failed = (pc.list_value_length(table[name]).to_numpy() for name in ("tests_passed", "tests_failed"))
@@ -111,7 +111,7 @@ def _one_per_turn(table: pa.Table, name: str) -> Iterator[str]:
 
 
 def _unanswered_turns(table: pa.Table) -> Iterator[str]:
-    """The world answered every turn that was sampled, but for the one that a void rollout may have ended in."""
+    """Check that the world answered every sampled turn, except possibly the last turn of a void rollout."""
     counts = pc.list_value_length(table["turns"]).to_numpy()
     void = pc.is_in(table["end_reason"], pa.array(VOID_REASONS)).to_numpy()
     rows = pc.list_parent_indices(table["turn_index"].combine_chunks()).to_numpy()
@@ -140,7 +140,7 @@ def _tokens(table: pa.Table) -> Iterator[str]:
 
 
 def _broken_tokens(table: pa.Table, ends: npt.NDArray[np.int64]) -> Iterator[tuple[str, str, int]]:
-    """(column, rule, flat position of the first token that breaks it)."""
+    """Yield (column, rule, flat position of the first token that breaks it)."""
     ids, mask, turn, logprob = (_flat(table, name) for name in TOKEN_COLUMNS)
     finite = np.isfinite(logprob)
     rules = (
@@ -167,18 +167,18 @@ def _rollouts_without_policy_tokens(table: pa.Table, starts: Flat, ends: Flat) -
 
 
 def _turns_without_advantage(table: pa.Table, ends: Flat) -> Iterator[str]:
-    """Every turn of the policy's tokens has an advantage, a finite number."""
+    """Check that every turn with policy tokens has an advantage, and that it is a finite number."""
     counts = pc.list_value_length(table["turn_advantages"]).to_numpy()
     rows = np.searchsorted(ends, np.arange(len(_flat(table, "turn_index"))), side="right")
     for token in np.flatnonzero(_flat(table, "turn_index") >= counts[rows])[:1]:
         yield f"row {rows[token]}, column turn_advantages: {counts[rows[token]]} values, too few for its turns"
-    for place in np.flatnonzero(~np.isfinite(_flat(table, "turn_advantages")))[:1]:
-        row = int(np.searchsorted(np.cumsum(counts), place, side="right"))
+    for position in np.flatnonzero(~np.isfinite(_flat(table, "turn_advantages")))[:1]:
+        row = int(np.searchsorted(np.cumsum(counts), position, side="right"))
         yield f"row {row}, column turn_advantages: not a finite number"
 
 
 def _pairs(table: pa.Table) -> Iterator[str]:
-    """A pair is one rollout that is better and one that is worse."""
+    """Check that a pair consists of one better and one worse rollout."""
     numbers, advantages = table["pair"].to_numpy(), table["advantage"].to_numpy()
     for number in np.unique(numbers):
         rows = np.flatnonzero(numbers == number)

@@ -1,4 +1,4 @@
-"""Places of all artifacts of a run, relative to the project's root. The only module that spells these paths."""
+"""Paths of all artifacts of a run, relative to the project's root. No other module spells them out."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Layout:
-    """Paths of one working tree. `iteration` is a key such as "i003"; "i000" is the policy before training."""
+    """Paths in one working tree. `iteration` is a key such as "i003"; "i000" is the policy before training."""
 
     root: Path
 
@@ -16,31 +16,31 @@ class Layout:
 
     @property
     def params(self) -> Path:
-        """The knobs, as people edit them."""
+        """The parameters, as people edit them."""
         return self.root / "params.yaml"
 
     @property
     def stage_versions(self) -> Path:
-        """Digests of the code and of the parameters of each stage, which are its parameters in dvc.yaml."""
+        """Digests of each stage's code and parameters, which dvc.yaml lists as its parameters."""
         return self.data / "stage_versions.json"
 
     @property
     def manifest(self) -> Path:
-        """The parameters and the files of code behind those digests."""
+        """The parameters and code files behind those digests."""
         return self.data / "manifest.json"
 
     def attestation(self, stage: str, key: str) -> Path:
-        """Return the place of what `stage` states about its outputs; `key` is "" for a stage that runs once."""
+        """Return the path of `stage`'s statement about its outputs; `key` is "" for a stage that runs once."""
         return self.data / "attestations" / stage / f"{key or 'once'}.json"
 
     @property
     def world(self) -> Path:
-        """Output of prepare_world: a folder whose content belongs to the world in use."""
+        """Output of prepare_world: a folder in the world's own format."""
         return self.data / "world"
 
     @property
     def warm_start(self) -> Path:
-        """Output of the stage of that name: its record, and the model that it trained if it did."""
+        """Output of warm_start: its record, and the model if it trained one."""
         return self.data / "warm_start"
 
     @property
@@ -53,17 +53,17 @@ class Layout:
 
     @property
     def base_policy(self) -> Path:
-        """Base model, tokenizer and chat template, as `AutoModelForCausalLM` and `AutoTokenizer` read them."""
+        """Base model, tokenizer and chat template, in the format of `AutoModelForCausalLM` and `AutoTokenizer`."""
         return self.data / "policy"
 
     @property
     def preflight(self) -> Path:
-        """The longest update that was seen to fit into memory."""
+        """The longest update known to fit into memory."""
         return self.data / "preflight.json"
 
     @property
     def preflight_project(self) -> Path:
-        """The root of the project in which preflight tries an update, for as long as it does."""
+        """The root of the temporary project in which preflight tries an update."""
         return self.data / ".preflight"
 
     @property
@@ -78,7 +78,7 @@ class Layout:
         return self.iteration(key) / "rollouts.parquet"
 
     def timings(self, key: str) -> Path:
-        """Wall-clock figures of collection: the one output of that stage that differs between equal runs."""
+        """Return the path of collection's wall-clock figures, its only output that differs between equal runs."""
         return self.iteration(key) / "timings.json"
 
     def training_batch(self, key: str) -> Path:
@@ -88,7 +88,7 @@ class Layout:
         return self.iteration(key) / "advantages.json"
 
     def policy(self, key: str) -> Path:
-        """Checkpoint folder after iteration `key`: adapter (peft format) or full weights, optimizer, RNG."""
+        """Return the checkpoint folder after iteration `key`: adapter (peft format) or full weights, optimizer, RNG."""
         return self.iteration(key) / "policy"
 
     def metrics(self, key: str) -> Path:
@@ -96,20 +96,20 @@ class Layout:
 
     @property
     def courses(self) -> Path:
-        """Courses of the iterations: a folder of their own, written whole by one stage if the monitor does nothing."""
+        """Courses of all iterations: a separate folder, because one stage writes all if the monitor is inactive."""
         return self.data / "courses"
 
     def course(self, key: str) -> Path:
-        """The course after iteration `key`: what is done about signs of a collapse."""
+        """Return the path of the course after iteration `key`: the response to signs of a collapse."""
         return self.courses / f"{key}.json"
 
     @property
     def evaluations(self) -> Path:
-        """All dev evaluations: a folder of their own, because DVC can name a folder as a dependency but no list."""
+        """All dev evaluations: a separate folder, because a DVC dependency can be a folder but not a list."""
         return self.data / "evaluations"
 
     def evaluation(self, key: str) -> Path:
-        """Dev scores of the policy after iteration `key`."""
+        """Return the path of the dev scores of the policy after iteration `key`."""
         return self.evaluations / f"{key}.json"
 
     def evaluation_rollouts(self, key: str) -> Path:
@@ -126,12 +126,12 @@ class Layout:
         return self.data / "scores" / f"{split}_rollouts.parquet"
 
     def training_budget_rollouts(self, split: str) -> Path:
-        """Those played again at the training budget; without a row where none were."""
+        """Return the path of the rollouts played again at the training budget; an empty table if there are none."""
         return self.data / "scores" / f"{split}_training_budget_rollouts.parquet"
 
     @property
     def learning_curves(self) -> Path:
-        """One row per iteration, for `dvc plots`."""
+        """Learning curves with one row per iteration, for `dvc plots`."""
         return self.data / "learning_curves.csv"
 
     @property
@@ -144,15 +144,15 @@ class Layout:
 
     @property
     def lineage(self) -> Path:
-        """Digests of all that this run was made from, as MLflow was told."""
+        """Digests of everything that this run was made from, as reported to MLflow."""
         return self.data / "lineage.json"
 
     @property
     def traces(self) -> Path:
-        """Addresses of the rollouts' traces, which the report's page loads where it is there; no stage's output."""
+        """Addresses of the rollouts' traces, which the report loads if the file exists; not an output of any stage."""
         return self.data / "traces.js"
 
     @property
     def comparisons(self) -> Path:
-        """Comparisons of model versions, by `python -m flows.registry`; no stage reads them."""
+        """Comparisons of model versions, written by `python -m flows.registry`; no stage reads them."""
         return self.data / "comparisons"

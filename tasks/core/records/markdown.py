@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose columns line up, so that it reads in a terminal too."""
+    """Return a Markdown table with aligned columns, so that it is readable in a terminal too."""
     cells = [tuple(head), *(tuple(row) for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(r, widths, strict=True)) + " |" for r in cells]

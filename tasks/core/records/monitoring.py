@@ -1,4 +1,4 @@
-"""The collapse monitor's figures of an iteration, its warnings, and the course of the next iteration."""
+"""The collapse monitor's records: an iteration's figures, its warnings, and the next iteration's course."""
 
 from pydantic import Field
 
@@ -7,27 +7,27 @@ from tasks.core.records.training import Metrics
 
 
 class WatchedStats(Document):
-    """One iteration in the figures that rules are about; null where there is none, say of an update without a batch."""
+    """The figures of one iteration that rules check; null if undefined, as for an update without a batch."""
 
     mean_return: Share
     group_return_std: Positive
     entropy: float | None
     kl_per_token: float | None
-    """KL of the update (as metrics.json has it: before its last step, so 0 of an update of one step) by the tokens of a
-    response."""
+    """KL of the update (as in metrics.json: before its last step, so 0 for an update of one step) divided by the tokens
+    of a response."""
     grad_norm: Positive | None
     length: Positive | None
     repetition: Share | None
     distinct: Share | None
     information: float | None
-    """Share of the most that responses could say of their prompts."""
+    """Share of the most that responses could reveal about their prompts."""
     mismatch: Share | None
-    """Share of policy tokens on which engine and learner differ by more than rounding explains; null where an older
-    policy sampled, from which the learner's is to differ."""
+    """Share of policy tokens on which engine and learner differ by more than rounding; null if an older policy sampled,
+    because then the learner's should differ."""
 
 
 class CollapseWarning(Document):
-    """A rule that came to be broken in an iteration, having held before it."""
+    """A rule that is broken in this iteration and held before it."""
 
     rule: str
     iteration: Count
@@ -36,20 +36,22 @@ class CollapseWarning(Document):
 
 
 class Course(Document):
-    """courses/iNNN.json: what the stages of the next iteration do about warnings so far. Nothing but for
-    `monitor.action`."""
+    """courses/iNNN.json: how the next iteration's stages respond to warnings.
+
+    Neutral unless `monitor.action` is set.
+    """
 
     stop: str | None = None
     """Why no further iteration is played."""
     learning_rate_factor: float = Field(1.0, gt=0, le=1)
     variance_share: float = Field(1.0, gt=0, le=1)
-    """The smaller of this and advantages.top_variance_share counts."""
+    """The smaller of this and advantages.top_variance_share applies."""
     discard_above: dict[str, float] = Field(default_factory=dict)
-    """Figures of an update, and the limits over which it is not kept."""
+    """Figures of an update with the limits above which the update is discarded."""
 
 
 def watched(metrics: Metrics) -> WatchedStats:
-    """Figures of an iteration that the rules look at."""
+    """Return the figures of an iteration that the rules check."""
     responses, information, mismatch = metrics.responses, metrics.prompt_information, metrics.engine_mismatch
     length = None if responses is None else responses.length
     return WatchedStats(

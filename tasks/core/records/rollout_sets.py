@@ -1,4 +1,4 @@
-"""The rollouts of a run as they are looked at one by one: in the report's viewer, and as traces in MLflow."""
+"""A run's rollouts for viewing one by one: in the report's viewer, and as traces in MLflow."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -22,17 +22,17 @@ class RolloutSet:
     """One table of rollouts."""
 
     name: str
-    """File name of its script, and its key in the page: "i003", "dev_i004", "test_normal"."""
+    """File name of its script and its key in the page: "i003", "dev_i004", "test_normal"."""
     label: str
     path: Path
     schema: pa.Schema
     batch: Path | None = None
     """The training batch made from it: which rollouts were kept, and their advantages."""
     timings: Path | None = None
-    """When its turns were played; None where nobody wrote that down."""
+    """Times at which its turns were played; None if not recorded."""
 
     def read(self, *, trusted: bool = False) -> pa.Table:
-        """The rollouts (see `read_table`); of evaluations the first run only, the others differ by their seed."""
+        """Return the rollouts (see `read_table`); of evaluations only the first run, as the others differ by seed."""
         table = read_table(self.path, self.schema, trusted=trusted)
         if "evaluation_run" not in table.column_names:
             return table
@@ -40,13 +40,13 @@ class RolloutSet:
 
 
 def training_set(layout: Layout, key: str) -> RolloutSet:
-    """The rollouts that were sampled in iteration `key`."""
+    """Return the set of rollouts sampled in iteration `key`."""
     label = f"iteration {int(key[1:])}"
     return RolloutSet(key, label, layout.rollouts(key), ROLLOUTS, layout.training_batch(key), layout.timings(key))
 
 
 def dev_set(layout: Layout, key: str) -> RolloutSet:
-    """The dev evaluation of the policy after iteration `key`."""
+    """Return the dev evaluation of the policy after iteration `key`."""
     label = f"dev, iteration {int(key[1:])}"
     return RolloutSet(f"dev_{key}", label, layout.evaluation_rollouts(key), SCORED_ROLLOUTS)
 
@@ -63,7 +63,7 @@ def rollout_sets(layout: Layout, params: Params, splits: Sequence[str]) -> Itera
 
 
 def viewer_places(name: str, table: pa.Table) -> list[str]:
-    """Places at which the report's viewer shows the rollouts of the set `name`: what stands after # in its address."""
+    """Return the address fragments (after #) at which the report's viewer shows the rollouts of the set `name`."""
     rows = len(table)
     policies = table["policy"].to_pylist() if "policy" in table.column_names else [""] * rows
     shown = [f"{name}:{policy}" for policy in policies] if len(set(policies)) > 1 else [name] * rows
@@ -72,9 +72,9 @@ def viewer_places(name: str, table: pa.Table) -> list[str]:
 
 
 def script(variable: str, key: str, content: Any) -> str:
-    """JavaScript that stores `content` under window.<variable>[key]. Pure ASCII: no text can end the script.
+    """Return JavaScript that stores `content` under window.<variable>[key]. Pure ASCII: no text can end the script.
 
-    A page opened from a file may not fetch JSON, but it may add a script.
+    A page opened from a file may not fetch JSON, but it may load a script.
     """
     data = json.dumps(content, separators=(",", ":"), allow_nan=False)
     safe = data.replace("<", "\\u003c").replace(">", "\\u003e")

@@ -69,5 +69,8 @@ class Attestation(Document):
 
 
 def recorded_params(layout: Layout) -> Params:
-    """Return the parameters in data/manifest.json. Raises ArtifactError where there is none, and ParamsError."""
+    """Return the parameters in data/manifest.json.
+
+    Raises ArtifactError if the file is missing or damaged, and ParamsError.
+    """
     return parse_params(read_document(layout.manifest, RunManifest).params, str(layout.manifest))

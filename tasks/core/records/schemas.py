@@ -15,8 +15,8 @@ END_REASONS = (
 )
 VOID_REASONS = ("world_fault", "cut_by_early_stop")
 UNJUDGED = ("execution_timeout", *VOID_REASONS)
-"""Ends that leave no state to judge: the return is 0. Of those that leave one, "completed" has what the world
-says; turn_limit and context_limit have it if `collection.judge_unfinished`, else 0."""
+"""Endings that leave no state to judge: the return is 0. Of the others, "completed" has the world's verdict; turn_limit
+and context_limit have it if `collection.judge_unfinished` is set, else 0."""
 
 TURN = pa.struct(
     [
@@ -26,7 +26,7 @@ TURN = pa.struct(
         ("failed_api_calls", pa.list_(pa.string())),
     ]
 )
-"""One played assistant turn, as the world reported it (see `Observation`)."""
+"""One played assistant turn, as reported by the world (see `Observation`)."""
 
 TASKS = pa.schema(
     [
@@ -63,12 +63,12 @@ PLAYED_ROLLOUTS = pa.schema(
         ("turn_progress", pa.list_(pa.float64())),  # share of unit tests passed after each turn, where it is measured
     ]
 )
-"""Columns that the agent loop fills, whatever a rollout was played for."""
+"""Columns that the agent loop fills, whatever the rollout is played for."""
 
 ROLLOUTS = PLAYED_ROLLOUTS.append(pa.field("staleness", pa.int32())).append(
     pa.field("tree_nodes", pa.list_(pa.int32()))  # node of the task's tree to which each turn led; 1 and more
 )
-"""Training rollouts; `staleness`: updates between the policy that sampled and the one that learns from it."""
+"""Training rollouts; `staleness` counts updates between the policy that sampled and the policy that learns."""
 
 TRAINING_BATCH = pa.schema(
     [
@@ -82,17 +82,18 @@ TRAINING_BATCH = pa.schema(
         ("advantage", pa.float64()),
         ("turn_rewards", pa.list_(pa.float64())),  # as the rollouts have them
         ("turn_advantages", pa.large_list(pa.float64())),  # of each assistant turn, in place of the rollout's
-        # Two rows each: the better one has a positive advantage, the other a negative. Of a pair of turns, a row ends
-        # with its turn, which alone is the policy's in it; `return` is then the turn's Q.
+        # Each pair is two rows: the better has a positive advantage, the worse a negative one. For a pair of turns,
+        # each row
+        # ends with its turn, whose tokens alone are policy tokens; `return` is then the turn's Q.
         ("pair", pa.int32()),
     ]
 )
 
 BASE_POLICY, SELECTED_POLICY = "base", "selected"
-"""The two policies that are scored, as the column `policy` has them."""
+"""The two scored policies, as in the column `policy`."""
 
 SCORED_ROLLOUTS = PLAYED_ROLLOUTS.append(pa.field("policy", pa.string())).append(pa.field("evaluation_run", pa.int32()))
-"""Evaluation and score rollouts: which policy (one of the two, or an iteration key) and which of the runs."""
+"""Evaluation and score rollouts: which policy (one of the two, or an iteration key) and which evaluation run."""
 
 OUTCOMES = pa.schema(
     [
@@ -105,12 +106,12 @@ OUTCOMES = pa.schema(
         ("success", pa.bool_()),
     ]
 )
-"""Columns that a model version keeps of the rollouts that it was scored on: enough for every test between versions."""
+"""Columns that a model version keeps from its scored rollouts: enough for every test between versions."""
 
 TURN_COLUMNS = frozenset({"turn_rewards", "turn_progress", "tree_nodes"})
-"""Lists with one value per turn; optional."""
+"""Optional lists with one value per turn."""
 OPTIONAL_COLUMNS = TURN_COLUMNS | {"turn_advantages", "pair"}
-"""Columns that a table has only where a world or a method fills them."""
+"""Columns that exist only if a world or a method fills them."""
 
 _share = pandera.Check.in_range(0, 1)
 _CHECKS: dict[str, pandera.Check] = {
@@ -126,17 +127,17 @@ _CHECKS: dict[str, pandera.Check] = {
     "end_reason": pandera.Check.isin(END_REASONS),
 }
 TOKEN_COLUMNS = ("token_ids", "policy_mask", "turn_index", "engine_logprobs")
-"""Lists with one value per token; all of a row's are equally long."""
+"""Lists with one value per token; equally long within a row."""
 _KEY = ("task_id", "rollout_index", "policy", "evaluation_run", "pair")
 
 
 def key_columns(schema: pa.Schema) -> list[str]:
-    """The columns that together name a row; no two rows have the same."""
+    """Return the columns that together identify a row; no two rows share their values."""
     return [name for name in _KEY if name in schema.names]
 
 
 def checks(schema: pa.Schema) -> pandera.DataFrameSchema:
-    """The pandera schema of a parquet artifact: exact columns (but OPTIONAL_COLUMNS) and types, value ranges.
+    """Return the pandera schema of a parquet artifact: exact columns (except OPTIONAL_COLUMNS), types, value ranges.
 
     Nulls are left to `invariants`, which finds their row at any depth of a nested column.
     """

@@ -9,11 +9,11 @@ from tasks.core.records.documents import Count, Document, IterationKey, Percent,
 from tasks.core.records.monitoring import CollapseWarning
 
 NO_FINE_TUNING = "nft"
-"""The row of the base policy, which every run scores beside its own."""
+"""The row of the base policy, which every run scores along with its own policy."""
 
 
 class SplitScore(Document):
-    """One policy on one split."""
+    """The scores of one policy on one split."""
 
     tgc: Percent
     sgc: Percent
@@ -21,35 +21,35 @@ class SplitScore(Document):
 
 
 class CurvePoint(Document):
-    """One iteration of a run."""
+    """One iteration of a run's learning curve."""
 
     iteration: Count
     mean_return: Share | None
     dev_tgc: Percent | None
-    """None where it was not evaluated."""
+    """None if the policy was not evaluated."""
 
 
 class StudyRun(Document):
-    """A method trained with one seed, to its end."""
+    """A method trained to the end with one seed."""
 
     method: str
     seed: int
     experiment: str
-    """Its name for `dvc exp` and MLflow."""
+    """Name of the run in `dvc exp` and MLflow."""
     command: str
-    """The command that writes its params.yaml again."""
+    """The command that recreates its params.yaml."""
     selected: IterationKey
     dev_tgc: Percent
     scores: dict[str, SplitScore]
     """By test split."""
     base_scores: dict[str, SplitScore]
     rollouts: Count
-    """Training rollouts that were played, void ones included."""
+    """Training rollouts played, including void rollouts."""
     tokens: Count
     """Tokens that the policy sampled for them."""
     optimizer_steps: Count
     wall_s: Positive
-    """Seconds of all attempts with its code and parameters, if it was interrupted."""
+    """Seconds of all attempts with this code and these parameters, if the run was interrupted."""
     cpu_s: Positive
     curve: tuple[CurvePoint, ...]
     warnings: tuple[CollapseWarning, ...] = ()
@@ -57,14 +57,14 @@ class StudyRun(Document):
 
 
 class MethodScore(Document):
-    """A method on one split and metric, over its training seeds."""
+    """The score of a method on one split and metric, over its training seeds."""
 
     method: str
     split: str
     metric: Literal["tgc", "sgc"]
     mean: Percent
     spread: Positive | None
-    """Standard deviation over the seeds; None for a single one."""
+    """Standard deviation over the seeds; None for a single seed."""
     low: float | None
     """Interval of the mean over seeds: t distribution with (seeds - 1) degrees of freedom."""
     high: float | None
@@ -72,18 +72,18 @@ class MethodScore(Document):
 
 
 class MethodDifference(TestedDifference):
-    """A method minus the one it is compared with; see tasks.core.evaluation.differences."""
+    """A method minus the method it is compared with; see tasks.core.evaluation.differences."""
 
     method: str
     split: str
     metric: Literal["tgc", "sgc"]
     corrected_p_value: Share | None
-    """By Holm's method, over the methods of the same split and metric."""
+    """Corrected by Holm's method, over the methods of the same split and metric."""
     seeds: Count
 
 
 class MethodOrdering(MethodDifference):
-    """A claim that a method is above another one: the first minus the second. Holm's method is over the claims."""
+    """A claim that one method is above another: the first minus the second. Holm's correction is over the claims."""
 
     below: str
 
@@ -100,4 +100,4 @@ class Study(Document):
     differences: tuple[MethodDifference, ...]
     orderings: tuple[MethodOrdering, ...] = ()
     notes: tuple[str, ...] = ()
-    """Notes that a reader must know: other budgets, other worlds, runs that failed."""
+    """Notes that a reader must know: different budgets, different worlds, failed runs."""

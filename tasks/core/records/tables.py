@@ -1,4 +1,4 @@
-"""Typed parquet: every table is validated when it is written and when it is read."""
+"""Typed parquet: every table is validated on writing and on reading."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -25,9 +25,9 @@ def write_rows(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> pa.
 
 
 def table_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    """The rows as a table with those optional columns that a row has.
+    """Return the rows as a table, with only those optional columns that some row has.
 
-    Of the ones with a value per turn, a row without (its world broke at once) has zeros.
+    A row that lacks a column with one value per turn (its world broke at once) gets zeros.
     """
     left_out = {name for name in OPTIONAL_COLUMNS if not any(name in row for row in rows)}
     schema = pa.schema([field for field in schema if field.name not in left_out])
@@ -37,7 +37,7 @@ def table_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
 
 
 def write_table(path: Path, table: pa.Table, schema: pa.Schema) -> None:
-    """Validate and write atomically: zstd, same bytes for the same table."""
+    """Validate and write a table atomically: zstd, the same bytes for the same table."""
     validate(table, schema, path)
     with replacing(path) as temporary:
         pq.write_table(
@@ -53,9 +53,9 @@ def read_table(
     missing: str = "run the stage that writes it (`dvc repro`)",
     damaged: str = "delete it and run `dvc repro`",
 ) -> pa.Table:
-    """Read and validate; one that is `trusted`, because whoever trained on it has validated it, is only read.
+    """Read and validate a table. A `trusted` table is only read, because the stage that trained on it validated it.
 
-    Raises ArtifactError naming file, row and rule; `missing` and `damaged` say what to do then.
+    Raises ArtifactError naming file, row and rule; `missing` and `damaged` say what to do.
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -71,13 +71,13 @@ def read_table(
 
 
 def _require_once(table: pa.Table, path: Path, remedy: str) -> None:
-    """Raise ArtifactError for a name that two columns have: which of them is meant nobody knows, Arrow neither."""
+    """Raise ArtifactError if two columns have the same name: nobody, including Arrow, knows which is meant."""
     twice = sorted({name for name in table.column_names if table.column_names.count(name) > 1})
     _refuse(path, (f"column {name}: there is more than one; {remedy}" for name in twice))
 
 
 def validate(table: pa.Table, schema: pa.Schema, path: Path) -> None:
-    """Raise ArtifactError with up to five broken rules, each with its row where it has one."""
+    """Raise ArtifactError with up to five broken rules, each with its row if it has one."""
     try:
         checks(schema).validate(table, lazy=True)
     except pandera.errors.SchemaErrors as error:
@@ -92,7 +92,7 @@ def _refuse(path: Path, broken: Iterable[str]) -> None:
 
 
 def _failures(cases: list[dict[str, Any]], table: pa.Table) -> Iterator[str]:
-    """Pandera's failure cases in words. Their index counts failures, not rows, so a row is found by its value."""
+    """Yield pandera's failure cases in words. Their index counts failures, not rows, so rows are found by value."""
     rows: dict[tuple[str, ...], Iterator[int]] = {}
     for case in cases:
         column, value, rule = case["column"], case["failure_case"], case["check"]
@@ -106,7 +106,7 @@ def _failures(cases: list[dict[str, Any]], table: pa.Table) -> Iterator[str]:
 
 
 def _rows_with(column: pa.ChunkedArray, text: str) -> list[int]:
-    return [row for row, found in enumerate(column.to_pylist()) if str(found) == text]
+    return [row for row, cell in enumerate(column.to_pylist()) if str(cell) == text]
 
 
 def _dictionary_columns(schema: pa.Schema) -> list[str]:

@@ -1,4 +1,4 @@
-"""The course that the collapse monitor sets: its beginning, and its end where the run is to stop."""
+"""The course that the collapse monitor sets: writing the first one, and ending the run if it says stop."""
 
 from collections.abc import Iterable
 
@@ -9,17 +9,20 @@ from tasks.core.records.monitoring import Course
 
 
 class TrainingStopped(ValueError):  # noqa: N818 - says what happened to the run
-    """The collapse monitor ended the training; what was trained until then is there."""
+    """The collapse monitor stopped the training; everything trained until then is kept."""
 
 
 def write_neutral(layout: Layout, keys: Iterable[str] = (iteration_key(0),)) -> None:
-    """Write courses after these iterations, by which nothing is done; by default the one that the first starts from."""
+    """Write neutral (no-op) courses for these iterations; by default that with which the first iteration starts."""
     for key in keys:
         write_document(layout.course(key), Course())
 
 
 def require_going_on(layout: Layout, key: str) -> Course:
-    """The course after iteration `key`. Raises TrainingStopped where it is to stop, ArtifactError without a course."""
+    """Return the course after iteration `key`.
+
+    Raises TrainingStopped if it says stop, ArtifactError if it is missing.
+    """
     course = read_document(layout.course(key), Course)
     if course.stop is not None:
         raise TrainingStopped(
