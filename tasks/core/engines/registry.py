@@ -30,8 +30,8 @@ def open_engine(
 ) -> Engine:
     """The engine that `engine.name` says, with the base model of the folder `base_policy` loaded.
 
-    `world` and `chat` are for the engines that recite; `learner_bytes` is what an update will need beside own servers
-    (None: there is none). Raises ValueError when the world has nothing to recite.
+    `world` and `chat` are for engines that recite. `learner_bytes` is the memory that an update will need on a device
+    shared with our servers (None: no update). Raises ValueError when the world has nothing to recite.
     """
     match config:
         case TransformersSection():
@@ -49,7 +49,7 @@ def open_engine(
 
 
 def forget_paid_answers(engine: str, task_ids: Iterable[str]) -> None:
-    """Say that the result on these tasks is written: an engine that is paid for keeps its answers until then."""
+    """Discard the paid answers on these tasks, because their result is written now."""
     if engine == "chat_api":
         from tasks.core.engines.chat_api.paid_answers import PaidAnswers
 

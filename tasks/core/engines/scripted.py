@@ -1,9 +1,9 @@
-"""Engines that recite turns instead of sampling them: the pipeline at full scale without a model.
+"""Engines that recite turns instead of sampling them: the whole pipeline without a model.
 
-`oracle` solves every task that its world can demonstrate; `scripted` does so in half of the rollouts and has a seeded
-flaw in the others, so that groups have mixed returns. No policy is asked: the log-probs are 0, those of a policy that
-is certain, and the loaded checkpoint changes nothing. Updates on such rollouts are imitation with signed weights (the
-learner takes its own old log-probs); they show that the learner works, and are no LOOP.
+`oracle` solves every task that its world can demonstrate. `scripted` does so in half of the rollouts and has a seeded
+flaw in the others, so that groups have mixed returns. No policy is asked: the log-probs are 0, as of a policy that is
+certain, and the loaded checkpoint changes nothing. Updates on such rollouts are imitation with signed weights (the
+learner uses its own old log-probs): they show that the learner works, but are not LOOP.
 """
 
 import random
@@ -16,26 +16,26 @@ from tasks.core.interfaces.world import Demonstrating, World
 from tasks.core.policies.chat_format import ChatFormat
 
 Script = Callable[[str, int], Sequence[str]]
-"""From a task's id and a seed to the assistant turns of one rollout."""
+"""Maps a task's id and a seed to the assistant turns of one rollout."""
 
 CONTEXT_LENGTH = 2**20
-"""No model is behind it, so this only ends runaway conversations."""
+"""There is no model, so this only ends runaway conversations."""
 GIVE_UP = '```python\napis.supervisor.complete_task(status="fail")\n```'
 WRONG_ANSWER = '```python\napis.supervisor.complete_task(answer="no idea")\n```'
 FLAW_SHARE = 0.5
-"""Share of the rollouts of `scripted` that have a flaw."""
+"""Share of the rollouts of `scripted` with a flaw."""
 
 
 @dataclass
 class _Recital:
-    """One conversation: its turns and how many were said."""
+    """One conversation: its turns and how many were recited."""
 
     turns: Sequence[str]
     said: int = 0
 
 
 class ScriptedEngine:
-    """See `tasks.core.interfaces.engine.Engine`. `script` writes a rollout's turns when its first is asked for.
+    """An `Engine` that recites: `script` writes a rollout's turns when the first turn is requested.
 
     After its last turn a rollout gives up. Requests must name their task.
     """
@@ -54,7 +54,10 @@ class ScriptedEngine:
         self.close()
 
     def submit(self, request: GenerationRequest) -> None:
-        """Queue one turn. Raises ContextOverflow, and what the script raises for the task (KeyError, ValueError)."""
+        """Queue one turn.
+
+        Raises ContextOverflow, and whatever the script raises for the task (KeyError, ValueError).
+        """
         if len(request.prompt_ids) >= self.context_length:
             raise ContextOverflow(request.sequence_id, f"a prompt of {len(request.prompt_ids)} tokens")
         if request.sequence_id not in self._recitals:
@@ -62,7 +65,7 @@ class ScriptedEngine:
         self._queue[request.sequence_id] = request
 
     def collect(self) -> list[Generation]:
-        """All queued turns, in the order in which they were queued."""
+        """Return all queued turns, in order."""
         queue, self._queue = self._queue, {}
         return [self._recite(request) for request in queue.values()]
 
@@ -87,13 +90,13 @@ class ScriptedEngine:
 
 
 def oracle_engine(world: World, chat: ChatFormat) -> ScriptedEngine:
-    """Recites the world's own solutions. Raises ValueError for a world that has none to show."""
+    """Return an engine that recites the world's solutions. Raises ValueError for a world without demonstrations."""
     demonstrating = _demonstrating(world)
     return ScriptedEngine("oracle", chat, lambda task_id, seed: demonstrating.demonstration(task_id))
 
 
 def flawed_engine(world: World, chat: ChatFormat) -> ScriptedEngine:
-    """Like the oracle, with a flaw in FLAW_SHARE of the rollouts. Raises ValueError as `oracle_engine` does."""
+    """Return an engine like the oracle, but flawed in FLAW_SHARE of the rollouts. Raises like `oracle_engine`."""
     demonstrating = _demonstrating(world)
     return ScriptedEngine(
         "scripted", chat, lambda task_id, seed: with_flaw(demonstrating.demonstration(task_id), random.Random(seed))
@@ -101,9 +104,9 @@ def flawed_engine(world: World, chat: ChatFormat) -> ScriptedEngine:
 
 
 def with_flaw(turns: Sequence[str], generator: random.Random) -> list[str]:
-    """The turns, or (in FLAW_SHARE of the draws) those of someone who gives up early, answers wrongly or skips a turn.
+    """Return the turns, or in FLAW_SHARE of the draws a version that gives up early, answers wrongly or skips a turn.
 
-    The last turn must be the one that completes the task, by the call that all our worlds share.
+    The last turn must complete the task, by the call that all our worlds share.
     """
     if generator.random() >= FLAW_SHARE:
         return list(turns)

@@ -16,10 +16,10 @@ from pydantic import BaseModel, ValidationError
 from tasks.core.config.broken_rules import broken_rules
 
 PASSING = frozenset({408, 409, 429})
-"""Statuses, besides all from 500, after which the vendor's client asks again. A completion changes nothing on the
-server, so that is safe; at worst it is paid for twice."""
+"""Statuses, besides all from 500 up, after which the vendor's client retries. Retrying is safe because a completion
+changes nothing on the server; at worst it is paid for twice."""
 NEVER_PASSING = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
-"""Error codes that come with status 429 and will not pass."""
+"""Error codes that come with status 429 but do not pass."""
 KEY_REFUSED = frozenset({401, 403})
 TOO_LARGE = frozenset({400, 413, 422})
 OVERFLOW_CODES = frozenset({"context_length_exceeded", "string_above_max_length"})
@@ -27,11 +27,14 @@ OVERFLOW_WORDS = ("context length", "context window", "maximum context", "too ma
 
 
 class ChatApiError(RuntimeError):
-    """The API cannot be used as configured, or does not come back; the message says what to do. Holds no key."""
+    """The API cannot be used as configured, or stays unavailable; the message says what to do.
+
+    It never contains the key.
+    """
 
 
 class PassingFault(Exception):  # noqa: N818 - the fault may pass
-    """The request may succeed later."""
+    """A retry of the request may succeed."""
 
 
 class PromptTooLong(Exception):  # noqa: N818
@@ -40,18 +43,18 @@ class PromptTooLong(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class ChatTurn:
-    """One assistant turn and what it cost."""
+    """An assistant turn and its token counts."""
 
     text: str
     complete: bool
-    """False when the turn was cut at its longest."""
+    """False if the turn was cut at the maximum length."""
     model: str
-    """As the server calls it, which may be more exact than what was asked for."""
+    """The server's name for the model, which may be more specific than the requested name."""
     prompt_tokens: int
     cached_tokens: int
-    """Those of the prompt that the server had cached."""
+    """Prompt tokens that the server had cached."""
     answer_tokens: int
-    """Sampled ones, hidden reasoning included."""
+    """Sampled tokens, including hidden reasoning."""
 
 
 class _Message(BaseModel):
@@ -81,42 +84,42 @@ class _Completion(BaseModel):
 
 
 def read_answer(body: bytes) -> ChatTurn:
-    """The answer in the body of a response with status 200. Raises PassingFault for one that is cut or malformed."""
+    """Parse the body of a response with status 200. Raises PassingFault if it is truncated or malformed."""
     try:
-        found = _Completion.model_validate_json(body)
-        choice = found.choices[0]
+        completion = _Completion.model_validate_json(body)
+        choice = completion.choices[0]
     except ValidationError as error:
         raise PassingFault(f"the answer is no chat completion ({broken_rules(error, 'body')[0]})") from None
     except IndexError:
         raise PassingFault("the answer is no chat completion (choices: empty)") from None
-    cached = found.usage.prompt_tokens_details and found.usage.prompt_tokens_details.cached_tokens
+    cached = completion.usage.prompt_tokens_details and completion.usage.prompt_tokens_details.cached_tokens
     return ChatTurn(
         text=choice.message.content or choice.message.refusal or "",
         complete=choice.finish_reason != "length",
-        model=found.model,
-        prompt_tokens=found.usage.prompt_tokens,
+        model=completion.model,
+        prompt_tokens=completion.usage.prompt_tokens,
         cached_tokens=cached or 0,
-        answer_tokens=found.usage.completion_tokens,
+        answer_tokens=completion.usage.completion_tokens,
     )
 
 
 def fault(status: int, body: Any) -> Exception:
-    """The error behind a response with another status. `body` is its JSON, or None when it is none."""
+    """Return the error behind a response with another status. `body` is its JSON, or None if it has none."""
     message, code = _error(body)
-    said = f"status {status}" + (f": {message}" if message else "")
+    text = f"status {status}" + (f": {message}" if message else "")
     if status in KEY_REFUSED:
-        return ChatApiError(f"the server refused the key ({said})")
+        return ChatApiError(f"the server refused the key ({text})")
     if code in NEVER_PASSING:
-        return ChatApiError(f"the account's quota is used up ({said})")
+        return ChatApiError(f"the account's quota is used up ({text})")
     if status in PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return PassingFault(said)
+        return PassingFault(text)
     if status in TOO_LARGE and (code in OVERFLOW_CODES or any(word in message.lower() for word in OVERFLOW_WORDS)):
-        return PromptTooLong(said)
-    return ChatApiError(f"the server refused the request ({said})")
+        return PromptTooLong(text)
+    return ChatApiError(f"the server refused the request ({text})")
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds to wait, from `retry-after-ms` or `Retry-After` (seconds or an HTTP date); None when not said."""
+    """Return the seconds to wait, from `retry-after-ms` or `Retry-After` (seconds or an HTTP date); None if absent."""
     for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         try:
             return max(0.0, float(headers[name]) * unit)
@@ -131,7 +134,7 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
 
 
 def _error(body: Any) -> tuple[str, str]:
-    """(message, code) of `{"error": {"message": ..., "code": ...}}`, of which servers leave parts out."""
+    """Return (message, code) of `{"error": {"message": ..., "code": ...}}`; servers leave out parts of it."""
     error = body.get("error", body) if isinstance(body, dict) else {}
     if isinstance(error, str):
         return error[:300], ""

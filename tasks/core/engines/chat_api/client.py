@@ -1,9 +1,9 @@
-"""Asks a chat-completions server for turns, many at once, through the vendor's client.
+"""A client that requests many turns at once from a chat-completions server, through the vendor's client.
 
-Retries, back-off and `Retry-After` are the vendor's (openai 3: up to 8 s between attempts, or as long as the server
-asks). Two hooks around every attempt add what it does not do: rate limits and a pause for all requests before, and
-after it a look at the answer, which the vendor's client would take however malformed, or retry though a quota is used
-up.
+The vendor's client does retries, back-off and `Retry-After` (openai 3: up to 8 s between attempts, or as long as the
+server asks). Two hooks around every attempt add what it lacks: before, rate limits and a pause for all requests; after,
+a check of the answer, because the vendor's client would accept any malformed answer, and would retry even when a quota
+is used up.
 """
 
 import asyncio
@@ -32,33 +32,33 @@ from tasks.core.interfaces.engine import SamplingSettings
 from tasks.core.interfaces.world import Message
 
 BYTES_PER_TOKEN = 4
-"""For the estimate that the token limit goes by; OpenAI too counts a request by its characters and longest turn."""
+"""For the estimate behind the token limit; OpenAI too counts a request by its characters and maximum turn length."""
 
 
 @dataclass(eq=False)
 class Call:
-    """One turn that is asked for. Belongs to the event loop's thread."""
+    """A request for one turn. Belongs to the event loop's thread."""
 
     body: dict[str, Any]
     tokens: int
-    """Estimate of prompt and answer."""
+    """Estimated tokens of prompt and answer."""
     attempts: int = 0
     turn: ChatTurn | None = None
     wait_s: float | None = None
-    """The pause that the server asked for after the last attempt, if it did."""
+    """The pause that the server requested after the last attempt, if any."""
     in_flight: bool = False
-    """A request is sent, which may be paid for."""
+    """A request has been sent and may be paid for."""
     abandoned: bool = False
     task: "asyncio.Task[Any] | None" = None
 
     def abandon(self) -> None:
-        """Nobody waits for the answer any more: send nothing more, but take an answer that is under way."""
+        """Send nothing more, because nobody waits for the answer; but still take an answer that is under way."""
         self.abandoned = True
         if self.task is not None and not self.in_flight:
             self.task.cancel()
 
     def require_interest(self) -> None:
-        """Raises CancelledError when the call is abandoned."""
+        """Raise CancelledError if the call is abandoned."""
         if self.abandoned:
             raise asyncio.CancelledError
 
@@ -67,7 +67,10 @@ _call: ContextVar[Call] = ContextVar("call")
 
 
 class ChatClient:
-    """One server and model, asked from one event loop. Raises ChatApiError when the environment holds no key."""
+    """A client for one server and model, used from one event loop.
+
+    Raises ChatApiError if the environment has no key.
+    """
 
     def __init__(self, config: ChatApiConfig, environment: Mapping[str, str] = os.environ) -> None:
         self._request, traffic = config.request, config.traffic
@@ -87,7 +90,7 @@ class ChatClient:
         )
 
     def call(self, messages: Sequence[Message], sampling: SamplingSettings, seed: int) -> Call:
-        """The request for a turn, not sent yet."""
+        """Prepare the request for a turn, without sending it."""
         asked = self._request
         body = {"model": asked.model, "messages": list(messages), asked.max_tokens_field: sampling.max_tokens}
         if asked.send_temperature:
@@ -102,10 +105,10 @@ class ChatClient:
         return Call(body, prompt // BYTES_PER_TOKEN + sampling.max_tokens)
 
     async def complete(self, call: Call) -> ChatTurn:
-        """The assistant turn; `call.attempts` then says how many attempts it took.
+        """Request the assistant turn; `call.attempts` then holds the number of attempts.
 
-        Raises PromptTooLong, ChatApiError for what will not pass, or has not after all attempts, and CancelledError
-        when the call is abandoned before an answer is there.
+        Raises PromptTooLong; ChatApiError for faults that do not pass, or have not passed after all attempts;
+        CancelledError if the call is abandoned before an answer arrives.
         """
         call.task = asyncio.current_task()
         call.require_interest()
@@ -135,7 +138,7 @@ class ChatClient:
         call.attempts += 1
 
     async def _after_attempt(self, response: httpx2.Response) -> None:
-        """Take the answer, or say whether to ask again: a RequestError and `x-should-retry` are the client's signs."""
+        """Take the answer, or signal a retry to the client: by a RequestError, or by the header `x-should-retry`."""
         call = _call.get()
         await response.aread()
         if response.status_code == HTTPStatus.OK:
@@ -176,7 +179,7 @@ class ChatClient:
 
 
 def _cause(error: APIConnectionError) -> str:
-    """The fault in the words of the HTTP client."""
+    """Return the fault as the HTTP client describes it."""
     cause = error.__cause__
     if isinstance(cause, httpx2.DecodingError):
         return str(cause)

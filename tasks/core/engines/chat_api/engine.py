@@ -1,8 +1,8 @@
-"""A model behind an OpenAI-compatible API as an engine: for scoring models that cannot be trained here.
+"""An engine for a model behind an OpenAI-compatible API: to score models that cannot be trained here.
 
-Such a server takes chat messages and gives text. Ours are recorded in the tokens of the pipeline's own tokenizer, so
-that the same tables, metrics and viewer hold for every policy; these are not the tokens that the model sampled, and no
-log-prob of them is known: the column holds 0. Nothing may train on that, and nothing does: params.yaml allows this
+Such a server takes chat messages and returns text. Turns are recorded in tokens of the pipeline's own tokenizer, so
+that the same tables, metrics and viewer work for every policy. These are not the tokens that the model sampled, and
+their log-probs are unknown: the column holds 0. Nothing may train on that, and nothing does: params.yaml allows this
 engine only for runs without iterations.
 """
 
@@ -23,29 +23,32 @@ from tasks.core.processes.event_loop import EventLoopThread
 from tasks.core.records.scores import ApiUsage
 
 CONTEXT_LENGTH = 2**20
-"""In our tokens; the server knows the model's own limit, and says when it is reached."""
+"""In our tokens; the server knows the model's own limit and reports when it is reached."""
 LONGEST_WAIT_S = 0.1
-"""Longest wait of one `collect`: meanwhile nobody takes up what the world answers to other conversations."""
+"""Longest wait of one `collect`: while it waits, nobody handles what worlds answer to other conversations."""
 FAREWELL_S = 10.0
-"""Time for which `close` waits for answers under way: they are paid for, and the next attempt finds them."""
+"""How long `close` waits for answers under way: they are paid for, and the next attempt will find them."""
 
 
 @dataclass(frozen=True)
 class _PendingTurn:
-    """A turn that is asked for; its result says whether an earlier attempt had paid for it."""
+    """A requested turn; its result says whether an earlier attempt already paid for it."""
 
     call: Call
     result: "Future[tuple[PaidAnswer, bool]]"
 
 
 class ChatApiEngine:
-    """See `tasks.core.interfaces.engine.Engine`, and `Metered`. Requests must carry their messages."""
+    """An `Engine` that is also `Metered` (see `tasks.core.interfaces.engine`). Requests must carry their messages."""
 
     name = "chat_api"
     context_length = CONTEXT_LENGTH
 
     def __init__(self, config: ChatApiConfig, chat: ChatFormat) -> None:
-        """Raises ChatApiError when the environment holds no key, or the file of paid answers cannot be used."""
+        """Open the client and the file of paid answers.
+
+        Raises ChatApiError when the environment holds no key, or the file cannot be used.
+        """
         self.version = f"{config.request.model} at {urlsplit(config.request.base_url).netloc}"
         self._chat, self._client = chat, ChatClient(config)
         self._spending, self._paid = Spending(config.traffic), PaidAnswers()
@@ -53,15 +56,15 @@ class ChatApiEngine:
         self._loop = EventLoopThread("chat_api")
         self._asked: dict[str, _PendingTurn] = {}
         self._under_way: set[Future[tuple[PaidAnswer, bool]]] = set()
-        """Those of conversations that were released too."""
+        """Includes requests of released conversations."""
 
     def load_adapter(self, path: Path | None) -> None:
-        """Forget all conversations. No checkpoint is read: see above."""
+        """Forget all conversations. No checkpoint is read (see the module's docstring)."""
         for sequence_id in list(self._asked):
             self.release(sequence_id)
 
     def submit(self, request: GenerationRequest) -> None:
-        """Ask for one turn. Raises ContextOverflow, or ValueError for a request without messages."""
+        """Request one turn. Raises ContextOverflow, or ValueError for a request without messages."""
         if not request.messages:
             raise ValueError(f"{request.sequence_id}: a request to a chat API needs the conversation's messages")
         if len(request.prompt_ids) >= self.context_length:
@@ -73,9 +76,9 @@ class ChatApiEngine:
         result.add_done_callback(self._under_way.discard)
 
     def collect(self) -> list[Generation]:
-        """The turns that are answered, in the order in which they were asked for; waits a little for one.
+        """Return the answered turns, in the order of their requests; wait briefly for the first.
 
-        Raises ChatApiError; the requests that are under way are then abandoned.
+        Raises ChatApiError after abandoning all requests under way.
         """
         if not self._asked:
             return []
@@ -88,17 +91,17 @@ class ChatApiEngine:
             raise
 
     def release(self, sequence_id: str) -> None:
-        """Forget a conversation; a request that has been sent is not waited for, but may be paid for."""
+        """Forget a conversation. A request already sent is not waited for, but may be paid for."""
         asked = self._asked.pop(sequence_id, None)
         if asked is not None:
             self._loop.call(asked.call.abandon)
 
     def take_usage(self) -> ApiUsage:
-        """Tokens used and money paid since the last call."""
+        """Return the tokens used and money paid since the last call."""
         return self._spending.take()
 
     def close(self) -> None:
-        """Ask for nothing more, and wait a little for the answers under way. Idempotent."""
+        """Send no more requests, and wait briefly for answers under way. Idempotent."""
         if self._loop.is_closed:
             return
         self.load_adapter(None)
@@ -110,11 +113,11 @@ class ChatApiEngine:
         self._paid.close()
 
     async def _answer(self, request: GenerationRequest, call: Call) -> tuple[PaidAnswer, bool]:
-        """The turn, and whether an earlier attempt had paid for it."""
+        """Return the answer, and whether an earlier attempt paid for it."""
         key = request_key({"base_url": self._base_url, **call.body}, request)
-        found = await asyncio.to_thread(self._paid.find, key)
-        if found is not None:
-            return found, True
+        stored = await asyncio.to_thread(self._paid.find, key)
+        if stored is not None:
+            return stored, True
         paid = PaidAnswer(await self._client.complete(call), call.attempts)
         await asyncio.to_thread(self._paid.keep, key, request.task_id, paid)
         return paid, False

@@ -1,7 +1,7 @@
-"""Rate limits: at most so many requests and tokens begin in any minute, and none while the server asked for a pause.
+"""Rate limits: a maximum of requests and tokens per minute, and no request while the server wants a pause.
 
-pyrate-limiter keeps the limits, by a log of the last minute. The pause is ours: the vendor's client holds back only the
-request that was told to wait, and the others would be refused one by one.
+pyrate-limiter enforces the limits with a log of the last minute. The pause is ours: the vendor's client holds back only
+the request that was refused, so the others would be refused one by one.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from pyrate_limiter import Limiter, Rate
 
 MINUTE_S = 60.0
 UNITS = 10_000
-"""The log has an entry per unit: a limit of more tokens is counted in units of several, rounded up."""
+"""The log has an entry per unit: higher token limits are counted in units of several tokens, rounded up."""
 
 
 class Pace:
-    """Limits of the requests of one event loop."""
+    """Rate limits for the requests of one event loop."""
 
     def __init__(self, requests_per_minute: int | None, tokens_per_minute: int | None) -> None:
         self._requests = None if requests_per_minute is None else _limiter(requests_per_minute)
@@ -27,9 +27,9 @@ class Pace:
         self._paused_until = float("-inf")
 
     async def begin(self, tokens: int) -> None:
-        """Wait until a request of `tokens` tokens may begin, after those that asked before.
+        """Wait until a request of `tokens` tokens may begin, after all earlier requests.
 
-        A request that is larger than the limit may begin when no other one was begun in the last minute.
+        A request larger than the limit may begin when no other request began in the last minute.
         """
         async with self._next:
             if self._requests is not None:
@@ -41,7 +41,7 @@ class Pace:
                 await asyncio.sleep(wait)
 
     def pause(self, seconds: float) -> None:
-        """Let nothing begin for so long."""
+        """Let no request begin for this many seconds."""
         self._paused_until = max(self._paused_until, time.monotonic() + seconds)
 
     def close(self) -> None:

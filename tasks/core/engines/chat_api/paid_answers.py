@@ -1,9 +1,8 @@
-"""The answers that were paid for and stand in no written result yet, so that an attempt after a failure asks only for
-the rest.
+"""Paid answers that no written result contains yet, kept so that an attempt after a failure requests only the rest.
 
-One small SQLite file: an answer is in it whole or not at all, whatever kills the process, and processes may share it.
-It holds digests of requests, never a prompt or the key. The answers on a task leave it when a result on that task is
-written, or LONGEST_DAYS after they were paid for, when nobody came back for them.
+They are in one small SQLite file: whatever kills the process, an answer is stored whole or not at all, and processes
+may share the file. It holds digests of requests, never a prompt or the key. A task's answers are deleted when a result
+on that task is written, or LONGEST_DAYS after payment if nobody used them.
 """
 
 import hashlib
@@ -26,16 +25,16 @@ PAID_ANSWERS = Path(".loopline") / "paid_answers.sqlite"
 LONGEST_DAYS = 30
 DAY_S = 86_400.0
 LOCK_S = 60.0
-"""Time for which another process may keep the file to itself."""
+"""How long another process may keep the file locked."""
 OPENING = (
-    "PRAGMA auto_vacuum = FULL",  # what leaves frees its room on the disk
+    "PRAGMA auto_vacuum = FULL",  # deleted answers free their disk space
     "CREATE TABLE IF NOT EXISTS answers (request TEXT PRIMARY KEY, task TEXT, paid_at REAL, paid TEXT)",
 )
 
 
 @dataclass(frozen=True)
 class PaidAnswer:
-    """One answer, and how many requests it took."""
+    """An answer, and how many requests it took."""
 
     answer: ChatTurn
     attempts: int
@@ -45,13 +44,16 @@ _PAID: TypeAdapter[PaidAnswer] = TypeAdapter(PaidAnswer)
 
 
 def request_key(asked: dict[str, Any], request: GenerationRequest) -> str:
-    """The digest of all that is `asked`, and of which sample it is for: the conversation's name and the turn's seed."""
-    told = json.dumps([asked, request.sequence_id, request.seed], sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()
+    """Return the digest of the request `asked` and of its sample: the conversation's name and the turn's seed."""
+    content = json.dumps([asked, request.sequence_id, request.seed], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 class PaidAnswers:
-    """Thread-safe. Every method raises ChatApiError when the file cannot be read or written."""
+    """The file of paid answers.
+
+    Thread-safe. Every method raises ChatApiError when the file cannot be read or written.
+    """
 
     def __init__(self, path: Path = PAID_ANSWERS) -> None:
         self._path, self._lock = path, threading.Lock()
@@ -63,7 +65,7 @@ class PaidAnswers:
         self._execute("DELETE FROM answers WHERE paid_at < ?", (time.time() - LONGEST_DAYS * DAY_S,))
 
     def find(self, key: str) -> PaidAnswer | None:
-        """The answer kept under `key`, if there is one that this code can read."""
+        """Return the answer stored under `key`, if there is one that this code can read."""
         rows = self._execute("SELECT paid FROM answers WHERE request = ?", (key,))
         try:
             return _PAID.validate_json(rows[0][0]) if rows else None
@@ -71,12 +73,12 @@ class PaidAnswers:
             return None
 
     def keep(self, key: str, task: str, paid: PaidAnswer) -> None:
-        """Keep an answer on `task` under `key`; it is on the disk when this returns."""
+        """Store an answer on `task` under `key`; it is on disk when this returns."""
         row = (key, task, time.time(), _PAID.dump_json(paid).decode())
         self._execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", row)
 
     def drop(self, tasks: Iterable[str]) -> None:
-        """Forget the answers on these tasks, all or none."""
+        """Delete the answers on these tasks, all or none."""
         self._execute("DELETE FROM answers WHERE task IN (SELECT value FROM json_each(?))", (json.dumps([*tasks]),))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Adding up what answers cost."""
+"""Adding up the cost of answers."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,10 @@ from tasks.core.records.scores import ApiUsage
 
 
 class Spending:
-    """Totals since they were last taken. Tokens of attempts that failed are known to the provider alone.
+    """Totals since they were last taken. Only the provider knows the tokens of failed attempts.
 
-    Each answer counts once, whichever attempt at the stage paid for it: a result does not show how it was come by.
+    Each answer counts once, no matter which attempt at the stage paid for it: a result does not show how it was
+    obtained.
     """
 
     def __init__(self, traffic: Traffic) -> None:
@@ -19,11 +20,11 @@ class Spending:
         self._paid_earlier: list[PaidAnswer] = []
 
     def add(self, paid: PaidAnswer, earlier: bool) -> None:
-        """Count an answer; `earlier`: it was paid for by an attempt before this one."""
+        """Count an answer; `earlier` says that a previous attempt paid for it."""
         (self._paid_earlier if earlier else self._paid).append(paid)
 
     def take(self) -> ApiUsage:
-        """The totals; they start again at 0. Prints how much of it an earlier attempt had paid for, if it had."""
+        """Return the totals and reset them to 0. Prints how much an earlier attempt had paid for, if anything."""
         usage = self._usage(self._paid + self._paid_earlier)
         if self._paid_earlier:
             print(f"chat_api: {self.said()}")
@@ -31,20 +32,20 @@ class Spending:
         return usage
 
     def said(self) -> str:
-        """The totals in words."""
+        """Return the totals in words."""
         earlier = self._usage(self._paid_earlier)
-        told = _in_words(self._usage(self._paid + self._paid_earlier))
-        return told + (f"; an earlier attempt had paid for {_in_words(earlier)} of it" if earlier.answers else "")
+        totals = _in_words(self._usage(self._paid + self._paid_earlier))
+        return totals + (f"; an earlier attempt had paid for {_in_words(earlier)} of it" if earlier.answers else "")
 
     def _usage(self, paid: Sequence[PaidAnswer]) -> ApiUsage:
-        answers = [one.answer for one in paid]
+        answers = [paid_answer.answer for paid_answer in paid]
         prompt = sum(answer.prompt_tokens for answer in answers)
         cached = sum(answer.cached_tokens for answer in answers)
         sampled = sum(answer.answer_tokens for answer in answers)
         return ApiUsage(
             models=tuple(sorted({answer.model for answer in answers if answer.model})),
             answers=len(answers),
-            retries=sum(one.attempts - 1 for one in paid),
+            retries=sum(paid_answer.attempts - 1 for paid_answer in paid),
             prompt_tokens=prompt,
             cached_tokens=cached,
             answer_tokens=sampled,

@@ -1,6 +1,6 @@
-"""The bookkeeping of an engine's rows: which ids each conversation has, which of them are cached, how its turn stands.
+"""The engine's rows: which ids each conversation has, which of them are cached, and the state of its turn.
 
-Arrays over rows and positions, so that one decoding step costs a few vectorised operations whatever the batch.
+They are arrays over rows and positions, so that a decoding step takes a few vectorised operations for any batch.
 """
 
 from typing import Any
@@ -14,7 +14,10 @@ from tasks.core.interfaces.engine import Generation, GenerationRequest
 
 
 def uniforms(seed: int, count: int) -> NDArray[np.float64]:
-    """[count] float64 in [0, 1): the draws of one turn, one per token. Philox: cheap to start, the same anywhere."""
+    """Return the draws of one turn, one per token: [count] float64 in [0, 1).
+
+    Philox starts quickly and gives the same numbers on every machine.
+    """
     return np.random.Generator(np.random.Philox(key=seed)).random(count)
 
 
@@ -27,10 +30,10 @@ def draw(
 ) -> tuple[Tensor, Tensor]:
     """Invert the distribution function of softmax(logits / temperature) at `uniform`; greedy where temperature is 0.
 
-    logits: [B, V], any float dtype; temperature: [B] float32, >= 0; uniform: [B] float64 in [0, 1).
-    top_k: [B] int64, 0 for all tokens; top_p: [B] float32 in (0, 1]: only the likeliest tokens are drawn (`truncated`).
-    Returns ids [B] int64 and their natural log-probs [B] float32 in the distribution that was drawn from (greedy: in
-    all of it, at temperature 1).
+    logits: [B, V], any float dtype; temperature: [B] float32, >= 0; uniform: [B] float64 in [0, 1). top_k: [B] int64, 0
+    for all tokens; top_p: [B] float32 in (0, 1]: only the likeliest tokens are drawn (`truncated`). Returns ids [B]
+    int64 and their natural log-probs [B] float32 in the distribution drawn from (greedy: the full distribution at
+    temperature 1).
     """
     greedy = temperature == 0
     scale = torch.where(greedy, 1.0, temperature)[:, None]
@@ -39,18 +42,17 @@ def draw(
         probabilities = torch.where(greedy[:, None], probabilities, truncated(probabilities, top_k, top_p))
     cumulative = probabilities.cumsum(dim=-1, dtype=torch.float64)
     target = uniform[:, None] * cumulative[:, -1:]
-    # `right`: the first entry above the target, so that a token of probability 0 is never drawn.
+    # `right` finds the first entry above the target, so that a token of probability 0 is never drawn.
     drawn = torch.searchsorted(cumulative, target, right=True).clamp_(max=logits.shape[-1] - 1)
     ids = torch.where(greedy[:, None], logits.argmax(dim=-1, keepdim=True), drawn) if greedy.any() else drawn
     return ids[:, 0], probabilities.gather(1, ids)[:, 0].log()
 
 
 def truncated(probabilities: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
-    """Keep each row's `top_k` likeliest tokens (0: all), of these the fewest that have `top_p` of what is left, and
-    divide by their sum.
+    """Keep each row's `top_k` likeliest tokens (0: all), then the fewest of them that reach `top_p` of their sum.
 
-    probabilities: [B, V] float32; top_k: [B] int64; top_p: [B] float32. Returns [B, V] float32. Ties are kept whole by
-    neither: the token of the lower id stays.
+    Divides by the sum of what is kept. probabilities: [B, V] float32; top_k: [B] int64; top_p: [B] float32. Returns [B,
+    V] float32. Neither limit keeps ties together: the token with the lower id stays.
     """
     ordered, tokens = probabilities.sort(dim=-1, descending=True, stable=True)
     ranks = torch.arange(ordered.shape[-1], device=ordered.device)
@@ -78,10 +80,10 @@ IDLE, QUEUED, SAMPLING = 0, 1, 2
 
 
 class Conversations:
-    """Rows 0 .. count-1, one per conversation; removing one moves the last row into its place.
+    """Rows 0 .. count-1, one per conversation. Removing a row moves the last row into its place.
 
-    Per position [rows, capacity]: `ids`, and for sampled positions `logprobs` and the uniform `draws`. Per row:
-    `known` ids, of which the first `cached` are in the key-value cache; the present turn fills `start` .. `end`-1.
+    Per position [rows, capacity]: `ids`, and for sampled positions `logprobs` and the uniform `draws`. Per row: `known`
+    ids, the first `cached` of which are in the key-value cache; the current turn fills `start` .. `end`-1.
     """
 
     ids: NDArray[np.int64]
@@ -111,11 +113,11 @@ class Conversations:
 
     @property
     def capacity(self) -> tuple[int, int]:
-        """Rows and positions that the arrays hold; the last position is spare, for idle rows to write to."""
+        """Rows and positions in the arrays; the last position is spare, for idle rows to write to."""
         return self.ids.shape[0], self.ids.shape[1]
 
     def rows(self, state: int) -> Rows:
-        """Row numbers in `state`, ascending."""
+        """Return the numbers of the rows in `state`, ascending."""
         return np.flatnonzero(self.state[: self.count] == state)
 
     def add(self, name: str) -> int:
@@ -126,7 +128,7 @@ class Conversations:
         return row
 
     def queue(self, row: int, request: GenerationRequest, end: int) -> None:
-        """Set up the turn that `request` asks for; ids that contradict the cached ones void the cache from there on."""
+        """Set up the turn of `request`. Ids that differ from the cached ids invalidate the cache from there on."""
         sampling, prompt = request.sampling, np.asarray(request.prompt_ids, dtype=np.int64)
         self._reserve(0, end + 1)
         kept = min(int(self.cached[row]), len(prompt) - 1)
@@ -140,7 +142,7 @@ class Conversations:
         self._set_stops(row, sampling.stop_ids)
 
     def append(self, rows: Rows, ids: NDArray[np.int64], logprobs: NDArray[np.float32]) -> Rows:
-        """Add one sampled id to each of `rows`; the rows whose turn is over with it are idle now and returned."""
+        """Add one sampled id to each of `rows`. Rows whose turn ends become idle and are returned."""
         positions = self.known[rows]
         self.ids[rows, positions], self.logprobs[rows, positions] = ids, logprobs
         self.known[rows] += 1
@@ -151,14 +153,14 @@ class Conversations:
         return finished
 
     def generation(self, row: int) -> Generation:
-        """The turn that `row` has just finished."""
+        """Return the turn that `row` has just finished."""
         turn = slice(int(self.start[row]), int(self.known[row]))
         ids = self.ids[row, turn].tolist()
         reason: Any = "stop" if ids[-1] in self.stops[row] else "length"
         return Generation(self.names[row], tuple(ids), tuple(self.logprobs[row, turn].tolist()), reason)
 
     def remove(self, name: str) -> tuple[int, int] | None:
-        """Forget a conversation. Returns (from, to) when another row took its place."""
+        """Forget a conversation. Returns (from, to) if another row took its place."""
         row, last = self.row_of.pop(name), self.count - 1
         moved = self.names.pop()
         if row == last:
@@ -169,7 +171,7 @@ class Conversations:
         return last, row
 
     def shared_prefix(self, row: int, limit: int) -> tuple[Rows, Rows]:
-        """Numbers of leading ids (at most `limit`) that rows share with `row`: of known ids, of cached ones."""
+        """Return how many leading ids (at most `limit`) each row shares with `row`: known ids, and cached ids."""
         agree = self.ids[: self.count, :limit] == self.ids[row, :limit]
         shared = np.logical_and.accumulate(agree, axis=1).sum(axis=1)
         return np.minimum(shared, self.known[: self.count]), np.minimum(shared, self.cached[: self.count])
@@ -182,7 +184,7 @@ class Conversations:
         self.stops[row, : len(stop_ids)] = stop_ids
 
     def _reserve(self, rows: int, positions: int) -> None:
-        """Grow by doubling (rows) and by half (positions), so that growing stays rare."""
+        """Grow the arrays by doubling (rows) or by half (positions), so that growth is rare."""
         held = self.capacity
         if rows <= held[0] and positions <= held[1]:
             return

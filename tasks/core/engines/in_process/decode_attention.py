@@ -1,11 +1,12 @@
-"""Attention of a decoding step, which reads the cache of all rows at once, without reading what no row has.
+"""Attention for a decoding step: one read of the cache for all rows, mostly without reading padding.
 
-A step's time is that of reading the cache. Conversations differ in length, and a few that go on and on would make every
-row be read up to theirs: so all rows are read up to a length that most have, and the few longer ones once more, whole.
-With 144 rows of the embedded policy that is about half the memory traffic of one read to the longest.
+A step takes as long as reading the cache. Conversations differ in length, and a few very long ones would make every row
+be read to their length. So all rows are read up to a length that suffices for most, and the few longer rows are read
+again, whole. With 144 rows of the embedded policy this takes about half the memory traffic of one read to the longest
+row.
 
-On a CPU torch's kernel is slow with single queries of lower precision: 96 rows of 400 positions (SmolLM2's 9 heads over
-3) take 27 ms a layer in bfloat16 on an AMD EPYC's core, plain products in float32 4.4, and those round once only.
+On a CPU torch's kernel is slow for single queries in lower precision: 96 rows of 400 positions (SmolLM2's 9 heads over
+3) take 27 ms a layer in bfloat16 on an AMD EPYC core. Plain products in float32 take 4.4 ms and round only once.
 """
 
 from typing import Any, NamedTuple
@@ -19,20 +20,20 @@ from tasks.core.policies.attention_keywords import additive, read_keywords
 
 IMPLEMENTATION = "decode_rows"
 _COPY_COST = 3
-"""Rows that are read by index are copied: read, written, read again."""
+"""Rows read by index are copied: read, written, read again."""
 
 
 class Reading(NamedTuple):
-    """One step's way to read the cache."""
+    """How one step reads the cache."""
 
     short: int
-    """All rows read positions 0 .. short - 1 ..."""
+    """All rows read positions 0 .. short - 1."""
     long: Tensor
-    """[N] int64: ... and these rows, which have more, are read again up to the end."""
+    """[N] int64: these longer rows are read again, to the end."""
 
 
 def plan_reading(lengths: np.ndarray, device: torch.device) -> Reading:
-    """The cheapest reading for rows of these [B] lengths (0: a row whose result is not used)."""
+    """Return the cheapest reading for rows of these [B] lengths (0: the row's result is not used)."""
     ordered = np.sort(lengths)
     longer = len(lengths) - np.searchsorted(ordered, ordered, side="right")
     cost = len(lengths) * ordered + _COPY_COST * longer * ordered[-1]
@@ -41,7 +42,7 @@ def plan_reading(lengths: np.ndarray, device: torch.device) -> Reading:
 
 
 def use_decode_attention(model: nn.Module) -> None:
-    """Make a transformers model follow the `reading` that its forward pass is given. Idempotent."""
+    """Make a transformers model obey the `reading` passed to its forward pass. Idempotent."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(IMPLEMENTATION, decode_attention)
@@ -60,9 +61,9 @@ def decode_attention(
     query_positions: Tensor | None = None,
     **keywords: Any,
 ) -> tuple[Tensor, None]:
-    """query [B, H, Q, D], key and value [B, H_kv, L, D] -> [B, Q, H, D] (transformers' attention interface).
+    """Compute attention: query [B, H, Q, D], key and value [B, H_kv, L, D] -> [B, Q, H, D] (transformers' interface).
 
-    `query_positions` [B, Q]: where in its row each query lies. Raises ValueError for a keyword that is not understood.
+    `query_positions` [B, Q] is each query's position in its row. Raises ValueError for an unknown keyword.
     """
     asked = read_keywords(module, keywords)
     if asked.window is not None and query_positions is not None and asked.window < key.shape[2]:
@@ -98,16 +99,17 @@ def decode_attention(
 
 
 def _narrowed(mask: Tensor | None, positions: Tensor, length: int, window: int, dtype: torch.dtype) -> Tensor:
-    """[B, 1, Q, L] additive: `mask`, and what lies `window` positions or more before each query hidden as well."""
+    """Return `mask` as [B, 1, Q, L] additive, and also hide keys `window` or more positions before each query."""
     keys = torch.arange(length, device=positions.device)
     near = additive(keys > positions[:, None, :, None] - window, dtype)
     return near if mask is None else torch.minimum(mask, near)
 
 
 def attend_by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None) -> Tensor:
-    """query [B, H, 1, D], key and value [B, H_kv, L, D] -> [B, H, 1, D] in query's dtype, computed in float32.
+    """Compute attention as products: query [B, H, 1, D], key and value [B, H_kv, L, D] -> [B, H, 1, D].
 
-    `mask` [B, 1, 1, L] is added to the scores. One head of the cache at a time: what is widened stays in the caches.
+    The result has query's dtype and is computed in float32. `mask` [B, 1, 1, L] is added to the scores. Works on one
+    head of the cache at a time, so that the widened values stay in the CPU's caches.
     """
     rows, heads, _, width = query.shape
     grouped = query.reshape(rows, key.shape[1], -1, width).float() * (width**-0.5 if scaling is None else scaling)

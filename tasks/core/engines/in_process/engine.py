@@ -1,16 +1,17 @@
-"""Any Hugging Face causal language model, sampled in this process on CPU or GPU.
+"""An engine for any Hugging Face causal language model, sampled in this process on CPU or GPU.
 
-One key-value cache holds every live conversation and stays between turns. A step feeds one id to each row, whatever its
-length; ids that come in bulk (new prompts, observations) are prefilled beforehand for several rows at once, all but the
-last id, which joins the next step. So every log-prob comes out of one place, and equals what a full forward pass gives.
-The order of work depends on the requests alone, never on the clock.
+One key-value cache holds every live conversation and persists between turns. A step feeds one id to each row, whatever
+its length. Ids that arrive in bulk (new prompts, observations) are prefilled beforehand for several rows at once,
+except the last id, which joins the next step. So all log-probs are computed in one place, and equal those of a full
+forward pass. The order of work depends on the requests alone, never on the clock.
 
-On a CPU the rows of a larger model are parted into passes that run on all cores side by side. How they are parted
-depends on the model alone, so that what is sampled does not depend on the number of cores.
+On a CPU, the rows of a larger model are split into passes that run on all cores in parallel. The split depends on the
+model alone, so that the number of cores does not change what is sampled.
 
-The model's own forward pass is used. A hand-written one for the embedded policy (joined Q, K and V, fused norms) gives
-the same bits in 8.5 instead of 9.2 ms at 144 rows and 0.5 instead of 1.0 ms at 4: about 6% of a collection, which is
-not worth a decoder for one architecture. At 144 rows the time is that of the products and of reading the cache.
+The engine uses the model's own forward pass. A hand-written one for the embedded policy (joined Q, K and V, fused
+norms) gives the same bits in 8.5 instead of 9.2 ms at 144 rows and 0.5 instead of 1.0 ms at 4: about 6% of a
+collection, which does not justify a decoder for one architecture. At 144 rows the time goes into matrix products and
+reading the cache.
 """
 
 import math
@@ -41,34 +42,38 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _WORTH_A_CORE = 6e9
-"""Floating-point operations of a pass that is worth a thread of its own."""
+"""Floating-point operations that make a pass worth its own thread."""
 _LEAST_ROWS = 24
-"""Rows of a step's pass, if there are so many: fewer take nearly as long, which is the time of reading the weights."""
+"""Minimum rows of a step's pass, if there are that many: fewer rows take nearly as long, the time to read the
+weights."""
 _PREFILL_POSITIONS = (512, 4096)
-"""Padded positions of one prefill pass: of a large model, and of a small one or on a GPU."""
+"""Padded positions of one prefill pass: for a large model, and for a small one or on a GPU."""
 _PREFILL_SHARE = 10
-"""Returning rows wait until they are one in so many of all rows, so that prefills are few and full."""
+"""Returning rows wait until they are one in this many of all rows, so that prefills are few and full."""
 _WORTHWHILE_PREFIX = 16
-"""A prompt waits for another one's prefill when that saves so many ids."""
+"""A prompt waits for another prompt's prefill if that saves this many ids."""
 
 
 class _Pass(NamedTuple):
-    """One forward pass over some of the rows, for which the cache has room."""
+    """One forward pass over some of the rows, which fit into the cache."""
 
     rows: Rows
     ids: Tensor
-    """[B, Q] int64: the next ids of each row; those with fewer to come are padded on the right."""
+    """[B, Q] int64: the next ids of each row; rows with fewer ids are padded on the right."""
     position_ids: Tensor
-    """[B, Q] int64, of padding too one that the row has."""
+    """[B, Q] int64; padding repeats a position that the row has."""
     window: Window
     reading: Reading | None
 
 
 class TransformersEngine:
-    """`Engine` over a loaded model, whose weights it owns from now on (see `PolicyWeights`)."""
+    """An `Engine` over a loaded model; the engine owns the model's weights from now on (see `PolicyWeights`)."""
 
     def __init__(self, model: "PreTrainedModel") -> None:
-        """Raises ValueError for a model whose layers keep something else than keys and values of all positions."""
+        """Prepare the model.
+
+        Raises ValueError for a model with layers that store anything except keys and values of all positions.
+        """
         foreign = foreign_layer(model)
         if foreign is not None:
             raise ValueError(f"{type(model).__name__}: {foreign}, for which the rows of one cache have no place")
@@ -78,11 +83,11 @@ class TransformersEngine:
         self._cache = RowCache(model.config.get_text_config().num_hidden_layers)
 
     def _adopt(self, model: "PreTrainedModel") -> None:
-        """Take over a model, whatever its layers keep."""
+        """Take over a model, whatever its layers store."""
         self._model = model
-        self._device = model.device  # which transformers searches for, each time it is asked
+        self._device = model.device  # kept here because transformers searches for it on every access
         self._body = body_of(model)
-        """All but the head, for a prefill that runs to its end: of a model whose last layer caches nothing."""
+        """The model without its head, for a prefill that runs to its end because the last layer caches nothing."""
         model.train(False)
         self._context_length = context_of(model)
         self._vocabulary: int = model.config.get_text_config().vocab_size
@@ -103,13 +108,16 @@ class TransformersEngine:
         return self._context_length
 
     def load_adapter(self, path: Path | None) -> None:
-        """Use the adapter or full weights in the folder `path`; None: the base. Drops all cached conversations."""
+        """Load the adapter or full weights in the folder `path`; None: the base. Drops all cached conversations."""
         self._rows = Conversations()
         self._weights.load(path)
 
     def submit(self, request: GenerationRequest) -> None:
-        """Queue one turn. Raises ContextOverflow, or ValueError for an empty prompt, an id that the model lacks or
-        a conversation whose last turn is still being sampled."""
+        """Queue one turn.
+
+        Raises ContextOverflow, or ValueError for an empty prompt, an id that the model lacks or a conversation whose
+        last turn is still being sampled.
+        """
         name, length = request.sequence_id, len(request.prompt_ids)
         self._check(request)
         check_room(request, self._context_length)
@@ -120,7 +128,7 @@ class TransformersEngine:
 
     @torch.inference_mode()
     def collect(self) -> list[Generation]:
-        """Run until at least one queued turn is done and return all that are; [] when nothing is queued."""
+        """Run until at least one queued turn is done. Returns all finished turns; [] if nothing is queued."""
         rows = self._rows
         while True:
             queued, sampling = len(rows.rows(QUEUED)), len(rows.rows(SAMPLING))
@@ -133,7 +141,7 @@ class TransformersEngine:
                 return [rows.generation(row) for row in finished]
 
     def release(self, sequence_id: str) -> None:
-        """Forget a conversation; its row is given to the last one. Unknown ids are ignored."""
+        """Forget a conversation; the last row moves into its place. Ignores unknown ids."""
         if sequence_id not in self._rows.row_of:
             return
         moved = self._rows.remove(sequence_id)
@@ -154,7 +162,7 @@ class TransformersEngine:
             raise ValueError(f"{name}: its last turn is still being sampled")
 
     def _prefill(self) -> None:
-        """Cache all ids of the queued rows but the last, in waves: first those whose cache others can copy."""
+        """Cache all ids of the queued rows except the last, in waves: first the rows whose cache others can copy."""
         rows, waiting = self._rows, self._rows.rows(QUEUED)
         while len(waiting):
             wave, later = self._share_prefixes(waiting)
@@ -166,7 +174,10 @@ class TransformersEngine:
             waiting = later
 
     def _share_prefixes(self, waiting: Rows) -> tuple[Rows, Rows]:
-        """Copy what other rows have cached of the waiting prompts; part the rows into those ready and those to wait."""
+        """Copy prefixes of waiting prompts that other rows have cached.
+
+        Returns the rows that are ready, and those to wait.
+        """
         rows, ready, later = self._rows, [], []
         self._cache.reserve(rows.count, 0)
         for row in waiting:
@@ -186,36 +197,36 @@ class TransformersEngine:
         return np.asarray(ready, dtype=np.int64), np.asarray(later, dtype=np.int64)
 
     def _step(self) -> Rows:
-        """Sample one id for every row that is being sampled; returns those that are done."""
+        """Sample one id for every sampling row. Returns the rows that are done."""
         rows = self._rows
         sampling = rows.rows(SAMPLING)
-        # Idle rows ride along: reading the cache through an index copies it, which costs more than a few spare rows.
+        # Idle rows are included: reading the cache through an index copies it, which costs more than a few spare rows.
         dense = 2 * len(sampling) > rows.count
         parts = _parts(rows.count if dense else len(sampling), self._rows_per_pass)
         chosen = [part if dense else sampling[part] for part in parts]
-        found = self._run(self._sample, [self._pass(part, 1) for part in chosen if self._samples(part)])
-        ids, logprobs = (np.concatenate(part) for part in zip(*found, strict=True))
+        sampled = self._run(self._sample, [self._pass(part, 1) for part in chosen if self._samples(part)])
+        ids, logprobs = (np.concatenate(part) for part in zip(*sampled, strict=True))
         return rows.append(sampling, ids, logprobs)
 
     def _samples(self, part: slice | Rows) -> bool:
         return bool((self._rows.state[part] == SAMPLING).any())
 
     def _run(self, run: Callable[[_Pass], Any], passes: Sequence[_Pass]) -> list[Any]:
-        """`run` of each pass, in their order; on a CPU they run side by side."""
-        self._cache.reserve(self._rows.count, max((one.window.length for one in passes), default=0))
+        """Call `run` on each pass and return the results in order; on a CPU the passes run in parallel."""
+        self._cache.reserve(self._rows.count, max((each_pass.window.length for each_pass in passes), default=0))
         return list(map_passes(run, passes, self._device))
 
     @torch.inference_mode()
-    def _read(self, one: _Pass) -> None:
+    def _read(self, pass_: _Pass) -> None:
         with suppress(AllCached):
-            self._forward(self._body, one, whole=False)
+            self._forward(self._body, pass_, whole=False)
 
     @torch.inference_mode()
-    def _sample(self, one: _Pass) -> tuple[Rows, NDArray[np.float32]]:
-        """The next ids of the rows that are being sampled, and their log-probs."""
-        rows, logits = self._rows, self._forward(self._model, one, whole=True).logits[:, -1]
-        sampled = rows.state[one.rows] == SAMPLING
-        sampling, device = one.rows[sampled], self._device
+    def _sample(self, pass_: _Pass) -> tuple[Rows, NDArray[np.float32]]:
+        """Return the next ids of the sampling rows, and their log-probs."""
+        rows, logits = self._rows, self._forward(self._model, pass_, whole=True).logits[:, -1]
+        sampled = rows.state[pass_.rows] == SAMPLING
+        sampling, device = pass_.rows[sampled], self._device
         if not sampled.all():
             logits = logits[torch.from_numpy(np.flatnonzero(sampled)).to(device)]
         draws = torch.from_numpy(rows.draws[sampling, rows.known[sampling]]).to(device)
@@ -226,9 +237,9 @@ class TransformersEngine:
         return ids.cpu().numpy(), logprobs.cpu().numpy()
 
     def _pass(self, part: slice | Rows, width: int) -> _Pass:
-        """The next `width` ids of the rows.
+        """Return a pass over the next `width` ids of the rows.
 
-        Rows with fewer ids to come are padded on the right: what is written there is overwritten before it is read.
+        Rows with fewer ids are padded on the right: values written there are overwritten before they are read.
         """
         rows, device = self._rows, self._device
         index = np.arange(rows.count)[part]
@@ -247,20 +258,20 @@ class TransformersEngine:
             self._reading(part, offsets),
         )
 
-    def _forward(self, model: nn.Module, one: _Pass, whole: bool) -> Any:
-        """Feed the ids of a pass to `model` and cache them. Returns what it gives, if the pass is to be `whole`."""
+    def _forward(self, model: nn.Module, pass_: _Pass, whole: bool) -> Any:
+        """Feed the ids of a pass to `model` and cache them. Returns the model's output if the pass is `whole`."""
         return model(
-            input_ids=one.ids,
-            attention_mask=_mask(one.window.positions, one.window.length, self._model.dtype),
-            position_ids=one.position_ids,
-            past_key_values=self._cache.through(one.window, whole=whole),
+            input_ids=pass_.ids,
+            attention_mask=_mask(pass_.window.positions, pass_.window.length, self._model.dtype),
+            position_ids=pass_.position_ids,
+            past_key_values=self._cache.through(pass_.window, whole=whole),
             use_cache=True,
-            reading=one.reading,
-            query_positions=one.window.positions,
+            reading=pass_.reading,
+            query_positions=pass_.window.positions,
         )
 
     def _reading(self, part: slice | Rows, offsets: Rows) -> Reading | None:
-        """The way in which a step over neighbours reads the cache; what idle rows would read does not matter."""
+        """Return how a step over neighbouring rows reads the cache; idle rows may be read short."""
         if not isinstance(part, slice) or offsets.shape[1] > 1:
             return None
         sampling = self._rows.state[part] == SAMPLING
@@ -268,7 +279,7 @@ class TransformersEngine:
 
 
 def _pass_sizes(model: "PreTrainedModel") -> tuple[int | None, int]:
-    """Rows of one pass of a step (None: all), and positions of one of prefill."""
+    """Return the rows of one step's pass (None: all), and the positions of one prefill pass."""
     large, small = _PREFILL_POSITIONS
     if model.device.type != "cpu":
         return None, small
@@ -277,9 +288,9 @@ def _pass_sizes(model: "PreTrainedModel") -> tuple[int | None, int]:
 
 
 def _parts(count: int, least: int | None) -> list[slice]:
-    """Part so many rows into 1, 2, 4, ... stretches of equal numbers, none with fewer than `least` but a single one.
+    """Split `count` rows into 1, 2, 4, ... equal ranges of at least `least` rows, or into a single range.
 
-    Powers of two, since cores are: three passes take two cores as long as four.
+    Powers of two suit the number of cores: three passes take two cores as long as four.
     """
     parts = 2 ** int(math.log2(max(1, count // least))) if least else 1
     bounds = [count * part // parts for part in range(parts + 1)]
@@ -287,30 +298,30 @@ def _parts(count: int, least: int | None) -> list[slice]:
 
 
 def _mask(positions: Tensor, length: int, dtype: torch.dtype) -> Tensor:
-    """[B, 1, Q, length] additive: position p reads 0 .. p."""
+    """Return an additive mask [B, 1, Q, length] in which position p reads 0 .. p."""
     hidden = torch.arange(length, device=positions.device) > positions[:, None, :, None]
     return torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, torch.finfo(dtype).min)
 
 
 def _batches(rows: Rows, lengths: Rows, positions: int) -> Iterator[Rows]:
-    """Part rows into batches of similar length and at most so many padded positions; 0 needs no pass."""
+    """Split rows into batches of similar length and at most `positions` padded positions; skip rows of length 0."""
     batch: list[int] = []
-    for place in np.argsort(-lengths, kind="stable"):
-        if lengths[place] == 0:
+    for index in np.argsort(-lengths, kind="stable"):
+        if lengths[index] == 0:
             break
         widest = lengths[rows == batch[0]][0] if batch else 0
         if batch and (len(batch) + 1) * widest > positions:
             yield np.asarray(batch)
             batch = []
-        batch.append(int(rows[place]))
+        batch.append(int(rows[index]))
     if batch:
         yield np.asarray(batch)
 
 
 def context_of(model: "PreTrainedModel") -> int:
-    """Return the positions that a conversation with `model` may have.
+    """Return how many positions a conversation with `model` may have.
 
-    Raises ValueError for a model that names none, or whose rotary factors are others for longer conversations.
+    Raises ValueError for a model that names no limit, or whose rotary factors change for longer conversations.
     """
     config = model.config.get_text_config().to_dict()
     require_fixed_rotary(config, type(model).__name__)

@@ -1,9 +1,9 @@
-"""An engine in this process for models that the rows of one key-value cache have no place for.
+"""An in-process engine for models whose state does not fit the rows of one key-value cache.
 
-Each conversation has a cache of transformers' own, whatever the model's layers keep in it, and passes of its own, with
-the eager attention of the model's own file. A recurrent state cannot be cut back to an earlier position, nor do all
-models go on from one by several ids at once: so a turn begins with one pass over the whole conversation, and then takes
-a pass for each id. That is exact and slow; a server such as vLLM is for models of any size.
+Each conversation has one of transformers' own caches, whatever the model's layers store in it, and its own passes, with
+the eager attention of the model's own file. A recurrent state cannot be cut back to an earlier position, and not all
+models can continue a state by several ids at once. So a turn begins with one pass over the whole conversation and then
+takes one pass per id. That is exact but slow; for models of any size use a server such as vLLM.
 """
 
 import inspect
@@ -28,15 +28,15 @@ _NO_CACHE = "it gives no cache of what it has read, so engine.name: transformers
 
 
 def in_process_engine(model: "PreTrainedModel") -> TransformersEngine:
-    """Return the fastest engine in this process that computes what `model` does. Raises ValueError without one."""
+    """Return the fastest in-process engine that computes what `model` does. Raises ValueError if there is none."""
     return TransformersEngine(model) if foreign_layer(model) is None else OwnCacheEngine(model)
 
 
 class OwnCacheEngine(TransformersEngine):
-    """`Engine` over a loaded model with one of its own caches for each conversation."""
+    """An `Engine` over a loaded model, with one of the model's own caches per conversation."""
 
     def __init__(self, model: "PreTrainedModel") -> None:
-        """Raises ValueError for a model that keeps what it has read in none of transformers' caches."""
+        """Prepare the model. Raises ValueError for a model that uses none of transformers' caches."""
         known = inspect.signature(type(model).forward).parameters
         names = [name for name in _CACHES if name in known]
         if not names:
@@ -48,12 +48,12 @@ class OwnCacheEngine(TransformersEngine):
         self._caches: dict[str, Any] = {}
 
     def load_adapter(self, path: Path | None) -> None:
-        """Use the adapter or full weights in the folder `path`; None: the base. Drops all cached conversations."""
+        """Load the adapter or full weights in the folder `path`; None: the base. Drops all cached conversations."""
         self._caches.clear()
         super().load_adapter(path)
 
     def release(self, sequence_id: str) -> None:
-        """Forget a conversation. Unknown ids are ignored."""
+        """Forget a conversation. Ignores unknown ids."""
         self._caches.pop(sequence_id, None)
         if sequence_id in self._rows.row_of:
             self._rows.remove(sequence_id)
@@ -63,7 +63,7 @@ class OwnCacheEngine(TransformersEngine):
         self._rows = Conversations()
 
     def _prefill(self) -> None:
-        """Read all ids of the queued conversations but the last."""
+        """Read all ids of the queued conversations except the last."""
         rows, queued = self._rows, self._rows.rows(QUEUED)
         for row in queued:
             self._caches[rows.names[row]] = None
@@ -72,10 +72,10 @@ class OwnCacheEngine(TransformersEngine):
         rows.state[queued] = SAMPLING
 
     def _step(self) -> Rows:
-        """Sample one id for every conversation that is being sampled; returns those that are done."""
+        """Sample one id for every sampling conversation. Returns those that are done."""
         sampling = self._rows.rows(SAMPLING)
-        found = list(map_passes(self._sample_row, sampling.tolist(), self._device))
-        ids, logprobs = (np.concatenate(part) for part in zip(*found, strict=True))
+        sampled = list(map_passes(self._sample_row, sampling.tolist(), self._device))
+        ids, logprobs = (np.concatenate(part) for part in zip(*sampled, strict=True))
         return self._rows.append(sampling, ids, logprobs)
 
     @torch.inference_mode()
@@ -86,18 +86,19 @@ class OwnCacheEngine(TransformersEngine):
 
     @torch.inference_mode()
     def _sample_row(self, row: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The next id [1] of a conversation, and its log-prob [1]."""
-        rows, place = self._rows, self._rows.known[row]
-        logits = self._feed(self._model, row, place - 1, rows.ids[row, place - 1 : place]).logits[:, -1]
-        draws = torch.from_numpy(rows.draws[row, place : place + 1]).to(self._device)
+        """Return the next id [1] of a conversation, and its log-prob [1]."""
+        rows, position = self._rows, self._rows.known[row]
+        logits = self._feed(self._model, row, position - 1, rows.ids[row, position - 1 : position]).logits[:, -1]
+        draws = torch.from_numpy(rows.draws[row, position : position + 1]).to(self._device)
         temperature = torch.from_numpy(rows.temperature[row : row + 1]).to(self._device)
         ids, logprobs = draw(logits, temperature, draws)
         return ids.cpu().numpy(), logprobs.cpu().numpy()
 
     def _feed(self, model: Any, row: int, start: int, ids: NDArray[np.int64]) -> Any:
-        """Pass the `ids` from position `start` on through `model`, after what the conversation's cache holds.
+        """Feed `ids`, which begin at position `start`, to `model` after the conversation's cached ids.
 
-        Hybrid models would ask the first layer for the position, and a recurrent one does not know it.
+        Positions are passed explicitly: hybrid models would ask the first layer for them, and a recurrent layer does
+        not know them.
         """
         name, given = self._rows.names[row], {}
         if self._takes_positions:

@@ -1,4 +1,4 @@
-"""Putting a policy checkpoint into a loaded base model, and taking it out again without a trace."""
+"""Loading a policy checkpoint into a base model, and removing it again without a trace."""
 
 import math
 from collections.abc import Mapping
@@ -25,10 +25,11 @@ _PLAIN = {
 
 
 class PolicyWeights:
-    """The weights of one model, switched between the base and checkpoints of it.
+    """The weights of one model, switched between the base and its checkpoints.
 
-    A LoRA adapter is merged into float32 weights (no cost per token) and applied beside weights of lower precision or
-    quantised ones, where merging would round it away. Changed weights are kept as they were, so that nothing drifts.
+    A LoRA adapter is merged into float32 weights (no cost per token). Next to weights of lower precision or quantised
+    weights it is applied separately, because merging would round it away. The original of every changed weight is kept,
+    so that nothing drifts.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -39,7 +40,7 @@ class PolicyWeights:
 
     @torch.no_grad()
     def load(self, path: Path | None) -> None:
-        """Use the checkpoint folder at `path`; None: the base. The model is unchanged if this raises.
+        """Load the checkpoint folder at `path`; None: the base. Leaves the model unchanged if it raises.
 
         Raises ValueError, naming file and tensor, when the checkpoint does not fit; ArtifactError when it is damaged.
         """
@@ -56,7 +57,7 @@ class PolicyWeights:
         return None
 
     def _read_adapter(self, folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
-        """Module name -> (A [r, in], scaled B [out, r]), both float32 on the module's device."""
+        """Return module name -> (A [r, in], scaled B [out, r]), both float32 on the module's device."""
         file = folder / ADAPTER_WEIGHTS
         rank, scaling = _settings(folder / ADAPTER_CONFIG)
         tensors = _read(file)
@@ -71,7 +72,7 @@ class PolicyWeights:
         return deltas
 
     def _linear(self, module: str, name: str, file: Path) -> nn.Linear:
-        """The linear layer that the adapter's tensor `name` belongs to."""
+        """Return the linear layer to which the adapter's tensor `name` belongs."""
         try:
             layer = self._model.get_submodule(module)
         except AttributeError:
@@ -89,7 +90,7 @@ class PolicyWeights:
                 self._hooks.append(layer.register_forward_hook(_Beside(first, second)))
 
     def _read_full(self, file: Path) -> dict[str, Tensor]:
-        """All tensors of a full checkpoint; a tied weight may be there under one of its names."""
+        """Read all tensors of a full checkpoint; a tied weight may appear under one of its names only."""
         tensors, state = _read(file), self._state
         for name in tensors:
             if name not in state:
@@ -115,20 +116,20 @@ class PolicyWeights:
 
 
 class _Beside:
-    """Forward hook: output + B A x, as the learner computes it."""
+    """A forward hook that adds B A x to the output, as the learner computes it."""
 
     def __init__(self, first: Tensor, second: Tensor) -> None:
         self._factors = first, second
 
     def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         down, up = self._factors
-        if down.dtype != output.dtype:  # of a quantised layer only its output says in what it computes
+        if down.dtype != output.dtype:  # only the output of a quantised layer shows in which dtype it computes
             self._factors = down, up = down.to(output.dtype), up.to(output.dtype)
         return add_low_rank(output, inputs[0].to(output.dtype), down, up)
 
 
 def _settings(file: Path) -> tuple[int, float]:
-    """Rank and scaling of an adapter; ValueError for one that is more than plain LoRA."""
+    """Return rank and scaling of an adapter. Raises ValueError unless it is plain LoRA."""
     settings = read_json(file)
     if settings.get("peft_type") != "LORA" or not {"r", "lora_alpha"} <= settings.keys():
         raise ValueError(f"{file}: not supported: peft_type must be LORA, with r and lora_alpha")

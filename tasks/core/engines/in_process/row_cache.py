@@ -1,6 +1,6 @@
-"""A key-value cache whose rows are conversations of different lengths, kept between their turns.
+"""A key-value cache whose rows are conversations of different lengths, kept between turns.
 
-It takes the place of transformers' own caches, which append to all rows alike.
+It replaces transformers' own caches, which append to all rows alike.
 """
 
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ class Window:
     """The part of the cache that one forward pass writes and reads."""
 
     rows: slice | Tensor
-    """Rows of the batch: neighbours (read without a copy) or indices [B] int64."""
+    """Rows of the batch: adjacent rows as a slice (read without a copy), or indices [B] int64."""
     positions: Tensor
-    """[B, Q] int64: where each new key and value goes."""
+    """[B, Q] int64: the position of each new key and value."""
     length: int
-    """Cached positions that are read: 0 .. length-1; the attention mask hides what a row does not have."""
+    """Cached positions to read: 0 .. length-1; the attention mask hides positions that a row does not have."""
 
 
 class HeldStates:
-    """Keys and values of one layer, each [rows, heads, positions, head dim]; none before the first pass."""
+    """Keys and values of one layer, each [rows, heads, positions, head dim]; None before the first pass."""
 
     def __init__(self) -> None:
         self.keys: Tensor | None = None
@@ -35,7 +35,7 @@ class HeldStates:
     def exchange(self, keys: Tensor, values: Tensor, window: Window, room: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """Write the new states [B, heads, Q, head dim]; return those of the window [B, heads, length, head dim].
 
-        Passes over different rows may do so side by side. The first makes the tensors, with `room` for (rows,
+        Passes over different rows may call this in parallel. The first call creates the tensors, with `room` for (rows,
         positions).
         """
         with self._first:
@@ -44,7 +44,7 @@ class HeldStates:
         return _exchange(self.keys, keys, window), _exchange(self.values, values, window)
 
     def resize(self, rows: int, positions: int) -> None:
-        """Grow by half, so that growing is rare; longer rows are given only to the first `rows` conversations."""
+        """Grow by half, so that growth is rare; more positions are given to the first `rows` conversations only."""
         if self.keys is None or self.values is None:
             return
         held_rows, held_positions = self.keys.shape[0], self.keys.shape[2]
@@ -63,7 +63,7 @@ class HeldStates:
 
 
 class _WindowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
-    """One layer of the cache as one pass sees it."""
+    """One layer of the cache as a single pass sees it."""
 
     is_sliding = False
 
@@ -72,7 +72,7 @@ class _WindowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         self._held, self._window, self._room = held, window, room
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing to do: the held states make room themselves."""
+        """Do nothing: the held states make room themselves."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         return self._held.exchange(key_states, value_states, self._window, self._room)
@@ -88,11 +88,11 @@ class _WindowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
 
 class AllCached(Exception):  # noqa: N818 - no error
-    """A pass that was made for its keys and values has written those of the last layer."""
+    """A pass that only fills the cache has written the last layer's keys and values."""
 
 
 class _LastLayer(_WindowLayer):  # type: ignore[no-untyped-call]
-    """The last layer of a pass that is made for its keys and values: nothing uses what it would compute from them."""
+    """The last layer of a pass that only fills the cache: ends it, because nothing uses the layer's output."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         super().update(key_states, value_states)
@@ -100,7 +100,7 @@ class _LastLayer(_WindowLayer):  # type: ignore[no-untyped-call]
 
 
 class RowCache:
-    """The states of all rows, in as many layers as the model has."""
+    """The keys and values of all rows, in as many layers as the model has."""
 
     def __init__(self, layers: int) -> None:
         self.layers = layers
@@ -108,22 +108,22 @@ class RowCache:
         self._room = (0, 0)
 
     def reserve(self, rows: int, positions: int) -> None:
-        """Make room for the passes that follow; the cache may forget rows beyond the first `rows`."""
+        """Make room for the following passes; rows beyond the first `rows` may be lost."""
         self._room = (rows, positions)
         for held in self._held:
             held.resize(rows, positions)
 
     def through(self, window: Window, *, whole: bool) -> Cache:
-        """The `past_key_values` of a pass over `window`, whose place is reserved.
+        """Return the `past_key_values` of a pass over `window`, for which room is reserved.
 
-        A pass that need not be `whole` is ended by AllCached as soon as the last layer's states are written.
+        A pass that is not `whole` ends with AllCached as soon as the last layer's states are written.
         """
         last = _WindowLayer if whole else _LastLayer
         kinds = [_WindowLayer] * (self.layers - 1) + [last]
         return Cache(layers=[kind(held, window, self._room) for kind, held in zip(kinds, self._held, strict=True)])
 
     def copy_row(self, source: int, target: int, length: int) -> None:
-        """Give row `target` the first `length` positions of row `source`, which needs no place yet for 0."""
+        """Copy the first `length` positions of row `source` to row `target`; if 0, `target` needs no room yet."""
         if length:
             for held in self._held:
                 held.copy_row(source, target, length)
@@ -142,7 +142,7 @@ def _exchange(held: Tensor, new: Tensor, window: Window) -> Tensor:
 
 
 def _moved(held: Tensor, rows: int, positions: int) -> Tensor:
-    """`held` in a tensor of another size. Zeros, since what is masked must still be finite."""
+    """Return `held` in a tensor of another size, filled with zeros because masked values must be finite too."""
     moved = held.new_zeros((rows, held.shape[1], positions, held.shape[3]))
     kept = min(rows, held.shape[0])
     moved[:kept, :, : held.shape[2]] = held[:kept]

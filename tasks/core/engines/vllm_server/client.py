@@ -1,7 +1,7 @@
-"""One server over HTTP: `/inference/v1/generate` (token ids in and out), `/v1/models` and the adapters' routes.
+"""A client for one server over HTTP: `/inference/v1/generate` (token ids in and out), `/v1/models`, adapter routes.
 
-Read in vLLM 0.32.0 (vllm/entrypoints/scale_out/token_in_token_out and vllm/entrypoints/openai/models): no text and no
-tokenizer on the way, sampling parameters as the engine takes them, the sampled stop token included.
+Based on vLLM 0.32.0 (vllm/entrypoints/scale_out/token_in_token_out and vllm/entrypoints/openai/models): no text and no
+tokenizer involved, sampling parameters as the engine takes them, and the sampled stop token included.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ _PASSING = (
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 )
-"""Answers of proxies that tell of the server's state, and not of the request."""
+"""Answers of proxies that describe the server's state, not the request."""
 
 
 class Served(NamedTuple):
-    """A server's account of itself."""
+    """A server's description of itself."""
 
     base: str
     """Its name for the base model."""
     root: str
-    """The folder that it was loaded from."""
+    """The folder from which the base model was loaded."""
     context_length: int
     adapters: dict[str, str]
     """Folders of the loaded adapters, by name."""
@@ -50,17 +50,21 @@ class Sampled(NamedTuple):
     logprobs: list[float]
     """One per id, at the temperature of the request."""
     prompt_logprobs: list[float]
-    """One per prompt id from the second on, at temperature 1; empty unless asked for."""
+    """One per prompt id except the first, at temperature 1; empty unless requested."""
 
 
 class ServerClient:
-    """Requests to one server, from one event loop; at most `sequences` turns are in flight.
+    """A client for one server, used from one event loop; at most `sequences` turns are in flight.
 
-    Raises ServerGone when the server does not answer, ValueError with its own words when it refuses a request.
+    Raises ServerGone when the server does not answer, and ValueError with the server's message when it refuses a
+    request.
     """
 
     def __init__(self, address: Address, sequences: int, turn_timeout_s: float) -> None:
-        """Called in the event loop. aiohttp: httpx takes 50 times its processor time for hundreds of connections."""
+        """Create the client, inside the event loop.
+
+        aiohttp: httpx needs 50 times its CPU time for hundreds of connections.
+        """
         self.url, self._timeout_s = address.url, turn_timeout_s
         self._http = aiohttp.ClientSession(
             headers={"Authorization": f"Bearer {address.key}"} if address.key else {},
@@ -73,7 +77,7 @@ class ServerClient:
         await self._http.close()
 
     async def served(self) -> Served:
-        """Raises EngineUnavailable for a server that is no vLLM."""
+        """Ask what the server serves. Raises EngineUnavailable if it is not a vLLM server."""
         cards = (await self._call("GET", "/v1/models")).get("data", [])
         version = (await self._call("GET", "/version")).get("version", "unknown")
         base = next((card for card in cards if card.get("parent") is None), None)
@@ -86,12 +90,12 @@ class ServerClient:
         body = {"lora_name": name, "lora_path": str(folder.resolve())}
         try:
             await self._call("POST", "/v1/load_lora_adapter", body)
-        except ValueError:  # also of a server that has it, from a try whose answer was lost on the way
+        except ValueError:  # may also be a server that has the adapter, loaded by an attempt whose answer was lost
             if (await self.served()).adapters.get(name) != body["lora_path"]:
                 raise
 
     async def unload_adapter(self, name: str) -> None:
-        """No error where it is not loaded."""
+        """Unload an adapter. No error if it is not loaded."""
         try:
             await self._call("POST", "/v1/unload_lora_adapter", {"lora_name": name})
         except ValueError:
@@ -111,7 +115,7 @@ class ServerClient:
         top_p: float = 1.0,
         prompt_logprobs: bool = False,
     ) -> Sampled:
-        """Sample one turn. The end-of-text id of the model's config ends it only where it is one of `stop_ids`."""
+        """Sample one turn. The end-of-text id of the model's config ends it only if it is in `stop_ids`."""
         parameters: dict[str, Any] = {
             "temperature": temperature,
             "max_tokens": max_tokens,
@@ -131,7 +135,10 @@ class ServerClient:
         return _sampled(answer, prompt, self.url)
 
     async def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The answer's JSON. A connection that breaks says nothing of its server, which closes idle ones: ask again."""
+        """Return the answer's JSON.
+
+        Retries broken connections: servers close idle ones, so that says nothing about them.
+        """
         for attempt in range(_ATTEMPTS):
             if self._http.closed:
                 raise ServerGone(f"{self.url}: the turns of another connection found it gone")
@@ -169,7 +176,7 @@ class ServerClient:
 
 
 def _sampled(answer: dict[str, Any], prompt: Sequence[int], url: str) -> Sampled:
-    """Raises ServerGone for a turn that was broken off, as an engine that ends does with those in flight."""
+    """Parse an answer. Raises ServerGone for an aborted turn, as sent by an engine that is shutting down."""
     choice = (answer.get("choices") or [{}])[0]
     ids, content = choice.get("token_ids") or [], (choice.get("logprobs") or {}).get("content") or []
     reason = choice.get("finish_reason")
@@ -184,7 +191,7 @@ def _sampled(answer: dict[str, Any], prompt: Sequence[int], url: str) -> Sampled
 
 
 def _content(text: str) -> Any:
-    """A body as JSON, or as the text that it is."""
+    """Return a body as JSON if possible, else as text."""
     try:
         return json.loads(text)
     except ValueError:

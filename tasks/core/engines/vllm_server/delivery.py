@@ -1,4 +1,4 @@
-"""Proof that a server samples from the policy it was given: what it is asked, and whom it is held against."""
+"""Proof that a server samples from the policy it was given: the requests, and the policies to compare with."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ from tasks.core.records.delivery_probe import DeliveryProbe, ProbeSequence
 
 BASE, BEFORE = "the base model", "the policy before it"
 _SAMPLED = 8
-"""Tokens that are sampled and then read: what a server samples from must be what it reads by."""
+"""Tokens that are sampled and then read: a server must sample from the same distribution that it reads by."""
 _SEED = 20250201
 _log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ async def prove_delivery(
     held: Mapping[str, DeliveryProbe],
     room: int,
 ) -> Delivery:
-    """Ask the server, by its name `model`, for the log-probs of the policy's record, and judge them.
+    """Ask the server for log-probs of the policy's record under the name `model`, and judge them.
 
     `held`: records of policies that the server may still be sampling from, by name; `room`: its longest sequence.
     Raises WrongPolicy.
@@ -46,25 +46,30 @@ async def prove_delivery(
     )
     expected = [value for sequence in sequences for value in sequence.logprobs]
     others = dict(_others(sequences, held, of_base=policy is None))
-    found = check_delivery(answer, expected, others, probe.dtype, client.url, name)
-    found = replace(found, seconds=time.perf_counter() - started)
-    _tell(found)
-    return found
+    delivery = check_delivery(answer, expected, others, probe.dtype, client.url, name)
+    delivery = replace(delivery, seconds=time.perf_counter() - started)
+    _log_delivery(delivery)
+    return delivery
 
 
 async def require_base(client: ServerClient, model: str, root: str, probe: DeliveryProbe) -> None:
-    """Raises WrongPolicy for a found server whose base model is not ours. Asks it for ids that every model has only."""
-    sequences = [one for one in probe.sequences if one.base is not None and max(one.token_ids) < COMMON_IDS]
+    """Check an external server's base model.
+
+    Sends only ids that every model has. Raises WrongPolicy if it is not ours.
+    """
+    sequences = [
+        sequence for sequence in probe.sequences if sequence.base is not None and max(sequence.token_ids) < COMMON_IDS
+    ]
     if sequences:
         answer = await _readings(client, model, sequences)
-        expected = [value for one in sequences for value in one.base or ()]
+        expected = [value for sequence in sequences for value in sequence.base or ()]
         check_delivery(answer, expected, {}, probe.dtype, f"{client.url} (serving {root})", BASE)
 
 
 async def _readings(client: ServerClient, model: str, sequences: Sequence[ProbeSequence]) -> list[float]:
-    """The server's log-probs of all sequences, one after the other; the first id of each has none."""
-    found = await asyncio.gather(*(_reading(client, model, one.token_ids) for one in sequences))
-    return [value for one in found for value in one]
+    """Return the server's log-probs of all sequences, concatenated; the first id of each has none."""
+    readings = await asyncio.gather(*(_reading(client, model, reading.token_ids) for reading in sequences))
+    return [value for reading in readings for value in reading]
 
 
 async def _reading(client: ServerClient, model: str, ids: Sequence[int]) -> list[float]:
@@ -77,7 +82,7 @@ async def _reading(client: ServerClient, model: str, ids: Sequence[int]) -> list
 async def _require_one_distribution(
     client: ServerClient, model: str, sequence: ProbeSequence, probe: DeliveryProbe, room: int
 ) -> None:
-    """Sample some tokens, then have them read. Raises WrongPolicy if decoding computes otherwise than reading."""
+    """Sample some tokens and have the server read them. Raises WrongPolicy if decoding and reading differ."""
     count = min(_SAMPLED, room // 2)
     prompt = list(sequence.token_ids[: room - count - 1])
     sampled = await client.sample(model, prompt, temperature=1.0, max_tokens=count, stop_ids=(), seed=_SEED)
@@ -92,7 +97,7 @@ async def _require_one_distribution(
 
 
 def _cut(sequence: ProbeSequence, room: int) -> ProbeSequence:
-    """The sequence as far as the server has room for it and a token more."""
+    """Return the sequence, cut so that the server has room for it and one more token."""
     ids = sequence.token_ids[: max(2, room - 1)]
 
     def cut(values: tuple[float, ...] | None) -> tuple[float, ...] | None:
@@ -109,21 +114,28 @@ def _cut(sequence: ProbeSequence, room: int) -> ProbeSequence:
 def _others(
     sequences: Sequence[ProbeSequence], held: Mapping[str, DeliveryProbe], *, of_base: bool
 ) -> Iterator[tuple[str, Reading]]:
-    """Readings of the same tokens by the policies that the server may be sampling from instead, by name."""
+    """Yield readings of the same tokens by other policies that the server may be sampling from, by name."""
     columns: dict[str, list[Sequence[float] | None]] = {
-        BASE: [None if of_base else one.base for one in sequences],
-        BEFORE: [one.previous for one in sequences],
+        BASE: [None if of_base else sequence.base for sequence in sequences],
+        BEFORE: [sequence.previous for sequence in sequences],
     }
     for name, probe in held.items():
-        known = {one.token_ids: one.logprobs for one in probe.sequences}
-        columns[name] = [_known(known, one) for one in sequences]
+        known = {sequence.token_ids: sequence.logprobs for sequence in probe.sequences}
+        columns[name] = [_known(known, sequence) for sequence in sequences]
     for name, column in columns.items():
         if any(values is not None for values in column):
-            yield name, [value for values, one in zip(column, sequences, strict=True) for value in _filled(values, one)]
+            yield (
+                name,
+                [
+                    value
+                    for values, sequence in zip(column, sequences, strict=True)
+                    for value in _filled(values, sequence)
+                ],
+            )
 
 
 def _known(known: Mapping[tuple[int, ...], tuple[float, ...]], sequence: ProbeSequence) -> Sequence[float] | None:
-    """Another policy's reading of a sequence, which may have been cut."""
+    """Return another policy's reading of a sequence, which may have been cut."""
     count = len(sequence.token_ids)
     for ids, logprobs in known.items():
         if ids[:count] == sequence.token_ids:
@@ -135,19 +147,19 @@ def _filled(values: Sequence[float] | None, sequence: ProbeSequence) -> Reading:
     return [None] * len(sequence.logprobs) if values is None else values
 
 
-def _tell(found: Delivery) -> None:
-    for one in found.undecided:
-        if one.apart:
+def _log_delivery(delivery: Delivery) -> None:
+    for comparison in delivery.undecided:
+        if comparison.apart:
             _log.warning(
                 "%s: cannot tell %s from %s: they are %.2g apart on average on the probe's tokens, which is within the "
                 "noise (on the way from the one, at 1, to the other, at 0, the server is at %.2f, standard error %.2g)",
-                found.server,
-                found.policy,
-                one.other,
-                one.apart,
-                one.position,
-                one.error,
+                delivery.server,
+                delivery.policy,
+                comparison.other,
+                comparison.apart,
+                comparison.position,
+                comparison.error,
             )
         else:
-            _log.info("%s: %s computes just as %s does", found.server, found.policy, one.other)
-    _log.info("%s: delivered: %s", found.server, found.figures())
+            _log.info("%s: %s computes just as %s does", delivery.server, delivery.policy, comparison.other)
+    _log.info("%s: delivered: %s", delivery.server, delivery.figures())

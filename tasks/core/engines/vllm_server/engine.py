@@ -1,7 +1,8 @@
-"""The Engine over vLLM servers: turns are sent when they are submitted, and done when they are done.
+"""The Engine over vLLM servers: turns are sent when they are submitted, and finish in any order.
 
-Requests run in one event loop in a thread; everything else happens in the caller's. A turn is the whole conversation so
-far with a seed of its own, so that one lost with its server is asked for again, to the letter, when the server is back.
+Requests run in an event loop in its own thread; everything else happens in the caller's thread. A turn is the whole
+conversation so far with its own seed. So a turn that is lost with its server is requested again, unchanged, when the
+server is back.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from tasks.core.interfaces.engine import Generation, GenerationRequest, check_re
 from tasks.core.processes.event_loop import EventLoopThread
 
 _LEAST_TEMPERATURE = 0.01
-"""vLLM samples at no lower one."""
+"""vLLM's lowest sampling temperature."""
 
 
 @dataclass(eq=False)
@@ -30,10 +31,10 @@ class _Turn:
 
 
 class VllmEngine:
-    """See `BackgroundEngine` and `ProvesDelivery` in `tasks.core.interfaces.engine`."""
+    """A `BackgroundEngine` that also `ProvesDelivery` (see `tasks.core.interfaces.engine`)."""
 
     def __init__(self, pool: ServerPool, vocabulary: int, device: str, *, releases_device: bool) -> None:
-        """`vocabulary` is the base model's number of ids."""
+        """Prepare the engine. `vocabulary` is the base model's number of ids."""
         self.name, self.releases_device = "vllm", releases_device
         self._pool, self._vocabulary, self._device = pool, vocabulary, device
         self._home: dict[str, ServerHandle] = {}
@@ -51,7 +52,7 @@ class VllmEngine:
         return self._pool.context_length
 
     def load_adapter(self, path: Path | None) -> None:
-        """Deliver the checkpoint at `path` to every server and prove that it samples from it. Aborts all turns.
+        """Deliver the checkpoint at `path` to every server and prove that the server samples from it. Aborts all turns.
 
         Raises ArtifactError or ValueError for a checkpoint that is damaged or does not fit, WrongPolicy when a server
         samples from something else, EngineUnavailable when there is no server.
@@ -65,8 +66,11 @@ class VllmEngine:
         return [delivery.figures() for delivery in self._pool.take_deliveries()]
 
     def submit(self, request: GenerationRequest) -> None:
-        """Send one turn to a server. Raises ContextOverflow, or ValueError for what `TransformersEngine` refuses too,
-        and for a temperature between 0 and 0.01."""
+        """Send one turn to a server.
+
+        Raises ContextOverflow, or ValueError for whatever `TransformersEngine` refuses and for a temperature between 0
+        and 0.01.
+        """
         self._check(request)
         server = self._home.get(request.sequence_id) or self._pool.least_busy()
         self._home[request.sequence_id] = server
@@ -76,7 +80,7 @@ class VllmEngine:
         turn.future.add_done_callback(lambda _: self._report(turn))
 
     def collect(self) -> list[Generation]:
-        """Wait until at least one turn is done and return all that are; [] when nothing is queued.
+        """Wait until at least one turn is done. Returns all finished turns; [] when nothing is queued.
 
         Raises ServerLost when a server died more often than `restarts` allows.
         """
@@ -86,7 +90,7 @@ class VllmEngine:
         return generations
 
     def ready(self) -> list[Generation]:
-        """The turns that are done by now."""
+        """Return the turns that are done by now."""
         generations: list[Generation] = []
         while True:
             try:
@@ -106,7 +110,7 @@ class VllmEngine:
             turn.future.cancel()
 
     def sleep(self) -> None:
-        """Nothing will be sampled for a while: end own servers if the update needs their device."""
+        """End our servers if the update needs their device; nothing will be sampled for a while."""
         if self.releases_device:
             self._pool.stop()
 
@@ -130,13 +134,13 @@ class VllmEngine:
         check_room(request, self.context_length)
 
     def _report(self, turn: _Turn) -> None:
-        """Take note, in the loop's thread, of a turn that is done, has failed or was aborted."""
+        """Register, in the loop's thread, a turn that finished, failed or was aborted."""
         turn.server.turns.discard(turn.request.sequence_id)
         self._done.put(turn)
         self._callback()
 
     def _taken(self, turn: _Turn) -> list[Generation]:
-        """The generation of a turn that is done; none if it was aborted meanwhile."""
+        """Return the generation of a finished turn; empty if the turn was aborted meanwhile."""
         name = turn.request.sequence_id
         if self._turns.get(name) is not turn or turn.future is None:
             return []
@@ -147,7 +151,7 @@ class VllmEngine:
         request, server = turn.request, turn.server
         sampling, prompt = request.sampling, request.prompt_ids
         while True:
-            async with server.lock:  # while it is given its policy, it would sample from another one, or refuse
+            async with server.lock:  # during weight sync the server would sample from another policy, or refuse
                 epoch = server.epoch
             try:
                 sampled = await server.client.sample(
@@ -161,7 +165,7 @@ class VllmEngine:
                     top_p=sampling.top_p,
                 )
             except ServerGone as gone:
-                # Shielded: others wait for the server too when this turn is aborted.
+                # Shielded: if this turn is aborted, other turns still wait for the server.
                 await asyncio.shield(self._pool.restart(server, epoch, gone))
             else:
                 return _generation(request, sampled)
@@ -173,4 +177,4 @@ def _generation(request: GenerationRequest, sampled: Sampled) -> Generation:
 
 
 def _ignore() -> None:
-    """Nobody wants to be told."""
+    """Do nothing; the default callback."""

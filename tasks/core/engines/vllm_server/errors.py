@@ -1,14 +1,14 @@
-"""Faults of servers, as errors whose message is all that a user needs."""
+"""Errors for server faults, whose messages tell a user everything needed."""
 
 from tasks.core.transient import Transient
 
 
 class EngineUnavailable(RuntimeError):  # noqa: N818 - reads as what it is
-    """A vLLM server can't be started, or is none."""
+    """A vLLM server cannot be started, or the address is not a vLLM server."""
 
 
 class ServerLost(EngineUnavailable, Transient):
-    """A vLLM server can't be reached, or died too often: it may be there again in a while."""
+    """A vLLM server cannot be reached, or died too often; it may be back after a while."""
 
 
 class WrongPolicy(ValueError):  # noqa: N818
@@ -16,4 +16,4 @@ class WrongPolicy(ValueError):  # noqa: N818
 
 
 class ServerGone(Exception):  # noqa: N818
-    """A server did not answer, or said that its engine is dead: it must be started again. Never leaves the engine."""
+    """A server did not answer, or reported that its engine is dead; it must be restarted. Never leaves the engine."""

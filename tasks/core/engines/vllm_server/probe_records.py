@@ -1,7 +1,7 @@
-"""The records by which deliveries are proven: those beside the policies, and for a policy without one, a computed one.
+"""The records that prove deliveries: those next to the policies, else computed.
 
-A policy from elsewhere, or of an earlier version, brings no record. Then the model is loaded once, on the CPU, and what
-it says is kept in `.loopline/delivery_probes/` for every server, delivery and process that comes after.
+A policy from elsewhere, or of an earlier version, has no record. Then the model is loaded once, on the CPU, and its
+log-probs are kept in `.loopline/delivery_probes/` for all later servers, deliveries and processes.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ _log = logging.getLogger(__name__)
 
 
 class LocalModel:
-    """Log-probs of the base model and of its checkpoints, by full forward passes on the CPU.
+    """Log-probs of the base model and its checkpoints, by full forward passes on the CPU.
 
-    The model is loaded for each use and let go: memory is the servers'.
+    The model is loaded for each use and then released, because the servers need the memory.
     """
 
     def __init__(self, base_policy: Path, config: PolicyConfig) -> None:
@@ -32,35 +32,35 @@ class LocalModel:
         self._config = config.model_copy(update={"device": "cpu"})
 
     def logprobs(self, policies: Sequence[Path | None], ids: Sequence[int]) -> list[list[float]]:
-        """Log-probs of the second and later ids by each policy (None: the base), at temperature 1.
+        """Return each policy's (None: the base) log-probs of all ids except the first, at temperature 1.
 
         Raises ValueError, naming file and tensor, for a checkpoint that does not fit the base model.
         """
-        return [found for (found,) in self.readings(policies, [ids])]
+        return [reading for (reading,) in self.readings(policies, [ids])]
 
     def readings(self, policies: Sequence[Path | None], sequences: Sequence[Sequence[int]]) -> list[list[list[float]]]:
-        """`logprobs` of several sequences, by policy, with the model loaded once."""
+        """Return `logprobs` of several sequences, by policy, loading the model once."""
         from tasks.core.engines.in_process.policy_weights import PolicyWeights
         from tasks.core.policies.delivery_probe import sequence_logprobs
         from tasks.core.policies.loading import load_base_model
 
         model = load_base_model(self._folder, self._config)
-        weights, found = PolicyWeights(model), []
+        weights, logprobs = PolicyWeights(model), []
         for policy in policies:
             weights.load(policy)
-            found.append(sequence_logprobs(model, sequences))
-        return found
+            logprobs.append(sequence_logprobs(model, sequences))
+        return logprobs
 
 
 class ProbeRecords:
-    """Records of the policies of one base model."""
+    """The records of the policies of one base model."""
 
     def __init__(self, base_policy: Path, config: PolicyConfig, chat: ChatFormat, vocabulary: int) -> None:
         self._base, self._config, self._chat, self._vocabulary = base_policy, config, chat, vocabulary
-        self._asked = threading.Lock()  # several servers ask for one policy's record at a time
+        self._asked = threading.Lock()  # several servers may ask for the record of the same policy at once
 
     def of(self, policy: Path | None) -> DeliveryProbe:
-        """The record of a policy (None: the base model), computed where there is none.
+        """Return a policy's record (None: the base model's); compute it if there is none.
 
         Raises ArtifactError for a damaged record, ValueError for a checkpoint that does not fit the base model.
         """
@@ -68,7 +68,7 @@ class ProbeRecords:
             return self._written(policy) or self._kept(policy) or self._computed(policy)
 
     def known(self, policy: Path) -> DeliveryProbe | None:
-        """The record of another policy, where one can be had for nothing: beside its weights, if these are there."""
+        """Return another policy's record if that takes no computation: from next to its weights, if those exist."""
         if not weights_file(policy).exists():
             return None
         try:
@@ -77,7 +77,7 @@ class ProbeRecords:
             return None
 
     def require_fit(self, policy: Path) -> None:
-        """Raises ValueError, naming the tensor, for an adapter that does not fit the base model. Loads no weights."""
+        """Raise ValueError, naming the tensor, if an adapter does not fit the base model. Loads no weights."""
         from tasks.core.engines.in_process.policy_weights import PolicyWeights
         from tasks.core.policies.empty import empty_base_model
 
@@ -107,12 +107,12 @@ class ProbeRecords:
             weights=None if policy is None else policy_digest(policy),
             dtype=self._config.dtype,
             device="cpu",
-            lasting=tuple(probe_sequence(ids, found, base) for ids, found, base in columns),
+            lasting=tuple(probe_sequence(ids, reading, base) for ids, reading, base in columns),
         )
         write_document(self._place(policy), probe)
         return probe
 
     def _place(self, policy: Path | None) -> Path:
         weights = "" if policy is None else policy_digest(policy)
-        told = repr((fingerprint(self._base), self._config.dtype, weights))
-        return STATE_FOLDER / f"{hashlib.sha256(told.encode()).hexdigest()[:32]}.json"
+        identity = repr((fingerprint(self._base), self._config.dtype, weights))
+        return STATE_FOLDER / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"

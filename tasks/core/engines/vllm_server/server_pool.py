@@ -1,4 +1,4 @@
-"""The servers of an engine and the policy that they were given: weight sync, proof of it, restart of a dead server."""
+"""An engine's servers and the policy that they hold: weight sync, its proof, and restarts of dead servers."""
 
 import asyncio
 import sys
@@ -18,12 +18,12 @@ from tasks.core.policies.checkpoint_files import ADAPTER_WEIGHTS, policy_digest,
 from tasks.core.records.delivery_probe import DeliveryProbe
 
 _PREFIX = "policy-"
-"""Adapters that we loaded are called this and 16 digits of their digest."""
+"""Prefix of the adapters that we load; 16 digits of their digest follow."""
 
 
 @dataclass
 class ServerHandle:
-    """One server as the engine sees it."""
+    """A server as the engine sees it."""
 
     index: int
     client: ServerClient
@@ -32,12 +32,12 @@ class ServerHandle:
     """Conversations with a turn in flight or waiting here."""
     restarts: int = 0
     epoch: int = 0
-    """Counts its replacements: who lost a turn in an earlier epoch need not replace it again."""
+    """Counts restarts: a turn lost in an earlier epoch need not restart the server again."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class ServerPool:
-    """All servers. Coroutines run in the engine's event loop, everything else in the caller's thread."""
+    """All servers of an engine. Coroutines run in the engine's event loop, everything else in the caller's thread."""
 
     def __init__(self, provider: ServerProvider, records: ProbeRecords, config: VllmConfig) -> None:
         self._provider, self._records, self._config = provider, records, config
@@ -47,11 +47,11 @@ class ServerPool:
         self._servers: list[ServerHandle] = []
         self._deliveries: list[Delivery] = []
         self._loaded: set[str] = set()
-        """Names of adapters; on found servers others have theirs."""
+        """Names of our adapters; external servers may also hold those of others."""
 
     @property
     def served(self) -> Served:
-        """The servers' account of themselves, the shortest context. Raises EngineUnavailable without a policy."""
+        """Description of the server with the shortest context. Raises EngineUnavailable if no policy is loaded."""
         if self._served is None:
             raise EngineUnavailable("no policy is loaded: load_adapter comes first, and must succeed")
         return self._served
@@ -61,10 +61,10 @@ class ServerPool:
         return self._room(self.served)
 
     def least_busy(self) -> ServerHandle:
-        return min(self._servers, key=lambda one: len(one.turns))
+        return min(self._servers, key=lambda server: len(server.turns))
 
     def start(self, policy: Path | None) -> list[Address]:
-        """Have the servers up for `policy`, which `sync_weights` then gives to them."""
+        """Start the servers for `policy`; `sync_weights` then delivers it."""
         self._previous = self._policy if self._served is not None else None
         self._served, self._policy = None, policy
         if policy is not None:
@@ -72,7 +72,7 @@ class ServerPool:
         return self._provider.start(policy if policy is not None and not _is_adapter(policy) else None)
 
     def stop(self) -> None:
-        """End the servers that are ours."""
+        """End our servers."""
         self._served = None
         self._provider.stop()
 
@@ -82,21 +82,23 @@ class ServerPool:
         self._provider.close()
 
     async def sync_weights(self, addresses: Sequence[Address]) -> None:
-        """Give the servers at `addresses` the policy, all at once, and prove that they have it."""
+        """Deliver the policy to the servers at `addresses`, all at once, and prove that they have it."""
         await self.disconnect()
         self._servers = [ServerHandle(index, self._client(address)) for index, address in enumerate(addresses)]
         probe = await asyncio.to_thread(self._records.of, self._policy)
-        # Each comes to its own end: one that is refused unloads its adapter, which another's failure must not cut off.
-        synced = await asyncio.gather(*(self._sync(one, probe) for one in self._servers), return_exceptions=True)
+        # Let every sync finish: a server that is refused unloads its adapter, which another failure must not interrupt.
+        synced = await asyncio.gather(*(self._sync(server, probe) for server in self._servers), return_exceptions=True)
         for error in synced:
             if isinstance(error, ServerGone):
                 raise ServerLost(f"a vLLM server died while it was given its policy: {error}") from None
             if isinstance(error, BaseException):
                 raise error from None
-        self._served = min((one for one in synced if isinstance(one, Served)), key=lambda one: one.context_length)
+        self._served = min(
+            (server for server in synced if isinstance(server, Served)), key=lambda server: server.context_length
+        )
 
     def take_deliveries(self) -> list[Delivery]:
-        """The deliveries that were proven since the last call."""
+        """Return the deliveries proven since the last call."""
         taken, self._deliveries = self._deliveries, []
         return taken
 
@@ -106,7 +108,7 @@ class ServerPool:
         self._servers = []
 
     async def restart(self, server: ServerHandle, epoch: int, gone: ServerGone) -> None:
-        """Bring a dead server back, once for all the turns that were lost with it. Raises ServerLost."""
+        """Restart a dead server, once for all turns lost with it. Raises ServerLost."""
         async with server.lock:
             if server.epoch != epoch:
                 return
@@ -129,9 +131,10 @@ class ServerPool:
         return ServerClient(address, self._config.sequences, self._config.turn_timeout_s)
 
     async def _sync(self, server: ServerHandle, probe: DeliveryProbe) -> Served:
-        """Give one server the policy and prove that it has it; older adapters of ours are unloaded.
+        """Deliver the policy to one server, prove it, and unload older adapters of ours.
 
-        On own servers that is all of them, whichever stage loaded them; on found ones what this pool has loaded.
+        On our servers those are all adapters, whichever stage loaded them; on external servers, those that this pool
+        loaded.
         """
         client, policy = server.client, self._policy
         served = await client.served()
@@ -156,7 +159,7 @@ class ServerPool:
         return served
 
     async def _holds_already(self, server: ServerHandle, served: Served, probe: DeliveryProbe) -> bool:
-        """Whether an adapter is there under the policy's name, and is the policy; one that is not is unloaded."""
+        """Return whether an adapter with the policy's name is loaded and is the policy; otherwise unload it."""
         if server.model not in served.adapters:
             return False
         try:
@@ -173,7 +176,7 @@ class ServerPool:
         try:
             await client.load_adapter(name, policy)
         except ValueError as refusal:
-            # The base model's shapes say more precisely what is wrong with a checkpoint that does not fit.
+            # A check against the base model's shapes explains more precisely why a checkpoint does not fit.
             await asyncio.to_thread(self._records.require_fit, policy)
             raise ValueError(f"{policy}: {refusal}") from None
         self._loaded.add(name)
@@ -184,18 +187,18 @@ class ServerPool:
         self._deliveries.append(proof)
 
     def _held(self, served: Served) -> dict[str, DeliveryProbe]:
-        """Records of other policies that the server may be sampling from, as far as they lie there still."""
+        """Return the records, if still available, of other policies that the server may be sampling from."""
         folders = {Path(root): name for name, root in served.adapters.items() if name.startswith(_PREFIX)}
         if self._previous is not None:
             folders.setdefault(self._previous.resolve(), "")
-        found = {}
+        records = {}
         for folder, name in folders.items():
             if self._policy is not None and folder == self._policy.resolve():
                 continue
             probe = self._records.known(folder)
             if probe is not None and (probe.weights or "").startswith(name.removeprefix(_PREFIX)):
-                found[str(folder)] = probe
-        return found
+                records[str(folder)] = probe
+        return records
 
     def _room(self, served: Served) -> int:
         return min(served.context_length, self._config.context_length or sys.maxsize)

@@ -1,4 +1,4 @@
-"""The servers of one engine as a whole: our own, which can be started again and ended, or found ones, which can't."""
+"""All servers of one engine: our own, which can be restarted and ended, or external servers, which cannot."""
 
 import os
 import time
@@ -14,26 +14,26 @@ from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.processes.http_health import is_healthy
 
 KEY_VARIABLE = "VLLM_API_KEY"
-"""Names the bearer token of found servers."""
+"""Name of the variable with the external servers' bearer token."""
 _POLL_S = 0.5
 
 
 class ServerProvider(Protocol):
-    """The servers of an engine, wherever they are."""
+    """The servers of an engine, wherever they run."""
 
     found: bool
-    """They are not ours: what they serve must be checked, and they can't be stopped."""
+    """Whether the servers are external: what they serve must be checked, and they cannot be stopped."""
 
     def start(self, checkpoint: Path | None) -> list[Address]:
-        """Addresses of healthy servers of the base model, or of the fully trained `checkpoint`."""
+        """Return addresses of healthy servers of the base model, or of the fully trained `checkpoint`."""
         ...
 
     def restart(self, index: int) -> Address:
-        """The address of server `index` after it died. Raises EngineUnavailable."""
+        """Return the address of server `index` after it died. Raises EngineUnavailable."""
         ...
 
     def stop(self) -> None:
-        """End the servers that are ours."""
+        """End our servers."""
         ...
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class ServerProvider(Protocol):
 
 
 class OwnServers:
-    """Servers started alike, each on its own GPUs."""
+    """Servers that we start with equal settings, each on its own GPUs."""
 
     found = False
 
@@ -52,7 +52,7 @@ class OwnServers:
         self._servers = [OwnServer(index) for index in range(len(specs))]
 
     def start(self, checkpoint: Path | None) -> list[Address]:
-        """Starts what is not running yet, all at once. Raises EngineUnavailable."""
+        """Start all servers that are not yet running, at once. Raises EngineUnavailable."""
         self._present = [_serving(spec, checkpoint) for spec in self._specs]
         for server, spec in zip(self._servers, self._present, strict=True):
             server.start(spec)
@@ -75,7 +75,7 @@ class OwnServers:
 
 
 class ExternalServers:
-    """Servers at URLs. They must reach adapters at the paths that this machine knows them by."""
+    """External servers at URLs. Their machines must have adapters at the same paths as this machine."""
 
     found = True
 
@@ -85,7 +85,10 @@ class ExternalServers:
         self._patience_s = patience_s
 
     def start(self, checkpoint: Path | None) -> list[Address]:
-        """Raises ServerLost naming a URL without a server, ValueError for a fully trained checkpoint."""
+        """Check the servers.
+
+        Raises ServerLost naming a URL without a server, ValueError for a fully trained checkpoint.
+        """
         if checkpoint is not None:
             raise ValueError(
                 f"{checkpoint}: a fully trained policy can't be given to servers at engine.vllm.urls; use own servers, "
@@ -97,7 +100,7 @@ class ExternalServers:
         return self._addresses
 
     def restart(self, index: int) -> Address:
-        """Waits for whoever runs the server to start it again."""
+        """Wait until whoever runs the server has restarted it."""
         address, deadline = self._addresses[index], time.monotonic() + self._patience_s
         while not is_healthy(f"{address.url}/health"):
             if time.monotonic() > deadline:
@@ -106,10 +109,10 @@ class ExternalServers:
         return address
 
     def stop(self) -> None:
-        """Nothing: they are not ours."""
+        """Do nothing: the servers are not ours."""
 
     def close(self) -> None:
-        """Nothing: they are not ours."""
+        """Do nothing: the servers are not ours."""
 
 
 def _serving(spec: LaunchSpec, checkpoint: Path | None) -> LaunchSpec:

@@ -1,9 +1,9 @@
-"""The process that an own server lives and dies with: `python -m tasks.core.engines.vllm_server.supervisor`.
+"""The process that one of our servers lives and dies with: `python -m tasks.core.engines.vllm_server.supervisor`.
 
-A server must outlive the stage that started it (loading a model takes minutes) and must not outlive the pipeline. So
-each is the child of a supervisor, in a session of its own, which ends it when the pipeline's process is gone, however
-that ended. vLLM's worker processes survive the death of their server: the supervisor kills the whole process group.
-Should the supervisor itself be killed, the kernel tells the server to end. The launch comes as JSON on stdin.
+A server must outlive the stage that started it (loading a model takes minutes) but not the pipeline. So each server is
+the child of a supervisor in its own session, which ends the server when the pipeline's process is gone, however it
+ended. vLLM's worker processes survive the death of their server, so the supervisor kills the whole process group. If
+the supervisor itself is killed, the kernel signals the server to end. The launch arrives as JSON on stdin.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _GRACE_S = 10.0
 
 
 def main() -> int:
-    """Launch the server, write its state file, and wait for its end, the owner's, or a signal."""
+    """Launch the server, write its state file, and wait for the server's end, the owner's end, or a signal."""
     launch: dict[str, Any] = json.load(sys.stdin)
     state = Path(launch["state"])
     signal.signal(signal.SIGTERM, _exit)

@@ -1,32 +1,32 @@
 """Proof that a server samples from the policy it was given: the statistics.
 
 Adapters that never reach the engine are a known way to lose weeks. So after every weight sync the server reads the
-probe of the policy's record (records/delivery_probe.py), and its log-probs are compared with the learner's.
+probe in the policy's record (records/delivery_probe.py), and its log-probs are compared with the learner's.
 
-Which policy (`compare`). Of the probe's tokens t the learner wrote down r_t, the log-prob by the delivered policy, and
-o_t, by another that the server may be sampling from: the one before the update, the base model, one that the server
-still holds. The server's is a_t. With d = r - o and y = a - (r + o) / 2,
+Which policy (`compare`). For each token t of the probe the learner recorded r_t, the log-prob under the delivered
+policy, and o_t, that under another policy that the server may be sampling from: the policy before the update, the base
+model, or an adapter that the server still holds. The server's log-prob is a_t. With d = r - o and y = a - (r + o) / 2,
 
     position = 1/2 + sum d y / sum d^2
 
-is the least-squares place of the server on the way from the other policy (0) to the delivered one (1). All three
-readings carry rounding noise, much of it as large as d in bfloat16. It draws both ends towards 1/2 alike (errors in
-variables: with noise of variance v in each reading and a true distance D they are 1/2 +- D^2 / (2 D^2 + 4 v) apart),
-so 1/2 is the boundary whatever the noise, and the noise needs no table: it is estimated from the residuals, by the
-paired differences of this very probe. The standard error is HC3 (MacKinnon and White, 1985), which lets the noise
-differ between tokens (rare ones have more) and allows for tokens that weigh much; times DEPENDENCE, because tokens
-share their past and the weights, and so some of their noise. The distance from the boundary in standard errors is held
-against Student's t with n_eff - 1 degrees of freedom, n_eff = (sum d^2)^2 / sum d^4 being the number of tokens that
-carry the comparison.
+is the least-squares position of the server on the line from the other policy (0) to the delivered policy (1). All three
+readings carry rounding noise, often as large as d in bfloat16. The noise draws both ends towards 1/2 equally (errors in
+variables: with noise of variance v in each reading and a true distance D the ends are at 1/2 +- D^2 / (2 D^2 + 4 v)).
+So 1/2 is the boundary whatever the noise, and no table of noise levels is needed: the noise is estimated from the
+residuals, by the paired differences of this very probe. The standard error is HC3 (MacKinnon and White, 1985), which
+lets the noise differ between tokens (rare tokens have more) and allows for tokens with high leverage. It is multiplied
+by DEPENDENCE, because tokens share their past and the weights, and so some of their noise. The distance from the
+boundary in standard errors is compared with Student's t with n_eff - 1 degrees of freedom, where n_eff = (sum d^2)^2 /
+sum d^4 is the number of tokens that carry the comparison.
 
-Errors. A server that has the delivered policy is refused, and one that has the other passes as proven, with a
-probability of at most ERROR = 1e-4 each, per comparison, where the two policies are one and d is noise alone; far more
-rarely where they differ. What lies between is `cannot tell`, and is said. A position over 3/2 (an adapter applied
-twice, a later policy) is refused by the same rule.
+Errors. Each of the two errors (refusing a server that has the delivered policy, and accepting one that has the other)
+has probability at most ERROR = 1e-4 per comparison if the two policies are equal and d is only noise; it is far smaller
+if they differ. Anything in between is `cannot tell`, and is reported. A position above 3/2 (an adapter applied twice, a
+later policy) is refused by the same rule.
 
-Which model (`check_delivery`). A server may be far from both, in a direction of its own: another base model, another
-adapter, a broken kernel. So the mean |a - r| must also be within what correct implementations of this precision differ
-by (TOLERANCES). This alone would prove nothing: a small update lies within it.
+Which model (`check_delivery`). A server may be far from both policies, in another direction: another base model,
+another adapter, a broken kernel. So the mean |a - r| must also be within the difference between correct implementations
+at this precision (TOLERANCES). That alone would prove nothing: a small update lies within it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,32 +40,32 @@ from scipy.special import stdtrit
 from tasks.core.engines.vllm_server.errors import WrongPolicy
 
 ERROR = 1e-4
-"""Probability of either wrong word of one comparison."""
+"""Probability of either error in one comparison."""
 DEPENDENCE = 2.0
-"""Standard errors as if tokens were independent, times this. On the embedded policy in bfloat16, of policies that are
-one, the distance from 1/2 spread over 1.25 of those where activations were rounded otherwise, and over 1.93 where the
-weights were (test_weight_sync_check.py)."""
+"""Factor on standard errors that assume independent tokens. On the embedded policy in bfloat16, for equal policies, the
+distance from 1/2 had a spread of 1.25 such standard errors with differently rounded activations, and 1.93 with
+differently rounded weights (test_weight_sync_check.py)."""
 TOLERANCES = {"float32": 1e-3, "bfloat16": 0.1}
-"""Mean |difference| in nats of the log-probs of correct implementations, by dtype, with room to spare: vLLM's CPU build
-differs from the learner by 2e-6 and by 0.02 to 0.03 on the embedded policy."""
+"""Mean |difference| in nats between the log-probs of correct implementations, by dtype, with room to spare: vLLM's CPU
+build differs from the learner by 2e-6 and by 0.02 to 0.03 on the embedded policy."""
 
 Verdict = Literal["delivered", "cannot tell", "not delivered"]
 Reading = Sequence[float | None]
-"""Log-probs in nats of the probe's tokens; None where a policy's is not known."""
+"""Log-probs in nats of the probe's tokens; None where a policy's log-prob is unknown."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The place of a server between another policy (0) and the delivered one (1)."""
+    """The position of a server between another policy (0) and the delivered policy (1)."""
 
     other: str
     position: float
     error: float
-    """Standard error of `position`; infinite where the two policies don't differ at all."""
+    """Standard error of `position`; infinite if the two policies do not differ at all."""
     limit: float
-    """Standard errors from a boundary that decide."""
+    """Distance from a boundary, in standard errors, that decides."""
     apart: float
-    """Mean |difference| in nats of the two policies on the tokens compared."""
+    """Mean |difference| in nats between the two policies on the compared tokens."""
 
     @property
     def verdict(self) -> Verdict:
@@ -75,7 +75,7 @@ class Comparison:
         return "not delivered" if abs(self.position - 1) - 0.5 > margin else "cannot tell"
 
     def figures(self) -> dict[str, Any]:
-        """The figures that timings.json holds."""
+        """Return the figures for timings.json."""
         known = np.isfinite(self.error)
         return {
             "other": self.other,
@@ -96,34 +96,34 @@ class Delivery:
     """Mean |server - record| in nats."""
     comparisons: tuple[Comparison, ...]
     seconds: float = 0.0
-    """From the first question to the verdict, the upload left out."""
+    """From the first request to the verdict, without the upload."""
 
     @property
     def undecided(self) -> list[Comparison]:
-        """Comparisons that could not tell."""
-        return [one for one in self.comparisons if one.verdict == "cannot tell"]
+        """Comparisons whose verdict is "cannot tell"."""
+        return [comparison for comparison in self.comparisons if comparison.verdict == "cannot tell"]
 
     def figures(self) -> dict[str, Any]:
-        """The figures that timings.json holds."""
+        """Return the figures for timings.json."""
         return {
             "server": self.server,
             "policy": self.policy,
             "distance": round(self.distance, 7),
             "seconds": round(self.seconds, 3),
-            "comparisons": [one.figures() for one in self.comparisons],
+            "comparisons": [comparison.figures() for comparison in self.comparisons],
         }
 
 
 def mean_difference(one: Sequence[float], other: Sequence[float]) -> float:
-    """Mean |difference| of two equally long lists of log-probs."""
+    """Return the mean |difference| between two equally long lists of log-probs."""
     return fmean(abs(a - b) for a, b in zip(one, other, strict=True))
 
 
 def compare(answer: Sequence[float], expected: Sequence[float], other: Reading, name: str) -> Comparison:
-    """The place of `answer` between `other`, called `name`, and `expected`; tokens that `other` lacks are left out."""
-    known = [place for place, value in enumerate(other) if value is not None]
-    a, r = (np.array([values[place] for place in known], dtype=np.float64) for values in (answer, expected))
-    o = np.array([other[place] for place in known], dtype=np.float64)
+    """Return the position of `answer` between `other` (called `name`) and `expected`, on the tokens of `other`."""
+    known = [index for index, value in enumerate(other) if value is not None]
+    a, r = (np.array([values[index] for index in known], dtype=np.float64) for values in (answer, expected))
+    o = np.array([other[index] for index in known], dtype=np.float64)
     d, y = r - o, a - (r + o) / 2
     squares = d * d
     total, apart = float(squares.sum()), float(np.abs(d).mean()) if known else 0.0
@@ -144,18 +144,18 @@ def check_delivery(
     server: str,
     policy: str,
 ) -> Delivery:
-    """The proof in the server's `answer` about the policy whose record is `expected`, held against each of `others`.
+    """Judge the server's `answer` about the policy whose record is `expected`, compared with each of `others`.
 
-    Raises WrongPolicy when it is not the expected policy's.
+    Raises WrongPolicy if the answer does not come from the expected policy.
     """
     distance, tolerance = mean_difference(answer, expected), TOLERANCES[dtype]
     comparisons = tuple(compare(answer, expected, other, name) for name, other in others.items())
-    for one in comparisons:
-        if one.verdict == "not delivered":
+    for comparison in comparisons:
+        if comparison.verdict == "not delivered":
             raise WrongPolicy(
-                f"{server}: the policy was not delivered: on the way from {one.other} (0) to {policy} (1) the server's "
-                f"log-probs are at {one.position:.3f} (standard error {one.error:.2g}); the two are {one.apart:.2g} "
-                "apart on average"
+                f"{server}: the policy was not delivered: on the way from {comparison.other} (0) to {policy} (1) "
+                f"the server's log-probs are at {comparison.position:.3f} (standard error {comparison.error:.2g}); "
+                f"the two are {comparison.apart:.2g} apart on average"
             )
     if distance > tolerance:
         raise WrongPolicy(

@@ -1,7 +1,8 @@
-"""vLLM's API server with one setting before it: run as a file, in vLLM's own interpreter.
+"""vLLM's API server with one setting applied first; run as a file in vLLM's own interpreter.
 
-Python would look for garbage in all that the server imports, a fifth of 6.7 s, and again in the engine's process, which
-vLLM starts with this file as its main module (see tasks/core/processes/garbage.py, which vLLM's interpreter can't see).
+Without it, garbage collection over everything the server imports takes a fifth of 6.7 s, and again in the engine's
+process, which vLLM starts with this file as its main module (see tasks/core/processes/garbage.py, which vLLM's
+interpreter cannot import).
 """
 
 import gc

