@@ -1,9 +1,9 @@
-"""The code of an assistant turn: which of its text is run. One rule for all worlds, and for what replays a turn.
+"""The code in an assistant turn: which part of its text is run. One rule for all worlds and for replaying turns.
 
-Facts of the reference (apple/ml-loop, phi_agents/utils/appworld.py): a block opens at ```python or ```py, anywhere in
+The reference (apple/ml-loop, phi_agents/utils/appworld.py) does this: a block opens at ```python or ```py, anywhere in
 the text and in lower case, and ends at the next three backticks or with the turn; all blocks are run, as one text; text
-without such a block is not code. A fence is not asked to stand at the beginning of a line, as CommonMark wants it
-(and markdown-it-py with it), since models write blocks within a line.
+without such a block is not code. CommonMark (and markdown-it-py with it) requires a fence at the beginning of a line;
+this rule does not, because models write blocks within a line.
 """
 
 import re
@@ -28,22 +28,24 @@ class TurnCode:
 
     text: str
     blocks: int
-    """Code blocks in the turn, 0 or more."""
+    """Number of code blocks in the turn."""
     ran: int
-    """Those of them that `text` holds."""
+    """Number of blocks that `text` holds."""
 
 
 def turn_code(said: str, rule: CodeBlocks) -> TurnCode:
-    """The code of the assistant turn `said`; its `blocks` is 0 when there is none.
+    """Return the code of the assistant turn `said`; its `blocks` is 0 if there is none.
 
-    first: a code block opens with three backticks or more and the tag python, python3 or py in any case, and ends at
-    the next three backticks or with the turn. Any other fenced block is passed over whole, with what looks like code in
-    it: it ends at a fence as long as its own that no word follows directly, or with the turn. The first one runs.
+    first: a code block opens with three or more backticks and the tag python, python3 or py in any case, and ends at
+    the next three backticks or with the turn. Any other fenced block is skipped whole, including anything in it that
+    looks like code: it ends with the turn, or at a fence at least as long as its own that no word directly follows. The
+    first code block runs.
 
-    first_or_bare: as first; but a turn without any fence is code as a whole, for clients that take the fences off.
+    first_or_bare: like first, but a turn without any fence is code as a whole, for clients that strip the fences.
 
-    all: the reference's rule to the letter. Every block's code is stripped, a closed block's gets a line break, and all
-    are joined; the rest of a longer tag (python3, pycon) counts as code, as there, and other blocks are text.
+    all: exactly the reference's rule. Every block's code is stripped, a closed block's code gets a line break, and all
+    are joined. As in the reference, the rest of a longer tag (python3, pycon) counts as code, and other blocks are
+    text.
     """
     if rule == "first_or_bare" and said.strip() and _FENCE not in said:
         return TurnCode(said, 1, 1)
@@ -56,6 +58,6 @@ def _first_block(said: str) -> TurnCode:
 
 
 def _all_blocks(said: str) -> TurnCode:
-    found = list(_REFERENCE.finditer(said))
-    text = "".join(match["code"].strip() + ("\n" if match["closing"] else "") for match in found)
-    return TurnCode(text, len(found), len(found)) if text else TurnCode("", 0, 0)
+    matches = list(_REFERENCE.finditer(said))
+    text = "".join(match["code"].strip() + ("\n" if match["closing"] else "") for match in matches)
+    return TurnCode(text, len(matches), len(matches)) if text else TurnCode("", 0, 0)

@@ -1,4 +1,4 @@
-"""Worlds by their names in params.yaml. Imports are lazy: no world pays for another one's packages."""
+"""Worlds by their names in params.yaml. Imports are lazy, so that no world needs another world's packages."""
 
 from pathlib import Path
 

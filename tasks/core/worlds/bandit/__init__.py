@@ -1,4 +1,4 @@
 """RAGEN's two-armed bandit: one pull, and two names that hint at what the arms pay.
 
-No kept environment has it (textarena's is another game); it is a dozen lines.
+It is a dozen lines here because no maintained environment has it (textarena's is a different game).
 """

@@ -1,5 +1,7 @@
-"""Demonstrations of the bandit. Names that mean nothing teach to say an arm's name; of the unseen ones only the names
-occur, and which arm is better is not told."""
+"""Demonstrations of the bandit: meaningless names teach a policy to say an arm's name.
+
+Of the unseen arms only the names occur; the demonstrations do not reveal which arm is better.
+"""
 
 from collections.abc import Sequence
 from random import Random
@@ -12,7 +14,7 @@ TRAINED_SHARE = 0.3
 
 
 class BanditTeacher:
-    """See `tasks.core.worlds.text_games.demonstrations.Teacher`."""
+    """A `Teacher` (see `tasks.core.worlds.text_games.demonstrations`)."""
 
     vocabulary: Sequence[str] = ()
 
@@ -33,7 +35,7 @@ class BanditTeacher:
         )
 
     def advice(self, task: BanditTask, state: str) -> Sequence[str]:
-        """Nothing: a player who knows no rewards takes either arm."""
+        """Return nothing: a player who knows no rewards takes either arm."""
         return ()
 
     def actions(self, task: BanditTask, state: str) -> Sequence[str]:

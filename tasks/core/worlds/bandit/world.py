@@ -1,4 +1,4 @@
-"""Tasks and game of the bandit. What splits and difficulties mean is said in `BanditConfig`."""
+"""Tasks and game of the bandit. `BanditConfig` says what splits and difficulties mean."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ ARMS: dict[Split, tuple[int, tuple[str, str]]] = {
 
 
 class BanditTask(GameTask):
-    """One pair of arms, in the order in which they are named."""
+    """A pair of arms, in the order in which the prompt names them."""
 
     safe: str
     risky: str
@@ -40,12 +40,12 @@ class BanditTask(GameTask):
 
     @property
     def arms(self) -> tuple[str, str]:
-        """The arms in the order in which they are named."""
+        """The arms in the order in which the prompt names them."""
         return (self.risky, self.safe) if self.risky_first else (self.safe, self.risky)
 
 
 class Bandit:
-    """One pull."""
+    """A game of one pull."""
 
     def __init__(self, task: BanditTask, config: BanditConfig, seed: int) -> None:
         self._task, self._config, self._random = task, config, Random(seed)
@@ -54,7 +54,7 @@ class Bandit:
         self.over = self.solved = False
 
     def understood(self, action: str) -> str | None:
-        """The name of an arm, in any case."""
+        """Return the name of an arm, in any case."""
         return self._names.get(action.casefold())
 
     def play(self, action: str) -> float:
@@ -68,7 +68,7 @@ class Bandit:
 
 
 class BanditKind:
-    """See `tasks.core.worlds.text_games.world.GameKind`."""
+    """A `GameKind` (see `tasks.core.worlds.text_games.world`)."""
 
     def __init__(self, config: BanditConfig) -> None:
         self._config = config
@@ -76,15 +76,15 @@ class BanditKind:
         self.rules = GameRules("bandit", "pulled the arm that pays more on average", 0.0, highest, of_chance=True)
 
     def briefing(self, task: BanditTask) -> Briefing:
-        one, other = task.arms
+        first_arm, second_arm = task.arms
         return Briefing(
             "You are playing a bandit game. Goal: maximise your total reward by choosing which arm to pull.\n"
             "Game rules:\n"
-            f"1. There are 2 arms, named {one} and {other}.\n"
+            f"1. There are 2 arms, named {first_arm} and {second_arm}.\n"
             "2. Each arm has its own reward distribution, related to its name.\n"
             "3. Analyse the symbolic meaning of each arm's name to guess how its reward distribution might behave.\n"
             "4. Which arm do you think is more likely to give higher rewards on average? "
-            f"Answer <answer>{one}</answer> or <answer>{other}</answer>.",
+            f"Answer <answer>{first_arm}</answer> or <answer>{second_arm}</answer>.",
             actions=task.arms,
         )
 
@@ -99,7 +99,7 @@ class BanditKind:
 
 
 def better_arm(task: BanditTask, config: BanditConfig) -> str:
-    """The arm that pays more on average; the risky one if they pay the same."""
+    """Return the arm that pays more on average; the risky arm if they pay the same."""
     return task.risky if config.risky_probability * config.risky_reward >= config.safe_reward else task.safe
 
 
@@ -109,7 +109,7 @@ def write_bandit(config: BanditConfig, seed: int, folder: Path) -> None:
 
 
 def open_bandit(config: BanditConfig, folder: Path) -> TextGameWorld[BanditTask]:
-    """The world of the tasks in `folder`. Raises ArtifactError naming file, line and rule."""
+    """Open the world of the tasks in `folder`. Raises ArtifactError naming file, line and rule."""
     return TextGameWorld(read_tasks(folder, BanditTask), BanditKind(config), config)
 
 

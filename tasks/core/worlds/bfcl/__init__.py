@@ -1,1 +1,1 @@
-"""The multi-turn tasks of the Berkeley Function Calling Leaderboard, by the package `bfcl-eval`."""
+"""The multi-turn tasks of the Berkeley Function Calling Leaderboard, from the package `bfcl-eval`."""

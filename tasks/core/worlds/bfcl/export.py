@@ -1,4 +1,4 @@
-"""Recorded episodes before the package itself: its own conversation, its own evaluation, its own result files."""
+"""Examining recorded episodes with the package's own conversation, evaluation and result files."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,29 +16,29 @@ from tasks.core.worlds.bfcl.pool import BfclPool
 
 @dataclass(frozen=True)
 class Examined:
-    """The package's verdict on one episode."""
+    """The package's verdict on an episode."""
 
     valid: bool
     error: str
-    """The package's kind of error; empty when valid."""
+    """The package's kind of error; empty if valid."""
     result: list[list[str]] | None
-    """The texts of each of the user's turns, as the package records them; None when its loop did not come to an end."""
+    """The texts of each of the user's turns, as the package records them; None if its loop did not finish."""
     messages: list[dict[str, str]]
-    """The whole conversation, as the package led it."""
+    """The whole conversation, as conducted by the package."""
 
 
 def examine(pool: BfclPool, turns: Mapping[str, Sequence[str]]) -> dict[str, Examined]:
-    """Recite episodes (task id -> the assistant's turns) to the package. Text that ends its process is not valid.
+    """Recite episodes (task id -> the assistant's turns) to the package. Text that ends its process is invalid.
 
     Raises WorldFault when no process can be started.
     """
     examined = {}
     process: WarmProcess | None = None
     try:
-        for task_id, said in tqdm(turns.items(), desc="package's evaluation", unit="task", leave=False, disable=None):
+        for task_id, texts in tqdm(turns.items(), desc="package's evaluation", unit="task", leave=False, disable=None):
             process = process or pool.examiner()
             try:
-                examined[task_id] = _examined(pool.ask(process, {"examine": task_id, "turns": list(said)}))
+                examined[task_id] = _examined(pool.ask(process, {"examine": task_id, "turns": list(texts)}))
             except WorldFault as fault:
                 process.end()
                 process, examined[task_id] = None, Examined(False, str(fault), None, [])
@@ -49,18 +49,18 @@ def examine(pool: BfclPool, turns: Mapping[str, Sequence[str]]) -> dict[str, Exa
 
 
 def require_new(folder: Path) -> None:
-    """Raises ArtifactError when `folder` exists."""
+    """Raise ArtifactError if `folder` exists."""
     if folder.exists():
         raise ArtifactError(f"{folder}: exists already; name a new folder")
 
 
 def write_results(folder: Path, name: str, examined: Mapping[str, Examined]) -> None:
-    """The package's result files, below `folder`/result/`name`. Raises ArtifactError when `folder` exists."""
+    """Write the package's result files below `folder`/result/`name`. Raises ArtifactError if `folder` exists."""
     require_new(folder)
     lines: dict[str, list[str]] = {}
-    for task_id, one in examined.items():
+    for task_id, verdict in examined.items():
         category = task_id.rpartition("_")[0]
-        lines.setdefault(category, []).append(json.dumps({"id": task_id, "result": one.result or []}))
+        lines.setdefault(category, []).append(json.dumps({"id": task_id, "result": verdict.result or []}))
     results = folder / "result" / name / "multi_turn"
     results.mkdir(parents=True)
     for category, part in lines.items():

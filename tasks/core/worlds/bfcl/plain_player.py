@@ -5,10 +5,10 @@ from tasks.core.confinement.data_zygote import DataZygote
 
 
 class PlainPlayer(ConfinedProcess):
-    """Kept as `confinement.warm_processes` keeps them."""
+    """A player of plain turns that `confinement.warm_processes` can keep."""
 
     def __init__(self, zygote: DataZygote, message_bytes: int) -> None:
-        """Have it forked. Raises WorldFault."""
+        """Fork the process. Raises WorldFault."""
         super().__init__(zygote.forks, "player", message_bytes, plain=True)
         self.zygote = zygote
         self.uses = 0

@@ -11,23 +11,23 @@ from tasks.core.worlds.bfcl.plain_player import PlainPlayer
 
 @dataclass(frozen=True)
 class PoolLimits:
-    """Seconds are wall-clock unless CPU is said. Over a limit the episode's player is killed."""
+    """Limits of the pool. Seconds are wall-clock unless named CPU. A player that exceeds a limit is killed."""
 
     wall_seconds_per_turn: float = 60.0
     cpu_seconds_per_turn: float = 2.0
     player_cpu_seconds: int = 60
-    """CPU time of a player, by the kernel; a plain one serves no more episodes when a tenth of it is used."""
+    """CPU seconds of a player, enforced by the kernel; a plain player serves no more episodes after using a tenth."""
     episodes_per_player: int = 256
     idle_players: int = 16
-    """Plain players that wait for an episode."""
+    """Plain players waiting for an episode."""
     player_memory_bytes: int = 128 * 2**20
-    """Address space that the agent's calls may add; more raises MemoryError in them."""
+    """Address space that the agent's calls may add; beyond it they get MemoryError."""
     result_chars: int = 200_000
-    """Characters kept of one call's result; those of the package's own tasks have up to 40,000."""
+    """Characters kept of one call's result; results in the package's own tasks have up to 40,000."""
     message_bytes: int = 8 * 2**20
     """Largest message of a player: the results of a turn."""
     judge_cpu_seconds: int = 900
-    """CPU time of a judge, by the kernel; it judges no more when half of it is used."""
+    """CPU seconds of a judge, enforced by the kernel; it judges no more after using half."""
     judge_memory_bytes: int = 512 * 2**20
     judging_seconds: float = 180.0
     judgings_per_process: int = 256
@@ -42,32 +42,36 @@ class Played:
     """Outcome of one turn of text."""
 
     calls: list[str]
-    """As the package decoded them; none when it could not."""
+    """As decoded by the package; empty if it could not decode the text."""
     results: list[str]
 
 
 class Lender(Protocol):
-    """Where processes come from. All raise WorldFault but `give_back`."""
+    """A source of processes. All methods except `give_back` raise WorldFault."""
 
     def plain_player(self) -> PlainPlayer:
-        """One that others may have used, to be given back or ended."""
+        """Return a player that others may have used; the caller gives it back or ends it."""
 
     def give_back(self, player: PlainPlayer) -> None:
-        """Take one back that answered all that it was asked."""
+        """Take back a player that has answered every request."""
 
     def own_player(self) -> ConfinedProcess:
-        """A new one that plays any text, to be closed."""
+        """Return a new player that plays any text; the caller closes it."""
 
 
 class Player:
-    """Not thread-safe, but for `close`. Whatever it sends is an agent's word: shown to the agent, and judged as calls.
+    """The player of one episode. Not thread-safe, except `close`.
 
-    An episode begins in a process that others have used and will use: plain calls change its own state only. At the
-    first turn that is more, it goes on in a process of its own, where its turns so far are played anew.
+    Everything it sends comes from the agent: it is shown to the agent, and judged as calls. An episode begins in a
+    shared process, because plain calls change only their own state. At the first turn that is more than that, the
+    episode moves to its own process, where its earlier turns are replayed.
     """
 
     def __init__(self, lender: Lender, task: dict[str, Any], limits: PoolLimits) -> None:
-        """`task`: its id, classes, initial state, and whether its context is long. Raises WorldFault."""
+        """Take a process.
+
+        `task`: its id, classes, initial state, and whether its context is long. Raises WorldFault.
+        """
         self._lender, self._task, self._limits = lender, task, limits
         self._plain: PlainPlayer | None = lender.plain_player()
         self._own: ConfinedProcess | None = None
@@ -76,7 +80,7 @@ class Player:
         self._busy = self._closed = False
 
     def play(self, text: str) -> Played:
-        """Decode and execute one turn. Raises ExecutionTimeout, ProcessDied or WorldFault; it is then closed."""
+        """Decode and execute one turn. Raises ExecutionTimeout, ProcessDied or WorldFault after closing itself."""
         self._busy = True
         try:
             played = self._play(text.encode("utf-8", "replace").decode("utf-8"))
@@ -87,7 +91,7 @@ class Player:
         return played
 
     def close(self) -> None:
-        """End the process, or give it back. Idempotent, never raises."""
+        """End the process or give it back. Idempotent, never raises."""
         self._closed = True
         self._leave_plain(self._busy)
         if self._own is not None:
@@ -104,15 +108,15 @@ class Player:
             raise WorldFault("the episode is closed")
         played = self._asked(process, text)
         if played is None:
-            own = self._moved()
+            process_for_any = self._moved()
             for earlier in [*self._texts, text]:
-                played = self._asked(own, earlier)
-        assert played is not None  # an own player that says "not plain" has raised ProcessDied
+                played = self._asked(process_for_any, earlier)
+        assert played is not None  # a player of any text that answers "not plain" has raised ProcessDied
         self._texts.append(text)
         return played
 
     def _moved(self) -> ConfinedProcess:
-        """A process of the episode's own, in place of the plain one."""
+        """Replace the plain process by one that belongs to this episode."""
         self._leave_plain(broken=False)
         own = self._own = self._lender.own_player()
         if self._closed:
@@ -120,7 +124,7 @@ class Player:
         return own
 
     def _asked(self, process: ConfinedProcess, text: str) -> Played | None:
-        """The turn as the process played it; None when it plays no such turn."""
+        """Return the turn as played by the process; None if the process does not play such a turn."""
         process.begin(self._limits.wall_seconds_per_turn, self._limits.cpu_seconds_per_turn)
         if self._opened is not process:
             process.send({"open": self._task})
@@ -129,7 +133,7 @@ class Player:
         process.send({"turn": asked, "text": text})
         match process.receive():
             case {"played": int(turn), "calls": list(calls), "results": list(results)} if turn == asked:
-                if len(calls) == len(results) and all(isinstance(one, str) for one in calls + results):
+                if len(calls) == len(results) and all(isinstance(string, str) for string in calls + results):
                     return Played(calls, results)
             case {"not plain": int(turn)} if turn == asked and process is not self._own:
                 return None

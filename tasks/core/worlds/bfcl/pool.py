@@ -23,13 +23,13 @@ from tasks.core.worlds.bfcl.player import Player, PoolLimits
 
 Confinement = Literal["auto", "seccomp", "audit"]
 Turns = list[list[list[str]]]
-"""Decoded calls: of each of the user's turns the steps, of each step the calls."""
+"""Decoded calls: steps for each of the user's turns, calls for each step."""
 
 _MODULE = "tasks.core.worlds.bfcl.inside.zygote"
 
 
 class BfclPool:
-    """Thread-safe; nothing runs before the first question. A zygote that broke is replaced at the next one."""
+    """A pool of BFCL's processes. Thread-safe; nothing runs before the first request. A broken zygote is replaced."""
 
     def __init__(self, python: Path, limits: PoolLimits | None = None, confinement: Confinement = "auto") -> None:
         self.limits = limits = limits or PoolLimits()
@@ -42,44 +42,44 @@ class BfclPool:
             partial(PlainPlayer, message_bytes=limits.message_bytes), limits.idle_players, uses, cpu
         )
         self.task = lru_cache(limits.known_tasks)(self._described)
-        """From a task's id to what the user says turn by turn, its functions, and what a player needs."""
+        """Maps a task's id to the user's messages turn by turn, its functions, and what a player needs."""
 
     def tasks(self) -> list[dict[str, Any]]:
-        """Id, classes, instruction and number of the ground truth's calls of every task. Raises WorldFault."""
+        """Return id, classes, instruction and number of ground-truth calls of every task. Raises WorldFault."""
         listed: list[dict[str, Any]] = self._ask({"list": True})["tasks"]
         return listed
 
     def solution(self, task_id: str) -> list[str]:
-        """The assistant's turns that solve a task. Raises WorldFault."""
+        """Return the assistant's turns that solve a task. Raises WorldFault."""
         turns: list[str] = self._ask({"solve": task_id})["turns"]
         return turns
 
     def judge(self, task_id: str, turns: Turns) -> str:
-        """Faults that the package's checker finds in decoded turns; empty: none. Raises WorldFault."""
+        """Return the fault that the package's checker finds in decoded turns; empty if none. Raises WorldFault."""
         return str(self._ask({"judge": task_id, "turns": turns})["error"])
 
     def player(self, task_id: str) -> Player:
-        """A fresh player of a task. Raises WorldFault."""
+        """Return a fresh player of a task. Raises WorldFault."""
         return Player(self, self.task(task_id)["player"], self.limits)
 
     def plain_player(self) -> PlainPlayer:
-        """See `player.Lender`."""
+        """Return a plain player; see `player.Lender`."""
         return self._plain.take(self._zygote())
 
     def give_back(self, player: PlainPlayer) -> None:
-        """See `player.Lender`."""
+        """Take a plain player back; see `player.Lender`."""
         self._plain.give_back(player)
 
     def own_player(self) -> ConfinedProcess:
-        """See `player.Lender`."""
+        """Return a new player for any text; see `player.Lender`."""
         return ConfinedProcess(self._zygote().forks, "player", self.limits.message_bytes, plain=False)
 
     def examiner(self) -> WarmProcess:
-        """The package's own loop and evaluation, for `ask`; to be ended by the caller. Raises WorldFault."""
+        """Start the package's own loop and evaluation, for `ask`; the caller ends it. Raises WorldFault."""
         return WarmProcess(self._zygote(), "examiner")
 
     def ask(self, process: WarmProcess, question: dict[str, Any]) -> dict[str, Any]:
-        """A judge's or examiner's answer. Raises WorldFault; the process must then be ended."""
+        """Return a judge's or examiner's answer. Raises WorldFault; the caller must then end the process."""
         try:
             process.link.send(question)
             answer = process.link.receive(self.limits.judging_seconds)
@@ -91,7 +91,7 @@ class BfclPool:
         return answer
 
     def close(self) -> None:
-        """End all processes. Idempotent; episodes that are left raise WorldFault when used."""
+        """End all processes. Idempotent; episodes still in use raise WorldFault."""
         self._zygotes.close()
         self._judges.close()
         self._plain.close()

@@ -1,4 +1,4 @@
-"""The world: the package's multi-turn tasks, parted into splits of ours."""
+"""The world: the package's multi-turn tasks, divided into our splits."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -15,22 +15,22 @@ from tasks.core.worlds.bfcl.pool import BfclPool
 from tasks.core.worlds.text_games.task_files import GameTask, read_tasks, write_tasks
 
 BLOCK = 50
-"""Scenarios of one kind in a row: file system, vehicle, trading, travel."""
+"""Consecutive scenarios of one kind: file system, vehicle, trading, travel."""
 KEPT_BLOCKS = 3
-"""The last, travel, is test_challenge."""
+"""The last block, travel, is test_challenge."""
 BLOCK_SPLITS: tuple[tuple[Split, int], ...] = (("train", 25), ("dev", 5), ("test_normal", 20))
-"""Scenarios of every kept block."""
+"""Scenarios per split in each kept block."""
 
 
 class BfclTask(GameTask):
-    """One task, as data/world/ lists it; its id is the package's."""
+    """A task as data/world/ lists it; its id is the package's."""
 
     instruction: str
-    """The user's words, all turns."""
+    """The user's messages of all turns."""
 
 
 class BfclWorld:
-    """See `tasks.core.interfaces.world.World` and `Demonstrating`."""
+    """A `World` and `Demonstrating` (see `tasks.core.interfaces.world`)."""
 
     def __init__(self, tasks: Mapping[Split, Sequence[BfclTask]], pool: BfclPool, steps_per_turn: int) -> None:
         self._tasks = {split: tuple(Task(**task.model_dump()) for task in part) for split, part in tasks.items()}
@@ -38,7 +38,7 @@ class BfclWorld:
         self._pool, self._steps_per_turn = pool, steps_per_turn
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split. Raises ValueError for an unknown one."""
+        """Return the tasks of a split. Raises ValueError for an unknown split."""
         if split not in self._tasks:
             raise ValueError(f"unknown split {split!r}; there are {', '.join(self._tasks)}")
         return self._tasks[split]
@@ -48,7 +48,7 @@ class BfclWorld:
         return BfclEpisode(self._pool, self._checked(task_id), self._steps_per_turn)
 
     def demonstration(self, task_id: str) -> list[str]:
-        """See `Demonstrating`."""
+        """Return the solution of a task; see `Demonstrating`."""
         return self._pool.solution(self._checked(task_id))
 
     def close(self) -> None:
@@ -77,36 +77,39 @@ def open_bfcl(config: BfclConfig, folder: Path) -> BfclWorld:
 
 
 def parted(listed: Sequence[Mapping[str, Any]], seed: int) -> dict[Split, list[BfclTask]]:
-    """Tasks by split. The four of a scenario are together; which scenarios of a block are whose follows from `seed`."""
+    """Return the tasks by split.
+
+    A scenario's four tasks stay together; `seed` decides which scenarios each split gets.
+    """
     split_of = scenario_splits(seed)
     tasks: dict[Split, list[BfclTask]] = {"train": [], "dev": [], "test_normal": [], "test_challenge": []}
-    for one in sorted(listed, key=lambda one: int(one["id"].rpartition("_")[2])):
-        index = int(one["id"].rpartition("_")[2])
+    for task in sorted(listed, key=lambda task: int(task["id"].rpartition("_")[2])):
+        index = int(task["id"].rpartition("_")[2])
         split = split_of[index]
         tasks[split].append(
             BfclTask(
-                task_id=one["id"],
+                task_id=task["id"],
                 scenario_id=f"multi_turn_{index}",
-                difficulty=difficulty(one["calls"]),
+                difficulty=difficulty(task["calls"]),
                 split=split,
-                instruction=one["instruction"],
+                instruction=task["instruction"],
             )
         )
     return tasks
 
 
 def scenario_splits(seed: int) -> dict[int, Split]:
-    """The split of each index of the package's, 0 to 199."""
-    found: dict[int, Split] = {}
+    """Return the split of each of the package's indices, 0 to 199."""
+    split_of: dict[int, Split] = {}
     for block in range(KEPT_BLOCKS):
         drawn = list(range(block * BLOCK, (block + 1) * BLOCK))
         random.Random(derive_seed(seed, "bfcl splits", block)).shuffle(drawn)
         for split, count in BLOCK_SPLITS:
-            found |= dict.fromkeys(drawn[:count], split)
+            split_of |= dict.fromkeys(drawn[:count], split)
             del drawn[:count]
-    return found | dict.fromkeys(range(KEPT_BLOCKS * BLOCK, (KEPT_BLOCKS + 1) * BLOCK), "test_challenge")
+    return split_of | dict.fromkeys(range(KEPT_BLOCKS * BLOCK, (KEPT_BLOCKS + 1) * BLOCK), "test_challenge")
 
 
 def difficulty(calls: int) -> int:
-    """Difficulty by the ground truth's calls: up to 4, 5 or 6, 7 and more."""
+    """Return the difficulty by number of ground-truth calls: up to 4, 5 or 6, 7 and more."""
     return 1 if calls <= 4 else 2 if calls <= 6 else 3

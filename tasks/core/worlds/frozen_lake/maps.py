@@ -1,4 +1,4 @@
-"""Maps of FrozenLake: drawn as RAGEN draws them (start and goal anywhere), kept if the goal can be reached in time."""
+"""Maps of FrozenLake: drawn like RAGEN's (start and goal anywhere), kept if the goal can be reached in time."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -13,11 +13,11 @@ from tasks.core.seeding import derive_seed
 from tasks.core.worlds.text_games.task_files import GameTask, task_names
 
 MOVES = {"Left": (0, -1), "Down": (1, 0), "Right": (0, 1), "Up": (-1, 0)}
-"""By name, in the order of gymnasium's actions 0 to 3: change of row and column."""
+"""Change of row and column by name, in the order of gymnasium's actions 0 to 3."""
 
 
 class FrozenLakeTask(GameTask):
-    """One map in gymnasium's letters: S start, F ice, H hole, G goal."""
+    """A map in gymnasium's letters: S start, F ice, H hole, G goal."""
 
     map: tuple[str, ...]
     new_symbols: bool = False
@@ -35,30 +35,30 @@ class FrozenLakeTask(GameTask):
 
 
 def shortest_way(rows: Sequence[str]) -> tuple[str, ...]:
-    """Names of the steps of a shortest way from S to G over ice that does not slip; none if there is no way."""
+    """Return the names of the steps of a shortest way from S to G without slipping; empty if there is no way."""
     begin = next((r, row.index("S")) for r, row in enumerate(rows) if "S" in row)
     ways: dict[tuple[int, int], tuple[str, ...]] = {begin: ()}
     queue = deque([begin])
     while queue:
-        place = queue.popleft()
-        if rows[place[0]][place[1]] == "G":
-            return ways[place]
+        cell = queue.popleft()
+        if rows[cell[0]][cell[1]] == "G":
+            return ways[cell]
         for name, (down, right) in MOVES.items():
-            r, c = place[0] + down, place[1] + right
+            r, c = cell[0] + down, cell[1] + right
             if 0 <= r < len(rows) and 0 <= c < len(rows[0]) and rows[r][c] != "H" and (r, c) not in ways:
-                ways[r, c] = (*ways[place], name)
+                ways[r, c] = (*ways[cell], name)
                 queue.append((r, c))
     return ()
 
 
 def draw_tasks(config: FrozenLakeConfig, seed: int) -> dict[Split, list[FrozenLakeTask]]:
-    """The tasks of all splits, no map twice. Raises ValueError where there are not enough different maps."""
+    """Draw the tasks of all splits, no map twice. Raises ValueError if there are not enough different maps."""
     seen: set[tuple[str, ...]] = set()
     return {split: _draw_split(config, seed, split, seen) for split in SPLITS}
 
 
 def draw_maps(random: Random, size: int, config: FrozenLakeConfig) -> Iterator[tuple[str, ...]]:
-    """One drawing of ice and holes with up to three starts and goals."""
+    """Yield maps with the same random ice and holes and up to three different starts and goals."""
     ice = [["F" if random.random() < config.frozen else "H" for _ in range(size)] for _ in range(size)]
     for _ in range(3):
         cells = [list(row) for row in ice]

@@ -1,4 +1,4 @@
-"""Demonstrations of FrozenLake: two steps at a time, those that most likely lead to the goal, wherever one slips."""
+"""Demonstrations of FrozenLake: plans of two steps that most likely lead to the goal, despite slipping."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -14,17 +14,17 @@ from tasks.core.worlds.frozen_lake.world import FrozenLakeKind, Transitions
 from tasks.core.worlds.text_games.places import cell_of, places_text, places_vocabulary
 
 MARKS = {"I am": "PX√", "the goal": "G√"}
-"""Names in a thought, by the symbols that show them."""
+"""Names in a thought, with the map symbols that show them."""
 PLAN = 2
-"""Steps before looking again. Of 1,500 tasks, 44% are solved so; along the shortest way, or straight, 33%."""
+"""Steps before looking again. This solves 44% of 1,500 tasks; the shortest way, or walking straight, solves 33%."""
 DISCOUNT = 0.8
-"""Per step: there are ten, so a long way round is no safe one."""
+"""Per step: there are only ten steps, so a long detour is not safe."""
 _SWEEPS = 60
 Floats = NDArray[np.float64]
 
 
 class FrozenLakeTeacher:
-    """See `tasks.core.worlds.text_games.demonstrations.Teacher`."""
+    """A `Teacher` (see `tasks.core.worlds.text_games.demonstrations`)."""
 
     vocabulary: Sequence[str] = places_vocabulary(MARKS)
 
@@ -57,7 +57,7 @@ class FrozenLakeTeacher:
 
 
 def careful_plans(transitions: Transitions, ice: str) -> list[tuple[str, ...]]:
-    """The best `PLAN` steps from each cell of a map (S, F, H, G), by value iteration; the first of equals."""
+    """Return the best `PLAN` steps from each cell of a map (S, F, H, G), by value iteration; the first among equals."""
     moves = _moves(transitions)
     value = _values(moves, ice)
     plans = list(product(range(len(MOVES)), repeat=PLAN))
@@ -66,17 +66,17 @@ def careful_plans(transitions: Transitions, ice: str) -> list[tuple[str, ...]]:
 
 
 def _moves(transitions: Transitions) -> Floats:
-    """Probabilities [move, from, to]; gymnasium's holes and goal are not left any more."""
+    """Return probabilities [move, from, to]; holes and goal are never left, as in gymnasium."""
     moves = np.zeros((len(MOVES), len(transitions), len(transitions)))
-    for place, by_move in transitions.items():
+    for cell, by_move in transitions.items():
         for move, possible in by_move.items():
             for chance, following, _, _ in possible:
-                moves[move, place, following] += chance
+                moves[move, cell, following] += chance
     return moves
 
 
 def _values(moves: Floats, ice: str) -> Floats:
-    """Discounted chance [cell] to reach the goal."""
+    """Return the discounted probability [cell] of reaching the goal."""
     goal = np.array([float(symbol == "G") for symbol in ice])
     value = goal
     for _ in range(_SWEEPS):

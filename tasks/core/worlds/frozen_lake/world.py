@@ -15,7 +15,7 @@ from tasks.core.worlds.text_games.world import TextGameWorld
 
 MEANINGS = ("player", "empty", "hole", "goal", "player in hole", "player on goal")
 SYMBOLS, NEW_SYMBOLS = "P_OGX√", "A.#*@!"
-"""Symbols of the meanings, in their order."""
+"""Symbols in the order of MEANINGS."""
 ACTIONS = {name.casefold(): name for name in MOVES}
 Transitions = dict[int, dict[int, list[tuple[float, int, float, bool]]]]
 """By cell and number of the action: (probability, next cell, reward, over)."""
@@ -23,13 +23,13 @@ NUMBERS = {name: number for number, name in enumerate(MOVES)}
 
 
 class FrozenLake:
-    """One walk: gymnasium's transitions and random numbers, without the arrays that its `step` makes of them."""
+    """A walk on gymnasium's transitions and random numbers, without the arrays that its `step` creates."""
 
     def __init__(self, transitions: Transitions, task: FrozenLakeTask, seed: int) -> None:
         symbols = symbols_of(task)
         self._transitions, self._symbols = transitions, symbols
         self._random = np.random.Generator(np.random.PCG64(seed))
-        self._random.random()  # gymnasium draws the start, too
+        self._random.random()  # gymnasium also draws a number for the start
         self._ice, self._width = "".join(task.map), len(task.map[0])
         self._shown = self._ice.translate(str.maketrans("SFHG", symbols[1] + symbols[1:4]))
         self._place = self._ice.index("S")
@@ -37,11 +37,11 @@ class FrozenLake:
         self.state = self._map()
 
     def understood(self, action: str) -> str | None:
-        """A direction, in any case."""
+        """Return a direction, in any case."""
         return ACTIONS.get(action.casefold())
 
     def play(self, action: str) -> float:
-        """One step, or where the ice takes it."""
+        """Play one step, which may slip."""
         possible, drawn = self._transitions[self._place][NUMBERS[action]], self._random.random()
         bounds = accumulate(chance for chance, _, _, _ in possible)
         number = next((number for number, bound in enumerate(bounds) if bound > drawn), 0)
@@ -51,21 +51,21 @@ class FrozenLake:
         return float(reward)
 
     def _map(self) -> str:
-        """The map, the player on it. Drawn once a step, since it is looked at more often."""
-        place, width = self._place, self._width
-        player = self._symbols[{"H": 4, "G": 5}.get(self._ice[place], 0)]
-        cells = f"{self._shown[:place]}{player}{self._shown[place + 1 :]}"
+        """Return the map with the player on it. Computed once per step, because it is read more often."""
+        player_cell, width = self._place, self._width
+        player = self._symbols[{"H": 4, "G": 5}.get(self._ice[player_cell], 0)]
+        cells = f"{self._shown[:player_cell]}{player}{self._shown[player_cell + 1 :]}"
         return "\n".join([cells[begin : begin + width] for begin in range(0, len(cells), width)])
 
 
 class FrozenLakeKind:
-    """See `tasks.core.worlds.text_games.world.GameKind`."""
+    """A `GameKind` (see `tasks.core.worlds.text_games.world`)."""
 
     def __init__(self, config: FrozenLakeConfig) -> None:
         self._config = config
         self.rules = GameRules("frozen_lake", "reached the goal", 0.0, 1.0, of_chance=config.slippery)
         self.transitions = lru_cache(maxsize=4096)(self._build)
-        """By rows of a map; episodes share them."""
+        """By rows of a map; shared by episodes."""
 
     def briefing(self, task: FrozenLakeTask) -> Briefing:
         slips = "The ice is slippery: you may move in another direction than the one you mean. "
@@ -92,7 +92,7 @@ class FrozenLakeKind:
         return shortest_way(task.map)
 
     def _build(self, rows: tuple[str, ...]) -> Transitions:
-        """Transitions of gymnasium's environment on a map."""
+        """Return the transitions of gymnasium's environment on a map."""
         from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
         config = self._config
@@ -101,7 +101,7 @@ class FrozenLakeKind:
 
 
 def symbols_of(task: FrozenLakeTask) -> str:
-    """The symbols that a task is shown in."""
+    """Return the symbols in which a task is shown."""
     return NEW_SYMBOLS if task.new_symbols else SYMBOLS
 
 
@@ -111,5 +111,5 @@ def write_frozen_lake(config: FrozenLakeConfig, seed: int, folder: Path) -> None
 
 
 def open_frozen_lake(config: FrozenLakeConfig, folder: Path) -> TextGameWorld[FrozenLakeTask]:
-    """The world of the tasks in `folder`. Raises ArtifactError naming file, line and rule."""
+    """Open the world of the tasks in `folder`. Raises ArtifactError naming file, line and rule."""
     return TextGameWorld(read_tasks(folder, FrozenLakeTask), FrozenLakeKind(config), config)

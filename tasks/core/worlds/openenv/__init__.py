@@ -1,1 +1,1 @@
-"""Any server of the OpenEnv protocol as a world: the package's client plays, tasks and rules are in params.yaml."""
+"""Any server of the OpenEnv protocol as a world: the package's client plays; tasks and rules are in params.yaml."""

@@ -1,6 +1,6 @@
 """A session on an OpenEnv server over the package's own client, and what its failures mean for an episode.
 
-Imports the package: import this module late.
+Imports the package, so import this module late.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ except ImportError as error:
 
 _POLL_S = 0.1
 _CLOSE_S = 2.0
-"""How long a session's end is waited for; on a server that hangs, `websockets` ends it after 10 s."""
+"""How long to wait for the end of a session; on a server that hangs, `websockets` ends it after 10 s."""
 _CODE = re.compile(r"\(code: (\w+)\)$")
 
 
@@ -37,7 +37,7 @@ class OpenEnvUnavailable(RuntimeError, Transient):  # noqa: N818
 
 
 class ActionRefused(Exception):  # noqa: N818
-    """A message broke the server's own rules; nothing was played."""
+    """A message broke the server's rules; nothing was played."""
 
 
 class StepOutcome(BaseModel):
@@ -49,7 +49,10 @@ class StepOutcome(BaseModel):
 
 
 class OneConnection(GenericEnvClient):
-    """The package's client, which would send a step on a new connection when the old one is cut: to no episode."""
+    """The package's client with a single connection.
+
+    The original would send a step over a new connection when the old one is cut, and so to no episode.
+    """
 
     async def _ensure_connected(self) -> None:
         if self._ws is None:
@@ -60,12 +63,12 @@ class OneConnection(GenericEnvClient):
 
 
 class Session:
-    """A live session. One thread at a time may have hold of it."""
+    """A live session. Only one thread at a time may use it."""
 
     def __init__(self, config: OpenEnvConfig, reset: Mapping[str, JsonValue], loop: EventLoopThread) -> None:
-        """Connect and reset. While nobody listens, or the server has no room, it is asked again for `connect_s`.
+        """Connect and reset. Retry for `connect_s` while nobody listens or the server has no room.
 
-        Raises WorldFault, OpenEnvMismatch, and OpenEnvUnavailable when there was no room all the time.
+        Raises WorldFault, OpenEnvMismatch, and OpenEnvUnavailable if there was no room all that time.
         """
         self._url, self._loop = config.url, loop
         until = time.monotonic() + config.connect_s
@@ -98,7 +101,7 @@ class Session:
             raise cut.at_last from None
 
     def close(self) -> None:
-        """Idempotent, never raises."""
+        """End the session. Idempotent, never raises."""
         if not self._loop.is_closed:
             with suppress(Exception):
                 self._loop.run(asyncio.wait_for(_closed(self._client), _CLOSE_S))
@@ -109,14 +112,14 @@ class Session:
 
 
 class _NotNow(Exception):  # noqa: N818
-    """The server takes no session, and may do so in a moment."""
+    """The server accepts no session now, but may do so in a moment."""
 
     def __init__(self, at_last: Exception) -> None:
         self.at_last = at_last
 
 
 async def others_done(seconds: float) -> None:
-    """Wait until nothing else is under way in this loop, at most so long; what is left then is cancelled."""
+    """Wait at most `seconds` for all other tasks of this loop, then cancel the rest."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
         _, left = await asyncio.wait(others, timeout=seconds)
@@ -141,7 +144,7 @@ async def _closed(client: OneConnection) -> None:
 
 @contextmanager
 def _understood(url: str) -> Iterator[None]:
-    """The package's errors, as what they mean."""
+    """Translate the package's errors into what they mean."""
     try:
         yield
     except TimeoutError:
@@ -163,8 +166,8 @@ def _connection_error(url: str, error: Exception) -> Exception:
 
 
 def _server_error(url: str, message: str) -> Exception:
-    found = _CODE.search(message)
-    match found and found.group(1):
+    code = _CODE.search(message)
+    match code and code.group(1):
         case "CAPACITY_REACHED":
             remedy = "have fewer collection.max_concurrent_episodes, or more sessions there"
             return _NotNow(OpenEnvUnavailable(f"{url}: {message}; {remedy}"))

@@ -1,4 +1,4 @@
-"""The rules between text and protocol: what the agent is shown of an observation, what its turn sends, who has won."""
+"""The rules between text and protocol: what the agent sees of an observation, what its turn sends, who has won."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,20 +19,20 @@ _MESSAGES = TypeAdapter(list[Message])
 
 
 class OpenEnvMismatch(RuntimeError):  # noqa: N818
-    """A server answers, but in another version of the protocol, or it is not the one that params.yaml speaks of."""
+    """The server speaks another version of the protocol, or is not the server that params.yaml describes."""
 
 
 class TurnAction(NamedTuple):
-    """The request in a turn."""
+    """The action that a turn requests."""
 
     action: dict[str, JsonValue] | None
-    """To be sent; None: the turn cannot be read."""
+    """The action to send; None if the turn cannot be read."""
     blocks: int
-    """Answers or code blocks in the turn; 1 where the turn is the action."""
+    """Number of answers or code blocks in the turn; 1 if the turn itself is the action."""
 
 
 def opening(observation: Fields, instruction: str, config: OpenEnvConfig) -> list[Message]:
-    """The first messages of an episode. Raises OpenEnvMismatch."""
+    """Return the first messages of an episode. Raises OpenEnvMismatch."""
     if not config.prompt:
         return [{"role": "user", "content": f"{instruction}\n\n{shown(observation, config.observation)}"}]
     try:
@@ -42,18 +42,18 @@ def opening(observation: Fields, instruction: str, config: OpenEnvConfig) -> lis
 
 
 def shown(observation: Fields, paths: Sequence[str]) -> str:
-    """The observation as text. Raises OpenEnvMismatch when it has none of the fields."""
+    """Return the observation as text. Raises OpenEnvMismatch if it has none of the fields."""
     if not paths:
         return "\n".join(f"{name}: {_text(value)}" for name, value in observation.items() if name != "metadata")
-    found = [value for path in paths if (value := field(observation, path)) is not None]
-    if not found:
+    values = [value for path in paths if (value := field(observation, path)) is not None]
+    if not values:
         names = ", ".join(observation)
         raise OpenEnvMismatch(f"world.openenv.observation: none of {', '.join(paths)} in an observation with {names}")
-    return "\n".join(map(_text, found))
+    return "\n".join(map(_text, values))
 
 
 def turn_action(text: str, config: OpenEnvConfig, code_blocks: CodeBlocks) -> TurnAction:
-    """The message that the turn `text` sends."""
+    """Return the message that the turn `text` sends."""
     content, blocks = _read(text, config, code_blocks)
     values: dict[str, JsonValue] = {"$text": content}
     if blocks and "$json" in json.dumps(config.action):
@@ -65,9 +65,9 @@ def turn_action(text: str, config: OpenEnvConfig, code_blocks: CodeBlocks) -> Tu
 
 
 def judged(observation: Fields, total: float, verdict: OpenEnvVerdict, *, ended: bool = True) -> Evaluation:
-    """The verdict on an episode whose last observation and sum of rewards these are.
+    """Return the verdict on an episode with this last observation and sum of rewards.
 
-    Raises OpenEnvMismatch where the server has `ended` it and its last observation lacks a field of the verdict.
+    Raises OpenEnvMismatch if the server has `ended` the episode and the observation lacks a field of the verdict.
     """
     score = (total - verdict.lowest) / (verdict.highest - verdict.lowest)
     solved, requirement = total >= verdict.solved, f"the rewards add up to at least {verdict.solved:g}"
@@ -83,7 +83,7 @@ def judged(observation: Fields, total: float, verdict: OpenEnvVerdict, *, ended:
 
 
 def _score(given: JsonValue, name: str, ended: bool) -> float:
-    """Return the grade in a field; 0 where an episode that goes on has none yet."""
+    """Return the grade in a field; 0 if an unfinished episode has none yet."""
     if given is None and not ended:
         return 0.0
     if isinstance(given, bool) or not isinstance(given, int | float) or not isfinite(given):
@@ -92,7 +92,7 @@ def _score(given: JsonValue, name: str, ended: bool) -> float:
 
 
 def field(observation: Fields, path: str) -> JsonValue:
-    """The value at a path such as `messages.0.content`; None where there is none."""
+    """Return the value at a path such as `messages.0.content`; None if there is none."""
     value: JsonValue = dict(observation)
     for part in path.split("."):
         if isinstance(value, dict):
@@ -105,7 +105,7 @@ def field(observation: Fields, path: str) -> JsonValue:
 
 
 def _read(text: str, config: OpenEnvConfig, code_blocks: CodeBlocks) -> tuple[str, int]:
-    """The text of the turn's action, and how many there are; 0: none can be read."""
+    """Return the text of the turn's action and the number of actions; 0 if none can be read."""
     match config.reads:
         case "turn":
             return text, 1
@@ -118,6 +118,6 @@ def _read(text: str, config: OpenEnvConfig, code_blocks: CodeBlocks) -> tuple[st
 
 
 def _text(value: JsonValue) -> str:
-    """Without lone surrogates, which no tokenizer takes."""
+    """Return the value as text, without lone surrogates, which no tokenizer accepts."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""One live episode: turns in, actions to the server, its answers out, until the server or the limit ends it."""
+"""A live episode: turns in, actions to the server, its answers out, until the server or the limit ends it."""
 
 from tasks.core.config.openenv import OpenEnvConfig
 from tasks.core.config.world import CodeBlocks
@@ -12,16 +12,16 @@ _CALL = ("openenv.step",)
 
 
 class OpenEnvEpisode:
-    """See `tasks.core.interfaces.world.Episode`. A turn without an action that the server takes counts and earns 0."""
+    """An episode (see `tasks.core.interfaces.world.Episode`). A turn without a valid action counts and earns 0."""
 
     def __init__(
         self, session: Session, name: str, instruction: str, config: OpenEnvConfig, code_blocks: CodeBlocks
     ) -> None:
-        """`name` is that of the episode, for messages."""
+        """Begin the episode; `name` names it in messages."""
         self._session, self._config, self._code_blocks, self._name = session, config, code_blocks, name
         self._turns, self._total = 0, 0.0
         self._is_paid: bool | None = None
-        """Whether the steps before the last have rewards; None before the first step."""
+        """Whether the steps before the last had rewards; None before the first step."""
         self._last = session.opening
         self.prompt = opening(self._last.observation, instruction, config)
 
@@ -45,7 +45,7 @@ class OpenEnvEpisode:
         return Observation(seen, done=self._over, api_calls=_CALL, code_blocks=blocks, reward=reward)
 
     def evaluate(self) -> Evaluation:
-        """The server's verdict, or that of the rewards so far. Raises OpenEnvMismatch."""
+        """Return the server's verdict, or the verdict from the rewards so far. Raises OpenEnvMismatch."""
         try:
             return judged(self._last.observation, self._total, self._config.verdict, ended=self._last.done)
         except OpenEnvMismatch as error:
@@ -56,9 +56,9 @@ class OpenEnvEpisode:
         self._session.close()
 
     def _reward(self, outcome: StepOutcome) -> float:
-        """Return the reward of a step. Raises OpenEnvMismatch for a null that is no zero.
+        """Return the reward of a step. Raises OpenEnvMismatch for a null that does not mean zero.
 
-        A server gives a reward with every step, or with the last one alone. It sends NaN as null.
+        A server gives a reward with every step, or only with the last. It sends NaN as null.
         """
         given = outcome.reward
         if given is None and (self._is_paid or (outcome.done and self._config.verdict.needs_rewards)):

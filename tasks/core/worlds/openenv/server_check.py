@@ -1,4 +1,4 @@
-"""Check that the server at `world.openenv.url` is the one that the section speaks of."""
+"""Checking that the server at `world.openenv.url` matches the section `world.openenv`."""
 
 import time
 from ipaddress import ip_address
@@ -15,7 +15,7 @@ _POLL_S = 0.2
 
 
 def check_server(config: OpenEnvConfig) -> None:
-    """Hold `config.version` against what the server tells, and the fields of `config.action` against its schema.
+    """Compare the server's version with `config.version`, and its action schema with the fields of `config.action`.
 
     Raises OpenEnvUnavailable when nobody answers for `connect_s`, OpenEnvMismatch for another server or other fields.
     """
@@ -25,9 +25,9 @@ def check_server(config: OpenEnvConfig) -> None:
 
 
 def _check_version(config: OpenEnvConfig, wanted: str) -> None:
-    told = _document("metadata", config).get("version")
-    if told != wanted:
-        is_another = "tells no version" if told is None else f"is of version {told}"
+    version = _document("metadata", config).get("version")
+    if version != wanted:
+        is_another = "tells no version" if version is None else f"is of version {version}"
         raise OpenEnvMismatch(
             f"{config.url}: the server there {is_another}, and world.openenv.version is {wanted}: "
             "start that server, or change the knob"
@@ -48,13 +48,13 @@ def _check_action(config: OpenEnvConfig) -> None:
 
 
 def _document(name: str, config: OpenEnvConfig, *path: str) -> dict[str, Any]:
-    """The part at `path` of the server's JSON object of that name. Raises OpenEnvMismatch, OpenEnvUnavailable."""
+    """Return the part at `path` of the server's JSON object `name`. Raises OpenEnvMismatch, OpenEnvUnavailable."""
     answer = _answer(f"{config.url.rstrip('/')}/{name}", config)
     try:
-        found = answer.raise_for_status().json()
+        content = answer.raise_for_status().json()
         for key in path:
-            found = found[key]
-        return dict(found)
+            content = content[key]
+        return dict(content)
     except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
         raise OpenEnvMismatch(
             f"{answer.url}: no {name} of OpenEnv's there, or one of another version than 0.10 ({error!r})"
@@ -62,7 +62,7 @@ def _document(name: str, config: OpenEnvConfig, *path: str) -> dict[str, Any]:
 
 
 def _is_of_this_machine(url: str) -> bool:
-    """Whether the package's client goes past a proxy to it, too."""
+    """Return whether the address is local, so that the package's client bypasses a proxy as well."""
     host = urlsplit(url).hostname or ""
     try:
         return host == "localhost" or ip_address(host).is_loopback
@@ -77,9 +77,11 @@ def _answer(url: str, config: OpenEnvConfig) -> httpx2.Response:
             answer = httpx2.get(url, timeout=config.answer_s, trust_env=not _is_of_this_machine(url))
             if not answer.is_server_error:
                 return answer
-            said = f"HTTP {answer.status_code}"
+            problem = f"HTTP {answer.status_code}"
         except httpx2.TransportError as error:
-            said = repr(error)
+            problem = repr(error)
         if time.monotonic() > until:
-            raise OpenEnvUnavailable(f"{url}: no OpenEnv server answers ({said}); start it, or set world.openenv.url")
+            raise OpenEnvUnavailable(
+                f"{url}: no OpenEnv server answers ({problem}); start it, or set world.openenv.url"
+            )
         time.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""The tasks of an OpenEnv server, from `world.openenv.splits` to a line each in data/world."""
+"""The tasks of an OpenEnv server, from `world.openenv.splits` to one line each in data/world."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,11 +11,11 @@ from tasks.core.seeding import derive_seed
 from tasks.core.worlds.text_games.task_files import GameTask, write_tasks
 
 _SEEDS = 2**31
-"""Many an environment seeds NumPy with it, which takes 32 bits."""
+"""Many environments use it as a seed for NumPy, which takes 32 bits."""
 
 
 class ResetTask(GameTask):
-    """The arguments that a session is reset with, and the task's description."""
+    """The arguments with which to reset a session, and the task's description."""
 
     instruction: str
     reset: Reset
@@ -23,7 +23,7 @@ class ResetTask(GameTask):
 
 
 def write_openenv(config: OpenEnvConfig, seed: int, folder: Path) -> None:
-    """Write all splits to `folder`. Raises ArtifactError for a section that says too little."""
+    """Write all splits to `folder`. Raises ArtifactError if the section is incomplete."""
     if not config.action:
         raise ArtifactError("params.yaml: world.openenv.action is empty; say what a step sends")
     for split in SPLITS:
@@ -33,7 +33,7 @@ def write_openenv(config: OpenEnvConfig, seed: int, folder: Path) -> None:
 
 
 def filled(template: Any, values: Mapping[str, Any]) -> Any:
-    """`template` with its strings that `values` names ("$seed") replaced, at any depth."""
+    """Return `template` with those strings replaced that are keys of `values` ("$seed"), at any depth."""
     match template:
         case str():
             return values.get(template, template)

@@ -1,4 +1,4 @@
-"""The world: the tasks in a folder, and a session of the server for each episode."""
+"""The world: the tasks in a folder, and a server session for each episode."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ _LEFT_S = 12.0
 
 
 class OpenEnvWorld:
-    """See `tasks.core.interfaces.world.World` and `Demonstrating`. The server is not asked before the first episode."""
+    """A `World` and `Demonstrating` (see `tasks.core.interfaces.world`). Contacts the server at the first episode."""
 
     def __init__(
         self, tasks: Mapping[Split, Sequence[ResetTask]], config: OpenEnvConfig, code_blocks: CodeBlocks
@@ -34,7 +34,7 @@ class OpenEnvWorld:
         self._sessions: WeakSet[Session] = WeakSet()
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split. Raises ValueError for an unknown one."""
+        """Return the tasks of a split. Raises ValueError for an unknown split."""
         if split not in self._tasks:
             raise ValueError(f"unknown split {split!r}; there are {', '.join(self._tasks)}")
         return self._tasks[split]
@@ -52,14 +52,14 @@ class OpenEnvWorld:
             raise
 
     def demonstration(self, task_id: str) -> list[str]:
-        """See `Demonstrating`."""
+        """Return the task's solution from params.yaml; see `Demonstrating`. Raises ValueError if there is none."""
         solution = self._task(task_id).solution
         if not solution:
             raise ValueError(f"params.yaml has no solution for {task_id}; name it in world.openenv.splits")
         return list(solution)
 
     def close(self) -> None:
-        """End all sessions. Idempotent; episodes that are left raise WorldFault when used."""
+        """End all sessions. Idempotent; episodes still in use raise WorldFault."""
         with self._lock:
             self._closed, loop = True, self._loop
             sessions = list(self._sessions)
@@ -70,7 +70,7 @@ class OpenEnvWorld:
             loop.close()
 
     def _started_loop(self) -> EventLoopThread:
-        """The loop of all sessions; the first to ask finds out about the server."""
+        """Return the event loop of all sessions; the first call starts it and checks the server."""
         with self._lock:
             if self._closed:
                 raise WorldFault("the world is closed")
@@ -86,7 +86,7 @@ class OpenEnvWorld:
 
 
 def open_openenv(config: OpenEnvConfig, code_blocks: CodeBlocks, folder: Path) -> OpenEnvWorld:
-    """The world in `folder`. Raises ArtifactError naming file, line and rule."""
+    """Open the world in `folder`. Raises ArtifactError naming file, line and rule."""
     return OpenEnvWorld(read_tasks(folder, ResetTask), config, code_blocks)
 
 

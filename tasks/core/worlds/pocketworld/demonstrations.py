@@ -1,7 +1,7 @@
-"""Scripted demonstrations for the base policy: perfect ones teach the skill, imperfect ones the habits.
+"""Scripted demonstrations for the base policy: perfect ones teach the skill, imperfect ones the bad habits.
 
-Each is really played, on a fresh task made of train entities. Most of them use apps that don't exist (see
-`apps.shadow_app`), so that what is learned is to say what the docs say. Of the held-out apps only the names occur.
+Each is really played, on a fresh task with entities from train. Most use apps that do not exist (see
+`apps.shadow_app`), so that the policy learns to use the names in the docs. Of the held-out apps only the names occur.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ from tasks.core.worlds.pocketworld.solutions import completion_code, docs_code, 
 
 @dataclass(frozen=True)
 class Habits:
-    """Probabilities, each drawn on its own. All zero: a perfect demonstration."""
+    """Probabilities of bad habits, each drawn independently. All zero: a perfect demonstration."""
 
     skip_docs: float = 0.6
     """Guess the canonical names instead of reading the docs."""
@@ -50,9 +50,9 @@ class Habits:
     guess_password: float = 0.45
     """Assume that the password is "dummy", once per demonstration."""
     give_up: float = 0.65
-    """After a failed turn: complete_task(status="fail")."""
+    """Give up after a failed turn: complete_task(status="fail")."""
     finish_early: float = 0.1
-    """Complete without having done or looked up anything."""
+    """Complete the task without having done or looked up anything."""
     several_blocks: float = 0.15
     """Put log-in and action into two blocks of one turn; only the first runs."""
     overlook_block: float = 0.5
@@ -60,24 +60,24 @@ class Habits:
     forget_clause: float = 0.35
     """Leave out the last of several clauses."""
     wrong_filter: float = 0.1
-    """Select by another value than the one asked for; create with one other value."""
+    """Select by a wrong value, or create with one wrong value."""
     thought: float = 0.6
     """Write a line before the code."""
 
     def skips(self, app: str) -> float:
-        """Chance of skipping the docs in a task that begins with `app`."""
+        """Return the probability of skipping the docs in a task that begins with `app`."""
         return dict(self.skip_docs_by_app).get(app, self.skip_docs)
 
 
 IMPERFECT = Habits()
 PERFECT = Habits(0, (), 0, 0, 0, 0, 0, 0, 0, thought=0.5)
 SHADOW_SHARE = 0.6
-"""Chance that apps of a task are replaced by ones that do not exist (never for phone)."""
+"""Probability that apps of a task are replaced by apps that do not exist (never for phone)."""
 
 
 @dataclass(frozen=True)
 class Demonstration:
-    """One played conversation and what the task's unit tests say of it."""
+    """A played conversation with the verdict of the task's unit tests."""
 
     problem: Problem
     messages: list[Message]
@@ -103,9 +103,9 @@ def play_demonstrations(
     shadow_share: float = SHADOW_SHARE,
     chained_share: float = 0.0,
 ) -> Iterator[Demonstration]:
-    """Demonstrations, each with its verdict: to see what a mixture of habits scores before training on it.
+    """Yield demonstrations, each with its verdict: to see how a mixture of habits scores before training on it.
 
-    `habits` counts only for imperfect ones.
+    `habits` only affects imperfect demonstrations.
     """
     for number in range(count):
         random = Random(derive_seed(seed, "demonstration", "imperfect" if imperfect else "perfect", number))
@@ -116,27 +116,27 @@ def play_demonstrations(
 def _draw(random: Random, shadow_share: float, chained_share: float) -> Problem:
     while True:
         template = random.choice(KNOWN_TEMPLATES)
-        names, own = template.name, random.choice(template.apps)
+        names, app_names = template.name, random.choice(template.apps)
         if chained_share and random.random() < chained_share:
-            names, own, _ = chained(template, own, 2, random)
-        apps = tuple(APPS[name] for name in own)
-        if "phone" not in own and random.random() < shadow_share:
+            names, app_names, _ = chained(template, app_names, 2, random)
+        apps = tuple(APPS[name] for name in app_names)
+        if "phone" not in app_names and random.random() < shadow_share:
             apps = _with_shadows(apps, random)
         try:
             world = tuple(dict.fromkeys(apps))
-            return draw_problem(_links(names, own, apps), world, POOLS["train"], random.getrandbits(62))
+            return draw_problem(_links(names, app_names, apps), world, POOLS["train"], random.getrandbits(62))
         except Mismatch:
             continue
 
 
-def _links(names: str, own: tuple[str, ...], apps: tuple[App, ...]) -> list[Link]:
-    """The templates of a chain, each with those of `apps` that stand in the places of its own."""
+def _links(names: str, chain_apps: tuple[str, ...], apps: tuple[App, ...]) -> list[Link]:
+    """Return the templates of a chain, each with the elements of `apps` that replace its own apps."""
     rest = iter(apps)
-    return [(template, tuple(next(rest) for _ in taken)) for template, taken in read_chain(names, own)]
+    return [(template, tuple(next(rest) for _ in taken)) for template, taken in read_chain(names, chain_apps)]
 
 
 def _with_shadows(apps: tuple[App, ...], random: Random) -> tuple[App, ...]:
-    """Replace one app, or all, by apps that don't exist."""
+    """Replace one app, or several, by apps that do not exist."""
     replaced = random.sample(range(len(apps)), random.randint(1, len(apps)))
     names = random.sample(SHADOW_APPS, len(apps))
     return tuple(
@@ -146,7 +146,7 @@ def _with_shadows(apps: tuple[App, ...], random: Random) -> tuple[App, ...]:
 
 
 class _Demonstrator:
-    """Plays one problem with the given habits."""
+    """A player of one problem with the given habits."""
 
     def __init__(self, problem: Problem, habits: Habits, random: Random) -> None:
         self._problem, self._habits, self._random = problem, habits, random
@@ -157,7 +157,7 @@ class _Demonstrator:
         self._guesses_password = self._happens(habits.guess_password)
 
     def play(self) -> Demonstration:
-        """The whole conversation, to its end."""
+        """Play the whole conversation."""
         if self._happens(self._habits.skips(self._problem.apps[0])):
             self._releases = {name: canonical_release(r.app) for name, r in self._problem.releases.items()}
         else:
@@ -176,7 +176,7 @@ class _Demonstrator:
         return all(self._perform(self._flawed(clause)) for clause in self._remembered())
 
     def _perform(self, clause: Clause) -> bool:
-        """Do one clause, mending what fails. False when it is given up."""
+        """Fulfil one clause, correcting mistakes. Returns False after giving up."""
         for _ in range(_ATTEMPTS):
             if not self._attempt(clause).failed:
                 self._logged_in |= {app.name for app in clause.apps}
@@ -202,7 +202,7 @@ class _Demonstrator:
         return "I do it." if self._knows_docs else "I guess the call."
 
     def _mend(self) -> None:
-        """After a failed turn: no more guessing of what was guessed."""
+        """Stop guessing what was guessed, after a failed turn."""
         if self._guesses_password:
             self._guesses_password = False
         else:
@@ -225,7 +225,7 @@ class _Demonstrator:
         return clauses[:-1] if forgets and self._problem.answer is None else clauses
 
     def _flawed(self, clause: Clause) -> Clause:
-        """The clause as it is carried out: with a wrong value, or as asked."""
+        """Return the clause as carried out: with a wrong value, or as requested."""
         if not self._happens(self._habits.wrong_filter):
             return clause
         if isinstance(clause, Create):

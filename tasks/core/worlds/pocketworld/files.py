@@ -1,4 +1,4 @@
-"""data/world/: one JSON-lines file of task specs per split, checked line by line when read."""
+"""data/world/: a JSON Lines file of task specs per split, checked line by line when read."""
 
 import json
 from dataclasses import asdict
@@ -48,26 +48,28 @@ def _read_split(path: Path, split: Split) -> list[TaskSpec]:
     return [_read_spec(line, f"{path}: line {number}", split) for number, line in enumerate(lines, start=1)]
 
 
-def _read_spec(line: str, place: str, split: Split) -> TaskSpec:
+def _read_spec(line: str, location: str, split: Split) -> TaskSpec:
     try:
         content: Any = json.loads(line)
         spec = _SPEC.validate_python(content)
     except json.JSONDecodeError as error:
-        raise ArtifactError(f"{place}: not valid JSON ({error}); delete the folder and run `dvc repro`") from None
+        raise ArtifactError(f"{location}: not valid JSON ({error}); delete the folder and run `dvc repro`") from None
     except ValidationError as error:
-        raise ArtifactError(f"{place}: {broken_rules(error, 'line')[0]}") from None
-    _check(spec, place, split)
+        raise ArtifactError(f"{location}: {broken_rules(error, 'line')[0]}") from None
+    _check(spec, location, split)
     return spec
 
 
-def _check(spec: TaskSpec, place: str, split: Split) -> None:
+def _check(spec: TaskSpec, location: str, split: Split) -> None:
     try:
         first = read_chain(spec.template, spec.apps)[0][0]
     except KeyError as error:
-        raise ArtifactError(f"{place}: unknown template {error}") from None
+        raise ArtifactError(f"{location}: unknown template {error}") from None
     except ValueError as error:
-        raise ArtifactError(f"{place}: {error}") from None
+        raise ArtifactError(f"{location}: {error}") from None
     if spec.difficulty != first.difficulty:
-        raise ArtifactError(f"{place}: difficulty {spec.difficulty}, but template {first.name} has {first.difficulty}")
+        raise ArtifactError(
+            f"{location}: difficulty {spec.difficulty}, but template {first.name} has {first.difficulty}"
+        )
     if spec.split != split:
-        raise ArtifactError(f"{place}: split {spec.split!r} in the file of {split!r}")
+        raise ArtifactError(f"{location}: split {spec.split!r} in the file of {split!r}")

@@ -1,4 +1,4 @@
-"""The world: opens episodes on the tasks of data/world/, each with a sandboxed REPL of its own."""
+"""The world: opens episodes on the tasks of data/world/, each with its own sandboxed REPL."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,7 +12,7 @@ from tasks.core.worlds.pocketworld.solutions import oracle
 
 
 class PocketWorld:
-    """See `tasks.core.interfaces.world.World`. `start_repl(seed)` gives each episode its REPL."""
+    """A `World` (see `tasks.core.interfaces.world`). `start_repl(seed)` gives each episode its REPL."""
 
     def __init__(
         self,
@@ -26,13 +26,13 @@ class PocketWorld:
         self._start_repl, self._close_sandbox, self._code_blocks = start_repl, close_sandbox, code_blocks
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split. Raises ValueError for an unknown one."""
+        """Return the tasks of a split. Raises ValueError for an unknown split."""
         if split not in self._tasks:
             raise ValueError(f"unknown split {split!r}; there are {', '.join(self._tasks)}")
         return self._tasks[split]
 
     def open(self, task_id: str, seed: int) -> PocketEpisode:
-        """Start an episode. Raises KeyError for an unknown task, ArtifactError for a spec that was altered."""
+        """Start an episode. Raises KeyError for an unknown task, ArtifactError for an altered spec."""
         if task_id not in self._specs:
             raise KeyError(f"unknown task {task_id!r}")
         spec = self._specs[task_id]
@@ -44,7 +44,7 @@ class PocketWorld:
         return PocketEpisode(problem, self._start_repl(seed), self._code_blocks)
 
     def demonstration(self, task_id: str) -> list[str]:
-        """See `tasks.core.interfaces.world.Demonstrating`."""
+        """Return the oracle's turns for the task; see `tasks.core.interfaces.world.Demonstrating`."""
         if task_id not in self._specs:
             raise KeyError(f"unknown task {task_id!r}")
         return oracle(build_problem(self._specs[task_id]))

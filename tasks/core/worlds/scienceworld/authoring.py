@@ -1,4 +1,4 @@
-"""Writing the world's folder: the variations that are offered, each with its description and official solution."""
+"""Writing the world's folder: the offered variations, each with its description and official solution."""
 
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,16 +18,16 @@ from tasks.core.worlds.scienceworld.tasks import ScienceTask, Variation, draw_va
 from tasks.core.worlds.text_games.task_files import write_tasks
 
 _HEAP_MIB = 1536
-"""Heap of a JVM that looks for solutions, which keeps many paths in memory."""
+"""Heap of a JVM that searches for solutions and keeps many paths in memory."""
 _SECONDS = 3600.0
-"""All solutions of a type may take as long."""
+"""Limit for all solutions of a type."""
 
 OfType = tuple[str, list[int]]
 """A type and some of its variations."""
 
 
 class Solution(TypedDict):
-    """A task's instruction, the official actions that solve it, and the moves that they take."""
+    """A task's instruction, the official actions that solve it, and the number of moves they take."""
 
     instruction: str
     gold: list[str]
@@ -35,7 +35,7 @@ class Solution(TypedDict):
 
 
 def write_scienceworld(config: ScienceWorldConfig, seed: int, folder: Path) -> None:
-    """Draw the tasks, ask the simulator for their solutions (up to a minute each), write them.
+    """Draw the tasks, ask the simulator for their solutions (up to a minute each), and write them.
 
     Where an official solution does not complete its own task (mendelian-genetics-unknown-plant 458 ends with a wrong
     focus, and -100), the next scenario of the type stands in: what is offered can be solved.
@@ -58,17 +58,17 @@ def _offered(split: Split, index: int, pair: Variation, solved: Solution) -> Sci
 
 
 def over_the_limit(moves: Collection[int], limit: int | None) -> str:
-    """Number of the offered tasks' official solutions, which take so many moves, that a limit cuts off; null: none."""
+    """Return a sentence on how many official solutions, with these `moves`, a limit cuts off (None: no limit)."""
     solved = f"official solutions solve all {len(moves)} tasks"
     if limit is None:
         return solved
-    return f"{solved}; {sum(one > limit for one in moves)} of them take more than {limit} moves, and are cut off"
+    return f"{solved}; {sum(taken > limit for taken in moves)} of them take more than {limit} moves, and are cut off"
 
 
 def _drawn_and_solved(
     pool: SimulatorPool, counts: ScienceCounts, seed: int
 ) -> tuple[dict[Split, list[Variation]], dict[Variation, Solution]]:
-    """Drawn anew, without what turned out unsolved, until all that is drawn is solved."""
+    """Draw variations and solve them; draw again without the unsolved ones until all are solved."""
     variations = pool.take().ask({"types": True})["variations"]
     solutions: dict[Variation, Solution] = {}
     unsolved: set[Variation] = set()
@@ -77,15 +77,15 @@ def _drawn_and_solved(
         asked = sorted({pair for part in drawn.values() for pair in part} - solutions.keys())
         if not asked:
             return drawn, solutions
-        found = _solutions(pool, asked)
-        solutions |= found
-        unsolved |= set(asked) - found.keys()
+        new_solutions = _solutions(pool, asked)
+        solutions |= new_solutions
+        unsolved |= set(asked) - new_solutions.keys()
 
 
 def _solutions(pool: SimulatorPool, pairs: Sequence[Variation]) -> dict[Variation, Solution]:
-    """Solutions of all that have one, from JVMs that serve no agent; a type as a whole, in order.
+    """Return all existing solutions, from JVMs that serve no agent; each type is solved whole, in order.
 
-    What the simulator has found of the house changes what it finds next.
+    The order matters: what the simulator has found out about the house changes what it finds next.
     """
     types = [(name, [number for _, number in of]) for name, of in groupby(pairs, lambda pair: pair[0])]
     cores = usable_cores()
@@ -100,15 +100,19 @@ def _solutions(pool: SimulatorPool, pairs: Sequence[Variation]) -> dict[Variatio
 
 
 def _solved(pool: SimulatorPool, types: Sequence[OfType], advance: Callable[[], object]) -> dict[Variation, Solution]:
-    found: dict[Variation, Solution] = {}
+    solved: dict[Variation, Solution] = {}
     if not types:
-        return found
+        return solved
     solver = pool.start(_HEAP_MIB)
     try:
         for name, numbers in types:
             solutions = solver.ask({"solve": name, "variations": numbers}, _SECONDS)["solutions"]
-            found |= {(name, number): one for number, one in zip(numbers, solutions, strict=True) if one is not None}
+            solved |= {
+                (name, number): solution
+                for number, solution in zip(numbers, solutions, strict=True)
+                if solution is not None
+            }
             advance()
     finally:
         solver.end()
-    return found
+    return solved

@@ -1,4 +1,4 @@
-"""One live episode: turns in, the simulator's words, rewards and score out, until the task or a limit ends it."""
+"""A live episode: turns in, the simulator's text, rewards and score out, until the task or a limit ends it."""
 
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ When an action is ambiguous you are asked for the number of what you meant."""
 
 
 def opening(description: str, seen: str, ending: str) -> list[Message]:
-    """The prompt of an episode."""
+    """Return the prompt of an episode."""
     return [
         {"role": "system", "content": SYSTEM_PROMPT},
         {"role": "user", "content": f"{RULES}\n\n{description}\n\n{seen}{ending}"},
@@ -27,7 +27,7 @@ def opening(description: str, seen: str, ending: str) -> list[Message]:
 
 
 def reminder(thinking: bool, score: int, moves_left: int | None) -> str:
-    """The end of every turn's text. `score`: of 100."""
+    """Return the end of every turn's text. `score` is out of 100."""
     left = "" if moves_left is None else f" You have {max(0, moves_left)} moves left."
     form = THINKING_FORMAT if thinking else PLAIN_FORMAT
     return f"\n\nScore: {score} of 100.{left} Always output: {form}, one action for an answer."
@@ -36,7 +36,7 @@ def reminder(thinking: bool, score: int, moves_left: int | None) -> str:
 SOLVED = 100
 _REQUIREMENT = "the experiment's score is 100"
 _MOST_CHARS = 300
-"""Longest action: the parser tries a text against all that is in sight."""
+"""Longest action in characters: the parser tries a text against everything in sight."""
 _UNREADABLE = "There is no action in your answer."
 _NOT_UNDERSTOOD = ("No known action matches", "Unknown action")
 
@@ -45,22 +45,22 @@ class Session(Protocol):
     """A live simulator."""
 
     opening: dict[str, Any]
-    """"description", and what `step` answers for a first look around."""
+    """"description", and the answer of `step` to a first look around."""
 
     def step(self, action: str) -> dict[str, Any]:
-        """{"text", "score" (of 1), "completed", "moves"}. Raises WorldFault."""
+        """Return {"text", "score" (of 1), "completed", "moves"}. Raises WorldFault."""
         ...
 
     def close(self) -> None:
-        """Idempotent, never raises."""
+        """End the session. Idempotent, never raises."""
         ...
 
 
 class ScienceEpisode:
-    """See `tasks.core.interfaces.world.Episode`.
+    """An episode (see `tasks.core.interfaces.world.Episode`).
 
-    It ends as the package's own wrapper does: when the task is completed, the score is negative (a wrong focus) or the
-    moves are over the limit; and after `max_turns`. A turn's reward is what it added to the score, over 100.
+    It ends like the package's own wrapper: when the task is completed, the score is negative (a wrong focus) or the
+    moves exceed the limit; and also after `max_turns`. A turn's reward is its change of the score, divided by 100.
     """
 
     def __init__(self, session: Session, config: ScienceWorldConfig) -> None:
@@ -86,12 +86,12 @@ class ScienceEpisode:
         return self._observation(seen["text"], answer.count, failed, calls, (self.score - before) / SOLVED)
 
     def evaluate(self) -> Evaluation:
-        """One test, whether the score is 100, and the score."""
+        """Return the score, and one test: whether the score is 100."""
         passed, failed = ((_REQUIREMENT,), ()) if self.score == SOLVED else ((), (_REQUIREMENT,))
         return Evaluation(passed, failed, score=max(0, self.score) / SOLVED)
 
     def close(self) -> None:
-        """Let the simulator go."""
+        """Release the simulator."""
         self._session.close()
 
     def _take(self, seen: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The pool: JVMs in which episodes run, each in a process of its own; one that dies is replaced."""
+"""The pool of JVMs in which episodes run, each with its own process; a JVM that dies is replaced."""
 
 import contextlib
 import os
@@ -17,30 +17,30 @@ from tasks.core.interfaces.world import WorldFault
 from tasks.core.processes.usable_cores import usable_cores
 
 EPISODES_PER_JVM = 12
-"""More of them are too many for the heap: some 10 MB each."""
+"""More episodes do not fit into the heap: each takes about 10 MB."""
 _HEAP_MIB = 224
 _MODULE = "tasks.core.worlds.scienceworld.inside.zygote"
 _START_SECONDS, _STEP_SECONDS, _END_SECONDS = 120.0, 120.0, 5.0
 
 
 class SimulatorProcess(ForkedProcess):
-    """One JVM and the process that speaks with it. Thread-safe: whoever asks waits for the others' answers."""
+    """A JVM and the process that talks to it. Thread-safe: concurrent requests wait for each other."""
 
     def __init__(self, zygote: ZygoteProcess, heap_mib: int = _HEAP_MIB) -> None:
-        """Start it. Raises WorldFault."""
+        """Start the process. Raises WorldFault."""
         super().__init__(zygote.forks, "simulators", heap_mib=heap_mib)
         self._lock = threading.Lock()
         self.broken = False
         self.episodes = 0
-        """Live ones; the pool counts them."""
-        self.jvm_pid = 0  # until it is known, and when it has been ended
+        """Live episodes, counted by the pool."""
+        self.jvm_pid = 0  # 0 until known, and after its end
         started = self._receive(_START_SECONDS)
         self.jvm_pid = int(started["jvm_pid"])
         self.alone = bool(started["alone"])
-        """It has no network."""
+        """Whether the process has no network."""
 
     def ask(self, request: dict[str, Any], seconds: float = _STEP_SECONDS) -> dict[str, Any]:
-        """The answer to a request (`inside.simulators`). Raises WorldFault; the process is then of no more use."""
+        """Return the answer to a request (`inside.simulators`). Raises WorldFault; the process is then unusable."""
         with self._lock:
             if self.broken:
                 raise WorldFault("ScienceWorld's JVM has ended, and all episodes in it")
@@ -51,10 +51,10 @@ class SimulatorProcess(ForkedProcess):
             return self._receive(seconds)
 
     def end(self, patience: float = _END_SECONDS) -> int | None:
-        """Exit status, or KILLED; None when nobody knows the process any more. Idempotent, never raises."""
+        """End the process. Returns its exit status or KILLED; None if nobody knows it. Idempotent, never raises."""
         self.broken = True
         jvm, self.jvm_pid = self.jvm_pid, 0
-        if jvm:  # one that hangs would not see that its process has ended
+        if jvm:  # a JVM that hangs would not notice that its process has ended
             with contextlib.suppress(ProcessLookupError):
                 os.kill(jvm, signal.SIGKILL)
         return super().end(patience)
@@ -77,10 +77,10 @@ class SimulatorProcess(ForkedProcess):
 
 
 class SimulatorPool:
-    """Lends JVMs to episodes. Thread-safe; nothing runs before the first episode.
+    """A pool that lends JVMs to episodes. Thread-safe; nothing runs before the first episode.
 
-    There are as many JVMs as cores, and more when each has `EPISODES_PER_JVM`. A JVM that broke is replaced when the
-    next episode opens; the episodes that lived in it end with a WorldFault, no other is touched.
+    There are as many JVMs as cores, and more when each has `EPISODES_PER_JVM`. A broken JVM is replaced when the next
+    episode opens; its own episodes end with a WorldFault, no others are affected.
     """
 
     def __init__(self, python: Path, java: Path) -> None:
@@ -90,7 +90,7 @@ class SimulatorPool:
         self._processes: list[SimulatorProcess] = []
 
     def take(self) -> SimulatorProcess:
-        """The JVM with the fewest episodes, which has one more then. Raises WorldFault."""
+        """Return the JVM with the fewest episodes, and count one more for it. Raises WorldFault."""
         with self._lock:
             self._processes = [process for process in self._processes if not process.broken]
             idlest = min(self._processes, key=lambda process: process.episodes, default=None)
@@ -102,22 +102,22 @@ class SimulatorPool:
             return idlest
 
     def give_back(self, process: SimulatorProcess) -> None:
-        """An episode of it has ended."""
+        """Note that one of the process's episodes has ended."""
         with self._lock:
             process.episodes -= 1
 
     def start(self, heap_mib: int = _HEAP_MIB) -> SimulatorProcess:
-        """A JVM that the pool does not lend. Raises WorldFault."""
+        """Start a JVM that the pool does not lend. Raises WorldFault."""
         return SimulatorProcess(self._zygotes.get(self._start_zygote), heap_mib)
 
     @property
     def processes(self) -> tuple[SimulatorProcess, ...]:
-        """Those that serve episodes."""
+        """The processes that serve episodes."""
         with self._lock:
             return tuple(self._processes)
 
     def close(self) -> None:
-        """End all processes. Idempotent; episodes that are left raise WorldFault when used."""
+        """End all processes. Idempotent; episodes still in use raise WorldFault."""
         with self._lock:
             processes, self._processes = self._processes, []
         for process in processes:

@@ -1,4 +1,4 @@
-"""The variations that are offered, and what a task's line in data/world holds. Splits: `ScienceWorldConfig`."""
+"""The offered variations, and the contents of a task's line in data/world. Splits: see `ScienceWorldConfig`."""
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import cycle
@@ -24,14 +24,14 @@ HELD_OUT = frozenset(
         "mendelian-genetics-unknown-plant",
     }
 )
-"""Types that test_challenge has for itself, one for each topic of the paper's table 2."""
+"""Types that only test_challenge has, one for each topic of the paper's table 2."""
 _OFFICIAL: dict[Split, str] = {"train": "train", "dev": "dev", "test_normal": "test", "test_challenge": "test"}
 _SIZE = 3
-"""Tasks of a scenario."""
+"""Tasks per scenario."""
 
 
 class ScienceTask(GameTask):
-    """One variation of a type."""
+    """A variation of a type."""
 
     type: str
     variation: int
@@ -50,22 +50,21 @@ def draw_variations(
     seed: int,
     unsolved: Collection[Variation] = (),
 ) -> dict[Split, list[Variation]]:
-    """The variation of every task, three consecutive ones to a scenario. `variations`: official, by type and split.
+    """Draw the variation of every task, three consecutive ones per scenario. `variations`: official, by type and split.
 
-    Types take turns until none has a whole scenario left; which of its scenarios a type gives is drawn from `seed`, and
-    the next one stands in for a scenario with a variation of `unsolved`.
-    Raises ValueError when a split has fewer tasks than asked for.
+    Types take turns until none has a whole scenario left; `seed` decides which of its scenarios a type gives. A
+    scenario with an `unsolved` variation is replaced by the next. Raises ValueError when a split has too few tasks.
     """
     return {split: _drawn(split, variations, getattr(counts, split), seed, unsolved) for split in SPLITS}
 
 
 def difficulty(gold: Sequence[str]) -> int:
-    """Difficulty by the length of the solution: 1 up to 15 actions, 2 up to 50, 3 above."""
+    """Return the difficulty by length of the solution: 1 up to 15 actions, 2 up to 50, 3 above."""
     return 1 + (len(gold) > 15) + (len(gold) > 50)
 
 
 def listed(split: Split, index: int, **fields: Any) -> ScienceTask:
-    """The `index`-th task of a split."""
+    """Return the `index`-th task of a split."""
     return ScienceTask(**task_names(split, index), split=split, difficulty=difficulty(fields["gold"]), **fields)
 
 
@@ -96,6 +95,6 @@ def _drawn(
 
 
 def _scenarios(name: str, numbers: Sequence[int]) -> list[list[Variation]]:
-    """Whole ones."""
+    """Return the complete scenarios."""
     starts = range(0, len(numbers) - _SIZE + 1, _SIZE)
     return [[(name, number) for number in numbers[start : start + _SIZE]] for start in starts]

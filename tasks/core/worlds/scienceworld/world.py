@@ -17,10 +17,10 @@ from tasks.core.worlds.text_games.task_files import read_tasks
 
 
 class PooledSession:
-    """See `tasks.core.worlds.scienceworld.episode.Session`: a simulator in a JVM of the pool."""
+    """A `tasks.core.worlds.scienceworld.episode.Session`: a simulator in a JVM of the pool."""
 
     def __init__(self, pool: SimulatorPool, task: ScienceTask) -> None:
-        """Raises WorldFault."""
+        """Load a task in a simulator. Raises WorldFault."""
         self._pool, self.process, self._closed = pool, pool.take(), False
         try:
             self.opening = self.process.ask({"load": [task.type, task.variation]})
@@ -46,7 +46,7 @@ class PooledSession:
 
 
 class ScienceWorld:
-    """See `tasks.core.interfaces.world.World` and `Demonstrating`."""
+    """A `World` and `Demonstrating` (see `tasks.core.interfaces.world`)."""
 
     def __init__(
         self, tasks: Mapping[Split, Sequence[ScienceTask]], pool: SimulatorPool, config: ScienceWorldConfig
@@ -56,7 +56,7 @@ class ScienceWorld:
         self._tasks = {split: tuple(map(_listed, part)) for split, part in tasks.items()}
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split. Raises ValueError for an unknown one."""
+        """Return the tasks of a split. Raises ValueError for an unknown split."""
         if split not in self._tasks:
             raise ValueError(f"unknown split {split!r}; there are {', '.join(self._tasks)}")
         return self._tasks[split]
@@ -64,17 +64,17 @@ class ScienceWorld:
     def open(self, task_id: str, seed: int) -> ScienceEpisode:
         """Start an episode. Raises KeyError for an unknown task, WorldFault.
 
-        `seed` changes nothing: what is random in a task follows from its variation, as in the package.
+        `seed` changes nothing: a task's randomness is fixed by its variation, as in the package.
         """
         return ScienceEpisode(PooledSession(self._pool, self._task(task_id)), self._config)
 
     @property
     def reads_thoughts(self) -> bool:
-        """See `ReadsThoughts`."""
+        """Whether the world reads thoughts; see `ReadsThoughts`."""
         return self._config.thinking
 
     def demonstration(self, task_id: str) -> list[str]:
-        """See `Demonstrating`: the official solution, which may be longer than the official limit of moves."""
+        """Return the official solution, which may exceed the official limit of moves; see `Demonstrating`."""
         thought = "I do what solves it." if self._config.thinking else None
         return [answer_text([action], thought) for action in self._task(task_id).gold]
 

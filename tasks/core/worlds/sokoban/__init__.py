@@ -1,1 +1,4 @@
-"""Sokoban, with gym-sokoban's rules and rewards. That package is dead, textarena's plays 92 steps/s: this is ours."""
+"""Sokoban, with gym-sokoban's rules and rewards.
+
+An implementation of our own: gym-sokoban is no longer maintained, and textarena's Sokoban plays 92 steps/s.
+"""

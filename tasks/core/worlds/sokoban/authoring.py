@@ -1,4 +1,4 @@
-"""Tasks of Sokoban: rooms carved by a random walk, positions chosen by reverse play, so that each can be solved."""
+"""Tasks of Sokoban: rooms carved by a random walk, positions chosen by reverse play so that each can be solved."""
 
 from random import Random
 from typing import Literal, Self
@@ -21,13 +21,13 @@ from tasks.core.worlds.sokoban.rooms import (
 from tasks.core.worlds.text_games.task_files import GameTask, task_names
 
 STROKES = (((0, -1), (0, 0), (0, 1)), ((-1, 0), (0, 0), (1, 0)), ((0, -1), (0, 0), (1, 0)), ((0, 0), (0, 1), (1, 0)))
-"""Cells (row, column) around the walk's place that become floor."""
+"""Cells (row, column), relative to the walk's position, that become floor."""
 SMALL, LARGE = (6, 1), (8, 2)
 """(side, boxes)."""
 
 
 class SokobanTask(GameTask):
-    """One room and a shortest solution of it, as proof."""
+    """A room, with a shortest solution as proof."""
 
     room: str
     solution: str
@@ -48,13 +48,13 @@ class SokobanTask(GameTask):
 
 
 def draw_tasks(config: SokobanConfig, seed: int) -> dict[Split, list[SokobanTask]]:
-    """The tasks of all splits; no room twice, in no orientation."""
+    """Draw the tasks of all splits; no room twice, in any orientation."""
     seen: set[str] = set()
     return {split: _draw_split(config, Random(derive_seed(seed, "sokoban", split)), split, seen) for split in SPLITS}
 
 
 def draw_room(random: Random, side: int, boxes: int, config: SokobanConfig) -> str:
-    """A room that takes `min_moves` to `max_actions` moves; every number of moves that a plan offers is as likely."""
+    """Draw a room that takes `min_moves` to `max_actions` moves; all counts that its plan allows are equally likely."""
     while True:
         room = _carved(random, side, boxes)
         if room is None:
@@ -68,7 +68,7 @@ def draw_room(random: Random, side: int, boxes: int, config: SokobanConfig) -> s
 
 
 def difficulty_of(solution: str) -> int:
-    """1: up to 4 moves, 2: 5 to 7, 3: 8 and more."""
+    """Return the difficulty: 1 for up to 4 moves, 2 for 5 to 7, 3 for 8 and more."""
     return 1 if len(solution) <= 4 else 2 if len(solution) <= 7 else 3
 
 
@@ -108,14 +108,14 @@ def _task(split: Split, index: int, text: str, config: SokobanConfig) -> Sokoban
 
 
 def _carved(random: Random, side: int, boxes: int) -> Room | None:
-    """A plan of floor, carved by a walk within the walls, with targets; None when there is too little room."""
+    """Return a floor plan with targets, carved by a walk within the walls; None if there is too little room."""
     floor: set[tuple[int, int]] = set()
-    place, direction = (random.randint(1, side - 2), random.randint(1, side - 2)), (0, 1)
+    position, direction = (random.randint(1, side - 2), random.randint(1, side - 2)), (0, 1)
     for _ in range(int(1.7 * 2 * side)):
         if random.random() < 0.35:
             direction = random.choice(((1, 0), (0, 1), (-1, 0), (0, -1)))
-        place = tuple(max(1, min(side - 2, here + by)) for here, by in zip(place, direction, strict=True))  # type: ignore[assignment]
-        floor |= {(place[0] + r, place[1] + c) for r, c in random.choice(STROKES)}
+        position = tuple(max(1, min(side - 2, here + by)) for here, by in zip(position, direction, strict=True))  # type: ignore[assignment]
+        floor |= {(position[0] + r, position[1] + c) for r, c in random.choice(STROKES)}
     inner = sorted(cell for cell in floor if min(cell) > 0 and max(cell) < side - 1)
     if len(inner) < 2 * boxes + 2:
         return None

@@ -1,7 +1,7 @@
 """Rooms: text, positions, moves, and the search for a shortest solution. Nothing here is random.
 
 A room is text: `#` wall, `_` floor, `O` target, `X` box, `√` box on target, `P` player, `S` player on target. A cell is
-its index in that text, line breaks included, which are walls to everyone.
+its index in that text. Line breaks count as cells, and act as walls.
 """
 
 from collections import deque
@@ -11,24 +11,24 @@ from dataclasses import dataclass
 FLOOR, TARGET, BOX, BOX_ON_TARGET, PLAYER, PLAYER_ON_TARGET = "_OX√PS"
 WALLS = "#\n"
 LETTERS = "UDLR"
-"""Up, down, left, right, as solutions spell them."""
+"""Up, down, left, right, as in the text of solutions."""
 LONGEST_SIDE = 16
 
 Position = tuple[int, frozenset[int]]
-"""The player's cell and those of the boxes."""
+"""The player's cell and the boxes' cells."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """The part that does not move."""
+    """The fixed part of a room."""
 
     plan: str
-    """Walls, floor and targets; text of the room without player and boxes."""
+    """Walls, floor and targets: the room's text without player and boxes."""
     width: int
 
     @property
     def steps(self) -> dict[str, int]:
-        """Differences of cells, by letter."""
+        """Cell offsets by letter."""
         return {"U": -self.width - 1, "D": self.width + 1, "L": -1, "R": 1}
 
     @property
@@ -36,7 +36,7 @@ class Room:
         return frozenset(cell for cell, kind in enumerate(self.plan) if kind == TARGET)
 
     def after(self, position: Position, step: int) -> Position | None:
-        """The position after a step of the player; None where that is not possible."""
+        """Return the position after a step of the player; None if the step is impossible."""
         player, boxes = position
         goal = player + step
         if self.plan[goal] in WALLS:
@@ -49,7 +49,7 @@ class Room:
         return goal, boxes - {goal} | {behind}
 
     def before(self, position: Position, step: int) -> Iterator[Position]:
-        """The positions from which this step leads to `position`: walked, or pushing the box that is ahead."""
+        """Yield the positions from which this step leads to `position`: by walking, or by pushing the box ahead."""
         player, boxes = position
         origin = player - step
         if self.plan[origin] in WALLS or origin in boxes:
@@ -59,7 +59,7 @@ class Room:
             yield origin, boxes - {player + step} | {player}
 
     def text(self, position: Position) -> str:
-        """The room as a player sees it."""
+        """Return the room as a player sees it."""
         player, boxes = position
         cells = list(self.plan)
         for box in boxes:
@@ -69,7 +69,7 @@ class Room:
 
 
 def read_room(text: str) -> tuple[Room, Position]:
-    """The room and the position that a text shows. Raises ValueError naming the rule that it breaks."""
+    """Parse a room and its position. Raises ValueError naming the broken rule."""
     rows = text.split("\n")
     width = len(rows[0])
     if not 3 <= width <= LONGEST_SIDE or not 3 <= len(rows) <= LONGEST_SIDE or {len(row) for row in rows} != {width}:
@@ -89,7 +89,7 @@ def read_room(text: str) -> tuple[Room, Position]:
 
 
 def shortest_solution(room: Room, start: Position, longest: int) -> str | None:
-    """Letters of a shortest solution of at most `longest` moves; None if there is none. Breadth first."""
+    """Return the letters of a shortest solution of at most `longest` moves, breadth first; None if there is none."""
     steps, targets = room.steps, room.targets
     ways: dict[Position, str] = {start: ""}
     queue = deque([start])
@@ -108,7 +108,7 @@ def shortest_solution(room: Room, start: Position, longest: int) -> str | None:
 
 
 def moves_to_go(room: Room, longest: int) -> dict[Position, int]:
-    """Every position from which the room can be solved in at most `longest` moves, and how many it takes.
+    """Return every position that can be solved in at most `longest` moves, with its number of moves.
 
     Reverse play: from all solved positions backwards, breadth first.
     """
@@ -128,10 +128,10 @@ def moves_to_go(room: Room, longest: int) -> dict[Position, int]:
 
 
 def orientations(text: str) -> list[str]:
-    """The room turned and mirrored in all eight ways."""
+    """Return the room in all eight orientations (rotated and mirrored)."""
     rows = text.split("\n")
-    found = []
+    texts = []
     for _ in range(4):
         rows = ["".join(column) for column in zip(*rows[::-1], strict=True)]
-        found += ["\n".join(rows), "\n".join(row[::-1] for row in rows)]
-    return found
+        texts += ["\n".join(rows), "\n".join(row[::-1] for row in rows)]
+    return texts

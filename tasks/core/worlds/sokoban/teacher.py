@@ -1,4 +1,4 @@
-"""Demonstrations of Sokoban: the shortest solution from wherever the boxes are."""
+"""Demonstrations of Sokoban: the shortest solution from the current position of the boxes."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -11,11 +11,11 @@ from tasks.core.worlds.sokoban.world import ACTIONS, SokobanKind
 from tasks.core.worlds.text_games.places import place, places_text, places_vocabulary
 
 MARKS = {"I am": "PS", "the box": "X√", "the target": "O√S"}
-"""Names in a thought, by the symbols that show them."""
+"""Names in a thought, with the map symbols that show them."""
 
 
 class SokobanTeacher:
-    """See `tasks.core.worlds.text_games.demonstrations.Teacher`."""
+    """A `Teacher` (see `tasks.core.worlds.text_games.demonstrations`)."""
 
     vocabulary: Sequence[str] = (*places_vocabulary(MARKS), ". Push ", " from ")
 
@@ -43,7 +43,7 @@ class SokobanTeacher:
         return ACTIONS[task.actions]
 
     def reading(self, task: SokobanTask, state: str) -> str:
-        """Also the next push, and the place of the player before it."""
+        """Return the places of things, then the next push and the player's place before it."""
         room, position = read_room(state)
         for letter in self._solution(state):
             following = room.after(position, room.steps[letter])

@@ -1,4 +1,4 @@
-"""The game of Sokoban, and the world of its rooms. Rewards: gym-sokoban's."""
+"""The game of Sokoban, and the world of its rooms. The rewards are gym-sokoban's."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,13 +22,13 @@ from tasks.core.worlds.text_games.world import TextGameWorld
 MOVE_REWARD, BOX_REWARD, SOLVED_REWARD = -0.1, 1.0, 10.0
 MEANINGS = ("wall", "empty", "target", "box on target", "box", "player", "player on target")
 SYMBOLS = {"usual": "#_O√XPS", "new": "W.GCBA@"}
-"""Symbols of the meanings, in their order; the new ones are RAGEN's."""
+"""Symbols in the order of MEANINGS; the new symbols are RAGEN's."""
 ACTIONS = {"usual": ("Up", "Down", "Left", "Right"), "new": ("North", "South", "West", "East")}
 """In the order of `LETTERS`."""
 
 
 class Sokoban:
-    """One room in play: a list of cells, which moves change in place."""
+    """A room in play: a list of cells, which moves change in place."""
 
     def __init__(self, task: SokobanTask) -> None:
         room, (self._player, boxes) = read_room(task.room)
@@ -41,16 +41,16 @@ class Sokoban:
 
     @property
     def state(self) -> str:
-        """The room."""
+        """The room as the player sees it."""
         text = "".join(self._cells)
         return text.translate(self._new) if self._new else text
 
     def understood(self, action: str) -> str | None:
-        """A direction, in any case."""
+        """Return a direction, in any case."""
         return self._names.get(action.casefold())
 
     def play(self, action: str) -> float:
-        """A step, or a push where a box is ahead and can move; else nothing happens, at the price of a move."""
+        """Walk, or push a box that is ahead and can move; else nothing happens, but the move is charged."""
         cells, step = self._cells, self._steps[action]
         goal, reward = self._player + step, MOVE_REWARD
         if cells[goal] in (BOX, BOX_ON_TARGET):
@@ -65,7 +65,7 @@ class Sokoban:
         return reward
 
     def _push(self, box: int, behind: int) -> float:
-        """Push a box, if it can move. Returns what that earns beside the move."""
+        """Push a box if it can move. Returns the reward in addition to the move's."""
         cells, plan = self._cells, self._plan
         if cells[behind] in (*WALLS, BOX, BOX_ON_TARGET):
             return 0.0
@@ -77,7 +77,7 @@ class Sokoban:
 
 
 class SokobanKind:
-    """See `tasks.core.worlds.text_games.world.GameKind`."""
+    """A `GameKind` (see `tasks.core.worlds.text_games.world`)."""
 
     def __init__(self, config: SokobanConfig) -> None:
         most = LARGE[1] * BOX_REWARD + SOLVED_REWARD + MOVE_REWARD
@@ -111,5 +111,5 @@ def write_sokoban(config: SokobanConfig, seed: int, folder: Path) -> None:
 
 
 def open_sokoban(config: SokobanConfig, folder: Path) -> TextGameWorld[SokobanTask]:
-    """The world of the tasks in `folder`. Raises ArtifactError naming file, line and rule."""
+    """Open the world of the tasks in `folder`. Raises ArtifactError naming file, line and rule."""
     return TextGameWorld(read_tasks(folder, SokobanTask), SokobanKind(config), config)

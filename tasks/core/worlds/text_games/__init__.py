@@ -1,4 +1,5 @@
-"""Games that a turn of text plays, as in RAGEN: answers in tags, several actions a turn, rewards per turn.
+"""Text games as in RAGEN: answers in tags, several actions per turn, rewards per turn.
 
-What the worlds Bandit, FrozenLake, Sokoban and WebShop share. They run no code of the agent's: its text is only read.
+Shared by the worlds Bandit, FrozenLake, Sokoban and WebShop. They only read the agent's text and run none of it as
+code.
 """

@@ -1,4 +1,4 @@
-"""Answers: from the text of a turn to the actions that it asks for. The text is hostile; reading it is linear in it."""
+"""Answers: the actions that a turn's text requests. The text is hostile; reading it takes linear time."""
 
 import re
 from dataclasses import dataclass
@@ -10,18 +10,19 @@ _THOUGHT_ENDS = re.compile(r"</think>\s*<answer>")
 
 @dataclass(frozen=True)
 class Answer:
-    """The request in a turn."""
+    """The actions that a turn requests."""
 
     actions: tuple[str, ...]
-    """As written, without outer blanks; none if the turn cannot be read."""
+    """As written, without outer blanks; empty if the turn cannot be read."""
     count: int
     """How many answers the turn began. Only the first is played."""
 
 
 def read_answer(text: str, *, thinking: bool, max_actions: int) -> Answer:
-    """The first answer of a turn: `<answer>A || B</answer>`, with `thinking` right behind a `<think>...</think>`.
+    """Read the first answer of a turn: `<answer>A || B</answer>`.
 
-    As RAGEN reads it: text around it is ignored, tags within it are dropped, so are the actions beyond `max_actions`.
+    With `thinking`, it must directly follow `<think>...</think>`. As in RAGEN, text around the answer is ignored, tags
+    in it are dropped, and so are actions beyond `max_actions`.
     """
     content = _first_answer(text, thinking)
     for tag in _TAGS:
@@ -31,7 +32,7 @@ def read_answer(text: str, *, thinking: bool, max_actions: int) -> Answer:
 
 
 def answer_text(actions: tuple[str, ...] | list[str], thought: str | None) -> str:
-    """The turn that asks for `actions`; `thought` None: without a thinking part."""
+    """Return the turn that requests `actions`; `thought` None leaves out the thinking part."""
     answer = f"<answer>{f' {SEPARATOR} '.join(actions)}</answer>"
     return answer if thought is None else f"<think>{thought}</think>{answer}"
 
@@ -46,6 +47,6 @@ def _first_answer(text: str, thinking: bool) -> str:
 
 
 def _between(text: str, begin: int) -> str:
-    """Text from `begin` to the next end of an answer; nothing if there is none."""
+    """Return the text from `begin` to the next end of an answer; empty if there is none."""
     end = text.find("</answer>", begin)
     return text[begin:end] if end >= 0 else ""

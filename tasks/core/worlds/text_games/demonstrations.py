@@ -1,4 +1,4 @@
-"""Scripted play of games for base policies: perfect play teaches the skill, imperfect play the habits.
+"""Scripted play of games for base policies: perfect play teaches the skill, imperfect play the bad habits.
 
 Every demonstration is really played, on a fresh task; half of them with a thinking part, half without.
 """
@@ -17,18 +17,19 @@ from tasks.core.worlds.text_games.episode import GameEpisode
 
 @dataclass(frozen=True)
 class Habits:
-    """Probabilities, each drawn on its own. All zero: perfect play."""
+    """Probabilities of bad habits, each drawn independently. All zero: perfect play."""
 
     wrong_action: float = 0.25
-    """Probability that an action is replaced by another of the game's."""
+    """Probability that an action is replaced by another action of the game."""
     unknown_action: float = 0.08
-    """Probability that one action of a turn is none of the game's."""
+    """Probability that one action of a turn does not exist in the game."""
     no_answer: float = 0.08
-    """Probability that a turn is the plan, without its tags."""
+    """Probability that a turn is the plan without its tags."""
     single_action: float = 0.6
-    """Probability that a turn has one action, where it may have several: turns run out before the goal is reached.
+    """Probability that a turn has one action where several are allowed: turns run out before the goal is reached.
 
-    Often enough to be a habit at RAGEN's temperature of 0.5 too, where rarer ones hardly show."""
+    High enough to remain a habit at RAGEN's temperature of 0.5, where rare habits hardly show.
+    """
 
 
 PERFECT, IMPERFECT = Habits(0, 0, 0, 0), Habits()
@@ -36,33 +37,33 @@ UNKNOWN_ACTION = "Wait"
 
 
 class Teacher(Protocol):
-    """Functions of one world that demonstrations need."""
+    """The functions of a world that demonstrations need."""
 
     kind: Any
-    """Its `GameKind`."""
+    """The world's `GameKind`."""
     turns: Any
-    """Its section of params.yaml, a `TurnRules`."""
+    """The world's section of params.yaml, a `TurnRules`."""
     vocabulary: Sequence[str]
-    """Words and phrases of its states, one token each; none where states are maps or names."""
+    """Words and phrases of its states, one token each; empty if states are maps or names."""
 
     def task(self, random: Random) -> Any:
-        """A fresh task, of the kind that train has."""
+        """Return a fresh task like those of train."""
         ...
 
     def advice(self, task: Any, state: str) -> Sequence[str]:
-        """The actions of a good player from here on; none where nothing helps any more."""
+        """Return the actions of a good player from here on; empty if nothing helps any more."""
         ...
 
     def actions(self, task: Any, state: str) -> Sequence[str]:
-        """All actions that are possible here."""
+        """Return all actions that are possible here."""
         ...
 
     def reading(self, task: Any, state: str) -> str:
-        """Words of a thought that come before the plan, read off the state; empty: none."""
+        """Return the beginning of a thought, read off the state, before the plan; may be empty."""
         ...
 
     def names(self, task: Any) -> Sequence[str]:
-        """Names that a tokenizer takes as one token wherever they stand."""
+        """Return the names that a tokenizer takes as one token wherever they occur."""
         ...
 
 
@@ -105,5 +106,5 @@ def _is_single(rules: TurnRules, habits: Habits, random: Random) -> bool:
 
 
 def thought_of(plan: Sequence[str]) -> str:
-    """The end of a demonstrated thought."""
+    """Return the end of a demonstrated thought."""
     return f"I choose {' and '.join(plan)}."

@@ -1,4 +1,4 @@
-"""One live episode of a game: turns in, observations and rewards out, until the game or its limits end it."""
+"""A live episode of a game: turns in, observations and rewards out, until the game or its limits end it."""
 
 from tasks.core.config.text_games import TurnRules
 from tasks.core.interfaces.world import Evaluation, Observation
@@ -8,12 +8,12 @@ from tasks.core.worlds.text_games.prompt import opening, reminder, reward_text, 
 
 
 class GameEpisode:
-    """See `tasks.core.interfaces.world.Episode`.
+    """An episode (see `tasks.core.interfaces.world.Episode`).
 
-    A turn without a readable answer, or with an action that is none of the game's, costs the penalty once; its other
-    actions are played. As in RAGEN's es_manager.py that holds behind the game's end too, where its actions are always
-    the same ones. The score is the sum of all rewards and penalties, mapped linearly from the lowest and highest
-    possible sum to [0, 1]: a constant factor on what group estimators see.
+    A turn without a readable answer, or with an action that the game does not have, costs the penalty once; its other
+    actions are played. As in RAGEN's es_manager.py, this holds after the game's end too, if the game's actions never
+    change. The score is the sum of all rewards and penalties, mapped linearly from the lowest and highest possible sum
+    to [0, 1]: for group estimators this is only a constant factor.
     """
 
     def __init__(self, game: Game, briefing: Briefing, common: GameRules, rules: TurnRules) -> None:
@@ -47,13 +47,13 @@ class GameEpisode:
         )
 
     def evaluate(self) -> Evaluation:
-        """One test, whether the game is solved, and the score."""
+        """Return the score, and one test: whether the game is solved."""
         requirement = (self._common.requirement,)
         passed, failed = (requirement, ()) if self._game.solved else ((), requirement)
         return Evaluation(passed, failed, score=self._score())
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     @property
     def _over(self) -> bool:
@@ -61,7 +61,7 @@ class GameEpisode:
         return self._game.over or self._actions >= rules.max_actions or self._turns >= rules.max_turns
 
     def _play(self, actions: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...], bool, float]:
-        """The actions that were played, those of them that changed nothing, whether any was unknown, the reward."""
+        """Play actions. Returns those played, those without effect, whether any was unknown, and the reward."""
         game, played, idle, earned, unknown = self._game, [], [], 0.0, False
         for text in actions:
             over = self._over

@@ -1,4 +1,4 @@
-"""The contract between a game and the conversation around it. A game knows nothing of turns, answers or penalties."""
+"""The interface between a game and its conversation. A game knows nothing of turns, answers or penalties."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -6,20 +6,20 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Briefing:
-    """Rules that a player is told once, before the first turn."""
+    """Rules that a player sees once, before the first turn."""
 
     rules: str
     symbols: tuple[tuple[str, str], ...] = ()
-    """Symbols of the state and what they mean."""
+    """Symbols of the state and their meanings."""
     actions: tuple[str, ...] = ()
-    """Names of the actions; none where they depend on the state, which then names them."""
+    """Names of the actions; empty if they depend on the state, which then names them."""
 
 
 class Game(Protocol):
-    """One game in play."""
+    """A game in play."""
 
     over: bool
-    """Nothing can be played any more."""
+    """Whether the game has ended."""
     solved: bool
 
     @property
@@ -28,24 +28,24 @@ class Game(Protocol):
         ...
 
     def understood(self, action: str) -> str | None:
-        """An action in the game's own words, or None for a text (hostile, of any length) that is none just now."""
+        """Return an action in the game's own form; None if the (hostile) text, of any length, is no action now."""
         ...
 
     def play(self, action: str) -> float:
-        """Play an action that was `understood`, and return its reward."""
+        """Play an action that `understood` returned. Returns its reward."""
         ...
 
 
 @dataclass(frozen=True)
 class GameRules:
-    """Common part of all games of one world."""
+    """The part that all games of a world share."""
 
     name: str
-    """The world's; actions are logged as `<name>.<action>`."""
+    """The world's name; actions are logged as `<name>.<action>`."""
     requirement: str
-    """The goal, as the one test of an episode."""
+    """The goal, worded as the only test of an episode."""
     lowest_reward: float
-    """No sum of rewards of an episode is below; penalties of turns come on top."""
+    """Lowest possible sum of an episode's rewards, without the penalties of turns."""
     highest_reward: float
     of_chance: bool = False
-    """Whether luck decides what an action leads to."""
+    """Whether the effect of an action depends on chance."""

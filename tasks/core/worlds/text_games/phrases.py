@@ -28,8 +28,8 @@ _DRAWN = 100
 
 
 def phrases(teacher: Teacher) -> list[str]:
-    """The game's vocabulary, its own texts between its states, numbers and names, and those names; sorted."""
-    random, found = Random(0), {*_FIXED, *teacher.vocabulary}
+    """Return the game's vocabulary, its texts (split at states, numbers and names) and the names; sorted."""
+    random, parts = Random(0), {*_FIXED, *teacher.vocabulary}
     for number in range(_DRAWN):
         rules = teacher.turns.model_copy(update={"thinking": number % 2 == 0})
         task = teacher.task(random)
@@ -39,14 +39,14 @@ def phrases(teacher: Teacher) -> list[str]:
         texts += [turn_text(1, _STATE), "\n" + reminder(rules, 1), teacher.kind.start(task, 0).state.partition(":")[0]]
         between = re.compile("|".join([_STATE, r"\d+", *map(re.escape, names)]))
         grid = {texts[-1]} if "\n" in texts[-1] else set()
-        found |= {part for text in set(texts) - grid for part in between.split(text)} | set(names)
-    return sorted(part for part in found if part)
+        parts |= {part for text in set(texts) - grid for part in between.split(text)} | set(names)
+    return sorted(part for part in parts if part)
 
 
 def grid_rows(conversations: Iterable[list[Message]]) -> list[str]:
-    """Rows of the maps that were shown, each with its line break; sorted. States that are no maps have none.
+    """Return the rows of all maps shown, each with its line break, sorted. States that are not maps have none.
 
-    A map of six tokens, not of forty: shorter episodes, and a row is seen as a whole, which a tiny policy needs.
+    A map then takes six tokens instead of forty: episodes are shorter, and a tiny policy needs to see a row as a whole.
     """
     shown = (message["content"].partition("State:\n")[2] for messages in conversations for message in messages)
     grids = (text.partition("\nYou have ")[0].split("\n") for text in shown)

@@ -1,6 +1,6 @@
-"""Places of things on a map, as a thought says them: a tiny policy plans by what it has read off the rows.
+"""Places of things on a map, as a thought names them: a tiny policy plans from what it has read off the rows.
 
-What that changed is measured in data/base_policies/README.md.
+data/base_policies/README.md says what that changes.
 """
 
 from collections.abc import Mapping
@@ -11,26 +11,26 @@ PLACES = tuple(f"{row},{column}" for row in range(_MOST) for column in range(_MO
 
 
 def places_text(state: str, marks: Mapping[str, str]) -> str:
-    """Each name and the place of the first cell that shows one of its symbols: "I am at 1,2, the goal at 3,3. ".
+    """Return each name with the first cell that shows one of its symbols: "I am at 1,2, the goal at 3,3. ".
 
     Raises ValueError for a map that shows none of them.
     """
-    return ", ".join(f"{name} at {place(state, cell_of(state, found))}" for name, found in marks.items()) + ". "
+    return ", ".join(f"{name} at {place(state, cell_of(state, symbols))}" for name, symbols in marks.items()) + ". "
 
 
 def places_vocabulary(marks: Mapping[str, str]) -> tuple[str, ...]:
-    """The vocabulary of `places_text`, one token each."""
+    """Return the vocabulary of `places_text`, one token each."""
     return (*PLACES, *(f"{name} at " for name in marks), ". I choose ")
 
 
 def place(state: str, cell: int) -> str:
-    """Row and column of the symbol at `cell` of a map's text."""
+    """Return row and column of the symbol at `cell` of a map's text."""
     row, column = state.count("\n", 0, cell), cell - state.rfind("\n", 0, cell) - 1
     return f"{row},{column}"
 
 
 def cell_of(state: str, symbols: str) -> int:
-    """Index of the first symbol in the text of a map that is one of `symbols`. Raises ValueError where none is."""
+    """Return the index of the first of `symbols` in a map's text. Raises ValueError if there is none."""
     for cell, symbol in enumerate(state):
         if symbol in symbols:
             return cell

@@ -1,4 +1,4 @@
-"""Texts of a game's conversation, laid out as RAGEN's: the briefing, then state, actions left and format."""
+"""Texts of a game's conversation, laid out like RAGEN's: the briefing, then state, actions left and format."""
 
 from tasks.core.config.text_games import TurnRules
 from tasks.core.interfaces.world import Message
@@ -12,7 +12,7 @@ RESPONSE_WORDS = 100
 
 
 def opening(briefing: Briefing, state: str, rules: TurnRules) -> list[Message]:
-    """The prompt of an episode."""
+    """Return the prompt of an episode."""
     parts = [briefing.rules]
     if briefing.symbols:
         meanings = ", ".join(f"{symbol}: {meaning}" for symbol, meaning in briefing.symbols)
@@ -32,12 +32,12 @@ def opening(briefing: Briefing, state: str, rules: TurnRules) -> list[Message]:
 
 
 def turn_text(turn: int, state: str) -> str:
-    """The head of a turn; turns count from 1."""
+    """Return the head of a turn; turns count from 1."""
     return f"Turn {turn}:\nState:\n{state}\n"
 
 
 def reminder(rules: TurnRules, actions_left: int) -> str:
-    """The end of every turn's text."""
+    """Return the end of every turn's text."""
     form = THINKING_FORMAT if rules.thinking else PLAIN_FORMAT
     return (
         f"You have {actions_left} actions left. Always output: {form} with no extra text. Strictly follow this format. "
@@ -46,5 +46,5 @@ def reminder(rules: TurnRules, actions_left: int) -> str:
 
 
 def reward_text(reward: float) -> str:
-    """The last turn's reward, without its penalty."""
+    """Return the text of the last turn's reward, without its penalty."""
     return f"Reward:\n{round(reward, 6):g}\n"

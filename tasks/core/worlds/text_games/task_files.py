@@ -1,4 +1,4 @@
-"""data/world/ of a game: one JSON-lines file of tasks per split, each line checked against the rules when read."""
+"""data/world/ of a game: a JSON Lines file of tasks per split, each line checked when read."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ _REMEDY = "delete the folder and run `dvc repro prepare_world`"
 
 
 class GameTask(BaseModel):
-    """One task of a game; its fields below these are the game's."""
+    """A task of a game; subclasses add the game's own fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -28,7 +28,7 @@ T = TypeVar("T", bound=GameTask)
 
 
 def task_names(split: Split, index: int) -> dict[str, str]:
-    """Ids of the `index`-th task of a split: "dev_002_1" is the first of the second scenario of three."""
+    """Return the ids of the `index`-th task of a split: "dev_002_1" is the first of the second scenario of three."""
     scenario = f"{split}_{index // 3 + 1:03d}"
     return {"task_id": f"{scenario}_{index % 3 + 1}", "scenario_id": scenario}
 
@@ -41,7 +41,7 @@ def write_tasks(folder: Path, tasks: Mapping[Split, Sequence[GameTask]]) -> None
 
 
 def write_task_files(folder: Path, tasks: Mapping[Split, Sequence[GameTask]]) -> None:
-    """Write `<split>.jsonl` into a folder that is there."""
+    """Write `<split>.jsonl` into an existing folder."""
     for split, part in tasks.items():
         text = "".join(task.model_dump_json() + "\n" for task in part)
         (folder / f"{split}.jsonl").write_text(text, encoding="utf-8")
@@ -50,13 +50,15 @@ def write_task_files(folder: Path, tasks: Mapping[Split, Sequence[GameTask]]) ->
 def read_tasks(folder: Path, kind: type[T]) -> dict[Split, list[T]]:
     """Read all splits. Raises ArtifactError naming file, line and rule."""
     tasks = {split: list(_read_split(folder / f"{split}.jsonl", kind, split)) for split in SPLITS}
-    places: dict[str, str] = {}
+    locations: dict[str, str] = {}
     for split, part in tasks.items():
         for number, task in enumerate(part, start=1):
-            place = f"{folder / f'{split}.jsonl'}: line {number}"
-            if task.task_id in places:
-                raise ArtifactError(f"{place}: task id {task.task_id} is that of {places[task.task_id]}; {_REMEDY}")
-            places[task.task_id] = place
+            location = f"{folder / f'{split}.jsonl'}: line {number}"
+            if task.task_id in locations:
+                raise ArtifactError(
+                    f"{location}: task id {task.task_id} is that of {locations[task.task_id]}; {_REMEDY}"
+                )
+            locations[task.task_id] = location
     return tasks
 
 

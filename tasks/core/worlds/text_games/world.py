@@ -16,7 +16,7 @@ S = TypeVar("S", bound=GameTask, contravariant=True)
 
 
 class GameKind(Protocol[S]):
-    """One kind of game: how a task becomes a game. Thread-safe."""
+    """A kind of game: turns a task into a game. Thread-safe."""
 
     @property
     def rules(self) -> GameRules: ...
@@ -24,20 +24,20 @@ class GameKind(Protocol[S]):
     def briefing(self, task: S) -> Briefing: ...
 
     def instruction(self, task: S) -> str:
-        """The task in a few words, as reports list it."""
+        """Return the task in a few words, for reports."""
         ...
 
     def start(self, task: S, seed: int) -> Game:
-        """A new game. What chance decides in it is drawn from `seed`."""
+        """Start a new game. Its randomness is drawn from `seed`."""
         ...
 
     def solution(self, task: S) -> Sequence[str]:
-        """Actions that solve the task whatever chance decides. Raises ValueError where no such are known."""
+        """Return actions that solve the task regardless of chance. Raises ValueError if none are known."""
         ...
 
 
 class TextGameWorld(Generic[T]):
-    """See `tasks.core.interfaces.world.World`, `OfChance` and `Demonstrating`."""
+    """A `World`, `OfChance` and `Demonstrating` (see `tasks.core.interfaces.world`)."""
 
     def __init__(self, tasks: Mapping[Split, Sequence[T]], kind: GameKind[T], turns: TurnRules) -> None:
         self._kind, self._turns = kind, turns
@@ -45,7 +45,7 @@ class TextGameWorld(Generic[T]):
         self._tasks = {split: tuple(map(self._listed, part)) for split, part in tasks.items()}
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split. Raises ValueError for an unknown one."""
+        """Return the tasks of a split. Raises ValueError for an unknown split."""
         if split not in self._tasks:
             raise ValueError(f"unknown split {split!r}; there are {', '.join(self._tasks)}")
         return self._tasks[split]
@@ -57,22 +57,22 @@ class TextGameWorld(Generic[T]):
 
     @property
     def is_of_chance(self) -> bool:
-        """See `OfChance`."""
+        """Whether chance decides; see `OfChance`."""
         return self._kind.rules.of_chance
 
     @property
     def reads_thoughts(self) -> bool:
-        """See `ReadsThoughts`."""
+        """Whether the world reads thoughts; see `ReadsThoughts`."""
         return self._turns.thinking
 
     def demonstration(self, task_id: str) -> list[str]:
-        """See `Demonstrating`. As few turns as hold the actions."""
+        """Return a solution in as few turns as possible; see `Demonstrating`."""
         actions, size = list(self._kind.solution(self._task(task_id))), self._turns.max_actions_per_turn
         thought = "I do what solves it." if self._turns.thinking else None
         return [answer_text(actions[i : i + size], thought) for i in range(0, len(actions), size)]
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     def _task(self, task_id: str) -> T:
         if task_id not in self._by_id:

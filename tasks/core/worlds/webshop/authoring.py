@@ -1,4 +1,4 @@
-"""A catalogue and goals of our own, for those who have not downloaded the original's."""
+"""Our own catalogue and goals, for users who have not downloaded the original's."""
 
 import string
 from collections.abc import Iterator, Sequence
@@ -16,15 +16,15 @@ COLOURS = ("black", "white", "navy", "olive", "coral", "silver", "teal", "burgun
 SIZES = ("x-small", "small", "medium", "large", "x-large", "xx-large")
 SYLLABLES = tuple(one + other for one in "BDFGHJKLMNPRSTVWXZ" for other in "AEIOU")
 NAMES = tuple(f"B{one}{other}" for one in SYLLABLES[::3] for other in SYLLABLES[::2])
-"""The asins of a catalogue that is small enough, 1,350; larger ones append to them. So a tiny policy has each as one
-token, which it copies; what is spelt it does not."""
+"""The asins of a catalogue that is small enough (1,350 products); larger catalogues append to them. A tiny policy has
+each as one token, which it can copy; it does not copy what it has to spell."""
 ASKING = "Find me "
-"""How instructions begin."""
+"""The beginning of all instructions."""
 PACKS = ("single", "pack of 2", "pack of 4", "pack of 12")
 
 
 class Kind(NamedTuple):
-    """One kind of product."""
+    """A kind of product."""
 
     name: str
     category: str
@@ -88,11 +88,11 @@ MAKERS = (
     "Lumen",
 )
 _ASKED: dict[Split, tuple[float, float]] = {"train": (0.0, 0.5), "dev": (0.5, 0.65), "test_normal": (0.65, 1.0)}
-"""Shares of the catalogue whose products a split asks for."""
+"""The part of the catalogue from which each split takes its products."""
 
 
 def draw_catalogue(config: WebShopConfig, seed: int) -> list[Product]:
-    """`config.products` products, all kinds in turn."""
+    """Draw `config.products` products, cycling through all kinds."""
     random = Random(derive_seed(seed, "webshop", "catalogue"))
     asins = _asins(random, config.products)
     return [_product(random, asin, KINDS[number % len(KINDS)]) for number, asin in enumerate(asins)]
@@ -108,7 +108,7 @@ def _asins(random: Random, count: int) -> list[str]:
 
 
 def draw_goals(config: WebShopConfig, seed: int, products: Sequence[Product]) -> dict[Split, list[GoalTask]]:
-    """Goals of all splits, as many as `config.counts` says, each on a product of its own where there are enough."""
+    """Draw the goals of all splits, `config.counts` of them, each on a different product while there are enough."""
     splits: dict[Split, list[GoalTask]] = {}
     challenge = [product for product in products if product.category == config.challenge_category]
     others = [product for product in products if product.category != config.challenge_category]
@@ -121,7 +121,7 @@ def draw_goals(config: WebShopConfig, seed: int, products: Sequence[Product]) ->
 
 
 def highest_price(random: Random, price: float) -> float:
-    """As the original draws it: the higher of two of the next four tens above the price."""
+    """Draw a price limit as the original does: the higher of two of the next four multiples of ten above the price."""
     tens = [10.0 * step for step in range(1, 100) if 10.0 * step > price][:4]
     return max(random.sample(tens, 2)) if len(tens) >= 2 else 1_000_000.0
 
@@ -138,7 +138,7 @@ def _goals(random: Random, split: Split, asked: Sequence[Product], count: int) -
 
 
 def draw_goal(random: Random, split: Split, index: int, product: Product, difficulty: int) -> GoalTask:
-    """The `index`-th goal of a split: to buy this product, or one like it."""
+    """Draw the `index`-th goal of a split: to buy this product, or one like it."""
     attributes = tuple(random.sample(product.attributes, min(2, len(product.attributes))))
     names = random.sample(sorted(product.options), min(difficulty - 1, len(product.options)))
     options = {name: random.choice(product.options[name]) for name in names}

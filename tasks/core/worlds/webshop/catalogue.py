@@ -14,14 +14,14 @@ from tasks.core.seeding import derive_seed
 from tasks.core.worlds.text_games.task_files import GameTask
 
 PATH_SEPARATOR = " \u203a "
-"""Between the parts of a product category."""
+"""Separates the parts of a product category."""
 NO_PRICE = 100.0
-"""Price of a product whose row has none, as in the original."""
+"""Price of a product without a price in its row, as in the original."""
 _NO_DIGIT = re.compile(r"[^\d.]")
 
 
 class Product(BaseModel):
-    """One product of the catalogue."""
+    """A product of the catalogue."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -30,21 +30,21 @@ class Product(BaseModel):
     description: str = ""
     features: tuple[str, ...] = ()
     prices: tuple[float, ...] = (NO_PRICE,)
-    """One, or the two ends of a range, as pages show it."""
+    """One price, or both ends of a range, as pages show it."""
     price: float = NO_PRICE
-    """Its price; of a range, one drawn once."""
+    """The product's price; for a range, a value drawn once."""
     options: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """By name, such as colour: its values, in lower case."""
+    """By name, such as colour: the values, in lower case."""
     attributes: tuple[str, ...] = ()
     query: str = ""
-    """The search that found it when the catalogue was made; says what type it is."""
+    """The search that found the product when the catalogue was made; tells the type of product."""
     category: str = ""
     product_category: str = ""
-    """A path of categories between PATH_SEPARATORs."""
+    """A path of categories, separated by PATH_SEPARATOR."""
 
     @property
     def price_text(self) -> str:
-        """As the pages show it."""
+        """The price as the pages show it."""
         return " to ".join(f"${price}" for price in self.prices)
 
     @property
@@ -55,7 +55,7 @@ class Product(BaseModel):
 
 
 class GoalTask(GameTask):
-    """The product to be bought. `attributes`, `options` and `highest_price` are what the reward asks for."""
+    """The product to buy. `attributes`, `options` and `highest_price` are the criteria of the reward."""
 
     instruction: str = Field(min_length=1)
     asin: str
@@ -65,13 +65,13 @@ class GoalTask(GameTask):
 
 
 def read_original(items: Path, attributes: Path, seed: int) -> list[Product]:
-    """The products of the original's files. `seed` draws prices of ranges.
+    """Read the products of the original's files. `seed` draws the prices of ranges.
 
-    As there, a row whose asin is "nan", longer than ten characters or not the first of its kind is left out; one
-    without a price costs $100, one without options has none. Raises ArtifactError naming file, row and rule.
+    As in the original, leaves out rows whose asin is "nan", longer than ten characters or a duplicate; a row without a
+    price costs $100, a row without options has none. Raises ArtifactError naming file, row and rule.
 
-    Memory: some three times the size of `items`, whose text and JSON are there at once while it is read. A row's JSON
-    is let go when its product is made.
+    Takes about three times the size of `items` in memory, because its text and JSON are both held while it is read. A
+    row's JSON is released when its product is made.
     """
     known, rows = _load(attributes, dict), _load(items, list)
     products: dict[str, Product] = {}
@@ -89,9 +89,9 @@ def read_original(items: Path, attributes: Path, seed: int) -> list[Product]:
 
 
 def read_human_goals(path: Path, products: Mapping[str, Product]) -> Iterator[dict[str, Any]]:
-    """Fields of `GoalTask` from items_human_ins.json, without price; those without attributes are left out, as there.
+    """Yield fields of `GoalTask` from items_human_ins.json, without price.
 
-    Raises ArtifactError naming file, product and rule.
+    Leaves out goals without attributes, as the original does. Raises ArtifactError naming file, product and rule.
     """
     for asin, instructions in _load(path, dict).items():
         if asin not in products:
@@ -108,7 +108,7 @@ def read_human_goals(path: Path, products: Mapping[str, Product]) -> Iterator[di
 
 
 class _HumanGoal(BaseModel):
-    """The part of an instruction in items_human_ins.json that is read."""
+    """The fields that are read of an instruction in items_human_ins.json."""
 
     instruction: str
     instruction_attributes: tuple[str, ...] = Field(min_length=1)
@@ -153,7 +153,7 @@ def _values(given: list[dict[str, Any]]) -> tuple[str, ...]:
 
 
 def _prices(given: str) -> list[float]:
-    """As the original reads them: behind each dollar sign what is a digit or a point; two at most."""
+    """Parse prices as the original does: the digits and points after each dollar sign, at most two prices."""
     try:
         return [float(_NO_DIGIT.sub("", price)) for price in given.split("$")[1:]][:2] or [NO_PRICE]
     except ValueError:

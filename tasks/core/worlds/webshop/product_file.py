@@ -1,4 +1,4 @@
-"""The file of a world's catalogue: checked whole when it is opened, its products read when they are asked for.
+"""The file of a world's catalogue: checked whole when opened; products are read on demand.
 
 The original's 1.18 million products would take 3 GB as objects.
 """
@@ -14,11 +14,11 @@ from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.webshop.catalogue import Product
 
 KEPT = 16_384
-"""Products that were asked for last stay in memory."""
+"""Number of most recently read products kept in memory."""
 
 
 class ProductFile(Mapping[str, Product]):
-    """The products of a file of one JSON object a line, by asin, in its order. Thread-safe; no file stays open."""
+    """The products of a JSON Lines file, by asin, in the file's order. Thread-safe; keeps no file open."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
@@ -27,8 +27,11 @@ class ProductFile(Mapping[str, Product]):
         self._read = lru_cache(KEPT)(self._read_at)
 
     def texts(self) -> Iterator[str]:
-        """Each one's text for a search engine; makes the products known. Raises ArtifactError naming file and line."""
-        place = 0
+        """Yield each product's text for a search engine, and index the products.
+
+        Raises ArtifactError naming file and line.
+        """
+        offset = 0
         with self._path.open("rb") as stream:
             for number, line in enumerate(stream, start=1):
                 try:
@@ -36,8 +39,8 @@ class ProductFile(Mapping[str, Product]):
                 except ValidationError as error:
                     rule = broken_rules(error, "line")[0]
                     raise ArtifactError(f"{self._path}: line {number}: {rule}; run `dvc repro`") from None
-                self._places[product.asin] = place
-                place += len(line)
+                self._places[product.asin] = offset
+                offset += len(line)
                 yield product.searched_text
 
     def __getitem__(self, asin: str) -> Product:
@@ -52,7 +55,7 @@ class ProductFile(Mapping[str, Product]):
     def __len__(self) -> int:
         return len(self._places)
 
-    def _read_at(self, place: int) -> Product:
+    def _read_at(self, offset: int) -> Product:
         with self._path.open("rb") as stream:
-            stream.seek(place)
+            stream.seek(offset)
             return Product.model_validate_json(stream.readline())

@@ -1,8 +1,8 @@
-"""WebShop's reward: how well what was bought fits what was asked for, in type, attributes, options and price.
+"""WebShop's reward: how well the bought product fits the goal in type, attributes, options and price.
 
-Differences from the original's web_agent_site/engine/goal.py: words of a title's type are its words without stop words,
-where spaCy picked nouns (half a gigabyte for one feature); colours are compared as they are, not by their base colour.
-The fuzzy ratio is that of thefuzz 0.22, written here.
+Differences from the original's web_agent_site/engine/goal.py: the words of a title's type are its words without stop
+words, where spaCy picked nouns (half a gigabyte for one feature); colours are compared as they are, not by base colour.
+The fuzzy ratio is that of thefuzz 0.22, reimplemented here.
 """
 
 import re
@@ -11,7 +11,7 @@ from functools import lru_cache
 from tasks.core.worlds.webshop.catalogue import PATH_SEPARATOR, GoalTask, Product
 
 FUZZY = 85
-"""Two texts above this token set ratio say the same."""
+"""Texts with a higher token set ratio count as equal."""
 _WORD = re.compile(r"[a-z0-9]+")
 _NO_WORD = re.compile(r"[\W_]")
 _DROPPED = dict.fromkeys(range(128, 256))
@@ -19,7 +19,7 @@ _STOP = frozenset(["a", "an", "and", "for", "in", "of", "on", "or", "the", "to",
 
 
 def reward(bought: Product, wanted: Product, goal: GoalTask, chosen: dict[str, str]) -> float:
-    """In [0, 1]: type factor x (attributes + options + price that fit) / (all that were asked for)."""
+    """Return the reward in [0, 1]: type factor x (matching attributes + options + price) / (number of criteria)."""
     attributes = sum(_has(bought, attribute) for attribute in goal.attributes)
     options = sum(
         any(token_set_ratio(value, asked) > FUZZY for value in chosen.values()) for asked in goal.options.values()
@@ -29,7 +29,7 @@ def reward(bought: Product, wanted: Product, goal: GoalTask, chosen: dict[str, s
 
 
 def type_factor(bought: Product, wanted: Product) -> float:
-    """1, or less where query, categories and title say that it is another kind of thing: 0.5, 0.1 or 0."""
+    """Return 1, or less if query, categories and title indicate another kind of product: 0.5, 0.1 or 0."""
     asked = type_words(wanted.title)
     title = len(asked & type_words(bought.title)) / len(asked) if asked else 0.2
     if title == 0:
@@ -42,15 +42,15 @@ def type_factor(bought: Product, wanted: Product) -> float:
 
 
 def type_words(title: str) -> frozenset[str]:
-    """Words of a title, without stop words."""
+    """Return the words of a title without stop words."""
     return frozenset(_WORD.findall(title.lower())) - _STOP
 
 
 @lru_cache(maxsize=65_536)
 def token_set_ratio(one: str, other: str) -> int:
-    """thefuzz's fuzz.token_set_ratio, 0 to 100: texts as sets of words, compared with and without what they share.
+    """Return thefuzz's fuzz.token_set_ratio, 0 to 100: compare word sets with and without their common words.
 
-    Whatever is no letter or digit separates words, but Latin-1's other half is dropped.
+    All characters except letters and digits separate words, but the upper half of Latin-1 is dropped.
     """
     left, right = (set(_NO_WORD.sub(" ", text.translate(_DROPPED)).lower().split()) for text in (one, other))
     if not left or not right:
@@ -64,7 +64,7 @@ def token_set_ratio(one: str, other: str) -> int:
 
 
 def _ratio(one: str, other: str) -> float:
-    """200 x longest common subsequence / both lengths."""
+    """Return 200 x longest common subsequence / sum of both lengths."""
     row = [0] * (len(other) + 1)
     for letter in one:
         diagonal = 0
@@ -76,7 +76,7 @@ def _ratio(one: str, other: str) -> float:
 
 
 def _has(product: Product, attribute: str) -> bool:
-    if any(token_set_ratio(own, attribute) > FUZZY for own in product.attributes):
+    if any(token_set_ratio(product_attribute, attribute) > FUZZY for product_attribute in product.attributes):
         return True
     texts = (product.title, " ".join(product.features), product.description)
     return any(attribute in text.lower() for text in texts)

@@ -14,34 +14,37 @@ BACK, PREVIOUS, NEXT, BUY = "back to search", "< prev", "next >", "buy now"
 DETAILS = ("description", "features", "reviews")
 OFFER = "\nYou must choose from these actions: "
 LONGEST_ACTION = 400
-"""Characters; a longer action is none."""
+"""Characters; a longer action is invalid."""
 
 
 @dataclass(frozen=True)
 class Shop:
-    """The part that all episodes share."""
+    """The part of the game that all episodes share."""
 
     products: Mapping[str, Product]
     order: Sequence[str]
-    """Asins, as the search engine numbers them."""
+    """Asins in the order of the search engine's numbers."""
     engine: SearchEngine
     strict: bool = False
 
     @classmethod
     def of(cls, products: Sequence[Product]) -> "Shop":
-        """A shop that sells these, with graded rewards; their texts are indexed."""
+        """Return a shop with graded rewards that sells these products; indexes their texts."""
         by_asin = {product.asin: product for product in products}
         return cls(by_asin, tuple(by_asin), SearchEngine([product.searched_text for product in products]))
 
 
 def chosen_option(product: Product, value: str) -> str | None:
-    """The option that a click on `value` chooses: where several have it the last one, as the original's
-    `get_available_actions` keeps one button for each value. None where no option has it."""
+    """Return the option that a click on `value` chooses; None if no option has that value.
+
+    If several options have it, the last one counts, because the original's `get_available_actions` keeps one button per
+    value.
+    """
     return next((option for option, values in reversed(product.options.items()) if value in values), None)
 
 
 class Shopping:
-    """One visit. Where it is: the results of a search, a product, a page of its details, or the start."""
+    """One visit to the shop. Its place is the start, the results of a search, a product or one of its details."""
 
     def __init__(self, shop: Shop, goal: GoalTask) -> None:
         self._shop, self._goal = shop, goal
@@ -56,9 +59,9 @@ class Shopping:
         self._show()
 
     def understood(self, action: str) -> str | None:
-        """`search[words]`, `click[name]` of what the page offers, in any case.
+        """Return the action in normal form: `search[words]`, or `click[name]` for a name on the page; None if invalid.
 
-        As in the original's `step`, a search is understood on every page, not only where there is a search bar.
+        Case is ignored. As in the original's `step`, a search is accepted on every page, even without a search bar.
         """
         text = action.strip().lower()
         name, _, rest = text.partition("[")
@@ -73,8 +76,8 @@ class Shopping:
         """Search or click. Buying pays the reward and ends the visit."""
         argument = action.partition("[")[2][:-1]
         if action.startswith("search["):
-            found = self._shop.engine.search(argument)
-            self._results, self._page, self._place = [self._shop.order[number] for number in found], 1, "results"
+            numbers = self._shop.engine.search(argument)
+            self._results, self._page, self._place = [self._shop.order[number] for number in numbers], 1, "results"
         elif argument == BUY:
             return self._buy()
         else:
@@ -111,7 +114,7 @@ class Shopping:
         return float(self.solved) if self._shop.strict else earned
 
     def _show(self) -> None:
-        """The text of the page, and what can be clicked there."""
+        """Set the text of the page and what can be clicked on it."""
         pages = {
             "start": self._start_page,
             "results": self._results_page,

@@ -1,7 +1,7 @@
-"""How WebShop is demonstrated: search for what is asked, take the first that is shown, choose its options, buy.
+"""Demonstrations for WebShop: search for the request, take the first result, choose its options, buy.
 
-All that the play depends on is in the text that an agent sees: a policy can learn it, and its search and its choice
-among the products that are shown are left to reinforcement learning.
+The play depends only on text that an agent sees, so that a policy can learn it. Better searches and a better choice
+among the results are left to reinforcement learning.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ _PAGES = (
 
 
 def _vocabulary() -> list[str]:
-    """Words of the pages, asins, numbers in pairs of digits."""
+    """Return the words of the pages, asins, and numbers in pairs of digits."""
     asins = [spelt for name in NAMES for spelt in (name, name.lower())]
     numbers = [f"{number:02d}" for number in range(100)]
     return [*_PAGES, *MAKERS, *numbers, *asins, *(word for kind in KINDS for word in _kind_words(kind))]
@@ -47,11 +47,11 @@ def _kind_words(kind: Kind) -> list[str]:
 
 class _Goal(GoalTask):
     shop: int
-    """Which of the teacher's shops sells it."""
+    """Number of the teacher's shop that sells it."""
 
 
 class _Shops(WebShopKind):
-    """Many shops: the asins that one alone shows would be learnt by heart, and none be read."""
+    """Many shops: with a single shop a policy would learn its asins by heart instead of reading them."""
 
     def __init__(self, config: WebShopConfig) -> None:
         super().__init__(config, _shop(config, 0))
@@ -62,7 +62,7 @@ class _Shops(WebShopKind):
 
 
 class WebShopTeacher:
-    """See `tasks.core.worlds.text_games.demonstrations.Teacher`. The catalogues are others than the world's."""
+    """A `tasks.core.worlds.text_games.demonstrations.Teacher`. Its catalogues differ from the world's."""
 
     vocabulary: Sequence[str] = _vocabulary()
 
@@ -84,7 +84,7 @@ class WebShopTeacher:
         return (shown or helps or offered)[:1]
 
     def actions(self, task: GoalTask, state: str) -> Sequence[str]:
-        """Actions that the page offers; on the first page, the search."""
+        """Return the actions that the page offers; on the first page, the search."""
         offered = state.partition(OFFER)[2].removesuffix(".")
         return [f"search[{_asked(task)}]"] if offered.startswith("search[") else offered.split(", ")
 
@@ -101,12 +101,12 @@ def _shop(config: WebShopConfig, number: int) -> Shop:
 
 
 def _asked(task: GoalTask) -> str:
-    """The instruction's words for kind, maker and attributes, as they stand there."""
+    """Return the instruction's words for kind, maker and attributes, verbatim."""
     beginning, last = task.instruction.removeprefix(ASKING), task.attributes[-1]
     return beginning[: beginning.index(last) + len(last)]
 
 
 def _unchosen(task: GoalTask, state: str) -> Iterator[str]:
-    """Option values that are asked for and not chosen yet: chosen ones stand in brackets among the page's parts."""
+    """Return the requested option values not chosen yet: chosen values are in brackets among the page's parts."""
     parts = state.partition("\n")[0].split(SEPARATOR)
     return (value for value in task.options.values() if f"[{value}]" not in parts)

@@ -21,7 +21,7 @@ CATALOGUE = "catalogue.jsonl"
 
 
 class WebShopKind:
-    """See `tasks.core.worlds.text_games.world.GameKind`."""
+    """A `tasks.core.worlds.text_games.world.GameKind`."""
 
     rules = GameRules("webshop", "bought what was asked for", 0.0, 1.0)
 
@@ -44,16 +44,16 @@ class WebShopKind:
         return Shopping(self._shop, task)
 
     def solution(self, task: GoalTask) -> Sequence[str]:
-        """Search for the title, click the product, its options, buy.
+        """Return the solution: search for the title, click the product and its options, buy.
 
-        Raises ValueError where that takes too long, or where one value asked for would replace another.
+        Raises ValueError if that takes too long, or if one requested value would replace another.
         """
         product, values = self._shop.products[task.asin], dict.fromkeys(task.options.values())
         if len({chosen_option(product, value) or value for value in values}) < len(values):
             raise ValueError(f"webshop: {task.task_id}: two of {', '.join(values)} are values of one option")
         title = product.title
-        found = [self._shop.order[number] for number in self._shop.engine.search(title)]
-        pages = found.index(task.asin) // PER_PAGE if task.asin in found else self._config.max_actions
+        results = [self._shop.order[number] for number in self._shop.engine.search(title)]
+        pages = results.index(task.asin) // PER_PAGE if task.asin in results else self._config.max_actions
         clicks = [*[NEXT] * pages, task.asin.lower(), *values, BUY]
         if len(clicks) + 1 > self._config.max_actions:
             raise ValueError(f"webshop: {task.task_id}: the product is not among the first results for its own title")
@@ -76,7 +76,7 @@ def write_webshop(config: WebShopConfig, seed: int, folder: Path) -> None:
 
 
 def open_webshop(config: WebShopConfig, folder: Path) -> TextGameWorld[GoalTask]:
-    """The world in `folder`, its catalogue indexed. Raises ArtifactError naming file, line and rule."""
+    """Open the world in `folder` and index its catalogue. Raises ArtifactError naming file, line and rule."""
     products = ProductFile(folder / CATALOGUE)
     engine = SearchEngine(products.texts())
     tasks = read_tasks(folder, GoalTask)
@@ -88,15 +88,15 @@ def open_webshop(config: WebShopConfig, folder: Path) -> TextGameWorld[GoalTask]
 
 
 def _file(root: Path, stem: str) -> Path:
-    """The one file of that beginning: the original has a small and a whole version of each."""
-    found = sorted(root.glob(f"{stem}*.json"))
-    if len(found) != 1:
-        raise ArtifactError(f"{root}: expected one {stem}*.json, found {[path.name for path in found]}")
-    return found[0]
+    """Return the only file whose name begins with `stem`: the original has a small and a full version of each."""
+    paths = sorted(root.glob(f"{stem}*.json"))
+    if len(paths) != 1:
+        raise ArtifactError(f"{root}: expected one {stem}*.json, found {[path.name for path in paths]}")
+    return paths[0]
 
 
 def _original_goals(config: WebShopConfig, seed: int, products: list[Product]) -> dict[Split, list[GoalTask]]:
-    """Whole scenarios of three: of one query, shuffled; the held-out category is test_challenge."""
+    """Draw scenarios of three goals with the same query, shuffled; the held-out category is test_challenge."""
     assert config.root is not None
     known, random = {product.asin: product for product in products}, Random(derive_seed(seed, "webshop", "original"))
     by_query: dict[str, list[dict[str, object]]] = {}

@@ -1,4 +1,4 @@
-"""The engine: the tasks and their ground truth, loaded once. It forks judges and examiners."""
+"""The engine: loads the tasks and their ground truth once, and forks judges and examiners."""
 
 import contextlib
 import socket
@@ -13,11 +13,11 @@ from tasks.core.worlds.bfcl.inside.judge import Judge
 from tasks.core.worlds.bfcl.inside.package import CATEGORIES
 
 Tasks = dict[str, tuple[dict[str, Any], list[list[str]]]]
-"""By id: the package's entry of a task, and its ground truth, the calls of each of the user's turns."""
+"""By id: the package's entry of a task, and its ground truth: the calls of each of the user's turns."""
 
 
 class Engine(Forker):
-    """Says on `control` when it is ready."""
+    """The forker of judges and examiners. Reports on `control` when it is ready."""
 
     def __init__(self, control: int, limits: dict[str, Any]) -> None:
         super().__init__(socket.socket(fileno=control))
@@ -26,7 +26,7 @@ class Engine(Forker):
         self.ready()
 
     def become(self, request: dict[str, Any], descriptors: list[int], parent: int) -> None:
-        """A judge, or an examiner, that serves the one descriptor."""
+        """Become a judge or an examiner that serves the only descriptor."""
         kind = Judge if request["fork"] == "judge" else Examiner
         served = kind(self._tasks)
         self._jail.shut(descriptors[0], parent)
@@ -36,7 +36,7 @@ class Engine(Forker):
 
 
 def load_tasks() -> Tasks:
-    """All multi-turn tasks, by the package's own loader."""
+    """Load all multi-turn tasks with the package's own loader."""
     from bfcl_eval import utils
 
     utils._get_file_lock = lambda _: contextlib.nullcontext()  # nobody writes these files

@@ -1,6 +1,7 @@
-"""An examiner: the package's own conversation loop and evaluation, on the recorded turns of an episode.
+"""An examiner: the package's own conversation loop and evaluation, on an episode's recorded turns.
 
-It is the package as it is: agents' text is evaluated beside the ground truth, in a process that can reach nothing else.
+This is the package unchanged: it evaluates agents' text next to the ground truth, so the process can reach nothing
+else.
 """
 
 import contextlib
@@ -11,11 +12,11 @@ from tasks.core.worlds.bfcl.inside.package import LongContexts, import_evaluatio
 
 
 class RecitalOver(Exception):  # noqa: N818
-    """The package asks for more turns than were recorded."""
+    """The package requests more turns than were recorded."""
 
 
 class Examiner:
-    """Answers {"examine": id, "turns": texts}."""
+    """A server that answers {"examine": id, "turns": texts}."""
 
     def __init__(self, tasks: dict[str, Any]) -> None:
         self._tasks = tasks
@@ -25,9 +26,10 @@ class Examiner:
         self._long_contexts = LongContexts()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """{"valid": bool, "error": str, "result": the package's record, "messages": the whole conversation}.
+        """Return {"valid": bool, "error": str, "result": the package's record, "messages": the whole conversation}.
 
-        Turns that end before the package's loop does are not valid. Each task once: the package keeps its state.
+        Turns that end before the package's loop does are invalid. Examine each task only once: the package keeps its
+        state.
         """
         entry, truth = self._tasks[request["examine"]]
         self._long_contexts.restore()
@@ -37,7 +39,7 @@ class Examiner:
                 result, _ = handler.inference_multi_turn_prompting(_copied(entry), False, True)
         except RecitalOver:
             return {"valid": False, "error": "the episode was cut", "result": None, "messages": handler.messages}
-        self._long_contexts.restore()  # who uses the package evaluates in another process
+        self._long_contexts.restore()  # users of the package evaluate in a separate process
         entry_id = entry["id"]
         category = entry_id.rpartition("_")[0]
         verdict = self._runner._evaluate_single_multi_turn_entry(
@@ -48,12 +50,12 @@ class Examiner:
 
 
 def _copied(entry: dict[str, Any]) -> dict[str, Any]:
-    """The package writes into the entries that it is given."""
+    """Return a copy of the entry, because the package writes into the entries that it is given."""
     return {**entry, "question": [[dict(message) for message in turn] for turn in entry["question"]]}
 
 
 def _reciting_handler() -> Any:
-    """A model of the package's that says recorded turns, shown results as its chat models are."""
+    """Return a model class for the package that recites recorded turns and is shown results like its chat models."""
     from bfcl_eval.model_handler.base_handler import BaseHandler
     from bfcl_eval.model_handler.utils import (
         default_decode_execute_prompting,

@@ -1,8 +1,8 @@
-"""A judge: what a task is, how it is solved, and whether what a player decoded solves it, by the package's own checker.
+"""A judge: describes tasks, solves them, and judges decoded calls with the package's own checker.
 
-The checker executes an agent's calls once more, beside the ground truth, and the package would evaluate them as Python.
-Here plain calls are read, and all else is an error, so that text which is more than calls gains nothing and sees
-nothing; least of all the instances of the ground truth.
+The checker executes an agent's calls again, next to the ground truth, and the package would evaluate them as Python.
+Here only plain calls are read and anything else is an error, so text that is more than calls gains nothing and sees
+nothing, least of all the instances of the ground truth.
 """
 
 from typing import Any
@@ -25,11 +25,11 @@ class Judge:
         self._reachable = ""
         self._calls = PlainCalls(self._instance, not_defined)
         self._long_contexts = LongContexts()
-        multi_turn_utils.eval = self._evaluate  # in the place of the built-in one
+        multi_turn_utils.eval = self._evaluate  # replaces the built-in function
         multi_turn_checker.execute_multi_turn_func_call = self._execute
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer, or {"fault": text}."""
+        """Return the answer, or {"fault": text}."""
         try:
             match request:
                 case {"describe": task_id}:
@@ -44,7 +44,7 @@ class Judge:
             return {"fault": f"{type(error).__name__}: {error}"}
 
     def _error(self, entry: dict[str, Any], truth: list[list[str]], turns: list[list[list[str]]]) -> str:
-        """The fault in the turns, or PASSED."""
+        """Return the fault in the turns, or PASSED."""
         from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn_checker
 
         if len(turns) != len(truth):
@@ -53,7 +53,8 @@ class Judge:
             self._long_contexts.restore()
         self._judged += 1
         name = (
-            f"judged_{self._judged}"  # state lives in globals of this name: a used one would be judged as it was left
+            # state lives in globals with this name: a reused name would be judged with its old state
+            f"judged_{self._judged}"
         )
         try:
             checked = multi_turn_checker(turns, truth, entry, entry["id"].rpartition("_")[0], name)
@@ -62,8 +63,11 @@ class Judge:
         return PASSED if checked["valid"] else f"{checked['error_type']}: {checked['error_message']}"
 
     def _execute(self, model_name: str, **call: Any) -> Any:
-        """The package's executor. The agent's and the ground truth's instances are globals beside each other, called by
-        `model_name`: calls of the one side reach none of the other's."""
+        """Run the package's executor with access to one side's instances only.
+
+        The instances of the agent and of the ground truth are globals of the same module, named by `model_name`. Calls
+        of one side cannot reach the other side's instances.
+        """
         from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils import execute_multi_turn_func_call
 
         self._reachable = f"{model_name}_eval_"
@@ -82,20 +86,25 @@ class Judge:
 
 
 def is_long(entry: dict[str, Any]) -> bool:
-    """Whether a task's states are filled up with what it does not need."""
+    """Return whether a task's states are padded with things it does not need."""
     return "long_context" in entry["id"]
 
 
 def listed(entry: dict[str, Any], truth: list[list[str]]) -> dict[str, Any]:
-    """The entry of one in the list of tasks."""
-    said = "\n".join(message["content"] for turn in entry["question"] for message in turn)
-    return {"id": entry["id"], "classes": entry["involved_classes"], "instruction": said, "calls": sum(map(len, truth))}
+    """Return a task's entry in the list of tasks."""
+    instruction = "\n".join(message["content"] for turn in entry["question"] for message in turn)
+    return {
+        "id": entry["id"],
+        "classes": entry["involved_classes"],
+        "instruction": instruction,
+        "calls": sum(map(len, truth)),
+    }
 
 
 def describe(entry: dict[str, Any], prompts: dict[tuple[str, ...], str]) -> dict[str, Any]:
-    """The user's messages turn by turn, the system prompt before the first, and what a player needs.
+    """Return the user's messages turn by turn, after the system prompt, and everything a player needs.
 
-    `prompts`: system prompts so far, by the names of the functions that they offer; most of what a description costs.
+    `prompts` caches system prompts by the names of their functions, because they take most of the time.
     """
     turns = [user_messages(entry, number) for number in range(len(entry["question"]))]
     offered = tuple(function["name"] for function in entry["function"])
@@ -113,7 +122,7 @@ def describe(entry: dict[str, Any], prompts: dict[tuple[str, ...], str]) -> dict
 
 
 def user_messages(entry: dict[str, Any], number: int) -> list[dict[str, str]]:
-    """The user's words at the beginning of a turn; where functions come late, that they are there now."""
+    """Return the user's messages at the beginning of a turn; if functions are added there, their announcement."""
     from bfcl_eval.constants.default_prompts import DEFAULT_USER_PROMPT_FOR_ADDITIONAL_FUNCTION_PROMPTING
 
     late = entry.get("missed_function", {}).get(str(number))
@@ -124,7 +133,7 @@ def user_messages(entry: dict[str, Any], number: int) -> list[dict[str, str]]:
 
 
 def system_prompt(entry: dict[str, Any]) -> str:
-    """The package's system prompt before the first of the user's words."""
+    """Return the package's system prompt, which precedes the user's first message."""
     from bfcl_eval.model_handler.utils import system_prompt_pre_processing_chat_model
 
     first = [{"role": "user", "content": ""}]

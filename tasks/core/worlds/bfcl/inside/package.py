@@ -11,15 +11,15 @@ from types import ModuleType
 from typing import Any
 
 CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
-"""Categories of the multi-turn tasks: the four of a scenario, in this order."""
+"""Categories of the multi-turn tasks: the four tasks of a scenario, in this order."""
 _NEEDED = ("bfcl_eval.model_handler.utils", "bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker")
 _ELSEWHERE = ("Memory", "WebSearch")
-"""Classes of other categories, some of which need packages that are not there."""
+"""Classes of other categories; some need packages that are not installed."""
 
 
 def import_package() -> list[str]:
-    """Import all that players need: later they can open no file. Returns the names of the classes of functions."""
-    with TemporaryDirectory(prefix="bfcl-") as folder:  # it makes result/ and score/ where this says
+    """Import everything players need, since they cannot open files later. Returns the names of the function classes."""
+    with TemporaryDirectory(prefix="bfcl-") as folder:  # the package creates result/ and score/ here
         os.environ["BFCL_PROJECT_ROOT"] = folder
         for module in _NEEDED:
             importlib.import_module(module)
@@ -31,9 +31,9 @@ def import_package() -> list[str]:
 
 
 def look_up_quickly(quickly: bool) -> None:
-    """Set how the executor finds its instances' methods at every step: once for each class, or each time anew.
+    """Set whether the executor looks up its instances' methods once per class, or again at every step.
 
-    The latter is the package's own way, and most of what a step costs.
+    The latter is the package's own way and takes most of a step's time.
     """
     from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
 
@@ -41,7 +41,7 @@ def look_up_quickly(quickly: bool) -> None:
 
 
 def forget_instances(model_name: str) -> None:
-    """Drop the states of a model's episodes, which the package keeps as globals of a module and would go on with."""
+    """Drop the states of a model's episodes, which the package keeps as a module's globals and would continue from."""
     from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
 
     for name in [name for name in vars(multi_turn_utils) if name.startswith(f"{model_name}_")]:
@@ -49,7 +49,7 @@ def forget_instances(model_name: str) -> None:
 
 
 class LongContexts:
-    """Values that the package lays into the states of tasks with long contexts, and that functions change (cards)."""
+    """Values that the package puts into the states of long-context tasks, and that functions may change (cards)."""
 
     def __init__(self) -> None:
         module = "bfcl_eval.eval_checker.multi_turn_eval.func_source_code.long_context"
@@ -57,15 +57,15 @@ class LongContexts:
         self._originals = [(value, marshal.dumps(value, 2)) for value in values if isinstance(value, dict)]
 
     def restore(self) -> None:
-        """Put them back as they were at first. Due before an episode whose states hold them."""
+        """Restore the original values. Required before an episode whose states hold them."""
         for value, original in self._originals:
-            if marshal.dumps(value, 2) != original:  # version 2: bytes that depend on values only
+            if marshal.dumps(value, 2) != original:  # version 2: the bytes depend only on values
                 value.clear()
                 value.update(marshal.loads(original))
 
 
 class _QuickInspect:
-    """The two names of `inspect` that the executor uses. No instance holds a method of another."""
+    """A replacement for the two names of `inspect` that the executor uses. No instance holds a method of another."""
 
     ismethod = staticmethod(inspect.ismethod)
 
@@ -81,7 +81,7 @@ def _methods(kind: type) -> list[str]:
 
 
 def import_evaluation() -> ModuleType:
-    """The package's evaluation. What only other categories and models need is left out: it is not installed."""
+    """Import the package's evaluation, without what only other categories and models need: that is not installed."""
     for name in ("numpy", "pandas", "bfcl_eval.constants.model_config"):
         sys.modules[name] = ModuleType(name)
     sys.modules["bfcl_eval.constants.model_config"].MODEL_CONFIG_MAPPING = {}  # type: ignore[attr-defined]

@@ -1,10 +1,10 @@
-"""A player: an episode's state, and the package's own decoder and executor on it. Both evaluate what agents write.
+"""A player: an episode's state, with the package's own decoder and executor. Both evaluate what agents write.
 
-In: {"open": {"id", "classes", "config", "long_context"}}, then {"turn": n, "text": str}.
-Out: {"played": n, "calls": [str], "results": [str]}; no calls: the text holds none that can be decoded.
+In: {"open": {"id", "classes", "config", "long_context"}}, then {"turn": n, "text": str}. Out: {"played": n, "calls":
+[str], "results": [str]}; no calls if the text has none that can be decoded.
 
-A plain one serves one episode after another, for it evaluates nothing: a turn that is more than plain calls, or that
-took more stack or memory than there was, is answered by {"not plain": n}, and its episode needs a player of its own.
+A plain player serves one episode after another, because it evaluates nothing. It answers {"not plain": n} to a turn
+that is more than plain calls, or that runs out of stack or memory; the episode then needs its own player.
 """
 
 import builtins
@@ -19,7 +19,7 @@ from tasks.core.worlds.bfcl.inside.plain_calls import NotPlain, PlainCalls, not_
 Errors = tuple[type[BaseException], ...]
 
 NAME = "player"
-"""The model's name, as far as the package is told."""
+"""The model's name, as the package knows it."""
 _ROUNDS = 4
 _WARM_UP = (
     "[pwd(), ls(a=True), cd(folder='document'), mkdir(dir_name='a'), cat(file_name='b'), mean(numbers=[1, 2.5, -3])]",
@@ -33,11 +33,11 @@ _WARM_UP = (
 )
 _ADDRESS = re.compile(r" at 0x[0-9a-f]{6,16}\b")
 _NO_REASON = "Error during execution: "
-"""A result without an error's text: memory was short, as a rule."""
+"""A result with an empty error message: usually memory ran out."""
 
 
 def serve_player(channel: Channel, result_chars: int, plain: bool) -> NoReturn:
-    """Play what comes, until the channel ends. Of each result `result_chars` characters are kept."""
+    """Play incoming turns until the channel closes. Keeps `result_chars` characters of each result."""
     unsure: Errors = evaluate_plainly() if plain else ()
     long_contexts = LongContexts()
     task: dict[str, Any] = {}
@@ -54,9 +54,9 @@ def serve_player(channel: Channel, result_chars: int, plain: bool) -> NoReturn:
 
 
 def evaluate_plainly() -> Errors:
-    """Have the package's decoder and executor refuse what is no plain call.
+    """Make the package's decoder and executor refuse everything except plain calls.
 
-    Returns the errors after which another process must say how the turn goes: it has more stack or memory.
+    Returns the errors after which another process, with more stack or memory, must play the turn.
     """
     from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
     from bfcl_eval.model_handler import utils
@@ -76,25 +76,27 @@ def evaluate_plainly() -> Errors:
     def evaluate(expression: str) -> Any:
         try:
             return calls.evaluate(expression)
-        except (RecursionError, MemoryError) as error:  # which the package would show as a result
+        except (RecursionError, MemoryError) as error:  # the package would show these as a result
             raise NotPlain from error
 
     def refuse(expression: str) -> NoReturn:
         raise NotPlain(expression)
 
     calls = PlainCalls(instance, undefined)
-    multi_turn_utils.eval = evaluate  # in the place of the built-in one
+    multi_turn_utils.eval = evaluate  # replaces the built-in function
     utils.eval = refuse
     return NotPlain, RecursionError, MemoryError
 
 
 def warm_up(classes: list[str]) -> None:
-    """Play a little in the zygote: CPython specialises code that ran a few times, and later that would copy pages."""
+    """Play a little in the zygote: CPython specialises code after a few runs, and in a fork that would copy pages."""
     for _ in range(_ROUNDS):
         task = {"id": "warm", "classes": classes, "config": {}, "long_context": False}
         for text in _WARM_UP:
             calls, results = _play(task, text)
-            frames.encode({"calls": [_clean(call) for call in calls], "results": [_shown(one, 99) for one in results]})
+            frames.encode(
+                {"calls": [_clean(call) for call in calls], "results": [_shown(result, 99) for result in results]}
+            )
     forget_instances(NAME)
 
 
@@ -117,7 +119,7 @@ def _play(task: dict[str, Any], text: str, unsure: Errors = ()) -> tuple[list[st
         calls = default_decode_execute_prompting(text)
     except unsure:
         raise
-    except BaseException:  # it evaluates parts of the text, which may raise anything
+    except BaseException:  # decoding evaluates parts of the text, which may raise anything
         return [], []
     if is_empty_execute_response(calls):
         return [], []
@@ -134,7 +136,7 @@ def _execute(task: dict[str, Any], calls: list[str]) -> list[str]:
 
 
 def _shown(result: str, most_chars: int) -> str:
-    """Cut, and without addresses, which differ between runs and mean nothing to the agent."""
+    """Return the result shortened, and without addresses, which differ between runs and mean nothing to the agent."""
     dropped = len(result) - most_chars
     note = f"... ({dropped} more characters)" if dropped > 0 else ""
     return _clean(_ADDRESS.sub(" at 0x0", result[:most_chars])) + note

@@ -1,6 +1,6 @@
-"""A task's solution, as an agent would write it: the ground truth's calls, all arguments by keyword.
+"""A task's solution as an agent would write it: the ground truth's calls, with all arguments by keyword.
 
-The package's decoder drops positional arguments.
+Keywords are needed because the package's decoder drops positional arguments.
 """
 
 import ast
@@ -14,7 +14,7 @@ TURN_ENDS = "That is done."
 
 
 def solution(entry: dict[str, Any], truth: list[list[str]]) -> list[str]:
-    """The assistant's turns: for each of the user's one with all calls, and one without any, which ends it."""
+    """Return the assistant's turns: for each user turn, one with all calls and one without calls, which ends it."""
     by_keyword = _ByKeyword(
         {name: parameters for name, (_, parameters) in functions(entry["involved_classes"]).items()}
     )
@@ -28,13 +28,13 @@ def solution(entry: dict[str, Any], truth: list[list[str]]) -> list[str]:
 
 
 def functions(classes: list[str]) -> dict[str, tuple[str, list[str]]]:
-    """Functions that a task offers, by name: each one's class and the names of its parameters."""
+    """Return the functions that a task offers, by name: each function's class and parameter names."""
     return {method: (name, parameters) for name in classes for method, parameters in _methods(name).items()}
 
 
 @cache
 def _methods(name: str) -> dict[str, list[str]]:
-    """Names of the parameters of each public method of a class."""
+    """Return the parameter names of each public method of a class."""
     from bfcl_eval.constants.executable_backend_config import CLASS_FILE_PATH_MAPPING
 
     kind = getattr(importlib.import_module(CLASS_FILE_PATH_MAPPING[name]), name)

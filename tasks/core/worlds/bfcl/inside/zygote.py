@@ -14,21 +14,21 @@ from tasks.core.worlds.bfcl.inside.player import serve_player, warm_up
 
 
 def main(control_descriptor: int, limits: dict[str, Any]) -> None:
-    """Serve until the control socket ends. `limits` holds PoolLimits' fields and "confinement"."""
+    """Serve until the control socket closes. `limits` holds PoolLimits' fields and "confinement"."""
     classes = import_package()
     look_up_quickly(True)
     warm_up(classes)
     os.chdir("/")
     os.environ.clear()
     os.environ["TZ"] = "UTC"
-    random.seed(0)  # what agents write is evaluated, and may draw: the same text gives the same answer
+    random.seed(0)  # agents' text is evaluated and may draw numbers: equal text must give equal answers
     zygote = Zygote(socket.socket(fileno=control_descriptor), limits)
     zygote.ready(warning=zygote.jail.warning)
     zygote.serve()
 
 
 class Zygote(Forker):
-    """See the package's docstring for the tree of processes."""
+    """The forker of players and the engine; the package's docstring shows the tree of processes."""
 
     def __init__(self, control: socket.socket, limits: dict[str, Any]) -> None:
         super().__init__(control)
@@ -36,7 +36,7 @@ class Zygote(Forker):
         self.jail = Jail(limits["confinement"], limits["player_memory_bytes"], limits["player_cpu_seconds"])
 
     def become(self, request: dict[str, Any], descriptors: list[int], parent: int) -> None:
-        """A player on the one descriptor, or the engine that serves it."""
+        """Become a player on the only descriptor, or the engine that serves it."""
         if request["fork"] == "player":
             channel = Channel(descriptors[0], self._limits["message_bytes"])
             channel.send({"ready": self.jail.shut(descriptors[0], parent)})

@@ -1,6 +1,6 @@
 """BFCL's own interpreter: the package without what its other categories and models need (torch, CUDA, 40 more).
 
-Made by `uv` from a pinned list on first use (a few seconds and a network or a local index), kept afterwards.
+`uv` builds it from a pinned list on first use (a few seconds, and a network or a local index) and keeps it.
 """
 
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""The tasks as they are made: apps and words, the state of their tables, templates, scenarios from a seed."""
+"""Making the tasks: apps and words, the state of their tables, templates, and scenarios drawn from a seed."""

@@ -20,7 +20,7 @@ NUMERIC_FIELDS = frozenset({"id", "number", "amount", "rating"})
 
 @dataclass(frozen=True)
 class Table:
-    """Records of one kind. `key` names the field whose values are unique; it and `fields` are canonical words."""
+    """Records of one kind. `key` is the field with unique values; `key` and `fields` are canonical words."""
 
     noun: str
     fields: tuple[str, ...]
@@ -29,7 +29,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Operation:
-    """One call of an app: what it does to which table, and the fields it takes.
+    """A call of an app: what it does to which table, and the fields it takes.
 
     find: any of `fields` (equality); create: all of `fields`; update: the id and all of `fields`; delete: the id.
     """
@@ -38,7 +38,7 @@ class Operation:
     noun: str
     fields: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
-    """Names that a release may give to the call; () means the usual ones of its kind."""
+    """Names that a release may give to the call; () means the usual names of its kind."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class App:
-    """An app: its name, tables and operations. The first table is the one that tasks select from."""
+    """An app: its name, tables and operations. Tasks select records from the first table."""
 
     name: str
     tables: tuple[Table, ...]
@@ -71,7 +71,7 @@ def _crud(
     updated: str,
     labels: tuple[str, ...] = (),
 ) -> App:
-    """An app with one table and all five operations; records are found by their key or by any other text field."""
+    """Return an app with one table and all five operations; records are found by key or by any other text field."""
     searchable = tuple(field for field in table.fields if field not in NUMERIC_FIELDS)
     operations = (
         Operation("list", table.noun),
@@ -112,7 +112,7 @@ HELD_OUT_APPS: tuple[App, ...] = (
     _crud("todo", Table("item", ("title", "day", "status"), "title"), ("title", "day"), "status"),
     _crud("calendar", Table("event", ("title", "day", "name"), "title"), ("title", "day", "name"), "day"),
 )
-"""Only test_challenge uses these."""
+"""Used only by test_challenge."""
 APPS: dict[str, App] = {app.name: app for app in (*KNOWN_APPS, *HELD_OUT_APPS)}
 
 _SHADOW_FIELDS = (
@@ -132,7 +132,7 @@ _UPDATABLE = ("status", "day", "tag", "folder", "rating", "amount", "genre", "re
 
 
 def shadow_app(name: str, random: Random) -> App:
-    """An app that does not exist, for demonstrations: noun and fields drawn at random, all five operations."""
+    """Draw an app that does not exist, for demonstrations: random noun and fields, all five operations."""
     key = random.choice(("title", "title", "name"))
     updated = random.choice(_UPDATABLE)
     others = [field for field in _SHADOW_FIELDS if field != updated]
@@ -149,7 +149,7 @@ def shadow_app(name: str, random: Random) -> App:
 
 @dataclass(frozen=True)
 class Release:
-    """The names that one task's release of an app uses."""
+    """The names in one task's release of an app."""
 
     app: App
     calls: tuple[str, ...]
@@ -158,22 +158,22 @@ class Release:
     """Canonical field -> the release's word, for parameters and records alike."""
 
     def call(self, kind: OperationKind) -> str:
-        """The name of the app's call of this kind. Raises StopIteration when the app has none."""
+        """Return the name of the app's call of this kind. Raises StopIteration if the app has none."""
         return next(
             name for operation, name in zip(self.app.operations, self.calls, strict=True) if operation.kind == kind
         )
 
     def operation(self, name: str) -> Operation | None:
-        """The operation behind a call's name; None when the release has no such call."""
+        """Return the operation behind a call's name; None if the release has no such call."""
         return next((op for op, call in zip(self.app.operations, self.calls, strict=True) if call == name), None)
 
     def parameters(self, operation: Operation) -> tuple[str, ...]:
-        """The names of the call's parameters, in the docs' order."""
-        own = tuple(self.labels[field] for field in operation.fields)
-        return ("id", *own) if operation.kind in ("update", "delete") else own
+        """Return the names of the call's parameters, in the order of the docs."""
+        labels = tuple(self.labels[field] for field in operation.fields)
+        return ("id", *labels) if operation.kind in ("update", "delete") else labels
 
     def docs(self) -> dict[str, str]:
-        """Call or record -> its line of the docs, in the docs' order: records with their fields first, then calls."""
+        """Return each call's or record's line of the docs, in their order: records with their fields, then calls."""
         records = {
             t.noun: f"{t.noun}: {', '.join(('id', *map(self.labels.__getitem__, t.fields)))}" for t in self.app.tables
         }
@@ -185,7 +185,7 @@ class Release:
         }
 
     def _line(self, name: str, operation: Operation) -> str:
-        """A line such as `find(title?, topic?) -> [note]`."""
+        """Return a line such as `find(title?, topic?) -> [note]`."""
         mark = "?" if operation.kind == "find" else ""
         taken = ", ".join(parameter + mark for parameter in self.parameters(operation))
         returned = f" -> [{operation.noun}]" if operation.kind in ("list", "find") else ""
@@ -193,7 +193,7 @@ class Release:
 
 
 CANONICAL_SHARE = 0.4
-"""Chance that a release keeps the canonical name of a call or a field; the synonyms share the rest equally."""
+"""Probability that a release keeps the canonical name of a call or field; the synonyms share the rest equally."""
 
 
 def draw_release(app: App, random: Random) -> Release:
@@ -207,7 +207,7 @@ def draw_release(app: App, random: Random) -> Release:
 
 
 def canonical_release(app: App) -> Release:
-    """The release that someone who reads no docs would guess."""
+    """Return the release that someone would guess without reading the docs."""
     calls = tuple(operation.names[0] for operation in app.operations)
     return Release(app, calls, {field: FIELD_LABELS[field][0] for table in app.tables for field in table.fields})
 

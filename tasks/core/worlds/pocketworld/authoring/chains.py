@@ -1,6 +1,6 @@
-"""Tasks of several requests: templates chained so that no two of them share an app, and at most one asks a question.
+"""Tasks of several requests: chains of templates with no app in common and at most one question.
 
-What one request changes another does not read, so that they can be met in any order.
+No request reads what another one changes, so they can be fulfilled in any order.
 """
 
 from random import Random
@@ -14,9 +14,10 @@ JOIN = "+"
 
 
 def chained(first: Template, apps: tuple[str, ...], length: int, random: Random) -> tuple[str, tuple[str, ...], int]:
-    """A chain that begins with `first`: its templates' names joined, all their apps, its difficulty (that of `first`).
+    """Draw a chain that begins with `first`. Returns its templates' names joined, all their apps, and its difficulty.
 
-    The others are of train's templates and no harder; their apps are ones that the chain does not have yet.
+    The difficulty is that of `first`. The other templates are from train and no harder; they use apps that the chain
+    does not have yet.
     """
     templates, taken = [first], list(apps)
     while len(templates) < length:
@@ -27,16 +28,16 @@ def chained(first: Template, apps: tuple[str, ...], length: int, random: Random)
 
 
 def read_chain(names: str, apps: tuple[str, ...]) -> list[NamedLink]:
-    """The templates of a chain with their apps. Raises KeyError for an unknown name, ValueError for wrong apps."""
+    """Return a chain's templates with their apps. Raises KeyError for an unknown name, ValueError for wrong apps."""
     links: list[NamedLink] = []
     rest = list(apps)
     for name in names.split(JOIN):
         template = TEMPLATES[name]
         count = len(template.apps[0])
-        own, rest = tuple(rest[:count]), rest[count:]
-        if own not in template.apps:
-            raise ValueError(f"template {name} has no apps {list(own)}")
-        links.append((template, own))
+        link_apps, rest = tuple(rest[:count]), rest[count:]
+        if link_apps not in template.apps:
+            raise ValueError(f"template {name} has no apps {list(link_apps)}")
+        links.append((template, link_apps))
     if rest:
         raise ValueError(f"no template uses the apps {rest}")
     return links

@@ -1,4 +1,4 @@
-"""The requests of a task: selections and clauses. A clause has its words, its effect on a state, and its code.
+"""The requests of a task: selections and clauses. A clause has words, an effect on a state, and code.
 
 Code is written with the names of a given release per app, so that a demonstrator may also write it with guessed names.
 No line is indented: loops fit on one line.
@@ -18,7 +18,7 @@ Releases = Mapping[str, Release]
 
 @dataclass(frozen=True)
 class Selection:
-    """Records of an app's first table: one by its key, or all that meet a condition."""
+    """Records of an app's first table: one record by its key, or all that meet a condition."""
 
     app: App
     field: str
@@ -43,7 +43,7 @@ class Selection:
         return bool(value < self.value if self.comparison == "below" else value > self.value)
 
     def code(self, releases: Releases) -> str:
-        """An expression for the list of records."""
+        """Return an expression for the list of records."""
         release = releases[self.app.name]
         label = release.labels[self.field]
         if self.comparison == "equal":
@@ -53,32 +53,32 @@ class Selection:
 
 
 def literal(value: Any) -> str:
-    """A Python literal with double quotes."""
+    """Return a Python literal with double quotes."""
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 class Clause(ABC):
-    """One thing to do or to find out."""
+    """Something to do or to find out."""
 
     @property
     @abstractmethod
     def apps(self) -> tuple[App, ...]:
-        """The apps that it needs."""
+        """The apps that the clause needs."""
 
     @abstractmethod
     def words(self) -> str:
-        """The sentence of the instruction."""
+        """Return the clause's sentence in the instruction."""
 
     def apply(self, state: State) -> None:  # noqa: B027 - an optional hook
-        """Change the state as asked. A question changes nothing."""
+        """Change the state as requested. A question changes nothing."""
 
     def answer(self, state: State) -> Any:
-        """The right answer on this state; None when nothing is asked."""
+        """Return the right answer in this state; None for a clause that asks nothing."""
         return None
 
     @abstractmethod
     def code(self, releases: Releases) -> str:
-        """One line that does it; a question's line sets `answer`."""
+        """Return a line of code that fulfils the clause; a question's line sets `answer`."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Update(SelectionClause):
 
 @dataclass(frozen=True)
 class ForEach(SelectionClause):
-    """Add a record to another table for each selected one: some fields copied, the others given."""
+    """Add a record to another table for each selected record: some fields copied, the others given."""
 
     target: App
     copied: tuple[str, ...]
@@ -189,7 +189,7 @@ class ForEach(SelectionClause):
 
 @dataclass(frozen=True)
 class AskField(SelectionClause):
-    """The value of a field of one record."""
+    """Ask for the value of a field of one record."""
 
     field: str
 
@@ -206,7 +206,7 @@ class AskField(SelectionClause):
 
 @dataclass(frozen=True)
 class AskCount(SelectionClause):
-    """Asks for the number of records that are selected."""
+    """Ask for the number of selected records."""
 
     def words(self) -> str:
         return f"Count {self.selection.words()}."
@@ -220,7 +220,7 @@ class AskCount(SelectionClause):
 
 @dataclass(frozen=True)
 class AskTotal(SelectionClause):
-    """The sum of a numeric field over the selected records."""
+    """Ask for the sum of a numeric field over the selected records."""
 
     field: str
 
@@ -237,7 +237,7 @@ class AskTotal(SelectionClause):
 
 @dataclass(frozen=True)
 class AskExtreme(Clause):
-    """A field of the record whose numeric field is the highest or the lowest."""
+    """Ask for a field of the record with the highest or lowest value of a numeric field."""
 
     app: App
     field: str
@@ -275,7 +275,7 @@ def _with_article(noun: str) -> str:
 
 
 def _create_call(release: Release, values: dict[str, str]) -> str:
-    """A create call with its arguments in the docs' order; `values` are expressions."""
+    """Return a create call with its arguments in the docs' order; `values` are expressions."""
     operation = release.app.operation("create")
     assert operation is not None
     arguments = ", ".join(f"{release.labels[name]}={values[name]}" for name in operation.fields)

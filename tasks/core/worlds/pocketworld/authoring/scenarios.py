@@ -1,4 +1,4 @@
-"""The scenario generator: the splits' task specs, and a spec turned into a playable task. All from one seed."""
+"""The scenario generator: draws the splits' task specs and turns a spec into a playable task. All from one seed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ SCENARIOS: dict[Split, tuple[int, int, int]] = {
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """One line of data/world/<split>.jsonl: all that is needed to build the task again."""
+    """A line of data/world/<split>.jsonl: everything needed to rebuild the task."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -48,7 +48,7 @@ class TaskSpec:
     template: str
     """Names of the chained templates, joined by "+"."""
     apps: tuple[str, ...]
-    """Those of the first template, then those of the next."""
+    """The apps of the first template, then those of the next."""
     seed: int
     """Draws the initial state, the releases and the entities."""
     instruction: str
@@ -61,7 +61,7 @@ class TaskSpec:
 
 @dataclass(frozen=True)
 class Problem:
-    """A task that can be played: the initial state, the apps' releases, the passwords, and what is asked."""
+    """A playable task: the initial state, the apps' releases, the passwords, and the requests."""
 
     clauses: Clauses
     state: State
@@ -80,7 +80,7 @@ class Problem:
 
     @cached_property
     def solved(self) -> State:
-        """The state after everything asked has been done."""
+        """The state after all requests are fulfilled."""
         state = self.state.copy()
         for clause in self.clauses:
             clause.apply(state)
@@ -88,13 +88,13 @@ class Problem:
 
     @cached_property
     def answer(self) -> Any:
-        """The right answer; None when no question is asked."""
+        """The right answer; None if no question is asked."""
         answers = (clause.answer(self.state) for clause in self.clauses)
         return next((answer for answer in answers if answer is not None), None)
 
 
 def draw_problem(links: Sequence[Link], world_apps: tuple[App, ...], pool: EntityPool, seed: int) -> Problem:
-    """Draw state, releases and entities of one task; a state that does not suit a template is drawn again.
+    """Draw a task's state, releases and entities; a state that does not suit a template is drawn again.
 
     Raises Mismatch when these apps can never suit their template.
     """
@@ -112,13 +112,13 @@ def draw_problem(links: Sequence[Link], world_apps: tuple[App, ...], pool: Entit
 
 
 def build_problem(spec: TaskSpec) -> Problem:
-    """The task that a spec describes. Every app of the world is there, also those the task does not need."""
+    """Build the task of a spec. It has every app of the world, including those that the task does not need."""
     links = [(template, tuple(APPS[name] for name in apps)) for template, apps in read_chain(spec.template, spec.apps)]
     return draw_problem(links, tuple(APPS.values()), POOLS[spec.split], spec.seed)
 
 
 def generate_specs(seed: int, config: PocketworldConfig) -> dict[Split, list[TaskSpec]]:
-    """All splits' specs, in task order."""
+    """Generate the specs of all splits, in task order."""
     return {split: _generate_split(split, seed, config) for split in SPLITS}
 
 
@@ -139,26 +139,26 @@ def _generate_split(split: Split, seed: int, config: PocketworldConfig) -> list[
 
 
 def _chain_lengths(count: int, config: PocketworldConfig) -> list[int]:
-    """Requests per task of each scenario, the longer ones spread evenly."""
+    """Return the number of requests per task for each scenario, with the longer tasks spread evenly."""
     longer = [int((number + 1) * config.chained_share) > int(number * config.chained_share) for number in range(count)]
     return [config.chain if is_longer else 1 for is_longer in longer]
 
 
 def _spread(templates: list[Template], count: int, random: Random) -> list[tuple[Template, tuple[str, ...]]]:
-    """`count` templates with apps: every template about equally often, and its app tuples in turn."""
+    """Return `count` templates with apps: every template about equally often, its app tuples in turn."""
     orders = {template.name: random.sample(template.apps, len(template.apps)) for template in templates}
     picked = [templates[number % len(templates)] for number in range(count)]
     return [(t, orders[t.name][number // len(templates) % len(t.apps)]) for number, t in enumerate(picked)]
 
 
 def _scenario(pattern: TaskSpec, seed: int) -> list[TaskSpec]:
-    """Tasks of one scenario: other entities, states and releases than each other's, no instruction twice."""
-    found: dict[str, TaskSpec] = {}
+    """Generate the tasks of one scenario: different entities, states and releases, and no instruction twice."""
+    specs: dict[str, TaskSpec] = {}
     attempt = 0
-    while len(found) < TASKS_PER_SCENARIO:
+    while len(specs) < TASKS_PER_SCENARIO:
         attempt += 1
         task_seed = derive_seed(seed, "task", pattern.scenario_id, attempt)
-        draft = replace(pattern, task_id=f"{pattern.scenario_id}_{len(found) + 1}", seed=task_seed)
+        draft = replace(pattern, task_id=f"{pattern.scenario_id}_{len(specs) + 1}", seed=task_seed)
         instruction = build_problem(draft).instruction
-        found.setdefault(instruction, replace(draft, instruction=instruction))
-    return list(found.values())
+        specs.setdefault(instruction, replace(draft, instruction=instruction))
+    return list(specs.values())

@@ -1,4 +1,4 @@
-"""The state of one episode: plain tables, populated at random; and the difference between two states."""
+"""The state of an episode: plain tables, populated at random; and the difference between two states."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -30,14 +30,14 @@ Place = tuple[str, str]
 
 
 class State(dict[Place, list[Row]]):
-    """Place -> records; a record maps canonical fields, and `id`, to text or integers. No id is given twice."""
+    """Place -> records. A record maps canonical fields, and `id`, to text or integers. No id is given twice."""
 
     def __init__(self, tables: Mapping[Place, list[Row]]) -> None:
         super().__init__(tables)
         self._last_id = max((row["id"] for rows in self.values() for row in rows), default=0)
 
     def copy(self) -> "State":
-        """A state that shares nothing with this one, and goes on with the same ids."""
+        """Return a state that shares nothing with this one and continues its ids."""
         copied = State({place: [dict(row) for row in rows] for place, rows in self.items()})
         copied._last_id = self._last_id
         return copied
@@ -68,21 +68,21 @@ _WORDS = {
 }
 _RANGES = {"amount": (2, 99), "rating": (1, 9), "number": (10, 99)}
 DEFAULTS: Row = {"status": "open", "rating": 1, "folder": "sent"}
-"""Values of fields that a create call does not take; others get the first word of their pool or the lowest number."""
+"""Values of fields that a create call does not take; other fields get their pool's first word or lowest number."""
 CATEGORY_FIELDS = frozenset(_WORDS)
-"""Text fields with few values: what `every note with tag work` selects by."""
+"""Text fields with few values, as used by selections like `every note with tag work`."""
 
 
 @dataclass(frozen=True)
 class EntityPool:
-    """The values that one split draws from. Two-word names and titles are a share of all combinations, its own."""
+    """The values that a split draws from. Each split has its own share of the two-word names and titles."""
 
     residues: frozenset[int]
     """Which combinations: (left word + 3 * right word) modulo 7, by position in the word lists."""
 
     @cached_property
     def values(self) -> dict[str, list[Any]]:
-        """Field -> every value that it may have."""
+        """Field -> all its possible values."""
         pairs = {field: self._combinations(*words) for field, words in _PAIRS.items()}
         words = {field: list(pool) for field, pool in _WORDS.items()}
         return {**pairs, **words, **{field: list(range(low, high + 1)) for field, (low, high) in _RANGES.items()}}
@@ -101,7 +101,7 @@ POOLS = {
 
 
 def populate(app: App, pool: EntityPool, random: Random) -> dict[Place, list[Row]]:
-    """Five to seven records per table; keys and numbers are unique, other values repeat."""
+    """Draw five to seven records per table; keys and numbers are unique, other values repeat."""
     return {(app.name, table.noun): _populate_table(table, pool, random) for table in app.tables}
 
 
@@ -113,7 +113,7 @@ def _populate_table(table: Table, pool: EntityPool, random: Random) -> list[Row]
 
 
 def _column(field: str, unique: bool, count: int, pool: EntityPool, random: Random) -> list[Any]:
-    """Numbers and keys are unique; of anything else there are three values."""
+    """Draw a column: numbers and keys are unique, other fields have three different values."""
     if unique or field in _RANGES:
         return random.sample(pool.values[field], count)
     distinct = random.sample(pool.values[field], 3)
@@ -121,7 +121,7 @@ def _column(field: str, unique: bool, count: int, pool: EntityPool, random: Rand
 
 
 def default(field: str) -> Any:
-    """The value of a field that its create call does not take."""
+    """Return the value of a field that its create call does not take."""
     if field in DEFAULTS:
         return DEFAULTS[field]
     return _WORDS[field][0] if field in _WORDS else _RANGES[field][0]
@@ -132,7 +132,7 @@ Content = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True)
 class Difference:
-    """Changes between two states, by (app, noun). Added records count without their ids."""
+    """Changes between two states, by (app, noun). Added records are compared without their ids."""
 
     added: dict[Place, Counter[Content]]
     removed: dict[Place, frozenset[int]]
@@ -141,7 +141,7 @@ class Difference:
 
 
 def difference(before: State, after: State) -> Difference:
-    """Compare two states table by table; places without a change are left out."""
+    """Compare two states table by table; leave out tables without a change."""
     added: dict[Place, Counter[Content]] = {}
     removed: dict[Place, frozenset[int]] = {}
     updated: dict[Place, dict[tuple[int, str], Any]] = {}

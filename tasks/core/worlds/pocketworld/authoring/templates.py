@@ -33,20 +33,20 @@ class Mismatch(Exception):  # noqa: N818 - a draw, not a fault
 
 @dataclass(frozen=True)
 class Draft:
-    """Draws the parts of one task's clauses."""
+    """The parts from which one task's clauses are drawn."""
 
     state: State
     pool: EntityPool
     random: Random
 
     def one(self, app: App) -> Selection:
-        """One record of the app, named by its key."""
+        """Select one record of the app, by its key."""
         key = app.table.key
         row = self.random.choice(self.state[app.name, app.table.noun])
         return Selection(app, key, row[key])
 
     def every(self, app: App) -> Selection:
-        """Two to four records that share a value of a category field."""
+        """Select two to four records that share a value of a category field."""
         rows = self.state[app.name, app.table.noun]
         fields = [field for field in app.table.fields if field in CATEGORY_FIELDS]
         if not fields:
@@ -58,14 +58,14 @@ class Draft:
         return self.random.choice(fitting)
 
     def beyond(self, app: App) -> Selection:
-        """Some records, but not all, whose numeric field is below or above a bound."""
+        """Select some records, but not all, whose numeric field is below or above a bound."""
         field = self._ranked(app)
         values = sorted({row[field] for row in self.state[app.name, app.table.noun]})
         bound = self.random.choice(values[1:-1])
         return Selection(app, field, bound, self.random.choice(("below", "above")))
 
     def create(self, app: App) -> Create:
-        """A new record; its key is no existing one."""
+        """Create a record with a key that does not exist yet."""
         operation = app.operation("create")
         assert operation is not None
         table = app.table_of(operation.noun)
@@ -73,14 +73,14 @@ class Draft:
         return Create(app, values)
 
     def update(self, selection: Selection) -> Update:
-        """Set the app's changeable field to a value that none of the selected records has."""
+        """Set the app's changeable field to a value that no selected record has."""
         operation = selection.app.operation("update")
         assert operation is not None
         (field,) = operation.fields
         return Update(selection, field, self._other(field, {row[field] for row in selection.rows(self.state)}))
 
     def for_each(self, selection: Selection, target: App) -> ForEach:
-        """Copy the fields that both tables have, draw the rest."""
+        """Copy the fields that both tables have and draw the rest."""
         operation = target.operation("create")
         assert operation is not None
         copied = tuple(field for field in operation.fields if field in selection.app.table.fields)
@@ -96,7 +96,7 @@ class Draft:
         return ForEach(selection, selection.app, ("number",), {"text": self.random.choice(self.pool.values["text"])})
 
     def ask_field(self, selection: Selection) -> AskField:
-        """Ask for a field other than the one selected by."""
+        """Ask for a field other than the field of the selection."""
         fields = [field for field in selection.app.table.fields if field != selection.field]
         return AskField(selection, self.random.choice(fields))
 
@@ -110,7 +110,7 @@ class Draft:
         return AskExtreme(app, self.random.choice(fields), ranked, end)
 
     def _ranked(self, app: App) -> str:
-        """A numeric field that can be compared or summed (a phone number can not)."""
+        """Draw a numeric field that can be compared or summed (a phone number cannot)."""
         fields = [field for field in app.table.fields if field in NUMERIC_FIELDS and field != "number"]
         if not fields:
             raise Mismatch
@@ -291,6 +291,6 @@ HELD_OUT_TEMPLATES: tuple[Template, ...] = (
         "held_out_update_and_ask", 3, _update_and_ask, _pairs("todo>phone payments>todo todo>calendar music>todo")
     ),
 )
-"""Templates of test_challenge: every one needs an app that no training task has."""
+"""Templates of test_challenge: each needs an app that no training task has."""
 
 TEMPLATES: dict[str, Template] = {template.name: template for template in (*KNOWN_TEMPLATES, *HELD_OUT_TEMPLATES)}

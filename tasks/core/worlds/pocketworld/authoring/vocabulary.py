@@ -1,4 +1,4 @@
-"""The closed vocabulary: every word that the world and its demonstrations can say. Words are combined freely."""
+"""The closed vocabulary: every word that can occur in the world and its demonstrations. Words combine freely."""
 
 from typing import Final
 
@@ -38,10 +38,9 @@ SHADOW_APPS: Final = (
     *_words("shelf diary board basket closet locker"),
     *(*THINGS, *OBJECTS, *REASONS, *GENRES, "todo", "calendar"),
 )
-"""Names of the demonstrations' apps. Many, and words that are values elsewhere: only so is it learned to take a name
-from the instruction. Those of the held-out apps are among them, since a model that never saw a word as a name cannot
-say it; their tables, calls and tasks are not.
-"""
+"""Names of the demonstrations' apps. They are many, and include words that are values elsewhere: only then does a model
+learn to take the name from the instruction. They include the names of the held-out apps, since a model that never saw a
+word as a name cannot say it; but not the held-out tables, calls and tasks."""
 SHADOW_NOUNS: Final = (
     *_words(
         "book recipe tool product visit project ticket horse cake job record plan entry line thing page card order"
@@ -65,7 +64,7 @@ FIELD_LABELS: Final[dict[str, tuple[str, ...]]] = {
     "folder": ("folder", "place", "tray"),
     "day": ("day", "date", "due"),
 }
-"""How a release may spell each field. The first is the canonical word: instructions use it, and so does a guess."""
+"""Spellings of each field that a release may use. The first is canonical: instructions and guesses use it."""
 OPERATION_LABELS: Final[dict[str, tuple[str, ...]]] = {
     "list": ("list", "show", "browse", "view"),
     "find": ("find", "search", "lookup", "query"),
@@ -109,9 +108,9 @@ NUMBERS: Final = tuple(str(number) for number in range(100))
 
 
 def vocabulary() -> list[str]:
-    """Every word ([A-Za-z_]+), number (0 to 99) and punctuation mark of this world, sorted, without duplicates.
+    """Return every word ([A-Za-z_]+), number (0 to 99) and punctuation mark of this world, sorted, without duplicates.
 
-    A number above 99 is written as two-digit pieces from the left; a blank only ever parts two words.
+    A number above 99 is written as two-digit pieces from the left; a blank only ever separates two words.
     """
     pools: tuple[tuple[str, ...], ...] = (
         FIRST_NAMES,

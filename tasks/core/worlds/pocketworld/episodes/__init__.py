@@ -1,1 +1,1 @@
-"""An episode as it is played: the server of its API calls, the verdict, a REPL for code that we trust."""
+"""Playing an episode: the server for its API calls, the verdict, and a REPL for code that we trust."""

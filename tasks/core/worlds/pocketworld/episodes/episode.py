@@ -1,4 +1,4 @@
-"""One live episode: the conversation around a server and a REPL."""
+"""A live episode: the conversation around a server and a REPL."""
 
 import re
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ SUCCESS = "Execution successful."
 
 
 class Repl(Protocol):
-    """The part of a REPL that an episode needs: `tasks.core.sandbox.Repl`, or a trusted one in this process."""
+    """The part of a REPL that an episode needs: `tasks.core.sandbox.Repl`, or a trusted REPL in this process."""
 
     def run(self, code: str, call_api: CallApi) -> Execution: ...
 
@@ -26,7 +26,7 @@ class Repl(Protocol):
 
 
 class PocketEpisode:
-    """See `tasks.core.interfaces.world.Episode`."""
+    """An episode; see `tasks.core.interfaces.world.Episode`."""
 
     def __init__(self, problem: Problem, repl: Repl, code_blocks: CodeBlocks = "first") -> None:
         self._server = Server(problem)
@@ -53,7 +53,7 @@ class PocketEpisode:
         )
 
     def evaluate(self) -> Evaluation:
-        """The task's unit tests on the present state."""
+        """Run the task's unit tests on the current state."""
         return evaluate(self._server.problem, self._server.state, self._server.completion)
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class PocketEpisode:
 
 
 def opening(instruction: str) -> list[Message]:
-    """The prompt of a task."""
+    """Return the prompt of a task."""
     return [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": instruction}]
 
 
@@ -80,7 +80,7 @@ def _observed(execution: Execution, code: TurnCode) -> tuple[str, str]:
 
 
 def _printed(execution: Execution) -> str:
-    """Text that failing code printed before it failed, without the line of source that the sandbox adds."""
+    """Return what failing code printed before it failed, without the source line that the sandbox adds."""
     printed = execution.output.removesuffix(execution.error).rstrip("\n")
     return _SOURCE_LINE.sub("", printed)
 

@@ -1,4 +1,4 @@
-"""The unit tests of a task, in AppWorld's three kinds: what had to change did, nothing else, the answer is right."""
+"""A task's unit tests, of AppWorld's three kinds: required changes made, no other changes, right answer."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def _updates(expected: Difference, actual: Difference) -> Iterator[tuple[str, bo
 
 
 def _within(actual: Difference, expected: Difference) -> bool:
-    """Whether nothing changed beyond what was expected."""
+    """Return whether nothing changed beyond what was expected."""
     return (
         all(rows <= expected.added.get(place, Counter()) for place, rows in actual.added.items())
         and all(keys <= expected.removed.get(place, frozenset()) for place, keys in actual.removed.items())
@@ -64,7 +64,7 @@ def _within(actual: Difference, expected: Difference) -> bool:
 
 
 def _same(given: Any, right: Any) -> bool:
-    """Numbers by value, text without regard to case and outer blanks; a number may be given as text."""
+    """Compare answers: numbers by value, text ignoring case and outer blanks; a number may be given as text."""
     if isinstance(given, str):
         return given.strip().lower() == str(right).lower()
     return not isinstance(given, bool) and bool(given == right)

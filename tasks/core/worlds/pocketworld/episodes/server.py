@@ -1,4 +1,4 @@
-"""The trusted side of one episode: answers the agent's API calls, keeps the state and the log."""
+"""The trusted side of an episode: answers the agent's API calls and keeps the state and the log."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ Arguments = dict[str, Any]
 
 @dataclass(frozen=True)
 class Completion:
-    """Arguments of the agent's call of complete_task."""
+    """Arguments of the agent's call to complete_task."""
 
     answer: Any
     status: str
 
 
 class Server:
-    """The apps of one episode. `call` has the shape of `tasks.core.sandbox.CallApi`."""
+    """The apps of one episode. `call` has the signature of `tasks.core.sandbox.CallApi`."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -40,7 +40,7 @@ class Server:
         }
 
     def call(self, app: str, name: str, args: list[Any], kwargs: Arguments) -> Any:
-        """Answer one call with a JSON value. Raises ApiError with a short message for whatever is wrong with it."""
+        """Answer a call with a JSON value. Raises ApiError with a short message for any mistake in it."""
         try:
             answer = self._answer(app, name, args, kwargs)
         except ApiError:
@@ -91,8 +91,8 @@ class Server:
         values = _checked(release, operation, name, kwargs)
         place = release.app.name, operation.noun
         if operation.kind in ("list", "find"):
-            found = (row for row in self.state[place] if all(row[field] == value for field, value in values.items()))
-            return [_shown(row, release) for row in found]
+            rows = (row for row in self.state[place] if all(row[field] == value for field, value in values.items()))
+            return [_shown(row, release) for row in rows]
         table = release.app.table_of(operation.noun)
         if operation.kind == "create":
             return _shown(self.state.insert(release.app.name, table, values), release)
@@ -141,7 +141,7 @@ _SYSTEM_APPS = frozenset({"supervisor", "api_docs"})
 
 
 def _shown(row: Row, release: Release) -> Row:
-    """A record as the release spells it."""
+    """Return a record with the release's field names."""
     return {release.labels.get(field, field): value for field, value in row.items()}
 
 
@@ -150,7 +150,7 @@ def _takes(app: str, name: str, parameters: tuple[str, ...]) -> str:
 
 
 def _checked(release: Release, operation: Operation, name: str, kwargs: Arguments) -> Row:
-    """The arguments by canonical field. Raises ApiError for missing, unknown or mistyped ones."""
+    """Return the arguments by canonical field. Raises ApiError for missing, unknown or mistyped arguments."""
     parameters = release.parameters(operation)
     given = set(kwargs)
     complete = bool(given) if operation.kind == "find" else given == set(parameters)

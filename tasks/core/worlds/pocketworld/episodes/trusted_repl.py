@@ -8,13 +8,13 @@ from tasks.core.sandbox import CallApi, Execution
 
 
 class TrustedRepl:
-    """The shape of `tasks.core.sandbox.Repl`, without the process and without limits."""
+    """The interface of `tasks.core.sandbox.Repl`, without a separate process and without limits."""
 
     def __init__(self) -> None:
         self._names: dict[str, Any] = {}
 
     def run(self, code: str, call_api: CallApi) -> Execution:
-        """Execute `code`; names stay for the next run."""
+        """Execute `code`; names persist for the next run."""
         self._names["apis"] = _Apis(call_api)
         printed = io.StringIO()
         try:

@@ -17,24 +17,24 @@ from tasks.core.processes.parent_death import parent_death_signal
 _PACKAGE = Path(scienceworld.__file__).parent  # the simulator reads its table of types from the working directory
 _OPTIONS = (
     "-XX:+UnlockExperimentalVMOptions",
-    "-XX:hashCode=2",  # identity hashes decide the order of sets, and with them what a replay does
+    "-XX:hashCode=2",  # identity hashes determine the order of sets, and so what a replay does
     "-XX:+UseSerialGC",
-    "-XX:+ExitOnOutOfMemoryError",  # the simulator would catch it and charge the agent for it
+    "-XX:+ExitOnOutOfMemoryError",  # the simulator would catch the error and charge the agent for it
     "-XX:-UsePerfData",
     "-XX:+DisableAttachMechanism",
     "-Xss4m",
 )
 
-logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a JVM that died is said once, by us
+logging.getLogger("py4j").setLevel(logging.CRITICAL)  # we report a dead JVM ourselves, once
 
 
 class Jvm:
-    """A live JVM. It ends with this process, by the kernel's doing or because it reads the end of its pipe."""
+    """A live JVM. It ends with this process: by the kernel's signal, or when its pipe closes."""
 
     def __init__(self, java: str, heap_mib: int) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-        # py4j's launch_gateway, but for the signal: a JVM that hangs while it starts reads no pipe.
+        # Like py4j's launch_gateway, with a signal added: a JVM that hangs during its start does not read its pipe.
         self._process = subprocess.Popen(
             [java, *_arguments(heap_mib)],
             stdin=subprocess.PIPE,
@@ -45,7 +45,7 @@ class Jvm:
         )
         said: Any = self._process.stdout
         port, token = int(said.readline()), said.readline().decode().strip()
-        OutputConsumer(deque(maxlen=1), said, daemon=True).start()  # a full pipe would stop it
+        OutputConsumer(deque(maxlen=1), said, daemon=True).start()  # a full pipe would block the JVM
         self.gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
 
     @property
@@ -54,7 +54,7 @@ class Jvm:
         return int(self._process.pid)
 
     def kill(self) -> None:
-        """End it at once, and wait for its end."""
+        """Kill the JVM and wait for its end."""
         self._process.kill()
         self._process.wait()
 

@@ -1,7 +1,7 @@
-"""Many live simulators in one JVM, kept apart: each has the global state that it would have alone.
+"""Many live simulators in one JVM, kept apart: each sees the global state that it would have alone.
 
-The JVM has one random generator and one counter of object ids for all simulators; both are exchanged around whatever a
-simulator does. `reset task`, which would let an agent earn the same progress twice, is taken out of its parser.
+The JVM has one random generator and one counter of object ids for all simulators; both are swapped around everything a
+simulator does. `reset task`, which would let an agent earn the same progress twice, is removed from its parser.
 """
 
 from collections.abc import Iterator
@@ -12,14 +12,14 @@ from typing import Any
 from py4j.java_gateway import JavaGateway
 
 _FIRST_ACTION = "look around"
-"""The action of the package's own `reset` before an agent's first."""
+"""The action that the package's own `reset` plays before an agent's first action."""
 _REFUSED = "reset task"
 _SPLITS = {"train": "getVariationsTrain", "dev": "getVariationsDev", "test": "getVariationsTest"}
 
 
 @dataclass
 class _Simulator:
-    """One live simulator and its share of the JVM's global state."""
+    """A live simulator and its part of the JVM's global state."""
 
     interface: Any
     random: Any
@@ -27,7 +27,7 @@ class _Simulator:
 
 
 class Simulators:
-    """Answers requests, one at a time."""
+    """A server that answers requests, one at a time."""
 
     def __init__(self, gateway: JavaGateway) -> None:
         jvm = self._jvm = gateway.jvm
@@ -40,8 +40,11 @@ class Simulators:
         self._opened = 0
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to {"load": [type, variation]}, {"step": n, "action": text}, {"close": n}, {"types": true} or
-        {"solve": type, "variations": [...]}."""
+        """Answer a request.
+
+        Requests: {"load": [type, variation]}, {"step": n, "action": text}, {"close": n}, {"types": true} and {"solve":
+        type, "variations": [...]}.
+        """
         match request:
             case {"load": [task, variation]}:
                 return self._load(task, variation)
@@ -77,20 +80,20 @@ class Simulators:
         return {"text": text, "score": score, "completed": done, "moves": moves}
 
     def _variations(self) -> dict[str, dict[str, list[int]]]:
-        """The official variations of every type and split."""
+        """Return the official variations of every type and split."""
         interface = self._new().interface
-        found = {}
+        variations = {}
         for task in list(interface.getTaskNames()):
-            getattr(interface, "taskStr_$eq")(task)  # all that the splits are made of; `load` takes a second
-            found[task] = {split: list(getattr(interface, name)()) for split, name in _SPLITS.items()}
+            getattr(interface, "taskStr_$eq")(task)  # enough for the splits, whereas `load` takes a second
+            variations[task] = {split: list(getattr(interface, name)()) for split, name in _SPLITS.items()}
         self._detach(interface)
-        return found
+        return variations
 
     def _solution(self, task: str, variation: int) -> dict[str, Any] | None:
-        """The official one, up to the action that completes the task, and the moves that it takes; None when none does,
-        as where it focuses wrongly.
+        """Return the official solution, up to the action that completes the task, and its number of moves.
 
-        It depends on the paths through the house that those before it have found.
+        Returns None if it does not complete the task, for example because of a wrong focus. The solution depends on the
+        paths through the house that earlier solutions have found.
         """
         simulator = self._new()
         interface = simulator.interface
@@ -114,14 +117,14 @@ class Simulators:
         simulator.ids = self._ids.count()
 
     def _refuse(self, agent: Any) -> None:
-        """The parser holds a list of its own, so it is made anew from what is left."""
+        """Remove the refused action from the agent's parser, which has its own list and so must be rebuilt."""
         handler = agent.actionHandler()
         handler.actions().remove(_REFUSED)
         parser = self._jvm.scienceworld.input.InputParser(handler.getActions())
         self._field(agent.getClass(), "inputParser").set(agent, parser)
 
     def _singleton(self, name: str) -> Any:
-        """A Scala object."""
+        """Return a Scala object."""
         return self._jvm.java.lang.Class.forName(name).getField("MODULE$").get(None)
 
     def _field(self, kind: Any, name: str) -> Any:

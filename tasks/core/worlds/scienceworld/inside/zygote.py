@@ -12,24 +12,24 @@ from tasks.core.worlds.scienceworld.inside.simulators import Simulators
 
 
 def main(control_descriptor: int, settings: dict[str, Any]) -> None:
-    """Serve until the control socket ends. `settings`: "java" and "heap_mib"."""
+    """Serve until the control socket closes. `settings`: "java" and "heap_mib"."""
     zygote = Zygote(socket.socket(fileno=control_descriptor), settings)
     zygote.ready()
     zygote.serve()
 
 
 class Zygote(Forker):
-    """See the package's docstring for the tree of processes."""
+    """The forker of simulator processes; the package's docstring shows the tree of processes."""
 
     def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
         super().__init__(control)
         self._settings = settings
 
     def become(self, request: dict[str, Any], descriptors: list[int], parent: int) -> None:
-        """A simulator process on the one descriptor, with a JVM of its own; one request at a time."""
+        """Become a simulator process on the only descriptor, with its own JVM; serve one request at a time."""
         keep_only(descriptors)
         alone = leave_network()
-        self.die_with(parent)  # after the change of user, which makes the kernel forget it
+        self.die_with(parent)  # after the change of user, because that change makes the kernel forget it
         channel = descriptors[0]
         jvm = Jvm(self._settings["java"], request["heap_mib"])
         try:

