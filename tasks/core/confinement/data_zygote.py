@@ -51,8 +51,8 @@ class DataZygote(ZygoteProcess):
             self.greeting = self.engine.started(seconds, frame)
         except WorldFault as fault:
             self.close()
-            said = self.said()
-            raise WorldFault(f"{fault}; it said: {said}" if said else str(fault)) from fault
+            errors = self.said()
+            raise WorldFault(f"{fault}; it said: {errors}" if errors else str(fault)) from fault
 
     def close(self) -> None:
         """End the zygote, its engine and every process that they forked. Idempotent."""

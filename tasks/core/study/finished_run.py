@@ -66,7 +66,9 @@ def read_finished_run(root: Path, label: RunLabel) -> FinishedRun:
     )
     knobs = params.model_dump(mode="json", include={"world", "collection", "evaluation", "scoring"})
     budgets: dict[str, TrainingBudget] = {
-        split: found.training_budget for split, found in scores.items() if found.training_budget is not None
+        split: split_scores.training_budget
+        for split, split_scores in scores.items()
+        if split_scores.training_budget is not None
     }
     return FinishedRun(record, _outcomes(layout), dotted_text(knobs), budgets)
 

@@ -33,8 +33,8 @@ class TurnCode:
     """Number of blocks that `text` holds."""
 
 
-def turn_code(said: str, rule: CodeBlocks) -> TurnCode:
-    """Return the code of the assistant turn `said`; its `blocks` is 0 if there is none.
+def turn_code(turn: str, rule: CodeBlocks) -> TurnCode:
+    """Return the code of the assistant turn `turn`; its `blocks` is 0 if there is none.
 
     first: a code block opens with three or more backticks and the tag python, python3 or py in any case, and ends at
     the next three backticks or with the turn. Any other fenced block is skipped whole, including anything in it that
@@ -47,17 +47,17 @@ def turn_code(said: str, rule: CodeBlocks) -> TurnCode:
     are joined. As in the reference, the rest of a longer tag (python3, pycon) counts as code, and other blocks are
     text.
     """
-    if rule == "first_or_bare" and said.strip() and _FENCE not in said:
-        return TurnCode(said, 1, 1)
-    return _all_blocks(said) if rule == "all" else _first_block(said)
+    if rule == "first_or_bare" and turn.strip() and _FENCE not in turn:
+        return TurnCode(turn, 1, 1)
+    return _all_blocks(turn) if rule == "all" else _first_block(turn)
 
 
-def _first_block(said: str) -> TurnCode:
-    blocks = [match["code"] for match in _FENCED.finditer(said) if match["code"] is not None]
+def _first_block(turn: str) -> TurnCode:
+    blocks = [match["code"] for match in _FENCED.finditer(turn) if match["code"] is not None]
     return TurnCode(blocks[0] if blocks else "", len(blocks), min(1, len(blocks)))
 
 
-def _all_blocks(said: str) -> TurnCode:
-    matches = list(_REFERENCE.finditer(said))
+def _all_blocks(turn: str) -> TurnCode:
+    matches = list(_REFERENCE.finditer(turn))
     text = "".join(match["code"].strip() + ("\n" if match["closing"] else "") for match in matches)
     return TurnCode(text, len(matches), len(matches)) if text else TurnCode("", 0, 0)

@@ -118,10 +118,10 @@ class Player:
     def _moved(self) -> ConfinedProcess:
         """Replace the plain process by one that belongs to this episode."""
         self._leave_plain(broken=False)
-        own = self._own = self._lender.own_player()
+        player = self._own = self._lender.own_player()
         if self._closed:
-            own.close()
-        return own
+            player.close()
+        return player
 
     def _asked(self, process: ConfinedProcess, text: str) -> Played | None:
         """Return the turn as played by the process; None if the process does not play such a turn."""

@@ -43,9 +43,9 @@ class Jvm:
             cwd=_PACKAGE,
             preexec_fn=parent_death_signal(signal.SIGKILL),
         )
-        said: Any = self._process.stdout
-        port, token = int(said.readline()), said.readline().decode().strip()
-        OutputConsumer(deque(maxlen=1), said, daemon=True).start()  # a full pipe would block the JVM
+        output: Any = self._process.stdout
+        port, token = int(output.readline()), output.readline().decode().strip()
+        OutputConsumer(deque(maxlen=1), output, daemon=True).start()  # a full pipe would block the JVM
         self.gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
 
     @property
