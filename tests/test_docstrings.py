@@ -1,4 +1,4 @@
-"""Docstrings begin with a noun or a verb, as CONTRIBUTING asks."""
+"""Docstrings begin with a noun or a verb, as docs/contributing.md asks."""
 
 import re
 from pathlib import Path

@@ -1,6 +1,6 @@
 """The scores of a study as a picture: each training seed a dot, the mean over seeds with its interval a bar.
 
-python tests/benchmarks/study_picture.py data/comparisons/methods/study.json .docs/methods.svg
+python tests/benchmarks/study_picture.py data/comparisons/methods/study.json docs/pictures/methods.svg
 """
 
 import argparse

@@ -4,7 +4,7 @@ Reads finished runs, each in its own clone, made by
 
     python -m flows.configure default --set seed=1 && python -m flows.pipeline
 
-python tests/benchmarks/training_seeds.py CLONE [CLONE ...] [--picture .docs/learning_curve.svg]
+python tests/benchmarks/training_seeds.py CLONE [CLONE ...] [--picture docs/pictures/learning_curve.svg]
 
 A seed takes hours where the model is large: `--name NAME` writes another result file, `--keep` keeps its other seeds,
 and a run may end with one of the test splits (`dvc repro score@test_normal`). A mean's interval is Student's over the

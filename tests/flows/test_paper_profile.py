@@ -1,9 +1,10 @@
-"""The table of PAPER.md compared with the profiles, which keeps it current, and the paper's required values."""
+"""The table of docs/paper.md compared with the profiles, which keeps it current, and the paper's required values."""
 
 import json
 import re
 import subprocess
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from flows.profile_stack import PROFILES, read_mapping
 from tasks.core.records.dotted import dotted
 from tasks.core.worlds.appworld.interpreter import python_executable
 
-TABLE = PROFILES / "PAPER.md"
+TABLE = Path(__file__).parents[2] / "docs" / "paper.md"
 WITHOUT_EFFECT = {
     "world.name",
     "policy.revision",

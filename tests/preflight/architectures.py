@@ -1,4 +1,4 @@
-"""Architectures of transformers as tiny random models, and the results of preflight's proof: .docs/architectures.md.
+"""Tiny random models of transformers' architectures, and what preflight's proof finds: docs/models/architectures.md.
 
 python -m tests.preflight.architectures        (writes the page anew)
 """
@@ -27,7 +27,7 @@ from tasks.core.records.files import read_json, write_json
 from tasks.preflight import shake_adapter
 from tasks.preflight.engine_proof import prove_engine
 
-PAGE = Path(__file__).parents[2] / ".docs" / "architectures.md"
+PAGE = Path(__file__).parents[2] / "docs" / "models" / "architectures.md"
 VOCABULARY, CONTEXT = 61, 256
 _NOT_ADAPTED = ("out_proj", "dt_proj", "x_proj", "lm_head")
 """Projections of recurrent layers whose weights are read without their forward pass: PEFT refuses to adapt some, and
@@ -224,18 +224,24 @@ _LEARNER = {
 }
 _INTRODUCTION = """# Architectures
 
-What preflight's proof says of transformers' architectures, each as a tiny random model with a LoRA adapter that is not
-zero: whether log-probs of the learner and of the engine in this process are within 1e-4 of those of the model's own
-forward pass (eager attention; in float64 throughout where float32 leaves the engine in doubt), for rollouts on both
-sides of its windows. A base policy is supported when it passes this proof, not because it is on this page;
-`data/preflight.json` says how its rollouts go through the learner.
+```sh
+python -m tests.preflight.architectures     # writes this page; a test compares it row by row
+```
 
-*Packed*: rollouts share forward passes. *One rollout to a pass*: where a pack would not be exact (recurrent layers,
-convolutions, ALiBi, rotary factors by length), or where the model does not hand on to its layers which rollout a
-position belongs to. *Cache of rows*: the engine's own key-value cache, many conversations to a pass. *Cache of its
-own*: transformers' cache for this model, one conversation to a pass, and each turn reads its conversation anew.
+This is what preflight's proof says of transformers' architectures, each as a tiny random model with a LoRA adapter that
+is not zero. It asks whether log-probs of the learner and of the engine in this process are within 1e-4 of those of the
+model's own forward pass (eager attention), for rollouts on both sides of its windows. Where float32 leaves the engine
+in doubt, all of it is repeated in float64.
 
-`python -m tests.preflight.architectures` writes this page; a test compares it row by row.
+A base policy is supported when it passes this proof, not because it is on this page. `data/preflight.json` says how its
+rollouts go through the learner.
+
+- *Packed*: rollouts share forward passes.
+- *One rollout to a pass*: where a pack would not be exact (recurrent layers, convolutions, ALiBi, rotary factors by
+  length), or where the model does not hand on to its layers which rollout a position belongs to.
+- *Cache of rows*: the engine's own key-value cache, many conversations to a pass.
+- *Cache of its own*: transformers' cache for this model, one conversation to a pass, and each turn reads its
+  conversation anew.
 """
 
 

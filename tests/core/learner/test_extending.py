@@ -1,4 +1,4 @@
-"""EXTENDING.md's steps, followed: a method of each kind is added to its registry and trains; the learner is unchanged.
+"""The steps of docs/extending.md, taken: a method of each kind is added to its registry and trains.
 
 A name for params.yaml also goes into the `Literal` of its section, which `model_copy` bypasses here.
 """

@@ -1,4 +1,4 @@
-"""The contract of all worlds, run over each. A new world adds itself to `WORLDS` and passes (tasks/EXTENDING.md)."""
+"""The contract of all worlds, run over each. A new world adds itself to `WORLDS` and passes (docs/extending.md)."""
 
 import gc
 import os
