@@ -1,4 +1,4 @@
-"""The README's map of the repository compared with the tree and the registry of stages."""
+"""The maps of docs/code.md and of the README compared with the tree and the registry of stages."""
 
 import re
 from pathlib import Path
@@ -7,18 +7,22 @@ from flows.dag.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[1]
 MAPPED = ("flows", "tasks", "tasks/core")
-"""Folders whose every subfolder must be on the map."""
+"""Folders whose every folder must be on the whole map."""
 
 
-def _mapped() -> list[str]:
-    """Return folders and modules of the README's map, in its order: ["tasks", "tasks/prepare_world.py", ...]."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The house")[2]
+def _paths(page: str, margin: str) -> list[str]:
+    """Return folders and modules of a page's map, in its order: ["tasks", "tasks/prepare_world.py", ...]."""
+    text = (ROOT / page).read_text(encoding="utf-8")
     paths: list[str] = []
     parents: list[str] = []
-    for indent, name in re.findall(r"^    ( *)(\w+(?:/|\.py)) +\S.*$", text.partition("\n## ")[0], re.MULTILINE):
+    for indent, name in re.findall(rf"^{margin}( *)(\w+(?:/|\.py)) +\S.*$", text, re.MULTILINE):
         parents = [*parents[: len(indent) // 2], name.rstrip("/")]
         paths.append("/".join(parents))
     return paths
+
+
+def _mapped() -> list[str]:
+    return _paths("docs/code.md", "")
 
 
 def _folders(parent: str) -> set[str]:
@@ -37,3 +41,10 @@ def test_the_map_lists_the_stages_in_the_order_of_the_pipeline() -> None:
     assert all((ROOT / path).exists() for path in mapped)
     names = [path.removeprefix("tasks/").removesuffix(".py") for path in mapped]
     assert names == [stage.name for stage in STAGES if stage.name != "version_stages"]
+
+
+def test_the_readme_maps_the_code_in_ten_lines() -> None:
+    mapped = _paths("README.md", "    ")
+    assert {"flows", "tasks", "tasks/core", "tests", "docs"} <= set(mapped)
+    assert len(mapped) <= 10
+    assert [path for path in mapped if not (ROOT / path).is_dir()] == []

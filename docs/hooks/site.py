@@ -38,7 +38,8 @@ def _inside(link: re.Match[str], page: str) -> str:
         raise PluginError(f"docs/{page}: [{text}]({target}): there is no {place}")
     if place.startswith("docs/"):
         return link.group()
-    return f'<span title="{place}">{text}</span>' if text.startswith("`") else f"{text} (`{place}`)"
+    bare = text.strip("`")
+    return f'<code title="{place}">{bare}</code>' if bare in place else f"{text} (`{place}`)"
 
 
 def on_page_content(content: str, **_: Any) -> str:

@@ -1,0 +1,91 @@
+"""The pages keep the promises of docs/contributing.md: short, linked, and beginning with something to do or to see."""
+
+import re
+import subprocess
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from flows.dag.stages import STAGES
+
+ROOT = Path(__file__).resolve().parents[2]
+TOP_LEVEL = {"data", "docs", "flows", "tasks", "tests"}
+ELSEWHERE = {"changelog.md", "operations/security.md"}
+"""Pages whose text stands in another file."""
+README_LINES, README_WIDTH, PARAGRAPH_LINES = 140, 110, 6
+
+
+@cache
+def _tracked() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, text=True, capture_output=True, check=True
+    )
+    return [Path(line) for line in listed.stdout.splitlines() if (ROOT / line).exists()]
+
+
+PAGES = sorted(path for path in _tracked() if path.suffix == ".md" and path.parts[0] != "tests")
+SITE = [page for page in PAGES if page.parts[0] == "docs" and str(page.relative_to("docs")) not in ELSEWHERE]
+
+
+def _text(page: Path) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def _prose(page: Path) -> str:
+    fenced = re.compile(r"^```.*?^```$|^    \S.*$", re.MULTILINE | re.DOTALL)
+    return fenced.sub("", _text(page))
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and the site make them."""
+    titles = re.findall(r"^#+ (.+)$", _prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def test_no_other_folder_is_at_the_top_level() -> None:
+    folders = {path.parts[0] for path in _tracked() if len(path.parts) > 1}
+    assert {folder for folder in folders if not folder.startswith(".")} == TOP_LEVEL
+
+
+def test_the_readme_is_one_screen() -> None:
+    lines = _text(Path("README.md")).splitlines()
+    assert len(lines) <= README_LINES
+    assert [line for line in lines if len(line) > README_WIDTH] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_relative_links_lead_to_files_and_headings(page: Path) -> None:
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", _prose(page)):
+        place, _, anchor = target.partition("#")
+        if re.match(r"[a-z]+:", target):
+            continue
+        file = (ROOT / page.parent / place).resolve() if place else ROOT / page
+        if not file.exists() or (anchor and anchor not in _anchors(file.relative_to(ROOT))):
+            broken.append(target)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", SITE, ids=str)
+def test_a_page_begins_with_a_command_or_a_picture(page: Path) -> None:
+    title, first = [line for line in _text(page).splitlines() if line.strip()][:2]
+    assert title.startswith("# ")
+    assert first.startswith(("```", "!["))
+
+
+@pytest.mark.parametrize("page", [Path("README.md"), *SITE], ids=str)
+def test_no_paragraph_is_long(page: Path) -> None:
+    breaks = [
+        number
+        for number, line in enumerate(["", *_prose(page).splitlines(), ""])
+        if not line.strip() or line.startswith(("#", "|", "- ", "!")) or re.match(r"\d+\. ", line)
+    ]
+    assert max(end - begin for begin, end in pairwise(breaks)) <= PARAGRAPH_LINES + 1
+
+
+def test_the_picture_of_the_pipeline_has_the_stages_of_the_main_job() -> None:
+    drawn = set(re.findall(r">(\w+)[^<>]*</text>", _text(Path("docs/pictures/pipeline.svg"))))
+    seldom = {"version_stages", "search_trees", "pair_turns", "monitor_collapse"}
+    assert {stage.name for stage in STAGES} - seldom <= drawn
