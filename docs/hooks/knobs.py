@@ -9,7 +9,7 @@ does the same for every build (docs/hooks/site.py), and tests/docs/test_generate
 import json
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -48,18 +48,11 @@ class Table:
     knobs: tuple[Knob, ...]
 
 
-@dataclass(frozen=True)
-class _Walk:
-    """State of one walk over the models."""
-
-    docstrings: "Docstrings"
-    elements: set[type[BaseModel]]
-    """Models whose place is null or a list by default, and which have a table already: one is enough."""
-
-
 def tables() -> list[Table]:
     """Return a table for each section of params.yaml, the top level first, in the order of the models."""
-    return list(_tables("", Params, params_of("default"), _Walk(Docstrings(), set())))
+    walk = _Walk()
+    walk.visit("", Params, params_of("default"))
+    return walk.tables()
 
 
 class Docstrings:
@@ -69,9 +62,9 @@ class Docstrings:
         self._package = griffe.load("tasks.core.config")
 
     def of_model(self, model: type[BaseModel]) -> str:
-        """Return the first paragraph of the model's docstring, on one line."""
+        """Return the model's docstring, each paragraph on a line of its own."""
         found = self._source(model).docstring
-        return _one_line(found.value.partition("\n\n")[0]) if found else ""
+        return "\n\n".join(_one_line(part) for part in found.value.split("\n\n")) if found else ""
 
     def of_field(self, model: type[BaseModel], field: str) -> str:
         """Return the docstring below the field, in the model or in one that it extends, on one line."""
@@ -89,33 +82,63 @@ class Docstrings:
         return found
 
 
-def _tables(prefix: str, model: type[BaseModel], value: BaseModel | None, walk: _Walk) -> Iterator[Table]:
-    """Yield the table of `model`, then those of the sections in it; `value` is None where the default has none."""
-    knobs: list[Knob] = []
-    below: list[Table] = []
-    for name, field in model.model_fields.items():
-        if model is Params and name in NO_KNOBS:
-            continue
-        place = f"{prefix}{name}"
-        present = field.get_default() if value is None else getattr(value, name)
-        inner = _model_in(field.annotation)
-        if not isinstance(present, BaseModel):
-            meaning = field.description or walk.docstrings.of_field(model, name)
-            knobs.append(Knob(place, values(field), _default(present), meaning))
+class _Walk:
+    """A walk over the models that collects knobs and sections by their names.
+
+    Where a section may be one of several models, the default's comes first, and the others add what it does not have.
+    """
+
+    def __init__(self) -> None:
+        self._docstrings = Docstrings()
+        self._knobs: dict[str, Knob] = {}
+        self._meanings: dict[str, str] = {}
+        self._names: dict[str, list[str]] = {}
+        self._absent: set[type[BaseModel]] = set()
+
+    def tables(self) -> list[Table]:
+        """Return the sections that have been visited and have knobs of their own."""
+        return [
+            Table(section, self._meanings[section], tuple(self._knobs[name] for name in names))
+            for section, names in self._names.items()
+            if names
+        ]
+
+    def visit(self, section: str, model: type[BaseModel], value: BaseModel | None) -> None:
+        """Collect the knobs of a section; `value` is None for a model that is not the default's."""
+        self._names.setdefault(section, [])
+        self._meanings.setdefault(section, self._docstrings.of_model(model) if section else "")
+        for name, field in model.model_fields.items():
+            if model is Params and name in NO_KNOBS:
+                continue
+            place = f"{section}.{name}".lstrip(".")
+            present = field.get_default() if value is None else getattr(value, name)
+            if not isinstance(present, BaseModel):
+                meaning = field.description or self._docstrings.of_field(model, name)
+                self._add(section, Knob(place, values(field), _default(present), meaning))
+            self._visit_sections(place, _models_in(field.annotation), present)
+
+    def _visit_sections(self, place: str, models: list[type[BaseModel]], present: Any) -> None:
         if isinstance(present, BaseModel):
-            below += _tables(f"{place}.", type(present), present, walk)
-        elif inner is not None and inner not in walk.elements:
-            walk.elements.add(inner)
-            below += _tables(f"{place}.", inner, None, walk)
-    yield Table(prefix.rstrip("."), "" if model is Params else walk.docstrings.of_model(model), tuple(knobs))
-    yield from below
+            self.visit(place, type(present), present)
+        for model in models:
+            if model is not type(present) and model not in self._absent:
+                self._absent.add(model)
+                self.visit(place, model, None)
+
+    def _add(self, section: str, knob: Knob) -> None:
+        known = self._knobs.get(knob.name)
+        if known is None:
+            self._names[section].append(knob.name)
+            self._knobs[knob.name] = knob
+        elif known.values.startswith("`") and knob.values not in known.values:  # a name for each of the models
+            self._knobs[knob.name] = replace(known, values=f"{known.values}, {knob.values}")
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the model that a value is made of: itself, or each element of a list of them."""
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    """Return the models that a value may be, or be made of as the elements of a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for part in get_args(annotation) if (found := _model_in(part)) is not None), None)
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models_in(part)]
 
 
 def values(field: FieldInfo) -> str:
@@ -137,7 +160,7 @@ def _described(annotation: Any) -> str:
         return f"list of {_described(parts[0])}" if Ellipsis in parts else f"{len(parts)} values"
     if origin is not None and issubclass(origin, tuple | list | set | frozenset):
         return f"list of {_described(parts[0])}"
-    if _model_in(annotation):
+    if _models_in(annotation):
         return "a mapping, see below"
     return _PLAIN.get(annotation, "mapping" if "apping" in str(annotation) or origin is dict else "value")
 
@@ -186,7 +209,7 @@ def table_text(table: Table) -> str:
 
 def with_tables(page: str) -> str:
     """Return the page with fresh tables below its mark."""
-    return f"{page.partition(BEGIN)[0]}{BEGIN}\n\n" + "\n".join(table_text(table) for table in tables() if table.knobs)
+    return f"{page.partition(BEGIN)[0]}{BEGIN}\n\n" + "\n".join(table_text(table) for table in tables())
 
 
 if __name__ == "__main__":

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from docs.hooks.knobs import tables
 from flows.dag.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 TOP_LEVEL = {"data", "docs", "flows", "tasks", "tests"}
 ELSEWHERE = {"changelog.md", "operations/security.md"}
 """Pages whose text stands in another file."""
+NOT_SET = {"a.b", "world.KNOB"}
+"""Placeholders."""
 README_LINES, README_WIDTH, PARAGRAPH_LINES = 140, 110, 6
 
 
@@ -66,6 +69,33 @@ def test_relative_links_lead_to_files_and_headings(page: Path) -> None:
         if not file.exists() or (anchor and anchor not in _anchors(file.relative_to(ROOT))):
             broken.append(target)
     assert broken == []
+
+
+@pytest.mark.parametrize("page", [Path("README.md"), *SITE], ids=str)
+def test_modules_scripts_and_files_that_a_page_names_exist(page: Path) -> None:
+    text = _text(page)
+    modules = {
+        name.rstrip(".").replace(".", "/") for name in re.findall(r"python -m ((?:flows|tasks|tests)[\w.]+)", text)
+    }
+    files = set(re.findall(r"\b((?:flows|tasks|tests|docs)/[\w/]+\.(?:py|yaml|json|sh))\b", text))
+    rooms = set(re.findall(r"`((?:flows|tasks|tests)/[\w/]+/)`", text))
+    assert [name for name in modules if not (ROOT / name).is_dir() and not (ROOT / f"{name}.py").exists()] == []
+    assert [name for name in files | rooms if not (ROOT / name).exists() and not name.endswith("/mine.yaml")] == []
+
+
+@cache
+def _knobs() -> set[str]:
+    """All knobs, and the sections that they lie in."""
+    names = {knob.name for table in tables() for knob in table.knobs}
+    return names | {name.rsplit(".", depth)[0] for name in names for depth in range(1, name.count(".") + 1)}
+
+
+@pytest.mark.parametrize("page", [Path("README.md"), *SITE], ids=str)
+def test_knobs_that_a_page_names_exist(page: Path) -> None:
+    text = _text(page)
+    sections = "|".join(sorted({name.partition(".")[0] for name in _knobs() if "." in name}))
+    named = {*re.findall(rf"`((?:{sections})\.[\w.]+)\b(?!\.py)", text), *re.findall(r"(?:--set|-S) ([\w.]+)=", text)}
+    assert {name for name in named if not name.startswith("tasks.core")} - _knobs() - NOT_SET == set()
 
 
 @pytest.mark.parametrize("page", SITE, ids=str)
