@@ -8,6 +8,8 @@ What a preset is for stands in the comment at the head of its file; what it chan
 import json
 import re
 from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from flows.profile_stack import METHODS, PROFILES, read_mapping
@@ -30,13 +32,18 @@ def linked(text: str) -> str:
 
 
 def settings(file: Path) -> str:
-    """Return what a profile changes, `knob: value` by `knob: value`."""
-    values = {knob: value for knob, value in dotted(read_mapping(file)).items() if knob != "extends"}
-    return "<br>".join(f"`{knob}: {_short(json.dumps(value))}`" for knob, value in values.items())
+    """Return what a profile changes: a line for each section, with its knobs."""
+    changes = [(*knob.rpartition("."), value) for knob, value in dotted(read_mapping(file)).items()]
+    sections = {
+        section: ", ".join(f"`{knob}: {_short(json.dumps(value))}`" for _, _, knob, value in group)
+        for section, group in groupby(sorted(changes, key=itemgetter(0)), key=itemgetter(0))
+    }
+    return "<br>".join(f"**{section}** {knobs}" for section, knobs in sections.items())
 
 
 def _short(value: str) -> str:
-    return value if len(value) < 60 else f"{value[:40]} ... {value[-12:]}"
+    plain = value.strip('"')
+    return plain if len(plain) < 60 else f"{plain[:24]} ... {plain[-10:]}"
 
 
 def methods() -> str:
