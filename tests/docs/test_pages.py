@@ -22,9 +22,7 @@ README_LINES, README_WIDTH, PARAGRAPH_LINES = 140, 110, 6
 
 @cache
 def _tracked() -> list[Path]:
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, text=True, capture_output=True, check=True
-    )
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, text=True, capture_output=True, check=True)
     return [Path(line) for line in listed.stdout.splitlines() if (ROOT / line).exists()]
 
 
