@@ -46,7 +46,7 @@ def total_usage(parts: Iterable[ApiUsage | None]) -> ApiUsage | None:
 
 
 class MetricScore(Document):
-    """A world's own metric (tasks/core/config/world_metric.py), in its own unit."""
+    """A world's own metric (tasks/core/config/world_settings.py), in its own unit."""
 
     name: str
     value: float
