@@ -2,10 +2,10 @@
 
 Only linear modules are adapted, since only these are computed alike by the learner, this process's engine and vLLM.
 Experts that are fused into one tensor are not modules, so they stay as they are. A weight that two modules share would
-get the adapter in only one of them.
+get the adapter in only one of them. A vision tower gets none: rollouts are text, so it would never learn.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from torch import nn
@@ -21,7 +21,7 @@ def adapted_modules(model: nn.Module, targets: str | Sequence[str]) -> list[str]
 
     Raises ValueError naming a target that matches none, or a module whose weight another module shares.
     """
-    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    linear = [name for name, module in _text_modules(model) if isinstance(module, nn.Linear)]
     shared = _shared_weights(model)
     if targets == ALL_LINEAR:
         left_out = _taken_for_experts(model, linear) | set(shared)
@@ -56,6 +56,15 @@ def require_adapted(policy: nn.Module, chosen: Iterable[str]) -> None:
     expected = {f"base_model.model.{name}" for name in chosen}
     if adapted != expected:
         raise _error(policy, f"PEFT adapts {min(adapted ^ expected)} otherwise than asked; name other modules")
+
+
+def _text_modules(model: Any) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the named modules of the text model and the head: all of them where there is no other tower."""
+    if not hasattr(model, "get_decoder"):
+        yield from model.named_modules()
+        return
+    text = {*model.get_decoder().modules(), model.get_output_embeddings()}
+    yield from ((name, module) for name, module in model.named_modules() if module in text)
 
 
 def _require_matches(model: nn.Module, targets: Sequence[str], linear: Sequence[str]) -> None:

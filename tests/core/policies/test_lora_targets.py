@@ -162,3 +162,12 @@ def test_a_head_of_its_own_may_be_adapted() -> None:
     untied = lambda: hf.Qwen2ForCausalLM(hf.Qwen2Config(**SIZES, tie_word_embeddings=False))  # noqa: E731
     assert adapted(policy_of(untied, "q_proj", "lm_head")) == {"q_proj", "lm_head"}
     assert adapted(policy_of(untied)) == SEVEN
+
+
+@pytest.mark.parametrize("targets", [(), ("q_proj", "down_proj")])
+def test_a_vision_tower_gets_no_adapter(targets: tuple[str, ...]) -> None:
+    """Its projections have the names of the text model's."""
+    tower = {"image_size": 28, "patch_size": 14, "num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2}
+    sizes = hf.Gemma3Config(text_config={**SIZES, "head_dim": 8}, vision_config=tower, mm_tokens_per_image=4)
+    names = set(trained_tensors(policy_of(lambda: hf.Gemma3ForConditionalGeneration(sizes), *targets)))
+    assert names and all(".language_model.layers." in name for name in names)
