@@ -1,8 +1,9 @@
 """The rows of `dvc metrics show`: selected policy and base on every split."""
 
 from tasks.core.config.splits import TEST_SPLITS
-from tasks.core.records.documents import Document, IterationKey, Percent, Positive, Scores, Selection, write_document
+from tasks.core.records.documents import Document, IterationKey, Percent, Positive, write_document
 from tasks.core.records.layout import Layout
+from tasks.core.records.scores import Scores, Selection
 
 
 class SplitSummary(Document):
