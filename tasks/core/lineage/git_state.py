@@ -4,7 +4,6 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.core.config.params import DERIVED_MAPS
 from tasks.core.config.yaml_text import YamlFault, parse_yaml
 
 
@@ -46,7 +45,7 @@ def _settings(text: str) -> object:
         return text
     if not isinstance(content, dict):
         return text
-    return {name: value for name, value in content.items() if name not in ("iterations", *DERIVED_MAPS)}
+    return {name: value for name, value in content.items() if name not in ("iterations", "dag")}
 
 
 def _git(root: Path, *arguments: str) -> str:
