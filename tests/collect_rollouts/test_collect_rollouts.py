@@ -8,7 +8,7 @@ import pytest
 
 from tasks.collect_rollouts import collect_rollouts, plan_iteration
 from tasks.core.config.collection import EarlyStop
-from tasks.core.config.dag import iteration_key
+from tasks.core.config.dag import iteration_key, previous_map
 from tasks.core.config.stage_inputs import CollectionInputs
 from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.stage import ProcessCache, StageContext
@@ -117,7 +117,7 @@ def test_decks_continue_where_the_previous_collection_ended(context: StageContex
     world = open_world(context.inputs.world, context.layout.world)
 
     def drawn(every: int) -> list[list[str]]:
-        knobs = {"task_drawing": "decks"}
+        knobs = {"previous": previous_map(9, every=every), "task_drawing": "decks"}
         inputs = context.inputs.model_copy(update=knobs)
         plans = (plan_iteration(world, context.layout, inputs, iteration_key(1 + every * n)) for n in range(3))
         return [[rollout.task.task_id for rollout in plan] for plan in plans]

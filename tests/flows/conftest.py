@@ -20,7 +20,7 @@ stages:
     params: [world, seed]
     outs: [data/world]
   filter_advantages:
-    foreach: ${previous}
+    foreach: ${dag.previous}
     do:
       cmd: python -m flows.stage filter_advantages ${key}
       deps: [data/world]

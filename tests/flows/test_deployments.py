@@ -85,7 +85,7 @@ def test_git_and_dvc_see_what_hourly_runs_raise_and_records_do_not_count_it_as_a
         assert git(checkout, "status", "--porcelain") == " M params.yaml\n"
         assert not git_state(checkout).dirty
         assert load_params(checkout / "params.yaml").iterations == iterations
-    (checkout / "dvc.yaml").write_text("stages: {s: {foreach: '${previous}', do: {cmd: 'echo ${key}'}}}")
+    (checkout / "dvc.yaml").write_text("stages: {s: {foreach: '${dag.previous}', do: {cmd: 'echo ${key}'}}}")
     with Repo.init(str(checkout), no_scm=True) as repo:
         assert [stage.name for stage in repo.index.stages] == ["s@i001", "s@i002", "s@i003"]
 

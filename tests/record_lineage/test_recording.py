@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tasks.core.config.engine import ScriptedSection
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import StageContext
@@ -128,8 +129,7 @@ def test_scores_at_the_training_budget_are_linked_to_their_own_rollouts(
 
 
 def test_scores_that_are_not_of_the_weights_make_no_version(layout: Layout, params: Params) -> None:
-    collection = params.collection.model_dump(mode="json") | {"engine": "scripted"}
-    pipeline = Pipeline(layout, Params.model_validate({**params.model_dump(mode="json"), "collection": collection}))
+    pipeline = Pipeline(layout, params.model_copy(update={"engine": ScriptedSection()}))
     record_lineage(StageContext(layout, pipeline.params))
     (run,) = runs(pipeline)
     assert (run.info.status, run.data.metrics["test_normal.tgc"]) == ("FINISHED", 70.0)

@@ -16,6 +16,7 @@ from torch import nn
 
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.collection import CollectionConfig
+from tasks.core.config.engine import ScriptedSection
 from tasks.core.config.params import Params
 from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.config.stage_inputs import UpdateInputs
@@ -175,12 +176,13 @@ def test_a_large_mismatch_gives_a_warning(
     assert "update_policy@i001: the engine's log-probs differ from the learner's by" in caplog.text
 
 
-@pytest.mark.parametrize("sampled", [{"demonstrations": True}, {"temperatures": (0.5, 1.0)}, {"engine": "scripted"}])
+@pytest.mark.parametrize("sampled", [{"demonstrations": True}, {"temperatures": (0.5, 1.0)}, {}])
 def test_rollouts_that_the_policy_did_not_sample_at_its_temperature_show_no_engine_s_mismatch(
     base: Path, make_rollouts: MakeRollouts, tmp_path: Path, caplog: pytest.LogCaptureFixture, sampled: dict[str, Any]
 ) -> None:
     params = make_params(objective="supervised")
-    params = params.model_copy(update={"collection": params.collection.model_copy(update=sampled)})
+    changes = {"collection": params.collection.model_copy(update=sampled)} if sampled else {"engine": ScriptedSection()}
+    params = params.model_copy(update=changes)
     metrics = run(prepare(tmp_path, base, params, {"i001": make_rollouts(4)}), params, "i001")
     assert metrics.engine_mismatch is None and "log-probs differ" not in caplog.text
 

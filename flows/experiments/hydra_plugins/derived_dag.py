@@ -41,7 +41,7 @@ def _require_one_reading(path: Path) -> None:
 
 
 class _Counted(Section):
-    """What the section `dag` follows from."""
+    """The sections from which `dag` follows."""
 
     iterations: Annotated[int, Params.model_fields["iterations"]]
     collection: CollectionConfig

@@ -45,7 +45,7 @@ class AdvantageConfig(Section):
     """Keep this share of the groups, whose returns vary most (StarPO-S). They vary by their standard deviation;
     StarPO-S keeps 0.25."""
     variance_share_of: VarianceMeasure = "groups"
-    """What `top_variance_share` is a share of. groups: the number of groups. mass: the sum of their standard
+    """The whole of which `top_variance_share` is a share. groups: the number of groups. mass: the sum of their standard
     deviations; the fewest groups that make it up are kept, so that their number follows the batch, and a group of equal
     returns is never among them, not at 1.0 either (RAGEN-2, arXiv 2604.06268, whose top-p is 0.9). softmax: likewise,
     of their softmax (its code's other top-p). largest: the largest of them; groups that reach the share of it are kept,

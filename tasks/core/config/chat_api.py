@@ -74,6 +74,6 @@ class ChatApiConfig(Section):
     """One model behind an API."""
 
     request: ChatRequest = ChatRequest()
-    """What is asked. A change of it plays again."""
+    """The request. A change of it plays again."""
     traffic: Annotated[Traffic, UNVERSIONED] = Traffic()
     """How fast and at what price. A change of it changes no score."""

@@ -77,7 +77,7 @@ class CollectionConfig(Section):
     rollouts_per_task: int = Field(6, ge=2)
     """Rollouts of each, the group of leave-one-out."""
     task_drawing: TaskDrawing = "weighted"
-    """How an iteration's tasks are drawn. Weighted: by their weights, none twice as long as there are enough. coverage:
+    """How an iteration's tasks are drawn. weighted: by their weights, none twice as long as there are enough. coverage:
     so too, each weight times the probability that the task's group of rollouts carries a signal, as the iterations
     before tell it (see `tasks.core.signal_coverage`). decks, as in apple/ml-loop: for each the difficulty first (50/50
     with `tasks.equal_difficulties` and two of them), then the next task of that difficulty's shuffled deck, which goes

@@ -1,4 +1,4 @@
-"""What the knobs of params.yaml mean: the text below each field in its class."""
+"""Meanings of the knobs of params.yaml: the text below each field in its class."""
 
 import ast
 import inspect

@@ -35,7 +35,7 @@ class MonitorConfig(Section):
     information: InformationConfig = InformationConfig()
     """Sample that measures how much responses say of their prompts (RAGEN-2)."""
     action: MonitorAction = "none"
-    """What follows a warning. stop: no further iteration is played; those that were can be scored with `iterations` set
+    """Action after a warning. stop: no further iteration is played; those that were can be scored with `iterations` set
     to their number. lower_learning_rate: by `learning_rate_factor`, once more for every iteration with a new warning.
     tighten_filter: only `variance_share` of the groups train from then on. discard_update: an update whose own figures
     (gradient norm, and KL before its last step, which an update of one step has none of) break a rule leaves the policy

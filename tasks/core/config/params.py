@@ -65,7 +65,7 @@ class Params(Section):
     lineage: LineageConfig = LineageConfig()
     """Names in MLflow."""
     dag: Dag = Field(default_factory=lambda checked: _dag(checked))
-    """What DVC repeats its stages over; no knobs. `python -m flows.configure` derives it from the knobs above."""
+    """Iterations and files for DVC's foreach; no knobs. `python -m flows.configure` derives it from the knobs above."""
 
     @property
     def root(self) -> "Params":

@@ -91,7 +91,7 @@ class PolicyConfig(Section):
     """Threads of a torch operation on a CPU. It holds in every stage, since results depend on it. null: torch's
     default."""
     trained: Literal["lora", "full"] = "lora"
-    """What is trained, a LoRA adapter or all weights."""
+    """The trained part, a LoRA adapter or all weights."""
     lora: LoraSettings = LoraSettings()
     """LoRA as in PEFT."""
 

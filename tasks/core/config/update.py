@@ -20,11 +20,11 @@ class LossConfig(Section):
     importance: Literal["token", "turn", "trajectory"] = "token"
     """Unit of an importance weight. Each token, each assistant turn, or the whole rollout."""
     unit_weight: Literal["product", "geometric_mean"] = "product"
-    """How a unit's weight comes from its tokens'. Product: clipped by the mean of its tokens' advantages.
+    """How a unit's weight comes from its tokens'. product: clipped by the mean of its tokens' advantages.
     geometric_mean: with `trajectory` GSPO's sequence weight; each token is clipped by its own advantage (GSPO-token),
     which differ where turns have advantages. The weight pi_old / pi_behaviour is the product with both."""
     average: Literal["rollout", "token", "constant"] = "rollout"
-    """What counts alike in a minibatch's loss. Rollout: rollouts; a mean over each one's units, then over the rollouts
+    """Units that count alike in a minibatch's loss. rollout: a mean over each rollout's units, then over rollouts
     (LOOP). token: policy tokens; a mean over all of the minibatch (DAPO, CANOPY). constant: policy tokens; a sum over
     each rollout's by `constant_tokens`, whatever its length, then a mean over the rollouts (Dr. GRPO)."""
     constant_tokens: int = Field(512, ge=1)
@@ -75,7 +75,7 @@ class CriticConfig(Section):
     """Step of generalised advantage estimation. A token; a turn, whose tokens share its advantage; or turns first and
     then the tokens inside each (RAGEN's bi-level GAE)."""
     rewards: Literal["return", "turns"] = "return"
-    """Rewards that the critic sees. Return: the episode's return, after its last turn. turns: what the world gives for
+    """Rewards that the critic sees. return: the episode's return, after its last turn. turns: what the world gives for
     each turn, in its own unit (RAGEN's worlds do); `value_range` then has to hold that unit, or be null."""
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount from one token to the next."""
@@ -113,7 +113,7 @@ class DistributedConfig(Section):
     rendezvous: Annotated[str | None, UNVERSIONED] = Field(None, pattern=r"^\S+:\d+$")
     """HOST:PORT of the machine that runs the pipeline. There the others find it; needed when nodes > 1."""
     sharding: Literal["fsdp", "replicated"] = "fsdp"
-    """What each rank holds. fsdp: its part of weights, gradients and optimizer (FSDP2); replicated: all of them."""
+    """Part that each rank holds. fsdp: a share of weights, gradients and optimizer (FSDP2); replicated: all."""
     timeout_s: Annotated[float, UNVERSIONED] = Field(1800.0, gt=0)
     """Longest wait of one rank for the others, in seconds. Then it fails, and the update with it."""
 
@@ -146,8 +146,8 @@ class UpdateConfig(Section):
     renamed: ClassVar = {"warmup_updates": "warmup_steps", "max_kl": "kl_stop.limit"}
 
     objective: ObjectiveName = "clipped"
-    """What is maximised. clipped: the clipped policy gradient. supervised: the rollouts' log-likelihood, weighted by
-    their advantages. preference: that the better rollout of a pair is the likelier one, more than for the reference."""
+    """Objective that is maximised. clipped: the clipped policy gradient. supervised: the rollouts' log-likelihood,
+    weighted by their advantages. preference: that the better rollout of a pair is the likelier one, more than for the reference."""
     loss: LossConfig = LossConfig()
     """Clipped policy-gradient loss, equations 6 to 8 of LOOP."""
     preference: PreferenceConfig = PreferenceConfig()

@@ -55,7 +55,7 @@ class AppWorldConfig(WorldSettings):
     evenly among them: the paper's usual episode has 8. null: a turn for each statement, as the LOOP paper's SFT-GT has
     it."""
     reminder: Literal["rules", "task"] = "rules"
-    """What every observation ends with. The end of every observation: the rules in short, or the whole task once more,
+    """End of every observation. The rules in short, or the whole task once more,
     as in apple/ml-loop (the supervisor's name, address and number, and the instruction)."""
 
     @property

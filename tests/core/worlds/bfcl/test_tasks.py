@@ -38,7 +38,7 @@ def test_difficulty_is_the_number_of_calls(calls: int, level: int) -> None:
 
 
 def test_the_longest_episode_is_known() -> None:
-    assert BfclConfig().max_turns == 8 * 21 and BfclConfig(steps_per_turn=3).max_turns == 8 * 4
+    assert BfclConfig().most_turns == 8 * 21 and BfclConfig(steps_per_turn=3).most_turns == 8 * 4
 
 
 def test_a_broken_task_file_is_named_with_line_and_rule(tmp_path: Path) -> None:
