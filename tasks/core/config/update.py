@@ -147,7 +147,8 @@ class UpdateConfig(Section):
 
     objective: ObjectiveName = "clipped"
     """Objective that is maximised. clipped: the clipped policy gradient. supervised: the rollouts' log-likelihood,
-    weighted by their advantages. preference: that the better rollout of a pair is the likelier one, more than for the reference."""
+    weighted by their advantages. preference: that the better rollout of a pair is the likelier one, more than for the
+    reference."""
     loss: LossConfig = LossConfig()
     """Clipped policy-gradient loss, equations 6 to 8 of LOOP."""
     preference: PreferenceConfig = PreferenceConfig()
