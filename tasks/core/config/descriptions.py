@@ -44,9 +44,8 @@ def knob_comments(section: BaseModel, prefix: str = "") -> dict[str, str]:
 def _with_choice(sentence: str, section: type[BaseModel], name: str) -> str:
     """Return "`sentence`: one | other" for a knob with few names as values, where that is short; else the sentence."""
     kinds = [vars(kind).get("__annotations__", {}) for kind in reversed(section.__mro__)]
-    values = get_args(
-        next(kind[name] for kind in kinds if name in kind)
-    )  # of the base, where a subclass is one of them
+    # The base's annotation has all names where a subclass, the section of one world or engine, has its own.
+    values = get_args(next(kind[name] for kind in kinds if name in kind))
     named = [value for value in values if isinstance(value, str)]
     longer = f"{sentence}: {' | '.join(named)}"
     return longer if len(named) == len(values) > 1 and len(longer) <= LONGEST_COMMENT else sentence
