@@ -300,3 +300,11 @@ def test_comments_are_short_and_change_no_value(name: str) -> None:
     assert {knob: text for knob, text in comments.items() if not 3 < len(text) <= LONGEST_COMMENT} == {}
     text = text_of(params)
     assert parse_yaml(text) == yaml.safe_load(text) == params.model_dump(mode="json")
+
+
+@pytest.mark.parametrize("section", ["world", "engine"])
+def test_a_world_or_an_engine_that_does_not_exist_is_named_with_those_that_do(section: str) -> None:
+    with pytest.raises(ParamsError, match=rf"{section}\.name: Input should be '(pocketworld|transformers)', '"):
+        params_of("default", [f"{section}.name=nowhere"])
+    with pytest.raises(ParamsError, match=r"default: world\.seed: Input should be a valid integer"):
+        params_of("default", ["world.seed=x"])
