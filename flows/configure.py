@@ -8,14 +8,15 @@ import argparse
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from flows.errors import is_expected
 from flows.params_text import text_of
 from flows.profile_stack import UnknownProfile, merged, profile_names, read_mapping, stacked
-from tasks.core.config.engine import EngineName
+from tasks.core.config.engine import EngineSection
 from tasks.core.config.params import Params, ParamsError, parse_params
-from tasks.core.config.world import WorldName
+from tasks.core.config.section import NamedSection
+from tasks.core.config.world import WorldSection
 from tasks.core.config.yaml_text import YamlFault, parse_yaml
 from tasks.core.processes.caller_variables import settle_variables
 from tasks.core.records.dotted import dotted
@@ -76,8 +77,8 @@ def _require_in_use(assignments: Iterable[str], content: dict[str, Any]) -> None
     for name in (assignment.partition("=")[0] for assignment in assignments):
         section, _, below = name.partition(".")
         kind = below.partition(".")[0]
-        if section in _DEFAULT_NAMES and kind in {*get_args(WorldName), *get_args(EngineName)}:
-            used = (content.get(section) or {}).get("name", _DEFAULT_NAMES[section])
+        if section in _NAMED and kind in _NAMED[section].names():
+            used = _NAMED[section].name_of(content.get(section) or {})
             if used != kind:
                 raise ParamsError(f"--set {name}: {section}.name is {used}, which has no section {kind}")
 
@@ -139,7 +140,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 
 _UNSET = object()
-_DEFAULT_NAMES = {"world": "pocketworld", "engine": "transformers"}
+_NAMED: dict[str, type[NamedSection]] = {"world": WorldSection, "engine": EngineSection}
 _TEXT_ALONE = "no value has changed; the text of params.yaml was written anew"
 
 

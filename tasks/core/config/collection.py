@@ -59,8 +59,8 @@ class TreeConfig(Section):
     candidates: int = Field(2, ge=2)
     """Turns sampled at one node. When all are there, the bound decides with which of them an episode goes on."""
     exploration: float = Field(2**0.5, ge=0)
-    """Weight of the confidence bound's width beside Q. The root of 2 is UCB1's own for returns in [0, 1]; the LOOP
-    paper states none."""
+    """Weight of the confidence bound's width, where Q weighs 1. The root of 2 is UCB1's own for returns in [0, 1]; the
+    LOOP paper states none."""
 
 
 class CollectionConfig(Section):
@@ -89,7 +89,7 @@ class CollectionConfig(Section):
     temperature: float = Field(1.0, gt=0)
     """Sampling temperature of training rollouts."""
     temperatures: Temperatures = ()
-    """Temperatures of a task's rollouts in turn, in place of one. RFT has 20 of them from 0.05 to 1. The learner's
+    """Temperatures that a task's rollouts take one after another. RFT has 20 of them from 0.05 to 1. The learner's
     log-probs are those at `temperature` all the same: for supervised objectives."""
     demonstrations: bool = False
     """Recite the world's own solutions in place of sampling. As the engine `oracle` does; evaluation samples all the

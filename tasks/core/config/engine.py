@@ -1,19 +1,19 @@
 """The `engine` section of params.yaml: what samples the turns of rollouts, and how it is reached."""
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from tasks.core.config.chat_api import ChatApiConfig
-from tasks.core.config.section import UNVERSIONED, Section
+from tasks.core.config.section import UNVERSIONED, NamedSection, Section
 
 
 class VllmConfig(Section):
     """vLLM servers (`engine.name: vllm`): our own, or those at `urls`."""
 
     urls: Annotated[tuple[str, ...], UNVERSIONED] = ()
-    """Servers that run already, such as http://node1:8000. None: own ones are started. They need the base model, the
-    adapters' folder at the same path, and the flags of own servers (see `launching.LaunchSpec.command`)."""
+    """Servers that run already, such as http://node1:8000. Without any, own servers are started. They need the base
+    model, the adapters' folder at the same path, and the flags of own servers (see `launching.LaunchSpec.command`)."""
     servers: Annotated[int, UNVERSIONED] = Field(1, ge=1)
     """Own servers, over which rollouts are spread."""
     gpus_per_server: Annotated[int, UNVERSIONED] = Field(1, ge=1)
@@ -51,22 +51,15 @@ SAMPLING_ENGINES: frozenset[EngineName] = frozenset({"transformers", "vllm"})
 """Those that sample from the run's own policy: the others recite, or ask a model behind an API."""
 
 
-class EngineSection(Section):
+class EngineSection(NamedSection):
     """The engine's name. A subclass adds the section of its engine, under the engine's name."""
 
+    default_name: ClassVar = "transformers"
+
     name: EngineName
-    """Engine that samples the turns. What samples. transformers: this process. vllm: servers. oracle recites the
+    """Engine that samples the turns. transformers: this process. vllm: servers. oracle recites the
     world's own solutions, scripted does so with seeded flaws: the pipeline without a model. chat_api asks a model
     behind an OpenAI-compatible API, which can be scored (iterations: 0) but not trained."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _only_the_named_section(cls, content: Any) -> Any:
-        """Leave out the sections of other engines: `name` may change on top of a file that has them."""
-        if not isinstance(content, dict):
-            return content
-        others = {*get_args(EngineName)} - {*cls.model_fields}
-        return {name: value for name, value in content.items() if name not in others}
 
 
 class TransformersSection(EngineSection):
@@ -103,17 +96,12 @@ class ChatApiSection(EngineSection):
     """A model behind an API."""
 
 
-def _name(content: Any) -> Any:
-    """Return the name of an engine's section; without one it is the default's."""
-    return content.get("name", "transformers") if isinstance(content, dict) else getattr(content, "name", None)
-
-
 EngineConfig = Annotated[
     Annotated[TransformersSection, Tag("transformers")]
     | Annotated[VllmSection, Tag("vllm")]
     | Annotated[OracleSection, Tag("oracle")]
     | Annotated[ScriptedSection, Tag("scripted")]
     | Annotated[ChatApiSection, Tag("chat_api")],
-    Discriminator(_name),
+    Discriminator(EngineSection.name_of),
 ]
 """The section `engine`: of the engine that `name` says, and only that."""

@@ -34,7 +34,7 @@ class OpenEnvScenario(Section):
 
 
 class OpenEnvSplits(Section):
-    """The protocol knows no splits as ours: which episodes of a server are whose is said here."""
+    """The episodes of a server that belong to each split; the protocol has no splits of its own."""
 
     train: tuple[OpenEnvScenario, ...] = ()
     """Scenarios of train."""

@@ -4,22 +4,17 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tasks.core.config.section import Section
-from tasks.core.config.task_counts import TaskCount
+from tasks.core.config.task_counts import TaskCount, TaskCounts
 from tasks.core.config.world_settings import WorldMetric, WorldSettings
 
 
-class ScienceCounts(Section):
+class ScienceCounts(TaskCounts):
     """Tasks per split, spread over its types; there are at most 2,493, 1,242, 1,257 and 546."""
 
     train: TaskCount = 60
-    """Tasks of the split train."""
     dev: TaskCount = 30
-    """Tasks of dev."""
     test_normal: TaskCount = 60
-    """Tasks of Test-N."""
     test_challenge: TaskCount = 30
-    """Tasks of Test-C."""
 
 
 class ScienceWorldConfig(WorldSettings):

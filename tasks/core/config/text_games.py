@@ -8,24 +8,19 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tasks.core.config.section import Section
-from tasks.core.config.task_counts import TaskCount
+from tasks.core.config.task_counts import TaskCount, TaskCounts
 from tasks.core.config.world_settings import WorldMetric, WorldSettings
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 
-class GameCounts(Section):
+class GameCounts(TaskCounts):
     """Tasks per split. The paper evaluates on 256 prompts; whole scenarios of three are 258."""
 
     train: TaskCount = 192
-    """Tasks of the split train."""
     dev: TaskCount = 48
-    """Tasks of dev."""
     test_normal: TaskCount = 258
-    """Tasks of Test-N."""
     test_challenge: TaskCount = 258
-    """Tasks of Test-C."""
 
 
 class TurnRules(WorldSettings):
@@ -125,7 +120,7 @@ class SokobanConfig(TurnRules):
 class WebShopConfig(TurnRules):
     """WebShop: buy what an instruction asks for, by `search[...]` and `click[...]`.
 
-    Solved: the reward is 1, all of type, attributes, options and price fit. `source: generated` draws a catalogue and
+    Solved: the reward is 1, so type, attributes, options and price all fit. `source: generated` draws a catalogue and
     goals from `world.seed`. Scenario: three goals on products of one kind. Difficulty: options that are asked for, 1:
     none, 2: one, 3: two and more. train, dev and test_normal: other products of the same kinds; test_challenge: kinds
     of products that no other split asks for. `source: original` reads the downloaded files of the original in `root`:

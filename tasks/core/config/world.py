@@ -2,32 +2,28 @@
 
 import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, TypeAdapter, model_validator
 
 from tasks.core.config.bfcl import BfclConfig
 from tasks.core.config.openenv import OpenEnvConfig
 from tasks.core.config.scienceworld import ScienceWorldConfig
-from tasks.core.config.section import Section
-from tasks.core.config.task_counts import TaskCount
+from tasks.core.config.section import NamedSection
+from tasks.core.config.task_counts import TaskCount, TaskCounts
 from tasks.core.config.text_games import BanditConfig, FrozenLakeConfig, SokobanConfig, WebShopConfig
 from tasks.core.config.world_settings import WorldSettings
 
 CodeBlocks = Literal["first", "first_or_bare", "all"]
 
 
-class AuthoredCounts(Section):
+class AuthoredCounts(TaskCounts):
     """Tasks per split of an authored AppWorld root."""
 
     train: TaskCount = 36
-    """Tasks of the split train."""
     dev: TaskCount = 18
-    """Tasks of dev."""
     test_normal: TaskCount = 36
-    """Tasks of Test-N."""
     test_challenge: TaskCount = 36
-    """Tasks of Test-C."""
 
 
 class AppWorldConfig(WorldSettings):
@@ -51,12 +47,12 @@ class AppWorldConfig(WorldSettings):
     """Judge the end of a task as the package does. It counts a task without a question as solved although the agent
     ended it with status "fail"."""
     demonstrated_turns: int | None = Field(8, ge=1)
-    """Most turns of a recited solution before the one that completes the task. Its top-level statements are shared
-    evenly among them: the paper's usual episode has 8. null: a turn for each statement, as the LOOP paper's SFT-GT has
-    it."""
+    """Most turns of a recited solution. The last one, which completes the task, is not counted. The solution's
+    top-level statements are divided evenly among them. The paper's usual episode has 8. null: a turn for each
+    statement, as the LOOP paper's SFT-GT has it."""
     reminder: Literal["rules", "task"] = "rules"
-    """End of every observation. The rules in short, or the whole task once more,
-    as in apple/ml-loop (the supervisor's name, address and number, and the instruction)."""
+    """End of every observation. The rules in short, or the whole task once more, as in apple/ml-loop (the supervisor's
+    name, address and number, and the instruction)."""
 
     @property
     def task_counts(self) -> AuthoredCounts | None:
@@ -89,8 +85,10 @@ STANDING_DATES: dict[WorldName, datetime.date] = {"appworld": datetime.date(2023
 """The day on which the clock of a world stands."""
 
 
-class WorldSection(Section):
+class WorldSection(NamedSection):
     """The knobs that every world has. A subclass adds the section of its world, under the world's name."""
+
+    default_name: ClassVar = "pocketworld"
 
     name: WorldName
     """Name of the world. The section of this name holds its knobs."""
@@ -105,15 +103,6 @@ class WorldSection(Section):
     def settings(self) -> WorldSettings:
         """The section of the world that is played."""
         raise NotImplementedError
-
-    @model_validator(mode="before")
-    @classmethod
-    def _only_the_played_section(cls, content: Any) -> Any:
-        """Leave out the sections of other worlds: `name` may change on top of a file that has them."""
-        if not isinstance(content, dict):
-            return content
-        others = {*get_args(WorldName)} - {*cls.model_fields}
-        return {name: value for name, value in content.items() if name not in others}
 
 
 class PocketworldSection(WorldSection):
@@ -224,11 +213,6 @@ class ScienceWorldSection(WorldSection):
         return self.scienceworld
 
 
-def _name(content: Any) -> Any:
-    """Return the name of a world's section; without one it is the default's."""
-    return content.get("name", "pocketworld") if isinstance(content, dict) else getattr(content, "name", None)
-
-
 WorldConfig = Annotated[
     Annotated[PocketworldSection, Tag("pocketworld")]
     | Annotated[AppWorldSection, Tag("appworld")]
@@ -239,7 +223,7 @@ WorldConfig = Annotated[
     | Annotated[SokobanSection, Tag("sokoban")]
     | Annotated[WebShopSection, Tag("webshop")]
     | Annotated[ScienceWorldSection, Tag("scienceworld")],
-    Discriminator(_name),
+    Discriminator(WorldSection.name_of),
 ]
 """The section `world`: of the world that `name` says, and only that."""
 

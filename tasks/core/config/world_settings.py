@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tasks.core.config.section import Section
+from tasks.core.config.task_counts import TaskCounts
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,6 @@ class WorldSettings(Section):
         return 0
 
     @property
-    def task_counts(self) -> Section | None:
+    def task_counts(self) -> TaskCounts | None:
         """Tasks per split; None where they are the benchmark's own numbers."""
         return None
