@@ -19,10 +19,10 @@ from flows.dag.dvc_seam import Outcome
 from flows.dag.recorded import recorded_digest
 from flows.dag.stages import STAGES, Stage, find_stage, stage_label
 from flows.errors import may_pass
+from flows.workers.executors import executor_of
 from flows.workers.plain_runner import PlainRunner
-from flows.workers.ray_executor import RayExecutor
 from tasks.core.config.params import Params
-from tasks.core.interfaces.stage import Executor, ProcessCache, SerialExecutor
+from tasks.core.interfaces.stage import Executor, ProcessCache
 
 STATE_NAMES: dict[Outcome, str] = {"up to date": "Skipped", "from cache": "Cached", "run": "Completed"}
 _NAMES = frozenset(stage.name for stage in STAGES)
@@ -46,9 +46,8 @@ class PrefectRunner(PlainRunner):
         self._tasks[stage](stage_label(stage, key), attempt)
 
     def executor(self, stage: Stage, params: Params) -> Executor:
-        """Return what plays the rollouts of `stage`; shards on other machines are task runs while they are played."""
-        config = params.machines.ray
-        return _ShownExecutor(stage, config) if stage.plays and config.address is not None else SerialExecutor()
+        """Return what plays the rollouts of `stage`; shards on other workers are task runs while they are played."""
+        return executor_of(stage, params, _as_task_runs)
 
 
 def stage_task(stage: Stage, version: str | None) -> Callable[[str, Callable[[], Outcome]], Any]:
@@ -91,19 +90,18 @@ def run_as_flow(name: str, key: str, root: Path, cache: ProcessCache) -> None:
     stage_flow()
 
 
-class _ShownExecutor(RayExecutor):
-    """Ray's workers, whose shards are Prefect task runs while they are played."""
+@contextmanager
+def _as_task_runs(shards: Sequence[tuple[str, "Future[Any]"]]) -> Iterator[None]:
+    """Show shards as task runs until they are played."""
 
-    @contextmanager
-    def shown(self, shards: Sequence[tuple[str, "Future[Any]"]]) -> Iterator[None]:
-        @task(name="play_shard", cache_policy=NO_CACHE, persist_result=False)
-        def play_shard(index: int) -> None:
-            shards[index][1].result()
+    @task(name="play_shard", cache_policy=NO_CACHE, persist_result=False)
+    def play_shard(index: int) -> None:
+        shards[index][1].result()
 
-        with ThreadPoolExecutor(len(shards)) as pool:
-            for index, (description, _) in enumerate(shards):
-                pool.submit(copy_context().run, play_shard.with_options(task_run_name=description), index)
-            yield
+    with ThreadPoolExecutor(len(shards)) as pool:
+        for index, (description, _) in enumerate(shards):
+            pool.submit(copy_context().run, play_shard.with_options(task_run_name=description), index)
+        yield
 
 
 def _can_help(_task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:

@@ -10,10 +10,10 @@ from flows.dag.attestations import write_attestation
 from flows.dag.dvc_seam import Outcome, StageRunner
 from flows.dag.recorded import as_recorded, unedited
 from flows.dag.stages import Stage, check_key, find_stage
-from flows.workers.ray_executor import RayExecutor
+from flows.workers.executors import executor_of
 from tasks.core.collapse.rules import read_new_warnings
 from tasks.core.config.params import Params, load_params
-from tasks.core.interfaces.stage import Executor, ProcessCache, SerialExecutor, StageContext
+from tasks.core.interfaces.stage import Executor, ProcessCache, StageContext
 from tasks.core.processes.freed_memory import return_freed_memory
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import recorded_params
@@ -42,9 +42,8 @@ class PlainRunner(StageRunner):
         attempt()
 
     def executor(self, stage: Stage, params: Params) -> Executor:
-        """Return Ray's workers, where params.yaml names a cluster and the stage plays rollouts; else this process."""
-        config = params.machines.ray
-        return RayExecutor(stage, config) if stage.plays and config.address is not None else SerialExecutor()
+        """Return what plays the rollouts of `stage`."""
+        return executor_of(stage, params)
 
     @contextmanager
     def _prepared(self, stage: Stage, key: str) -> Iterator[StageContext[Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from flows.workers.remote_task import CODE, RemoteTask, run_remote
+from flows.workers.remote_task import CODE, DEATHS, RemoteTask, WorkerDied, run_remote
 from tasks.core.config.machines import RayConfig
 from tasks.core.processes.usable_cores import CORES_VARIABLE
 
@@ -21,18 +21,12 @@ try:
 except ImportError as error:
     raise ImportError(f"machines.ray: {error}; run `pip install -e '.[ray]'`") from None
 
-DEATHS = 3
-"""Times that a shard whose worker dies is begun again."""
 _CANCEL_S = 30
 _POLL_S = 0.1
 
 
 class ClusterUnavailable(RuntimeError):  # noqa: N818
     """There is no such Ray cluster, or none of its machines has what a worker needs."""
-
-
-class WorkerDied(RuntimeError):  # noqa: N818
-    """Workers kept dying over the same shard."""
 
 
 class Cluster:

@@ -1,4 +1,4 @@
-"""Work on an item that was sent to another machine. Knows neither Ray nor Prefect."""
+"""Work on an item that was sent to another process or machine. Knows neither Ray nor Prefect."""
 
 import os
 import socket
@@ -19,6 +19,12 @@ from tasks.core.records.layout import Layout
 
 CODE = Path(__file__).resolve().parents[2]
 """The folder of the code that this process runs."""
+DEATHS = 3
+"""Times that a shard whose worker dies is begun again."""
+
+
+class WorkerDied(RuntimeError):  # noqa: N818
+    """Workers kept dying over the same shard."""
 
 
 class StaleCode(RuntimeError):  # noqa: N818
@@ -55,6 +61,11 @@ def run_remote(task: RemoteTask) -> Any:
         if is_expected(error):
             raise picklable_error(error) from None
         raise RuntimeError(f"in a worker on {socket.gethostname()}:\n{traceback.format_exc()}") from None
+
+
+def close_process_cache() -> None:
+    """Close all that this process has loaded for items."""
+    _process_cache().close()
 
 
 def _require_same_code(task: RemoteTask) -> None:

@@ -50,6 +50,9 @@ EngineName = Literal["transformers", "vllm", "oracle", "scripted", "chat_api"]
 SAMPLING_ENGINES: frozenset[EngineName] = frozenset({"transformers", "vllm"})
 """Those that sample from the run's own policy: the others recite, or ask a model behind an API."""
 
+IN_PROCESS_ENGINES: frozenset[EngineName] = frozenset({"transformers", "oracle", "scripted"})
+"""Those that run in the process that plays the rollouts: the others are shared by all of a machine's processes."""
+
 
 class EngineSection(NamedSection):
     """The engine's name. A subclass adds the section of its engine, under the engine's name."""

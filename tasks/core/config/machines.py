@@ -1,5 +1,7 @@
 """The `machines` section of params.yaml: where work is done, if not in the pipeline's own process. Changes no byte."""
 
+from typing import Annotated, Literal
+
 from pydantic import Field
 
 from tasks.core.config.section import Section
@@ -25,3 +27,6 @@ class MachinesConfig(Section):
 
     ray: RayConfig = RayConfig()
     """Machines that play the shards of rollouts."""
+    processes: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Processes of this machine that play the shards of rollouts where `ray` has no address. Each loads the policy.
+    auto: one for each core, and one where they would share a GPU. Never more than `collection.shards`."""

@@ -10,7 +10,7 @@ from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.broken_rules import broken_rules
 from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.dag import Dag, dag_of
-from tasks.core.config.engine import EngineConfig, TransformersSection
+from tasks.core.config.engine import IN_PROCESS_ENGINES, EngineConfig, TransformersSection
 from tasks.core.config.evaluation import EvaluationConfig, ScoringConfig
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.machines import MachinesConfig
@@ -158,6 +158,13 @@ class Params(Section):
             raise ValueError(
                 "machines.ray: the rate limits of engine.chat_api hold for one process; set its address to null"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _an_engine_is_in_the_processes_that_play(self) -> "Params":
+        engine, processes = self.engine.name, self.machines.processes
+        if engine not in IN_PROCESS_ENGINES and processes not in (1, "auto"):
+            raise ValueError(f"machines.processes: {engine} answers one process of a machine; set it to 1 or auto")
         return self
 
     @model_validator(mode="after")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,7 +117,11 @@ def play_rollouts(
     }
     stats = stats or CollectionStats()
     workers = min(16, 2 * usable_cores())
-    with ThreadPoolExecutor(workers, "world") as pool, tqdm(total=len(planned), desc=description, disable=None) as bar:
+    hidden = None if parent_process() is None else True  # the bars of several processes would overwrite each other
+    with (
+        ThreadPoolExecutor(workers, "world") as pool,
+        tqdm(total=len(planned), desc=description, disable=hidden) as bar,
+    ):
 
         def on_row(known: int) -> None:
             bar.total = known

@@ -24,13 +24,13 @@ from pyarrow import parquet
 from ray import cloudpickle
 from ray.cluster_utils import Cluster
 
-from flows.dag import version_stages as versions
 from flows.dag.stages import find_stage
 from flows.errors import StageFailed
 from flows.orchestration.prefect_server import prefect_api
-from flows.workers import ray_cluster
-from flows.workers.ray_cluster import ClusterUnavailable, WorkerDied
-from flows.workers.ray_executor import RayExecutor
+from flows.workers import ray_cluster, shard_executor
+from flows.workers.ray_cluster import ClusterUnavailable
+from flows.workers.remote_task import WorkerDied
+from flows.workers.shard_executor import ShardExecutor
 from tasks.core.config.machines import RayConfig
 from tasks.core.config.params import Params, ParamsError, parse_params
 from tasks.core.config.stage_inputs import CollectionInputs
@@ -253,7 +253,8 @@ def context(
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     cache, config = ProcessCache(), RayConfig(address=address)
     layout, inputs = Layout(tmp_path_factory.mktemp("context")), CollectionInputs.of(parameters())
-    yield StageContext(layout, inputs, "i001", cache, RayExecutor(COLLECT, config))
+    executor = ShardExecutor(COLLECT, lambda kept: kept.get("ray", config, lambda: ray_cluster.Cluster(config)))
+    yield StageContext(layout, inputs, "i001", cache, executor)
     cache.close()
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
@@ -275,7 +276,7 @@ def test_a_shard_that_no_worker_survives_is_named(context: StageContext[Any], mo
 
 
 def test_other_code_than_the_pipelines_is_refused(context: StageContext[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "code_version", lambda *_: "another")
+    monkeypatch.setattr(shard_executor, "code_version", lambda *_: "another")
     with pytest.raises(StageFailed, match=r"collect_rollouts: the code in .* is not the pipeline's"):
         context.executor.map(doubled, context, [Piece(1)])
 

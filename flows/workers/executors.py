@@ -1,0 +1,52 @@
+"""Who plays the rollouts of a stage: this process, several processes of this machine, or a Ray cluster."""
+
+from contextlib import nullcontext
+
+from flows.dag.stages import Stage
+from flows.workers.shard_executor import ShardExecutor, Shown, Workers
+from tasks.core.config.engine import IN_PROCESS_ENGINES
+from tasks.core.config.machines import RayConfig
+from tasks.core.config.params import Params
+from tasks.core.interfaces.stage import Executor, ProcessCache, SerialExecutor
+from tasks.core.processes.usable_cores import usable_cores
+
+
+def executor_of(stage: Stage, params: Params, shown: Shown = lambda shards: nullcontext()) -> Executor:
+    """Return what plays the shards of `stage` as the section `machines` says, `shown` meanwhile."""
+    if not stage.plays:
+        return SerialExecutor()
+    if params.machines.ray.address is not None:
+        return ShardExecutor(stage, lambda cache: _cluster(cache, params.machines.ray), shown)
+    count = process_count(params)
+    return ShardExecutor(stage, lambda cache: _processes(cache, count), shown) if count > 1 else SerialExecutor()
+
+
+def process_count(params: Params) -> int:
+    """Return how many processes of this machine play rollouts: no more than there are shards.
+
+    `auto` is one for each core, and one where processes would share a GPU, a server or an API's rate limits.
+    """
+    wanted, shards = params.machines.processes, params.collection.shards
+    if wanted == "auto":
+        wanted = usable_cores() if shards > 1 and _computes_on_cores(params) else 1
+    return min(wanted, shards)
+
+
+def _computes_on_cores(params: Params) -> bool:
+    if params.engine.name != "transformers":
+        return params.engine.name in IN_PROCESS_ENGINES
+    from tasks.core.policies.loading import device  # imports torch
+
+    return device(params.policy).type == "cpu"
+
+
+def _cluster(cache: ProcessCache, config: RayConfig) -> Workers:
+    from flows.workers.ray_cluster import Cluster  # imports Ray
+
+    return cache.get("ray", config, lambda: Cluster(config))
+
+
+def _processes(cache: ProcessCache, count: int) -> Workers:
+    from flows.workers.worker_processes import WorkerProcesses
+
+    return cache.get("worker_processes", count, lambda: WorkerProcesses(count))
