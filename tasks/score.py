@@ -21,6 +21,7 @@ from tasks.core.evaluation.scored_rows import (
     outcomes,
     void_rollouts,
 )
+from tasks.core.evaluation.several_runs import paired_runs_scores
 from tasks.core.evaluation.tgc_sgc import Outcome, sgc, sgc_gain, tgc, tgc_gain
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.chat_format import ChatFormat
@@ -131,6 +132,7 @@ def compare(
         scenarios=len({outcome.scenario_id for outcome in base}),
         seeds=seeds,
         per_difficulty=_per_difficulty(selected, base),
+        per_k=paired_runs_scores(selected, base),
         behaviour=BehaviourChange(base=_behaviour(base_rows, chat), selected=_behaviour(selected_rows, chat)),
         void_rollouts=void_rollouts([*base_rows, *selected_rows]),
         **values,  # type: ignore[arg-type]

@@ -22,6 +22,8 @@ UPDATE_FIGURES = (
     "grad_norm",
     "clip_fraction",
     "kept_rollouts",
+    "lost_rollouts",
+    "shrunk_groups",
 )
 """Figures of metrics.json; none of them is a wall-clock figure, so equal runs have equal tables."""
 NESTED_FIGURES = {

@@ -148,6 +148,10 @@ def test_the_pipeline_from_evaluation_to_scores(prepared: Layout, cache: Process
     assert (scores.tgc_gain, scores.sgc_gain) == (pytest.approx(200 / 3), 100)
     assert (scores.tgc_gain_se, scores.tasks) == (pytest.approx(0, abs=1e-9), 3 * SCENARIOS)
     assert sum(part.tasks for part in scores.per_difficulty.values()) == scores.tasks
+    assert list(scores.per_k) == ["1", "2"]
+    twice = scores.per_k["2"]
+    assert (twice.pass_hat, twice.best_of) == (100, 100)
+    assert twice.base_pass_hat == twice.base_best_of == pytest.approx(100 / 3), "both runs solve the same tasks"
     base, selected = scores.behaviour.base, scores.behaviour.selected
     assert (base.assumptions, base.dummies) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
     assert (selected.assumptions, selected.execution_errors, selected.give_up_rate) == (0, 0, None)

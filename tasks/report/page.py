@@ -66,6 +66,7 @@ def charts(
     dev = sorted(stats.evaluations.items())
     tgc_sgc: dict[str, Points] = {"TGC": [(i, e.tgc) for i, e in dev], "SGC": [(i, e.sgc) for i, e in dev]}
     mismatch = {"mean": curve["mismatch_mean"], "max": curve["mismatch_max"]}
+    lost = {"rollouts": curve["lost_rollouts"], "groups made smaller": curve["shrunk_groups"]}
     responses = {"different": curve["distinct"], "repeated": curve["repetition"]}
     drawn: tuple[tuple[str, str, dict[str, Points]], ...] = (
         ("TGC and SGC on dev", "percent", tgc_sgc),
@@ -83,6 +84,7 @@ def charts(
         ("gradient norm before clipping", "", {"norm": curve["grad_norm"]}),
         ("clipped importance weights", "share", {"clipped": curve["clip_fraction"]}),
         ("rollouts that trained", "count", {"kept": curve["kept_rollouts"]}),
+        ("what world errors took", "count", lost),
         ("groups with a signal", "share", dict(coverage or {})),
         ("engine against learner", "difference of log-probs, nats", mismatch),
     )

@@ -43,7 +43,7 @@ class RunStats:
 
     curves: Mapping[str, list[float | None]]
     notes: list[tuple[int, str]]
-    """(iteration, the note of its update, or that its dev evaluation has void rollouts)."""
+    """(iteration, the note of its update, or that world errors took rollouts of it or of its dev evaluation)."""
     warnings: list[CollapseWarning]
     """The collapse monitor's warnings, by iteration."""
     evaluations: Mapping[int, Evaluation]
@@ -58,6 +58,7 @@ def read_run_stats(layout: Layout, params: Params) -> RunStats:
         curves=_curves(metrics),
         notes=[
             *((i, item.note) for i, item in enumerate(metrics, 1) if item.note),
+            *((i, _lost(item)) for i, item in enumerate(metrics, 1) if item.lost_rollouts),
             *((i, f"dev TGC: {void_note(e.void_rollouts)}") for i, e in evaluations.items() if e.void_rollouts),
         ],
         warnings=read_warnings(layout, iteration_key(params.iterations)),
@@ -65,12 +66,29 @@ def read_run_stats(layout: Layout, params: Params) -> RunStats:
     )
 
 
+_PLAIN = (
+    "mean_return",
+    "group_return_std",
+    "entropy",
+    "kl",
+    "grad_norm",
+    "clip_fraction",
+    "kept_rollouts",
+    "lost_rollouts",
+    "shrunk_groups",
+)
+"""Figures that are plain fields of metrics.json."""
+
+
 def _curves(metrics: list[Metrics]) -> dict[str, list[float | None]]:
-    names = ("mean_return", "group_return_std", "entropy", "kl", "grad_norm", "clip_fraction", "kept_rollouts")
-    curves = {name: [getattr(item, name) for item in metrics] for name in names}
+    curves = {name: [getattr(item, name) for item in metrics] for name in _PLAIN}
     for name in ("mean", "max"):
         curves[f"mismatch_{name}"] = [m.engine_mismatch and getattr(m.engine_mismatch, name) for m in metrics]
     for name in ("length", "repetition", "distinct"):
         curves[name] = [item.responses and getattr(item.responses, name) for item in metrics]
     curves["information"] = [item.prompt_information and item.prompt_information.share for item in metrics]
     return curves
+
+
+def _lost(metrics: Metrics) -> str:
+    return f"world errors took {metrics.lost_rollouts} rollouts of {metrics.shrunk_groups} groups"

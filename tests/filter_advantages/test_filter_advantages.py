@@ -88,6 +88,8 @@ def test_only_rollouts_with_a_signal_train(tmp_path: Path) -> None:
         "groups": 2,
         "mixed_groups": 0.5,
         "left_out_groups": 1,
+        "lost_rollouts": 1,
+        "shrunk_groups": 1,
         "dropped_low_variance_group": 0,
         "dropped_small_advantage": 4,
         "dropped_without_tokens": 0,

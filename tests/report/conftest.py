@@ -107,6 +107,8 @@ def write_iteration(layout: Layout, key: str, rows: list[Row], iterations: int) 
         mean_return=mean,
         group_return_std=0.36 - 0.3 * step / iterations,
         kept_rollouts=len(kept),
+        lost_rollouts=4 if step == 3 else 0,
+        shrunk_groups=2 if step == 3 else 0,
         entropy=0.8 / step**0.3,
         kl=None if step == 2 else 0.002 * step,
         grad_norm=50.0 if step == iterations - 1 else 0.4 + 0.02 * (step % 3),

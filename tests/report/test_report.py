@@ -16,7 +16,7 @@ from tasks.core.pages.tables import budget_notes, gain, score_table
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import ArtifactError, digest
 from tasks.core.records.schemas import SCORED_ROLLOUTS
-from tasks.core.records.scores import Evaluation, Scores
+from tasks.core.records.scores import Evaluation, RunsScores, Scores
 from tasks.core.records.tables import read_table, write_table
 from tasks.core.records.training import Metrics
 from tasks.report import report
@@ -111,6 +111,8 @@ def test_the_page_shows_scores_and_signs_and_loads_nothing_from_outside(reported
         assert shown in page.text
     assert "gradient_spike: grad_norm is 50 (limit " in page.text
     assert "every advantage is zero <b>" in page.text, "escaped, so that the parser sees it as text"
+    assert "iteration 3  world errors took 4 rollouts of 2 groups" in page.text
+    assert page.text.count("world errors took") == 2, "the note, and the chart's title"
 
 
 def test_every_curve_is_marked_at_a_warning(reported_run: StageContext) -> None:
@@ -158,6 +160,15 @@ def test_a_missing_artifact_is_named(finished_run: StageContext, name: str) -> N
 )
 def test_a_difference_carries_its_sign(value: float, error: float | None, text: str) -> None:
     assert gain(value, error) == text
+
+
+def test_all_runs_of_a_task_are_shown_where_there_are_several() -> None:
+    figures = {"pass_hat": 60.0, "pass_hat_se": 4.0, "best_of": 85.0, "best_of_se": None}
+    some = RunsScores(**figures, base_pass_hat=20.0, base_best_of=90.0)
+    table = score_table([scores("test_normal", per_k={"1": some, "3": some})])
+    assert "<th>Test-N pass^3, all of 3 runs</th><td>20.0</td><td>60.0 ± 4.0</td><td>+40.0</td>" in table
+    assert "<th>Test-N best@3, one of 3 runs</th><td>90.0</td><td>85.0</td><td>−5.0</td>" in table  # noqa: RUF001
+    assert "pass^" not in score_table([scores("test_normal", per_k={"1": some})])
 
 
 def test_void_rollouts_are_shown_with_tgc() -> None:

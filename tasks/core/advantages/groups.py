@@ -66,6 +66,7 @@ def summary_of(outcomes: Outcomes, stds: Floats, kept: Flags, note: str | None, 
     `figures`: fields of the summary that only some stages know.
     """
     finished = outcomes.finished
+    losers = [task for task, end in zip(outcomes.task_ids, outcomes.end_reasons, strict=True) if end == "world_fault"]
     return AdvantageSummary(
         mean_return=float(outcomes.returns[finished].mean()),
         group_return_std=float(stds.mean()) if len(stds) else 0.0,
@@ -79,6 +80,8 @@ def summary_of(outcomes: Outcomes, stds: Floats, kept: Flags, note: str | None, 
         groups=len(stds),
         mixed_groups=float((stds > 0).mean()) if len(stds) else 0.0,
         left_out_groups=len(set(outcomes.task_ids)) - len(stds),
+        lost_rollouts=len(losers),
+        shrunk_groups=len(set(losers)),
         **figures,
     )
 

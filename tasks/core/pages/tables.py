@@ -22,8 +22,8 @@ BEHAVIOUR_NAMES = {
 def score_table(scores: Sequence[Scores]) -> str:
     """Return the scores of base and selected policy side by side.
 
-    TGC and SGC of each split with clustered standard errors, then TGC by difficulty, then TGC and SGC at the training
-    budget where tasks were played again for it.
+    TGC and SGC of each split with clustered standard errors, TGC by difficulty, pass^k and best@k of all its runs, then
+    TGC and SGC at the training budget where tasks were played again for it.
     """
     rows: list[Sequence[str]] = []
     for s in scores:
@@ -32,6 +32,7 @@ def score_table(scores: Sequence[Scores]) -> str:
         for difficulty, d in sorted(s.per_difficulty.items()):
             figures = percent(d.base_tgc, d.base_tgc_se), percent(d.tgc, d.tgc_se), gain(d.tgc - d.base_tgc, None)
             rows.append((f"{name} TGC, difficulty {difficulty}, {d.tasks} tasks", *figures))
+        rows += _runs_rows(s, name)
         if s.training_budget is not None and s.training_budget.played_again:
             rows += _paired_rows(s.training_budget, s, " at the training budget")
     return table(["percent (own metric: its unit) ± standard error", "base", "selected", "difference"], rows)
@@ -65,6 +66,18 @@ def _paired_rows(scores: PairedScores, of: Scores, where: str = "") -> Iterator[
             gain(metric.gain, metric.gain_se),
         )
         yield name.format(metric.name, "mean of the episodes"), *figures
+
+
+def _runs_rows(scores: Scores, name: str) -> Iterator[Sequence[str]]:
+    """Yield rows of pass^k and best@k for as many runs as there are; none for one run, where both are TGC."""
+    k = max(map(int, scores.per_k), default=1)
+    if k == 1:
+        return
+    found = scores.per_k[str(k)]
+    passed, best = percent(found.pass_hat, found.pass_hat_se), percent(found.best_of, found.best_of_se)
+    every_gain, best_gain = found.pass_hat - found.base_pass_hat, found.best_of - found.base_best_of
+    yield f"{name} pass^{k}, all of {k} runs", percent(found.base_pass_hat, None), passed, gain(every_gain, None)
+    yield f"{name} best@{k}, one of {k} runs", percent(found.base_best_of, None), best, gain(best_gain, None)
 
 
 def usage_table(documents: Sequence[Evaluation | Scores]) -> str:

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from tasks.core.records.documents import Count, Digest, Document, IterationKey, Percent, Positive, Share
-from tasks.core.records.scores import Behaviour, MetricScore
+from tasks.core.records.scores import Behaviour, MetricScore, RunsScore
 
 ALL_LEVELS = "all"
 """The level of figures over all difficulties; the other levels are "1", "2", "3"."""
@@ -28,6 +28,8 @@ class SplitScores(Document):
     rollouts_per_task: Count
     levels: dict[str, LevelScore]
     """By difficulty, and under "all"."""
+    per_k: dict[str, RunsScore] = Field(default_factory=dict)
+    """pass^k and best@k, by k from 1 to `rollouts_per_task`."""
     behaviour: Behaviour | None
     """None for dev, where it is not measured."""
     own: MetricScore | None = None

@@ -164,6 +164,24 @@ class DifficultyScores(DifficultyScore):
     base_tgc_se: Positive | None
 
 
+class RunsScore(Document):
+    """Success in all and in one of k runs, mean over the tasks (tasks/core/evaluation/several_runs.py)."""
+
+    pass_hat: Percent
+    """pass^k: all of k runs succeed."""
+    pass_hat_se: Positive | None
+    best_of: Percent
+    """best@k: one of k runs succeeds."""
+    best_of_se: Positive | None
+
+
+class RunsScores(RunsScore):
+    """The selected policy beside the base."""
+
+    base_pass_hat: Percent
+    base_best_of: Percent
+
+
 class PairedScores(Document):
     """The selected policy beside the base, on the same tasks with the same seeds and limits.
 
@@ -233,6 +251,8 @@ class Scores(PairedScores):
     seeds: tuple[int, ...]
     """One per evaluation run, shared by both policies."""
     per_difficulty: dict[str, DifficultyScores]
+    per_k: dict[str, RunsScores] = Field(default_factory=dict)
+    """pass^k and best@k, by k from 1 to the number of evaluation runs."""
     behaviour: BehaviourChange
     usage: ApiUsage | None = None
     """Set for an engine that is paid for."""

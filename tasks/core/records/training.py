@@ -133,6 +133,10 @@ class AdvantageSummary(Document):
     """Share of the groups whose returns vary."""
     left_out_groups: OnlyWhereGiven[Count] = None
     """Tasks with too few finished rollouts to compare."""
+    lost_rollouts: OnlyWhereGiven[Count] = None
+    """Rollouts that world errors took."""
+    shrunk_groups: OnlyWhereGiven[Count] = None
+    """Tasks that lost some of them."""
     dropped_low_variance_group: OnlyWhereGiven[Count] = None
     """Rollouts that the filter of groups dropped."""
     dropped_small_advantage: OnlyWhereGiven[Count] = None
@@ -154,6 +158,10 @@ class Metrics(Document):
     mean_return: Share
     group_return_std: Positive
     kept_rollouts: Count
+    lost_rollouts: OnlyWhereGiven[Count] = None
+    """Rollouts that world errors took; left out in preflight, where no policy plays, as is `shrunk_groups`."""
+    shrunk_groups: OnlyWhereGiven[Count] = None
+    """Tasks that lost some of them."""
     responses: ResponseStats | None = None
     """null in preflight, where no policy plays."""
     prompt_information: PromptInformation | None = None

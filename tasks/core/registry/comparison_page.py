@@ -15,6 +15,7 @@ def comparison_page(comparison: Comparison) -> str:
         _scored_differently(comparison),
         _versions(comparison.versions),
         _scores(comparison.versions),
+        _runs_scores(comparison.versions),
         _own_scores(comparison.versions),
         _differences(comparison),
         _behaviour(comparison.versions),
@@ -62,6 +63,21 @@ def _score(version: ComparedVersion, split: str, level: str) -> str:
     if score is None:
         return "-"
     return f"{score.tgc:.1f}{_error(score.tgc_se)} / {score.sgc:.1f}{_error(score.sgc_se)}"
+
+
+def _runs_scores(versions: Sequence[ComparedVersion]) -> list[str]:
+    """Return one row per split and k > 1, one column per version."""
+    found = {
+        (split, int(k), v.version): f"{score.pass_hat:.1f}{_error(score.pass_hat_se)} / {score.best_of:.1f}"
+        for v in versions
+        for split, s in v.splits.items()
+        for k, score in s.per_k.items()
+        if k != "1"
+    }
+    places = dict.fromkeys((split, k) for split, k, _ in found)
+    rows = [(split, str(k), *(found.get((split, k, v.version), "-") for v in versions)) for split, k in places]
+    head = ("split", "k", *(f"{v.version}: pass^k / best@k" for v in versions))
+    return ["## Several runs of a task (percent)", "", markdown_table(head, rows)] if rows else []
 
 
 def _own_scores(versions: Sequence[ComparedVersion]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 from tasks.core.config.splits import MEASURED_SPLITS
 from tasks.core.evaluation.differences import METRICS, paired_test
 from tasks.core.evaluation.scoring_conditions import scored_differently
+from tasks.core.evaluation.several_runs import runs_scores
 from tasks.core.evaluation.tgc_sgc import Outcome, by_difficulty, sgc, tgc
 from tasks.core.records.comparison import (
     ALL_LEVELS,
@@ -98,6 +99,7 @@ def _split_scores(outcomes: Sequence[Outcome], behaviour: Any, own: Any) -> Spli
     return SplitScores(
         rollouts_per_task=len({outcome.evaluation_run for outcome in outcomes}),
         levels={level: _level_score(part) for level, part in levels(outcomes).items()},
+        per_k=runs_scores(outcomes),
         behaviour=behaviour,
         own=None if own is None else MetricScore(name=own.name, value=own.value, value_se=own.value_se),
     )

@@ -24,6 +24,7 @@ from tasks.core.records.scores import (
     Evaluation,
     MetricScore,
     MetricScores,
+    RunsScores,
     Scores,
     Selection,
     TrainingBudget,
@@ -47,6 +48,8 @@ METRICS = Metrics(
     mean_return=0.5,
     group_return_std=0.25,
     kept_rollouts=120,
+    lost_rollouts=3,
+    shrunk_groups=2,
     responses=ResponseStats(length=96.5, repetition=0.125, distinct=0.75),
     prompt_information=PromptInformation(nats=1.5, share=0.75, prompts=8, responses=16),
     entropy=0.75,
@@ -121,6 +124,8 @@ EXAMPLES: dict[str, Document | StageVersions] = {
         groups=24,
         mixed_groups=0.75,
         left_out_groups=0,
+        lost_rollouts=3,
+        shrunk_groups=2,
         dropped_low_variance_group=8,
         dropped_small_advantage=132,
         dropped_without_tokens=0,
@@ -183,6 +188,11 @@ EXAMPLES: dict[str, Document | StageVersions] = {
         scenarios=56,
         seeds=(1, 2, 3),
         per_difficulty={"1": DifficultyScores(tasks=84, tgc=80.0, tgc_se=5.0, base_tgc=40.0, base_tgc_se=5.0)},
+        per_k={
+            "3": RunsScores(
+                pass_hat=60.0, pass_hat_se=4.0, best_of=85.0, best_of_se=2.5, base_pass_hat=20.0, base_best_of=50.0
+            )
+        },
         behaviour=BehaviourChange(base=BEHAVIOUR, selected=BEHAVIOUR),
         void_rollouts=1,
         training_budget=TrainingBudget(
@@ -229,7 +239,7 @@ def test_every_document_has_an_example() -> None:
         "MetricScore",
         "MetricScores",
     }
-    parts |= {"PairedScores", "TrainingBudget", "EpisodeLimits"}
+    parts |= {"RunsScore", "RunsScores", "PairedScores", "TrainingBudget", "EpisodeLimits"}
     parts |= {"ResponseStats", "PromptInformation", "WatchedStats", "CollapseWarning"}
     models = {
         n

@@ -1,6 +1,7 @@
 """Versions in a real SQLite store: finding, comparing and promoting them through the command."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -108,6 +109,8 @@ def test_compare_reads_what_the_versions_hold(
     scores = found.versions[0].splits["test_normal"]
     assert (scores.rollouts_per_task, scores.levels["all"].tgc, scores.levels["all"].sgc) == (2, 50, 50)
     assert {level: score.tgc for level, score in scores.levels.items()} == {"all": 50, "1": 100, "2": 0}
+    assert list(scores.per_k) == ["1", "2"]
+    assert (scores.per_k["2"].pass_hat, scores.per_k["2"].best_of) == (50, 50), "both runs solve the same tasks"
     assert scores.behaviour is not None
     differences = {(one.split, one.level, one.metric): one for one in found.differences}
     gain = differences["dev", "all", "tgc"]
@@ -115,7 +118,8 @@ def test_compare_reads_what_the_versions_hold(
     assert gain.difference == pytest.approx(100 / 6)
     assert differences["test_challenge", "all", "sgc"].difference == 0
     assert found.params == {"update.learning_rate": {"1": str(params.update.learning_rate), "2": "0.5"}}
-    assert "+16.7" in (folder / "comparison.md").read_text()
+    page = (folder / "comparison.md").read_text()
+    assert "+16.7" in page and re.search(r"\| test_normal +\| 2 +\| 50\.0 \+-[\d.]+ / 50\.0 ", page)
 
 
 def test_one_version_named_twice_is_compared_with_nothing(seen_versions: Layout, params: Params) -> None:
