@@ -28,5 +28,5 @@ class MachinesConfig(Section):
     ray: RayConfig = RayConfig()
     """Machines that play the shards of rollouts."""
     processes: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Processes of this machine that play the shards of rollouts where `ray` has no address. Each loads the policy.
-    auto: one for each core, and one where they would share a GPU. Never more than `collection.shards`."""
+    """Processes of this machine that play shards. Never more than `collection.shards`, and each loads the policy. auto:
+    one for each core, and one where they would share a GPU. `ray.address` takes their place."""
