@@ -106,7 +106,7 @@ def pair_turns(context: StageContext[PairInputs]) -> None:
     path, config = context.layout.rollouts(context.key), context.inputs.advantages
     rollouts = read_table(path, ROLLOUTS)
     if "tree_nodes" not in rollouts.column_names or config.pair_gap is None:
-        raise ArtifactError(f"{path}: column tree_nodes: missing, so no turn of a searched tree is in it")
+        raise ArtifactError(f"{path}: column tree_nodes: missing, so the table holds no turns of searched trees")
     outcomes = read_outcomes(rollouts)
     rewarded = outcomes.all_or_nothing() if config.all_or_nothing else outcomes
     paths, turns = rollouts["tree_nodes"].to_pylist(), _sampled_turns(rollouts)

@@ -104,7 +104,11 @@ def select_checkpoint(context: StageContext[SelectionInputs]) -> None:
     selection = Selection(**best(standing).model_dump(), candidates=tuple(standing), corrected=corrected)
     require_evaluated_policy(layout.policy(selection.iteration), selection)
     write_document(layout.selection, selection)
-    luck = f"; {corrected.dev_tgc:.1f} and {corrected.dev_sgc:.1f} without the luck of the choice" if corrected else ""
+    luck = (
+        f"; {corrected.dev_tgc:.1f} and {corrected.dev_sgc:.1f} corrected for the luck of the choice"
+        if corrected
+        else ""
+    )
     print(
         f"select_checkpoint: {selection.iteration}, dev TGC {selection.dev_tgc:.1f}, SGC {selection.dev_sgc:.1f}{luck}"
     )

@@ -106,8 +106,8 @@ def _warn_of_mismatch(metrics: Metrics, limit: float, key: str) -> None:
     if mismatch is not None and mismatch.mean > limit and not metrics.staleness:
         _log.warning(
             "update_policy@%s: the engine's log-probs differ from the learner's by %.2g on average (limit %.2g): "
-            "check that the engine samples from this policy, at this temperature, in this precision; a difference that "
-            "its kernels make is corrected by update.loss.correct_engine_mismatch",
+            "check that the engine samples from this policy, at this temperature, in this precision; "
+            "update.loss.correct_engine_mismatch corrects a difference that comes from its kernels",
             key,
             mismatch.mean,
             limit,

@@ -42,7 +42,9 @@ def _train(inputs: WarmStartInputs, settings: WarmStart, root: Path, folder: Pat
     """Train the model; return the loss of every step, in nats per policy token."""
     if inputs.world not in (POCKETWORLD, *GAME_RECIPES):
         known = ", ".join((POCKETWORLD, *GAME_RECIPES))
-        raise ParamsError(f"policy.warm_start: {inputs.world} has no demonstrations; the worlds that have: {known}")
+        raise ParamsError(
+            f"policy.warm_start: {inputs.world} has no demonstrations; worlds with demonstrations: {known}"
+        )
     with TemporaryDirectory(prefix="pretrained-", dir=folder.parent) as pretrained:
         fetch_base_model(inputs.base, root, Path(pretrained))
         write_chat_settings(Path(pretrained), inputs.chat, inputs.world)

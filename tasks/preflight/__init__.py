@@ -246,8 +246,8 @@ def _explained(error: BaseException, positions: int, memory: LearnerMemory) -> s
     parts = ", ".join(f"{name} {value / GIB:.2f}" for name, value in vars(memory).items())
     return (
         f"an update on the longest batch ({positions:,} positions in one pass) runs out of memory: {reason}{_peak()}. "
-        f"By plan each device needs {memory.total / GIB:.2f} GiB ({parts}): {advice(memory)}. "
-        "No rollout was collected; `python -m flows.plan` shows what would fit"
+        f"By the plan, each device needs {memory.total / GIB:.2f} GiB ({parts}): {advice(memory)}. No rollout was "
+        "collected; `python -m flows.plan` shows what would fit"
     )
 
 

@@ -54,7 +54,7 @@ def prove_engine(base: Path, config: PolicyConfig, checkpoint: Path) -> None:
         part = "attention or positions (policy.source, or another engine.name)"
     raise AnotherFunction(
         f"{name}: the log-probs of the engine in this process differ by {size:.2g} nats from those of the model's own "
-        f"forward pass; what differs: {part}"
+        f"forward pass; the cause: {part}"
     )
 
 

@@ -99,8 +99,8 @@ def recordable_later() -> Iterator[None]:
         yield
     except LineageError as error:
         raise LineageError(
-            f"{error}. The run is not in MLflow; dvc.lock and data/ hold all of it: then run "
-            "`python -m tasks.record_lineage`"
+            f"{error}. The run is not in MLflow, but dvc.lock and data/ hold all of it: fix this, then run `python -m "
+            "tasks.record_lineage`"
         ) from error
 
 

@@ -47,8 +47,8 @@ def _warn_of_cut_trees(rows: Sequence[dict[str, Any]], key: str) -> None:
     cut = [row for row in rows if row["end_reason"] in VOID_REASONS]
     if cut:
         _log.warning(
-            "search_trees@%s: %d trees end before their time, first that of %s after %d simulations: the world broke, "
-            "or did not do the same again for the same seed and turns, by which a search comes back to a state",
+            "search_trees@%s: %d trees ended early, the first that of %s after %d simulations: the world failed, or "
+            "did not repeat itself for the same seed and turns, which is how a search returns to a state",
             key,
             len(cut),
             cut[0]["task_id"],

@@ -101,7 +101,7 @@ def test_staleness_is_a_property_of_the_dag(project: Path) -> None:
     assert [before.staleness for before in previous.values()] == [0, 1, 1, 1]
     path = project / "params.yaml"
     path.write_text(path.read_text().replace("staleness: 1", "staleness: 2"))
-    with pytest.raises(ParamsError, match=r"dag\.previous is not in step .*; run `python -m flows\.configure"):
+    with pytest.raises(ParamsError, match=r"dag\.previous does not match .*; run `python -m flows\.configure"):
         load_params(path)
 
 
@@ -110,9 +110,9 @@ def test_a_search_takes_the_place_of_collecting(project: Path, capsys: pytest.Ca
     params = load_params(project / "params.yaml")
     assert (params.dag.collected, params.dag.searched, params.dag.sampled) == ({}, {"i001": "i000"}, {"i001": "i000"})
     for setting, message in (
-        ("collection.turn_progress=true", "collection.tree goes with no demonstrations, temperatures or turn_progress"),
+        ("collection.turn_progress=true", "collection.tree supports no demonstrations, temperatures or turn_progress"),
         ("advantages.pair_gap=null", "update.objective: preference needs advantages.pair_gap"),
-        ("update.objective=clipped", "needs advantages.pair_gap, and no other objective takes it"),
+        ("update.objective=clipped", "needs advantages.pair_gap, and no other objective uses it"),
     ):
         assert main(["smoke", "dpo_mcts", "--set", setting]) == 1
         assert message in capsys.readouterr().err
@@ -130,7 +130,7 @@ def test_the_collapse_monitor_has_a_map_where_it_acts(project: Path) -> None:
         params = load_params(path)
         assert (params.dag.monitored, params.dag.neutral_courses) == (monitored, neutral)
     path.write_text(path.read_text().replace("action: stop", "action: none"))
-    with pytest.raises(ParamsError, match=r"dag\.monitored is not in step .*; run"):
+    with pytest.raises(ParamsError, match=r"dag\.monitored does not match .*; run"):
         load_params(path)
 
 
@@ -152,7 +152,7 @@ def test_how_often_rollouts_are_collected_is_a_property_of_the_dag(
     assert params.dag.collected == dict(zip(batches, behaviours, strict=True))
     path = project / "params.yaml"
     path.write_text(path.read_text().replace("collected: {i001: i000", "collected: {i001: i001"))
-    with pytest.raises(ParamsError, match=r"dag\.collected is not in step .*; run"):
+    with pytest.raises(ParamsError, match=r"dag\.collected does not match .*; run"):
         load_params(path)
 
 
@@ -163,7 +163,7 @@ def test_how_often_rollouts_are_collected_is_a_property_of_the_dag(
         ("advantages.pair_gap=0.1", "preference needs advantages.pair_gap"),
         ("update.critic={}", "set advantages.estimator: episode_return"),
         ("advantages.estimator=turn_progress", "needs collection.turn_progress: true"),
-        ("update={objective: preference, loss: {kl_coefficient: 0.1}}", "knows no kl_coefficient"),
+        ("update={objective: preference, loss: {kl_coefficient: 0.1}}", "uses no kl_coefficient"),
     ],
 )
 def test_a_method_with_a_part_missing_is_refused(
@@ -190,7 +190,7 @@ def test_a_key_twice_is_refused_with_its_line_and_left_as_it_is(
     path.write_text(path.read_text().replace("\niterations: 16", "\niterations: 3\niterations: 16"))
     text, number = path.read_text(), path.read_text().splitlines().index("iterations: 3") + 2
     assert main(["--refresh"]) == 1
-    message = f"params.yaml: not valid YAML: line {number}: the key 'iterations' for the second time, after line"
+    message = f"params.yaml: not valid YAML: line {number}: duplicate key 'iterations', first on line"
     assert message in capsys.readouterr().err
     assert path.read_text() == text
 
@@ -224,7 +224,7 @@ def test_a_file_with_conflict_markers_is_written_anew(project: Path, capsys: pyt
     whole = path.read_text()
     path.write_text(f"<<<<<<< HEAD\nseed: 1\n=======\n{whole}>>>>>>> other\n")
     assert main(["--refresh"]) == 1
-    assert "params.yaml: not valid YAML: line 1: a conflict marker of git" in capsys.readouterr().err
+    assert "params.yaml: not valid YAML: line 1: a git conflict marker" in capsys.readouterr().err
     assert main(["default"]) == 0
     assert path.read_text() == whole
     assert capsys.readouterr().out.startswith("what was there could not be read, so every value counts as new: ")

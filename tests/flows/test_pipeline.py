@@ -54,7 +54,7 @@ def test_a_file_that_dvc_cannot_read_is_one_line_with_its_place(project: Path) -
     (project / "dvc.yaml").write_text("stages:\n<<<<<<< HEAD\n  a: {cmd: b}\n=======\n>>>>>>> theirs\n")
     done = run(project, "-m", "flows.pipeline", "--without-prefect")
     (line,) = done.stderr.splitlines()
-    assert (done.returncode, line.partition(": not valid")[2]) == (1, " YAML: line 2: a conflict marker of git")
+    assert (done.returncode, line.partition(": not valid")[2]) == (1, " YAML: line 2: a git conflict marker")
 
 
 def test_a_checkout_that_cannot_be_written_is_one_line(project: Path) -> None:

@@ -46,7 +46,7 @@ def test_too_little_hardware_is_reported_with_its_remedy(capsys: pytest.CaptureF
 def test_bad_input_is_one_message(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for arguments, message in (
         (["--profile", "nope"], "unknown profile 'nope'"),
-        (["--profile", "default", "--set", "policy.source=some/model"], "the sizes of some/model are not known"),
+        (["--profile", "default", "--set", "policy.source=some/model"], "the sizes of some/model are unknown"),
         (["--profile", "default", "--set", "update.epoch=1"], "update.epoch"),
     ):
         assert main(arguments) == 2
@@ -117,7 +117,7 @@ def test_a_file_that_is_no_pilot_is_left_to_its_owner(
         path.write_bytes(content)
     assert main(["--profile", "paper", "--pilot", str(path)]) == 2
     printed = capsys.readouterr().err
-    assert f"pilot.parquet: {fault}" in printed and "a pilot is a run's table of rollouts" in printed
+    assert f"pilot.parquet: {fault}" in printed and "a pilot must be a run's table of rollouts" in printed
     assert "dvc repro" not in printed and (content is None or path.read_bytes() == content)
 
 

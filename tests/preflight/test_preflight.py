@@ -122,7 +122,7 @@ preflight(StageContext(Layout(Path({str(layout.root)!r})), PreflightInputs.of(pa
     next(child for child in children if child.environ().get("RANK") == "1").kill()
     errors = stage.communicate(timeout=300)[1].decode()
     assert stage.returncode == 1 and errors.count("Traceback") == 1
-    assert "RankFailed: update_policy@i001: rank 1 of 2 was ended by SIGKILL" in errors
+    assert "RankFailed: update_policy@i001: rank 1 of 2 was killed by SIGKILL" in errors
     assert "DoesNotFit" not in errors
     assert not layout.preflight.exists() and not layout.preflight_project.exists()
 
@@ -140,7 +140,7 @@ def little_memory() -> Iterator[Path]:
     group.rmdir()
 
 
-KILLED = RankFailed("rank 1 of 2 was ended by SIGKILL", signal.SIGKILL)
+KILLED = RankFailed("rank 1 of 2 was killed by SIGKILL", signal.SIGKILL)
 
 
 def test_a_rank_that_the_kernel_kills_for_memory_does_not_fit(little_memory: Path) -> None:
@@ -150,14 +150,14 @@ def test_a_rank_that_the_kernel_kills_for_memory_does_not_fit(little_memory: Pat
     """
     greedy = "import os, sys; open(sys.argv[1], 'w').write(str(os.getpid())); b'x' * 300_000_000"
     config = KNOWN_MODELS["Qwen/Qwen2.5-0.5B-Instruct"].config
-    with pytest.raises(DoesNotFit, match=r"rank 1 of 2 was ended by SIGKILL.*By plan each device needs"):  # noqa: SIM117
+    with pytest.raises(DoesNotFit, match=r"rank 1 of 2 was killed by SIGKILL.*By the plan, each device needs"):  # noqa: SIM117
         with memory_explained(PreflightInputs.of(params()), config, 512):
             done = subprocess.run([sys.executable, "-c", greedy, str(little_memory / "cgroup.procs")])
             assert done.returncode == -signal.SIGKILL
             raise KILLED
-    for other in (KILLED, RankFailed("rank 0 was ended by SIGSEGV", signal.SIGSEGV)):
+    for other in (KILLED, RankFailed("rank 0 was killed by SIGSEGV", signal.SIGSEGV)):
         with (
-            pytest.raises(RankFailed, match="was ended by"),
+            pytest.raises(RankFailed, match="was killed by"),
             memory_explained(PreflightInputs.of(params()), config, 512),
         ):
             raise other
@@ -211,7 +211,7 @@ except stage.DoesNotFit as error:
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 7, done.stderr[-2000:]
     assert "149,760 positions in one pass) runs out of memory" in done.stdout
-    assert "allocate" in done.stdout and "By plan each device needs" in done.stdout
+    assert "allocate" in done.stdout and "By the plan, each device needs" in done.stdout
     assert "update.activation_checkpointing: true" in done.stdout
     assert not layout.preflight.exists() and not (layout.data / ".preflight").exists()
 

@@ -256,7 +256,7 @@ def test_a_server_that_is_down_stops_no_run_and_is_explained(
             "mysql+pymysql://me:secret@127.0.0.1/x",
             "at mysql+pymysql://127.0.0.1/x: No module named 'pymysql'; install ",
         ),
-        ("sqlite:///", "names no file and would keep nothing; set MLFLOW_TRACKING_URI=sqlite:///mlflow.db"),
+        ("sqlite:///", "names no file, so nothing would be kept; set MLFLOW_TRACKING_URI=sqlite:///mlflow.db"),
         ("sqlite://", "names no file"),
         ("sqlite:///:memory:", "names no file"),
         ("sqlite:///file::memory:?uri=true", "names no file"),
@@ -298,7 +298,8 @@ def _check_that_training_goes_on(
     (line,) = str(found.value).splitlines()
     assert remedy in line and "secret" not in line
     assert line.endswith(
-        "The run is not in MLflow; dvc.lock and data/ hold all of it: then run `python -m tasks.record_lineage`"
+        "The run is not in MLflow, but dvc.lock and data/ hold all of it: fix this, then run "
+        "`python -m tasks.record_lineage`"
     )
     assert not layout.lineage.exists()
 

@@ -179,7 +179,7 @@ def adapter_parameters(shape: ModelShape, lora: LoraSettings) -> int:
     known = {name for _, matrices in shape.layer_kinds() for name in matrices}
     targets = known if lora.targets == ALL_LINEAR else set(lora.targets)
     if targets - known:
-        raise ValueError(f"policy.lora.targets: the size of {min(targets - known)} is not known to the plan")
+        raise ValueError(f"policy.lora.targets: the plan does not know the size of {min(targets - known)}")
     return sum(
         layers * lora.rank * sum(sum(sizes) for name, sizes in matrices.items() if name in targets)
         for layers, matrices in shape.layer_kinds()

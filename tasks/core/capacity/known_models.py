@@ -101,6 +101,6 @@ def model_config(source: str, root: Path) -> Mapping[str, Any]:
     if source in KNOWN_MODELS:
         return KNOWN_MODELS[source].config
     raise ArtifactError(
-        f"policy.source: the sizes of {source} are not known here: give the folder of a downloaded model, or one of "
+        f"policy.source: the sizes of {source} are unknown: name the folder of a downloaded model, or one of "
         f"{', '.join(KNOWN_MODELS)} (tasks/core/capacity/known_models.py)"
     )

@@ -9,7 +9,7 @@ from tasks.core.records.schemas import ROLLOUTS, VOID_REASONS
 from tasks.core.records.tables import read_table
 from tasks.core.signal_coverage import MOST_ROLLOUTS, Coverage, coverage
 
-_WANTED = "a pilot is a run's table of rollouts, as data/iterations/i001/rollouts.parquet is"
+_WANTED = "a pilot must be a run's table of rollouts, such as data/iterations/i001/rollouts.parquet"
 SHOWN_GROUPS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 
@@ -31,7 +31,7 @@ def pilot_facts(pilot: Coverage, budget: int, wanted: float) -> Iterator[tuple[s
 
     `budget`: rollouts of an iteration; `wanted`: share of groups with a signal.
     """
-    yield "pilot", f"{len(pilot.alpha)} tasks; an iteration of {budget} rollouts, a task once at most"
+    yield "pilot", f"{len(pilot.alpha)} tasks; an iteration of {budget} rollouts, each task at most once"
     for rollouts in SHOWN_GROUPS:
         if rollouts <= budget:
             signals = pilot.signals(budget, rollouts)

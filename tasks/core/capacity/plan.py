@@ -135,10 +135,10 @@ def advice(memory: LearnerMemory) -> str:
         "optimizer": "policy.trained: lora, a smaller policy.lora.rank, or more ranks",
         "gradients": "policy.trained: lora, a smaller policy.lora.rank, or more ranks",
         "adapter": "a smaller policy.lora.rank",
-        "critic": "a smaller update.tokens_per_pack, or take a method without a critic",
+        "critic": "a smaller update.tokens_per_pack, or a method without a critic",
     }
     largest = max(knobs, key=lambda name: float(getattr(memory, name)))
-    return f"most of it is {largest} ({_gb(getattr(memory, largest))}); turn {knobs[largest]}"
+    return f"{largest} takes most of it ({_gb(getattr(memory, largest))}); set {knobs[largest]}"
 
 
 def _engines(params: Params, shape: ModelShape, hardware: Hardware, gpus: int, tokens: float) -> Engines:

@@ -51,7 +51,7 @@ EPISODES = {
     "sokoban": Episodes(300, 4, 40, 80, 0.0001, "assumed"),
     "webshop": Episodes(400, 6, 40, 500, 0.001, "assumed"),
     "scienceworld": Episodes(600, 40, 40, 120, 0.02, "assumed"),
-    "openenv": Episodes(600, 10, 40, 120, 0.01, "assumed; it is up to the server"),
+    "openenv": Episodes(600, 10, 40, 120, 0.01, "assumed; the server decides"),
 }
 
 

@@ -42,7 +42,10 @@ class VllmConfig(Section):
     @model_validator(mode="after")
     def _found_servers_are_not_ours(self) -> "VllmConfig":
         if self.urls and self.sharing == "alternate":
-            raise ValueError("sharing: alternate stops servers, and those at `urls` are not ours to stop")
+            raise ValueError(
+                "sharing: alternate stops servers, but the pipeline did not start those at `urls`; set it to "
+                "side_by_side"
+            )
         return self
 
 

@@ -25,7 +25,9 @@ class InformationConfig(Section):
     @model_validator(mode="after")
     def _one_prompt_tells_nothing(self) -> "InformationConfig":
         if self.prompts == 1:
-            raise ValueError("prompts: 1 tells nothing apart; set it to 0 (nothing is measured) or at least 2")
+            raise ValueError(
+                "prompts: with 1 there is no other prompt to compare with; set it to 0 (measure nothing) or at least 2"
+            )
         return self
 
 

@@ -75,12 +75,12 @@ class Params(Section):
     @model_validator(mode="after")
     def _method_is_whole(self) -> "Params":
         if (self.update.objective == "preference") != (self.advantages.pair_gap is not None):
-            raise ValueError("update.objective: preference needs advantages.pair_gap, and no other objective takes it")
+            raise ValueError("update.objective: preference needs advantages.pair_gap, and no other objective uses it")
         if self.collection.tree is not None and self.advantages.pair_gap is None:
             raise ValueError("collection.tree makes pairs of turns; set advantages.pair_gap and objective: preference")
         sampled = self.collection
         if sampled.tree is not None and (sampled.demonstrations or sampled.temperatures or sampled.turn_progress):
-            raise ValueError("collection.tree goes with no demonstrations, temperatures or turn_progress; unset them")
+            raise ValueError("collection.tree supports no demonstrations, temperatures or turn_progress; unset them")
         if self.advantages.estimator == "turn_progress" and not self.collection.turn_progress:
             raise ValueError("advantages.estimator: turn_progress needs collection.turn_progress: true")
         return self
@@ -98,7 +98,7 @@ class Params(Section):
             ("min_absolute_advantage: 0.0", given.min_absolute_advantage),
         ):
             if changes_returns:
-                raise ValueError(f"update.critic learns returns, those of failures too; set advantages.{knob}")
+                raise ValueError(f"update.critic learns the returns of failures too; set advantages.{knob}")
         return self
 
     @model_validator(mode="after")
@@ -107,12 +107,12 @@ class Params(Section):
         for name in ("temperatures", "demonstrations"):
             if weighted and getattr(sampled, name):
                 raise ValueError(
-                    f"collection.{name}: update.objective: {self.update.objective} takes rollouts for the policy's own "
-                    "at collection.temperature; set the objective to supervised, or unset it"
+                    f"collection.{name}: update.objective: {self.update.objective} assumes that the policy sampled all "
+                    "rollouts at collection.temperature; set the objective to supervised, or unset it"
                 )
         if sampled.tree is not None and self.advantages.filters_groups:
             raise ValueError(
-                "collection.tree: a tree is no group of rollouts; set advantages.top_variance_share: 1.0 and "
+                "collection.tree: a tree is not a group of rollouts; set advantages.top_variance_share: 1.0 and "
                 "variance_share_of: groups"
             )
         if sampled.tree is not None and self.monitor.action == "tighten_filter":
@@ -139,7 +139,7 @@ class Params(Section):
         derived = _dag(dict(self))
         for name in Dag.model_fields:
             if getattr(self.dag, name) != getattr(derived, name):
-                raise ValueError(f"dag.{name} is not in step with the knobs that it follows from; {_REGENERATE}")
+                raise ValueError(f"dag.{name} does not match the knobs that determine it; {_REGENERATE}")
         return self
 
     @model_validator(mode="after")
@@ -151,12 +151,12 @@ class Params(Section):
             )
         if self.engine.name == "chat_api" and self.scoring.at_training_budget:
             raise ValueError(
-                "scoring.at_training_budget: a model behind an API has no training budget here, and would be paid for "
-                "twice; set it to false"
+                "scoring.at_training_budget: a model behind an API has no training budget here, and every answer "
+                "would be paid for twice; set it to false"
             )
         if self.engine.name == "chat_api" and self.machines.ray.address is not None:
             raise ValueError(
-                "machines.ray: the rate limits of engine.chat_api hold for one process; set its address to null"
+                "machines.ray: the rate limits of engine.chat_api apply to one process only; set its address to null"
             )
         return self
 

@@ -201,9 +201,9 @@ class UpdateConfig(Section):
         if self.objective != "preference":
             return self
         if self.loss.kl_coefficient or self.loss.entropy_coefficient:
-            raise ValueError("objective: preference knows no kl_coefficient and no entropy_coefficient; set them to 0")
+            raise ValueError("objective: preference uses no kl_coefficient and no entropy_coefficient; set both to 0")
         if self.critic is not None:
-            raise ValueError("objective: preference has pairs in place of critic's advantages; set critic: null")
+            raise ValueError("objective: preference trains on pairs, not on a critic's advantages; set critic: null")
         if self.loss.average == "token":
             raise ValueError(
                 "objective: preference is a mean over pairs, which loss.average: token would divide by their tokens; "
@@ -215,8 +215,8 @@ class UpdateConfig(Section):
     def _a_mismatch_is_corrected_by_weights(self) -> "UpdateConfig":
         if self.loss.correct_engine_mismatch and self.objective not in WEIGHTED:
             raise ValueError(
-                f"loss.correct_engine_mismatch weighs what objective: clipped maximises; with {self.objective} set it "
-                "to false"
+                f"loss.correct_engine_mismatch corrects the weights of objective: clipped; with {self.objective} set "
+                "it to false"
             )
         return self
 

@@ -48,7 +48,7 @@ def yaml_text(content: Any, flat: bool = False) -> str:
 
 def _in_one_line(error: yaml.YAMLError, text: str) -> str:
     if marker := next(_conflict_markers(text), None):
-        return f"line {marker}: a conflict marker of git"
+        return f"line {marker}: a git conflict marker"
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     return f"line {mark.line + 1}: {problem}" if mark is not None else problem
@@ -92,7 +92,7 @@ class _Loader(_BASE):  # type: ignore[misc]
             if isinstance(key, yaml.ScalarNode) and not key.tag.endswith(":merge"):
                 name = self.construct_object(key)
                 if name in seen:
-                    problem = f"the key {name!r} for the second time, after line {seen[name]}"
+                    problem = f"duplicate key {name!r}, first on line {seen[name]}"
                     raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
                 seen[name] = key.start_mark.line + 1
         return dict(super().construct_mapping(node, deep))

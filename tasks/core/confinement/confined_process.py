@@ -71,7 +71,7 @@ class ConfinedProcess:
         try:
             frame = encode(message)
         except (TypeError, ValueError, RecursionError) as error:
-            raise WorldFault(f"the world answered with something that is no JSON value: {error}") from error
+            raise WorldFault(f"the world answered with a value that is not JSON: {error}") from error
         try:
             self._link.send_frame(frame, seconds=max(self._watch.wall_left(), _SHORTEST_WAIT))
         except LinkTimeout:

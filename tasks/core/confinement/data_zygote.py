@@ -52,7 +52,7 @@ class DataZygote(ZygoteProcess):
         except WorldFault as fault:
             self.close()
             errors = self.said()
-            raise WorldFault(f"{fault}; it said: {errors}" if errors else str(fault)) from fault
+            raise WorldFault(f"{fault}; its standard error: {errors}" if errors else str(fault)) from fault
 
     def close(self) -> None:
         """End the zygote, its engine and every process that they forked. Idempotent."""

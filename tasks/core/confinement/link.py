@@ -40,7 +40,7 @@ class Link:
             sent = socket.send_fds(self._end, [frame], list(descriptors)) if descriptors else 0
             self._end.sendall(frame[sent:])
         except TimeoutError as error:
-            raise LinkTimeout(f"took no message for {seconds:g} s") from error
+            raise LinkTimeout(f"accepted no message for {seconds:g} s") from error
         except OSError as error:
             raise LinkBroken(f"is gone ({error})") from error
 

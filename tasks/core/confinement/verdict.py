@@ -23,7 +23,7 @@ def verdict_on_death(status: int | None, name: str, trusted: bool = False) -> Ex
     runs no agent's code, so its death is the world's fault.
     """
     if status is None:
-        return WorldFault(f"the {name} is gone, and the process that forked it")
+        return WorldFault(f"the {name} and the process that forked it are gone")
     if status == KILLED:
         return _at_fault(name, "closed its connection", trusted)
     if not os.WIFSIGNALED(status):

@@ -122,5 +122,7 @@ def with_flaw(turns: Sequence[str], generator: random.Random) -> list[str]:
 
 def _demonstrating(world: World) -> Demonstrating:
     if not isinstance(world, Demonstrating):
-        raise ValueError("engine.name: this world can show no solutions; use one that samples, no demonstrations")
+        raise ValueError(
+            "engine.name: this world has no solutions to recite; use an engine that samples, without demonstrations"
+        )
     return world

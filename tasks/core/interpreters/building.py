@@ -112,5 +112,5 @@ def _run(step: str, command: list[str], variables: dict[str, str]) -> None:
 
 _ADVICE = (
     "It needs Python 3.11 or 3.12 on this machine and a package index (the network, or what `pip config list` names); "
-    "run the command again when both are there, nothing half-made was kept."
+    "run the command again when both are available. No half-made environment was kept."
 )

@@ -89,7 +89,7 @@ class Critic:
         if config.rewards == "return":
             return rollout_credit(rollout.advantage, values_array, rollout.turns, config)
         if rollout.turn_rewards is None:
-            raise ValueError(f"update.critic.rewards: turns: {rollout.name}: this world gives none; set it to return")
+            raise ValueError(f"update.critic.rewards: turns: {rollout.name} has no turn rewards; set it to return")
         return rewarded_credit(rollout.turn_rewards, values_array, rollout.turns, config)
 
     def batch_credit(self, rollouts: Sequence[Rollout], values: Sequence[Tensor]) -> list[Credit]:

@@ -154,8 +154,10 @@ def _rank_failed(job: UpdateJob, failures: "dict[int, ProcessFailure]") -> RankF
         return RankFailed(message)
     rank_label = f"update_policy@{job.key}: rank {rank} of {job.update.distributed.size}"
     if failure.exitcode < 0:
-        hint = " (the system does that when memory runs out)" if failure.exitcode == -signal.SIGKILL else ""
-        text = f"{rank_label} was ended by {failure.signal_name()}{hint}; nothing was saved, run the same command again"
+        hint = " (the system kills processes when memory runs out)" if failure.exitcode == -signal.SIGKILL else ""
+        text = (
+            f"{rank_label} was killed by {failure.signal_name()}{hint}; nothing was saved, run the same command again"
+        )
         return RankFailed(text, signal.Signals(-failure.exitcode))
     return RankFailed(f"{rank_label} failed: {message}; nothing was saved")
 
@@ -164,7 +166,7 @@ def _message(failure: "ProcessFailure") -> str:
     """Return the error's text without the exception's name, which torch put there (`record_exception`)."""
     error_entry: Any = failure.error_file_data.get("message")
     if not isinstance(error_entry, dict):
-        return f"exit code {failure.exitcode}, and no error was left"
+        return f"exit code {failure.exitcode}, without an error message"
     _log.info("%s", error_entry["extraInfo"]["py_callstack"])
     text = str(error_entry["message"])
     return text.partition(": ")[2] if failure.exitcode == EXPECTED else text

@@ -28,7 +28,7 @@ def decoder_layers(policy: nn.Module) -> list[nn.Module]:
         if isinstance(part, nn.ModuleList) and len(part) > len(layers):
             layers = list(part)
     if not layers:
-        raise ValueError(f"{type(model).__name__}: no list of decoder layers to shard or to checkpoint one by one")
+        raise ValueError(f"{type(model).__name__}: no list of decoder layers to shard or to checkpoint layer by layer")
     return layers
 
 

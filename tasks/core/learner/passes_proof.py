@@ -53,11 +53,11 @@ def prove_passes(policy: nn.Module, config: UpdateConfig) -> Passes:
             continue
         if apart is None:
             if parts:
-                _log.warning("%s takes passes of kind %s: %s", type(model).__name__, way, "; ".join(parts))
+                _log.warning("%s uses passes of kind %s: %s", type(model).__name__, way, "; ".join(parts))
             return way
         parts.append(f"{_DIFFERS[way]} (by {apart:.2g} nats)")
     raise AnotherFunction(
-        f"{type(model).__name__}: the learner's log-probs are not those of the model's own forward pass; what differs: "
+        f"{type(model).__name__}: the learner's log-probs differ from those of the model's own forward pass in "
         f"{'; '.join(_in_the_head(policy, rollouts[0]) or parts)}. policy.source: this architecture cannot be trained"
     )
 

@@ -156,15 +156,15 @@ def _remedy(error: Exception, uri: str) -> str:
         return f"install {error.name or 'what is missing'} here, or set MLFLOW_TRACKING_URI to another store"
     if uri.startswith("http"):
         return "start that server, or set MLFLOW_TRACKING_URI to another one"
-    return "mend the store, or set MLFLOW_TRACKING_URI to another one"
+    return "repair the store, or set MLFLOW_TRACKING_URI to another one"
 
 
 def _require_file(uri: str) -> None:
     """Raise LineageError for a SQLite store without a file: it would be in memory, and end with the process."""
     if re.fullmatch(r"sqlite(\+\w+)?:(//)?(/((file:)?:memory:)?)?(\?.*)?", uri):
         raise LineageError(
-            f"MLflow at {uri}: this names no file and would keep nothing; set MLFLOW_TRACKING_URI=sqlite:///mlflow.db, "
-            "or unset it, which means the same"
+            f"MLflow at {uri}: this URI names no file, so nothing would be kept; set "
+            "MLFLOW_TRACKING_URI=sqlite:///mlflow.db, or unset it, which means the same"
         )
 
 

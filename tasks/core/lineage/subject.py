@@ -56,7 +56,7 @@ def _metric(layout: Layout, scope: str, name: str) -> Subject:
     elif _ITERATION.fullmatch(scope):
         path = layout.evaluation(scope) if name.startswith("dev.") else layout.metrics(scope)
     else:
-        raise UnknownSubject(f"{scope}.{name} is no metric; ask for {FORMS}")
+        raise UnknownSubject(f"{scope}.{name} is not a metric; expected {FORMS}")
     numbers = dotted_numbers(read_json(path))
     wanted = name.removeprefix("dev.")
     if wanted not in numbers:
@@ -72,7 +72,7 @@ def _rollout(layout: Layout, scope: str, task: str, index: str) -> Subject:
     elif scope in TEST_SPLITS:
         path, schema, player = layout.score_rollouts(scope), SCORED_ROLLOUTS, SELECTED_POLICY
     else:
-        raise UnknownSubject(f"{scope}:{task}:{index} is no rollout; ask for {FORMS}")
+        raise UnknownSubject(f"{scope}:{task}:{index} is not a rollout; expected {FORMS}")
     rows: list[dict[str, Any]] = read_table(path, schema).drop(["token_ids", "policy_mask", "turn_index"]).to_pylist()
     for row in rows:
         if (row["task_id"], str(row["rollout_index"])) == (task, index) and row.get("policy") == player:

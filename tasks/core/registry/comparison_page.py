@@ -28,7 +28,7 @@ def _scored_differently(comparison: Comparison) -> list[str]:
     if not (names := comparison.scored_differently):
         return []
     note = f"**The versions were scored differently ({', '.join(names)}): their scores do not compare.**"
-    return [f"{note} `--rescore` plays all alike."]
+    return [f"{note} `--rescore` scores all with the same settings."]
 
 
 def _names(versions: Sequence[ComparedVersion]) -> str:

@@ -74,7 +74,8 @@ class Registry:
             except ArtifactError as error:
                 raise ArtifactError(
                     f"version {version.number} of {self.name} has no evaluation that this code can read; `python -m "
-                    f"flows.registry compare {version.number} --rescore` plays it anew for its page alone\n{error}"
+                    f"flows.registry compare {version.number} --rescore` scores it again, for the comparison "
+                    f"only\n{error}"
                 ) from None
 
     @contextmanager

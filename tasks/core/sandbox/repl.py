@@ -65,7 +65,7 @@ def _answer(call_api: CallApi, app: str, name: str, args: list[Any], kwargs: dic
     except (WorldFault, ExecutionTimeout):
         raise
     except Exception as error:
-        raise WorldFault(f"apis.{app}.{name} broke: {type(error).__name__}: {error}") from error
+        raise WorldFault(f"apis.{app}.{name} failed: {type(error).__name__}: {error}") from error
 
 
 def _call(message: dict[str, Any]) -> tuple[str, str, list[Any], dict[str, Any]]:

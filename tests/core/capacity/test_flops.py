@@ -67,7 +67,7 @@ def test_a_hybrid_models_parameters_and_adapter_are_those_of_the_model() -> None
     assert parameters(shape) == sum(weight.numel() for weight in model.parameters())
     policy = trainable_policy(model.requires_grad_(False), PolicyConfig(lora=LORA), None, seed=0)
     assert adapter_parameters(shape, LORA) == sum(w.numel() for w in policy.parameters() if w.requires_grad)
-    with pytest.raises(ValueError, match=r"policy\.lora\.targets: the size of qkv_proj is not known"):
+    with pytest.raises(ValueError, match=r"policy\.lora\.targets: the plan does not know the size of qkv_proj"):
         adapter_parameters(shape, LoraSettings(targets=("qkv_proj",)))
 
 

@@ -83,7 +83,7 @@ def test_the_papers_two_nodes_are_enough_and_its_hours_are_not_undercut_by_more_
 
 def test_parts_that_do_not_fit_name_the_knob_to_turn() -> None:
     whole = make_plan(params_of("paper", ["update.activation_checkpointing=false"]), QWEN_32B, HARDWARE["h100"], 16)
-    assert "most of it is activations" in whole.warnings()[0]
+    assert "activations takes most of it" in whole.warnings()[0]
     assert "update.activation_checkpointing: true" in whole.warnings()[0]
     alone = make_plan(params_of("paper", ["policy.dtype=float32"]), QWEN_32B, HARDWARE["h100"], 1)
     assert any("more ranks" in warning for warning in alone.warnings())
@@ -99,7 +99,7 @@ def test_twice_the_devices_take_less_time_and_more_tokens_take_more() -> None:
 
 
 def test_an_unknown_model_is_one_error() -> None:
-    with pytest.raises(ArtifactError, match="the sizes of some/model are not known here"):
+    with pytest.raises(ArtifactError, match="the sizes of some/model are unknown"):
         model_config("some/model", ROOT)
 
 

@@ -44,8 +44,8 @@ def test_a_text_that_is_written_is_a_text_for_every_reader(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("a: 1\nb: {c: 1, c: 2}\n", "line 2: the key 'c' for the second time, after line 2"),
-        ("a: 1\n<<<<<<< HEAD\nb: 1\n=======\nb: 2\n>>>>>>> theirs\n", "line 2: a conflict marker of git"),
+        ("a: 1\nb: {c: 1, c: 2}\n", "line 2: duplicate key 'c', first on line 2"),
+        ("a: 1\n<<<<<<< HEAD\nb: 1\n=======\nb: 2\n>>>>>>> theirs\n", "line 2: a git conflict marker"),
         ("a: [1\n", "line 2: "),
         ("a: \x01", "control characters"),
     ],

@@ -34,7 +34,7 @@ print(end_child(endless, 0.2)[0] == KILLED)
 @pytest.mark.parametrize(
     ("status", "trusted", "error", "text"),
     [
-        (None, False, WorldFault, "the shell is gone"),
+        (None, False, WorldFault, "the shell and the process that forked it are gone"),
         (KILLED, False, ProcessDied, "the code broke its shell, which closed its connection"),
         (KILLED, True, WorldFault, "the shell closed its connection"),
         (EXIT_3, False, ProcessDied, "the code broke its shell, which ended with exit code 3"),

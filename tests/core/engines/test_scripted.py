@@ -117,5 +117,5 @@ def test_a_world_without_solutions_is_refused(chat: ChatFormat, world: World) ->
     class Mute:
         tasks, open, close = world.tasks, world.open, world.close
 
-    with pytest.raises(ValueError, match=r"engine\.name: this world can show no solutions; use one that samples"):
+    with pytest.raises(ValueError, match=r"engine\.name: this world has no solutions to recite; use an engine"):
         open_engine(OracleSection(), PolicyConfig(), SHIPPED, Mute(), chat)

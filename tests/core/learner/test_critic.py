@@ -102,7 +102,7 @@ def test_turns_earn_their_rewards_and_a_turn_without_tokens_passes_its_reward_ba
 def test_a_world_without_rewards_is_named(make_rollouts: MakeRollouts) -> None:
     critic = make_critic(HIDDEN, CriticConfig(rewards="turns"), CPU, seed=0)
     rollout = replace(make_rollouts(1)[0], name="rollout 3 of a_task")
-    with pytest.raises(ValueError, match="rollout 3 of a_task: this world gives none"):
+    with pytest.raises(ValueError, match="rollout 3 of a_task has no turn rewards"):
         critic.credit(rollout, torch.zeros(len(rollout.turns)))
     rewarded = replace(rollout, turn_rewards=np.full(3, 0.5))
     assert critic.credit(rewarded, torch.zeros(len(rollout.turns))).targets[0] == pytest.approx(1.5)

@@ -256,7 +256,7 @@ def test_a_killed_rank_fails_the_stage_and_the_next_run_writes_the_same_bytes(pr
     os.kill(ranks[1], signal.SIGKILL)
     code, errors = stage.end()
     assert code == 1
-    assert "RankFailed: update_policy@i001: rank 1 of 2 was ended by SIGKILL" in errors
+    assert "RankFailed: update_policy@i001: rank 1 of 2 was killed by SIGKILL" in errors
     assert "nothing was saved, run the same command again" in errors
     assert errors.count("Traceback") == 1
     assert all(gone(process) for process in ranks.values())
@@ -339,7 +339,7 @@ def test_the_reported_error_is_the_cause_of_the_others(tmp_path: Path) -> None:
     lost = failure(tmp_path, 1, "RuntimeError: connection closed by peer")
     closed = failure(tmp_path, -15, None)
     assert str(_rank_failed(job, {0: lost, 1: ours})) == "update_policy@i001: minibatch 2 of 3: loss nan"
-    assert "rank 1 of 2 was ended by SIGKILL (the system" in str(_rank_failed(job, {0: lost, 1: dead, 2: closed}))
-    assert "rank 1 of 2 was ended by SIGKILL (the system" in str(_rank_failed(job, {0: closed, 1: dead}))
+    assert "rank 1 of 2 was killed by SIGKILL (the system" in str(_rank_failed(job, {0: lost, 1: dead, 2: closed}))
+    assert "rank 1 of 2 was killed by SIGKILL (the system" in str(_rank_failed(job, {0: closed, 1: dead}))
     expected = "update_policy@i001: rank 0 of 2 failed: RuntimeError: connection closed by peer; nothing was saved"
     assert str(_rank_failed(job, {0: lost})) == expected

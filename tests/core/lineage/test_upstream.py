@@ -131,9 +131,9 @@ def test_subjects_by_name(layout: Layout, name: str, path: str, fact: str | None
     ("name", "message"),
     [
         ("test_normal.tcg", "has no number 'tcg'; it has: .*tgc"),
-        ("nowhere.tgc", "is no metric; ask for a checkpoint"),
+        ("nowhere.tgc", "is not a metric; expected a checkpoint"),
         ("test_normal:b9:0", "has no rollout 0 of 'b9'; its tasks: test_normal_a1, "),
-        ("dev:a:0", "is no rollout; ask for a checkpoint"),
+        ("dev:a:0", "is not a rollout; expected a checkpoint"),
     ],
 )
 def test_unknown_subjects_list_the_known_ones(layout: Layout, name: str, message: str) -> None:

@@ -213,5 +213,5 @@ def test_a_linux_without_the_filter_is_told_once(caplog: pytest.LogCaptureFixtur
         libc.personality(personality)
     assert (repl.process.confinement, other.process.confinement) == ("audit", "audit")
     assert repl.run("open('/etc/passwd')", answer).failed
-    assert caplog.text.count("confined by a Python audit hook alone") == 1
+    assert caplog.text.count("only a Python audit hook confines") == 1
     sandbox.close()

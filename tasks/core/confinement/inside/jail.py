@@ -12,8 +12,8 @@ from tasks.core.processes.parent_death import killed_with_parent
 
 _NOBODY = 65534
 _NO_SECCOMP = (
-    "this machine takes no seccomp filter (known for x86-64 and aarch64; a container may refuse it): agents' code is "
-    "confined by a Python audit hook alone, which stops mistakes and no attack"
+    "this machine accepts no seccomp filter (supported on x86-64 and aarch64; a container may refuse it): only a "
+    "Python audit hook confines agents' code, which stops mistakes but not attacks"
 )
 _DENIED_EVENTS = (
     "open", "os.", "socket.", "subprocess.", "ctypes.", "shutil.", "pty.", "fcntl.", "mmap.", "resource.",
@@ -40,7 +40,7 @@ class Jail:
         _ = self._libc.prctl  # looked up once here instead of in every child
         self._filter = None if confinement == "audit" else _working_filter(descriptors > 0, self._libc)
         if confinement == "seccomp" and self._filter is None:
-            raise OSError("confinement 'seccomp' was asked for, but this system has no seccomp")
+            raise OSError("confinement: seccomp is set, but this system has no seccomp")
 
     @property
     def warning(self) -> str:

@@ -89,9 +89,9 @@ def read_answer(body: bytes) -> ChatTurn:
         completion = _Completion.model_validate_json(body)
         choice = completion.choices[0]
     except ValidationError as error:
-        raise PassingFault(f"the answer is no chat completion ({broken_rules(error, 'body')[0]})") from None
+        raise PassingFault(f"the answer is not a chat completion ({broken_rules(error, 'body')[0]})") from None
     except IndexError:
-        raise PassingFault("the answer is no chat completion (choices: empty)") from None
+        raise PassingFault("the answer is not a chat completion (choices: empty)") from None
     cached = completion.usage.prompt_tokens_details and completion.usage.prompt_tokens_details.cached_tokens
     return ChatTurn(
         text=choice.message.content or choice.message.refusal or "",

@@ -166,8 +166,8 @@ class ChatClient:
     def _gave_up(self, last: str, call: Call) -> ChatApiError:
         asked = f", which asks to wait {call.wait_s:.0f} s" if call.wait_s else ""
         return ChatApiError(
-            f"{self._place}: gave up after {call.attempts} attempts; the last one: {self._without_key(last)}{asked}. "
-            "Run again later, which asks only for what is missing, or allow more (engine.chat_api.traffic)"
+            f"{self._place}: gave up after {call.attempts} attempts; the last error: {self._without_key(last)}{asked}. "
+            "Run again later, which requests only the missing answers, or raise the limits in engine.chat_api.traffic"
         )
 
     @property
@@ -192,12 +192,12 @@ def _key(variable: str | None, environment: Mapping[str, str]) -> str:
     key = environment.get(variable, "").strip()
     if not key:
         raise ChatApiError(
-            f"the environment variable {variable} holds no key: export it, or name another one (or null, for a server "
-            "that wants none) in engine.chat_api.traffic.key_variable"
+            f"the environment variable {variable} holds no key: export it, or name another variable in "
+            "engine.chat_api.traffic.key_variable (null for a server without keys)"
         )
     if not (key.isascii() and key.isprintable()):
         raise ChatApiError(
-            f"the environment variable {variable} holds no key: it has characters that no header may have"
+            f"the environment variable {variable} holds no key: HTTP headers do not allow its characters"
         )
     return key
 

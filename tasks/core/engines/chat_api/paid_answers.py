@@ -95,6 +95,6 @@ class PaidAnswers:
             yield
         except sqlite3.Error as error:
             raise ChatApiError(
-                f"{self._path}, which keeps the answers that were paid for, cannot be used: {error}. Make room or see "
-                "to its permissions; if it is damaged, delete it, and they are bought again"
+                f"{self._path}: cannot use this store of paid answers: {error}. Free disk space or fix its "
+                "permissions; if it is damaged, delete it, and the next run buys the answers again"
             ) from None

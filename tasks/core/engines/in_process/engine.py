@@ -76,7 +76,7 @@ class TransformersEngine:
         """
         foreign = foreign_layer(model)
         if foreign is not None:
-            raise ValueError(f"{type(model).__name__}: {foreign}, for which the rows of one cache have no place")
+            raise ValueError(f"{type(model).__name__}: {foreign}, which the engine's cache cannot store")
         self._adopt(model)
         use_decode_attention(model)
         self._rows_per_pass, self._prefill_positions = _pass_sizes(model)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _CACHES = ("past_key_values", "cache_params")
 """Names by which transformers' models take and give a cache."""
-_NO_CACHE = "it gives no cache of what it has read, so engine.name: transformers cannot sample from it"
+_NO_CACHE = "its forward pass returns no cache, so engine.name: transformers cannot sample from it"
 
 
 def in_process_engine(model: "PreTrainedModel") -> TransformersEngine:

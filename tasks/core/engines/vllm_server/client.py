@@ -82,7 +82,7 @@ class ServerClient:
         version = (await self._call("GET", "/version")).get("version", "unknown")
         base = next((card for card in cards if card.get("parent") is None), None)
         if base is None or not base.get("max_model_len"):
-            raise EngineUnavailable(f"{self.url}: not a vLLM server: /v1/models names no base model with its length")
+            raise EngineUnavailable(f"{self.url}: not a vLLM server: /v1/models names no base model with max_model_len")
         adapters = {card["id"]: str(card["root"]) for card in cards if card.get("parent") is not None}
         return Served(base["id"], str(base.get("root")), int(base["max_model_len"]), adapters, str(version))
 
@@ -141,7 +141,7 @@ class ServerClient:
         """
         for attempt in range(_ATTEMPTS):
             if self._http.closed:
-                raise ServerGone(f"{self.url}: the turns of another connection found it gone")
+                raise ServerGone(f"{self.url}: another connection found that the server is gone")
             try:
                 return await self._once(method, path, body)
             except aiohttp.SocketTimeoutError:
@@ -181,7 +181,9 @@ def _sampled(answer: dict[str, Any], prompt: Sequence[int], url: str) -> Sampled
     ids, content = choice.get("token_ids") or [], (choice.get("logprobs") or {}).get("content") or []
     reason = choice.get("finish_reason")
     if not ids or len(content) != len(ids) or reason == "abort":
-        raise ServerGone(f"{url}: broke a turn off: {len(ids)} ids, {len(content)} log-probs, finish_reason {reason}")
+        raise ServerGone(
+            f"{url}: sent an incomplete turn: {len(ids)} ids, {len(content)} log-probs, finish_reason {reason}"
+        )
     before = answer.get("prompt_logprobs") or []
     return Sampled(
         ids,

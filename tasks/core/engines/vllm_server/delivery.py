@@ -90,9 +90,9 @@ async def _require_one_distribution(
     distance, tolerance = mean_difference(sampled.logprobs, read), 4 * TOLERANCES[probe.dtype]
     if distance > tolerance:
         raise WrongPolicy(
-            f"{client.url}: the server samples from another distribution than it reads by: the log-probs of tokens "
-            f"that it sampled and then read differ by {distance:.2g} on average (at most {tolerance:.2g} is rounding "
-            f"in {probe.dtype})"
+            f"{client.url}: the server does not sample from the distribution that it scores with: the log-probs of "
+            f"tokens when sampled and when scored as a prompt differ by {distance:.2g} on average (rounding in "
+            f"{probe.dtype} explains at most {tolerance:.2g})"
         )
 
 
@@ -151,8 +151,9 @@ def _log_delivery(delivery: Delivery) -> None:
     for comparison in delivery.undecided:
         if comparison.apart:
             _log.warning(
-                "%s: cannot tell %s from %s: they are %.2g apart on average on the probe's tokens, which is within the "
-                "noise (on the way from the one, at 1, to the other, at 0, the server is at %.2f, standard error %.2g)",
+                "%s: cannot distinguish %s from %s: on the probe's tokens they differ by %.2g on average, which is "
+                "within the noise (on a scale from the second policy, 0, to the first, 1, the server is at %.2f, "
+                "standard error %.2g)",
                 delivery.server,
                 delivery.policy,
                 comparison.other,
@@ -161,5 +162,5 @@ def _log_delivery(delivery: Delivery) -> None:
                 comparison.error,
             )
         else:
-            _log.info("%s: %s computes just as %s does", delivery.server, delivery.policy, comparison.other)
+            _log.info("%s: %s and %s compute the same log-probs", delivery.server, delivery.policy, comparison.other)
     _log.info("%s: delivered: %s", delivery.server, delivery.figures())

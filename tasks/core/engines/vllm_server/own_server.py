@@ -130,7 +130,7 @@ class OwnServer:
                     self._found = None
                     continue
                 if state is None:
-                    raise EngineUnavailable(f"vLLM server {self.index} ended while it started.\n{self._last_words()}")
+                    raise EngineUnavailable(f"vLLM server {self.index} exited while it started.\n{self._last_words()}")
                 if is_healthy(f"{state['url']}/health"):
                     return Address(state["url"], state["key"])
                 bar.set_postfix_str(self._last_words(1)[-80:], refresh=False)
@@ -139,8 +139,8 @@ class OwnServer:
                 time.sleep(_POLL_S)
         self.stop()
         raise EngineUnavailable(
-            f"vLLM server {self.index} was not up after {timeout_s:.0f} s (engine.vllm.start_timeout_s).\n"
-            f"{self._last_words()}"
+            f"vLLM server {self.index} was not ready after {timeout_s:.0f} s "
+            f"(engine.vllm.start_timeout_s).\n{self._last_words()}"
         )
 
     def _last_words(self, lines: int = _SHOWN_LINES) -> str:

@@ -98,7 +98,7 @@ class ProbeRecords:
         from tasks.core.policies.delivery_probe import lasting_sequences, probe_sequence
 
         name = policy or self._base
-        _log.warning("%s: no record of its log-probs lies beside it; computing one on the CPU, once", name)
+        _log.warning("%s: its folder has no record of its log-probs; computing one on the CPU, once", name)
         sequences = lasting_sequences(self._chat, self._vocabulary)
         policies = [None] if policy is None else [policy, None]
         readings = LocalModel(self._base, self._config).readings(policies, sequences)

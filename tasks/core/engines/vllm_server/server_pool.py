@@ -90,7 +90,7 @@ class ServerPool:
         synced = await asyncio.gather(*(self._sync(server, probe) for server in self._servers), return_exceptions=True)
         for error in synced:
             if isinstance(error, ServerGone):
-                raise ServerLost(f"a vLLM server died while it was given its policy: {error}") from None
+                raise ServerLost(f"a vLLM server died while it loaded the policy: {error}") from None
             if isinstance(error, BaseException):
                 raise error from None
         self._served = min(
@@ -124,7 +124,7 @@ class ServerPool:
             try:
                 await self._sync(server, probe)
             except ServerGone as again:
-                raise ServerLost(f"vLLM server {server.index} died again at once: {again}") from None
+                raise ServerLost(f"vLLM server {server.index} died again right after its restart: {again}") from None
             server.epoch += 1
 
     def _client(self, address: Address) -> ServerClient:
@@ -166,7 +166,7 @@ class ServerPool:
             await self._prove(server, served, probe)
         except WrongPolicy as wrong:
             print(
-                f"vLLM server {server.index} has another policy under the name of this one ({wrong})", file=sys.stderr
+                f"vLLM server {server.index} serves another policy under this policy's name ({wrong})", file=sys.stderr
             )
             await server.client.unload_adapter(server.model)
             return False

@@ -91,8 +91,8 @@ class ExternalServers:
         """
         if checkpoint is not None:
             raise ValueError(
-                f"{checkpoint}: a fully trained policy can't be given to servers at engine.vllm.urls; use own servers, "
-                "or policy.trained: lora"
+                f"{checkpoint}: servers at engine.vllm.urls cannot load a fully trained policy; unset urls, so that "
+                "the pipeline starts its own servers, or set policy.trained: lora"
             )
         for address in self._addresses:
             if not is_healthy(f"{address.url}/health"):

@@ -75,7 +75,7 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
-    print(f"supervisor: ended by {signal.Signals(number).name}", file=sys.stderr)
+    print(f"supervisor: terminated by {signal.Signals(number).name}", file=sys.stderr)
     sys.exit(0)
 
 

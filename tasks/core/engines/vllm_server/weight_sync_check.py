@@ -153,13 +153,13 @@ def check_delivery(
     for comparison in comparisons:
         if comparison.verdict == "not delivered":
             raise WrongPolicy(
-                f"{server}: the policy was not delivered: on the way from {comparison.other} (0) to {policy} (1) "
-                f"the server's log-probs are at {comparison.position:.3f} (standard error {comparison.error:.2g}); "
-                f"the two are {comparison.apart:.2g} apart on average"
+                f"{server}: the policy was not delivered: on a scale from {comparison.other} (0) to {policy} (1) the "
+                f"server's log-probs are at {comparison.position:.3f} (standard error {comparison.error:.2g}); those "
+                f"of the two policies differ by {comparison.apart:.2g} on average"
             )
     if distance > tolerance:
         raise WrongPolicy(
             f"{server}: the server samples from another model: its log-probs differ from those of {policy} by "
-            f"{distance:.2g} on average (at most {tolerance:.2g} is rounding in {dtype})"
+            f"{distance:.2g} on average (rounding in {dtype} explains at most {tolerance:.2g})"
         )
     return Delivery(server, policy, distance, comparisons)

@@ -86,7 +86,7 @@ class BfclPool:
         except LinkBroken as error:
             raise WorldFault(f"BFCL's {process.kind} {error}") from error
         if "fault" in answer:
-            raise WorldFault(f"BFCL's {process.kind} broke: {answer['fault']}")
+            raise WorldFault(f"BFCL's {process.kind} failed: {answer['fault']}")
         process.cpu_seconds = answer["cpu_seconds"]
         return answer
 

@@ -26,11 +26,11 @@ class FrozenLakeTask(GameTask):
     def _can_be_solved(self) -> Self:
         letters = "".join(self.map)
         if len({len(row) for row in self.map}) != 1 or not letters:
-            raise ValueError("a map has rows, all equally long")
+            raise ValueError("a map must have rows of equal length")
         if set(letters) - set("SFHG") or letters.count("S") != 1 or letters.count("G") != 1:
-            raise ValueError("a map has one S, one G, and F and H besides")
+            raise ValueError("a map must have one S and one G, and otherwise only F and H")
         if not shortest_way(self.map):
-            raise ValueError("no way leads from S to G: the map cannot be solved")
+            raise ValueError("there is no path from S to G: the map cannot be solved")
         return self
 
 

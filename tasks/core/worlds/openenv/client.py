@@ -56,7 +56,7 @@ class OneConnection(GenericEnvClient):
 
     async def _ensure_connected(self) -> None:
         if self._ws is None:
-            raise ConnectionError("the connection was given up")
+            raise ConnectionError("the connection was abandoned")
 
     def _parse_result(self, payload: dict[str, Any]) -> StepOutcome:
         return StepOutcome.model_validate(payload)
@@ -152,7 +152,7 @@ def _understood(url: str) -> Iterator[None]:
     except (OSError, WebSocketException) as error:
         raise _connection_error(url, error) from error
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise OpenEnvMismatch(f"{url}: an answer is not as in OpenEnv 0.10: {error}") from error
+        raise OpenEnvMismatch(f"{url}: an answer does not match OpenEnv 0.10: {error}") from error
     except RuntimeError as error:
         raise _server_error(url, str(error)) from None
 
@@ -160,7 +160,7 @@ def _understood(url: str) -> Iterator[None]:
 def _connection_error(url: str, error: Exception) -> Exception:
     cause = error.__cause__
     if isinstance(cause, InvalidStatus) and cause.response.status_code < 500:
-        return OpenEnvMismatch(f"{url}: no websocket of OpenEnv's there: {cause}")
+        return OpenEnvMismatch(f"{url}: no OpenEnv websocket: {cause}")
     fault = WorldFault(f"{url}: {error}")
     return _NotNow(fault) if isinstance(cause, OSError | InvalidStatus) else fault
 
@@ -169,7 +169,7 @@ def _server_error(url: str, message: str) -> Exception:
     code = _CODE.search(message)
     match code and code.group(1):
         case "CAPACITY_REACHED":
-            remedy = "have fewer collection.max_concurrent_episodes, or more sessions there"
+            remedy = "lower collection.max_concurrent_episodes, or let the server have more sessions"
             return _NotNow(OpenEnvUnavailable(f"{url}: {message}; {remedy}"))
         case "VALIDATION_ERROR":
             return ActionRefused(message)

@@ -62,9 +62,9 @@ class OpenEnvEpisode:
         """
         given = outcome.reward
         if given is None and (self._is_paid or (outcome.done and self._config.verdict.needs_rewards)):
-            raise OpenEnvMismatch("the step's reward is null, or NaN: it is worth no number, not even 0")
+            raise OpenEnvMismatch("the step's reward is null or NaN, not a number")
         if given is not None and self._is_paid is False and not outcome.done:
-            raise OpenEnvMismatch("the step has a reward, and one before it had null, or NaN, in its place")
+            raise OpenEnvMismatch("the step has a reward, but the reward of an earlier step was null or NaN")
         self._is_paid = given is not None
         return given or 0.0
 

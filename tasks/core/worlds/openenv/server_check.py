@@ -27,10 +27,10 @@ def check_server(config: OpenEnvConfig) -> None:
 def _check_version(config: OpenEnvConfig, wanted: str) -> None:
     version = _document("metadata", config).get("version")
     if version != wanted:
-        is_another = "tells no version" if version is None else f"is of version {version}"
+        is_another = "reports no version" if version is None else f"is of version {version}"
         raise OpenEnvMismatch(
-            f"{config.url}: the server there {is_another}, and world.openenv.version is {wanted}: "
-            "start that server, or change the knob"
+            f"{config.url}: the server {is_another}, but world.openenv.version is {wanted}: start that server, or "
+            "change the knob"
         )
 
 
@@ -56,9 +56,7 @@ def _document(name: str, config: OpenEnvConfig, *path: str) -> dict[str, Any]:
             content = content[key]
         return dict(content)
     except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
-        raise OpenEnvMismatch(
-            f"{answer.url}: no {name} of OpenEnv's there, or one of another version than 0.10 ({error!r})"
-        ) from None
+        raise OpenEnvMismatch(f"{answer.url}: no OpenEnv {name}, or not that of version 0.10 ({error!r})") from None
 
 
 def _is_of_this_machine(url: str) -> bool:

@@ -25,7 +25,7 @@ class ResetTask(GameTask):
 def write_openenv(config: OpenEnvConfig, seed: int, folder: Path) -> None:
     """Write all splits to `folder`. Raises ArtifactError if the section is incomplete."""
     if not config.action:
-        raise ArtifactError("params.yaml: world.openenv.action is empty; say what a step sends")
+        raise ArtifactError("params.yaml: world.openenv.action is empty; name the fields of an action")
     for split in SPLITS:
         if not getattr(config.splits, split):
             raise ArtifactError(f"params.yaml: world.openenv.splits.{split} is empty; name a scenario for it")

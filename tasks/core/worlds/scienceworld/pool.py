@@ -43,7 +43,7 @@ class SimulatorProcess(ForkedProcess):
         """Return the answer to a request (`inside.simulators`). Raises WorldFault; the process is then unusable."""
         with self._lock:
             if self.broken:
-                raise WorldFault("ScienceWorld's JVM has ended, and all episodes in it")
+                raise WorldFault("ScienceWorld's JVM exited, which ended all its episodes")
             try:
                 self.link.send_frame(encode(request))
             except LinkBroken as error:
@@ -66,7 +66,7 @@ class SimulatorProcess(ForkedProcess):
             raise self._ended(error) from error
         if "fault" in message:
             self.end()
-            raise WorldFault(f"ScienceWorld's JVM broke: {message['fault']}")
+            raise WorldFault(f"ScienceWorld's JVM failed: {message['fault']}")
         return message
 
     def _ended(self, error: LinkBroken) -> Exception:

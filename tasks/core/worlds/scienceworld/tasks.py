@@ -84,7 +84,7 @@ def _drawn(
         scenarios[name] = [scenario for scenario in of_type if not any(pair in unsolved for pair in scenario)]
     room = _SIZE * sum(map(len, scenarios.values()))
     if count > room:
-        raise ValueError(f"world.scienceworld.counts.{split}: {count} tasks asked for, there are {room}")
+        raise ValueError(f"world.scienceworld.counts.{split}: {count} is more than the {room} tasks that there are")
     drawn: list[Variation] = []
     for name in cycle(types):
         if len(drawn) == count:

@@ -73,18 +73,18 @@ def read_room(text: str) -> tuple[Room, Position]:
     rows = text.split("\n")
     width = len(rows[0])
     if not 3 <= width <= LONGEST_SIDE or not 3 <= len(rows) <= LONGEST_SIDE or {len(row) for row in rows} != {width}:
-        raise ValueError(f"a room has 3 to {LONGEST_SIDE} rows of equal length, 3 to {LONGEST_SIDE} cells")
+        raise ValueError(f"a room must have 3 to {LONGEST_SIDE} rows of equal length, 3 to {LONGEST_SIDE} cells")
     kinds = "#" + FLOOR + TARGET + BOX + BOX_ON_TARGET + PLAYER + PLAYER_ON_TARGET
     if strange := set(text) - set(kinds + "\n"):
-        raise ValueError(f"a room is made of {' '.join(kinds)}, found {sorted(strange)[0]!r}")
+        raise ValueError(f"a room may contain only {' '.join(kinds)}, found {sorted(strange)[0]!r}")
     if set(rows[0] + rows[-1]) | {row[0] for row in rows} | {row[-1] for row in rows} != {"#"}:
-        raise ValueError("a room has walls all around")
+        raise ValueError("a room must have walls all around")
     players = [cell for cell, kind in enumerate(text) if kind in (PLAYER, PLAYER_ON_TARGET)]
     boxes = frozenset(cell for cell, kind in enumerate(text) if kind in (BOX, BOX_ON_TARGET))
     plan = text.translate(str.maketrans(PLAYER + BOX + PLAYER_ON_TARGET + BOX_ON_TARGET, 2 * FLOOR + 2 * TARGET))
     room = Room(plan, width)
     if len(players) != 1 or not boxes or len(boxes) != len(room.targets):
-        raise ValueError("a room has one player, and as many boxes as targets, at least one")
+        raise ValueError("a room must have one player, and as many boxes as targets, at least one")
     return room, (players[0], boxes)
 
 

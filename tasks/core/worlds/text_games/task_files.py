@@ -56,7 +56,7 @@ def read_tasks(folder: Path, kind: type[T]) -> dict[Split, list[T]]:
             location = f"{folder / f'{split}.jsonl'}: line {number}"
             if task.task_id in locations:
                 raise ArtifactError(
-                    f"{location}: task id {task.task_id} is that of {locations[task.task_id]}; {_REMEDY}"
+                    f"{location}: task id {task.task_id} is already in {locations[task.task_id]}; {_REMEDY}"
                 )
             locations[task.task_id] = location
     return tasks

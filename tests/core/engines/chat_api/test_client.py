@@ -107,7 +107,7 @@ def test_a_pause_over_the_limit_is_an_error(server: Any, ask: Ask) -> None:
 
 def test_faults_that_do_not_pass_end_in_one_error(server: Any, ask: Ask) -> None:
     server.fail(times=9, status=502)
-    with pytest.raises(ChatApiError, match="gave up after 3 attempts; the last one: status 502"):
+    with pytest.raises(ChatApiError, match="gave up after 3 attempts; the last error: status 502"):
         ask(attempts=3)
     assert len(server.requests) == 3
 

@@ -65,7 +65,7 @@ def test_a_policy_without_a_record_is_computed_once_for_all_servers_and_deliveri
     for policy in (folder, None, folder, None):
         engine.load_adapter(policy)
     assert len(loads) == 2, "the adapter and the base, once each, for two servers"
-    assert f"{folder}: no record of its log-probs lies beside it" in caplog.text
+    assert f"{folder}: its folder has no record of its log-probs" in caplog.text
     assert not (folder / "delivery_probe.json").exists(), "a policy's folder is an artifact"
 
 
@@ -81,7 +81,7 @@ def test_the_previous_adapter_under_the_new_ones_name_is_replaced(
     headers = {"Authorization": f"Bearer {address.key}"}
     httpx2.post(f"{urls[0]}/v1/load_lora_adapter", json=stale, headers=headers).raise_for_status()
     found.load_adapter(new)
-    assert "has another policy under the name of this one" in capfd.readouterr().err
+    assert "serves another policy under this policy's name" in capfd.readouterr().err
     ids = lasting_sequences(chat, VOCABULARY)[1]
     expected, before = LocalModel(SHIPPED, POLICY).logprobs([new, old], ids)
     assert mean_difference(sampled_from(found, ids), expected) < 1e-4 < mean_difference(expected, before)
@@ -96,7 +96,7 @@ def test_a_server_that_keeps_the_old_policy_is_refused_and_the_adapter_unloaded(
     old = adapters(14)
     new = moved(old, tmp_path / "new", 2e-5, 3)
     stale = recorded(moved(old, tmp_path / "stale", 0.0, 0), old, chat, POLICY, of=new)
-    with pytest.raises(WrongPolicy, match="the policy was not delivered: on the way from the policy before it"):
+    with pytest.raises(WrongPolicy, match="the policy was not delivered: on a scale from the policy before it"):
         engine.load_adapter(stale)
     server = engine._pool._servers[0]
     assert f"policy-{policy_digest(stale)[:16]}" not in engine._loop.run(server.client.served()).adapters

@@ -88,12 +88,14 @@ def test_ranks_are_rounded_up_to_what_vllm_takes() -> None:
 
 
 def test_found_servers_cannot_take_turns() -> None:
-    with pytest.raises(ValidationError, match="not ours to stop"):
+    with pytest.raises(ValidationError, match="did not start those"):
         VllmConfig(urls=("http://x",), sharing="alternate")
 
 
 def test_found_servers_cannot_be_given_full_weights() -> None:
-    with pytest.raises(ValueError, match=r"checkpoint: a fully trained policy can't be given to servers at engine"):
+    with pytest.raises(
+        ValueError, match=r"checkpoint: servers at engine\.vllm\.urls cannot load a fully trained policy"
+    ):
         ExternalServers(["http://127.0.0.1:9"], 1).start(Path("checkpoint"))
 
 
@@ -174,7 +176,7 @@ async def turns(client: ServerClient, count: int = 1) -> list[Sampled | BaseExce
 def test_a_turn_that_was_broken_off_is_to_be_asked_for_again(choice: dict[str, object]) -> None:
     (gone,) = asked(turns, web.json_response({"choices": [choice]}))
     assert isinstance(gone, ServerGone)
-    assert "broke a turn off" in str(gone)
+    assert "sent an incomplete turn" in str(gone)
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])

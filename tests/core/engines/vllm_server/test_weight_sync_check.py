@@ -86,7 +86,7 @@ def test_a_delivery_that_the_halfway_rule_refused() -> None:
 def test_a_stale_adapter_under_the_old_tables_resolution_is_refused(apart: float) -> None:
     """Policies nearer than 0.02 were not compared at all in bfloat16: the tolerance of 0.05 let any of them pass."""
     answer, expected, other = drawn(2, apart, 0.008, 0)
-    with pytest.raises(WrongPolicy, match=r"server: the policy was not delivered: on the way from the old one"):
+    with pytest.raises(WrongPolicy, match=r"server: the policy was not delivered: on a scale from the old one"):
         check_delivery(answer, expected, {"the old one": other}, "bfloat16", "server", "i001")
 
 

@@ -79,8 +79,8 @@ def test_an_action_that_the_server_refuses_is_a_bad_turn(url: str, world: Open) 
     ("said", "message"),
     [
         (("hi", "null"), "turn 2: the step's reward is null"),
-        (("hi", "nan"), "turn 2: the step's reward is null, or NaN"),
-        (("null", "hi"), "turn 2: the step has a reward, and one before it had null"),
+        (("hi", "nan"), "turn 2: the step's reward is null or NaN"),
+        (("null", "hi"), "turn 2: the step has a reward, but the reward of an earlier"),
         (("null", "null end"), "turn 2: the step's reward is null"),
     ],
 )
@@ -182,14 +182,14 @@ def test_no_proxy_is_asked_for_a_server_of_this_machine(url: str, world: Open, m
 @pytest.mark.parametrize(
     ("way", "message"),
     [
-        ("no_openenv", r"/schema: no schema of OpenEnv's there, or one of another version"),
-        ("other_schema", r"/schema: no schema of OpenEnv's there, or one of another version"),
-        ("no_websocket", r"no websocket of OpenEnv's there: .*HTTP 40"),
-        ("other_answer", r"an answer is not as in OpenEnv 0.10: .*\n?.*observation"),
-        ("other_reward", r"an answer is not as in OpenEnv 0.10: .*\n?.*reward"),
-        ("other_done", r"an answer is not as in OpenEnv 0.10: .*\n?.*done"),
-        ("no_json", r"an answer is not as in OpenEnv 0.10"),
-        ("list", r"an answer is not as in OpenEnv 0.10"),
+        ("no_openenv", r"/schema: no OpenEnv schema, or not that of version 0.10"),
+        ("other_schema", r"/schema: no OpenEnv schema, or not that of version 0.10"),
+        ("no_websocket", r"no OpenEnv websocket: .*HTTP 40"),
+        ("other_answer", r"an answer does not match OpenEnv 0.10: .*\n?.*observation"),
+        ("other_reward", r"an answer does not match OpenEnv 0.10: .*\n?.*reward"),
+        ("other_done", r"an answer does not match OpenEnv 0.10: .*\n?.*done"),
+        ("no_json", r"an answer does not match OpenEnv 0.10"),
+        ("list", r"an answer does not match OpenEnv 0.10"),
         ("other_types", r"speaks another version of OpenEnv: .*Unknown message type: reset"),
         ("other_fields", r"world.openenv.observation: none of said in an observation with text"),
     ],
@@ -214,7 +214,7 @@ def test_a_server_of_another_version_than_the_named_one_is_refused(url: str, wor
     told = httpx2.get(f"{url}/metadata").json()["version"]
     with closing(world(url, version=told).open("dev_001_1", 0)) as episode:
         assert episode.step("hi").text == "hi"
-    with pytest.raises(OpenEnvMismatch, match=rf"is of version {told}, and world.openenv.version is {told}9: start"):
+    with pytest.raises(OpenEnvMismatch, match=rf"is of version {told}, but world.openenv.version is {told}9: start"):
         world(url, version=f"{told}9").open("dev_001_1", 0)
 
 
@@ -222,7 +222,7 @@ def test_a_server_of_another_version_than_the_named_one_is_refused(url: str, wor
     ("way", "message"),
     [
         ("no_websocket", "/metadata: no metadata of OpenEnv's there"),
-        ("unversioned", "the server there tells no version"),
+        ("unversioned", "the server reports no version"),
     ],
 )
 def test_a_server_that_tells_no_version_has_not_the_named_one(way: str, message: str, url: str, world: Open) -> None:

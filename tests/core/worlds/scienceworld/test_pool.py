@@ -49,7 +49,7 @@ def test_a_jvm_that_hangs_is_ended_and_said_to_have_given_no_answer(open_session
     finally:
         with contextlib.suppress(psutil.NoSuchProcess):
             jvm.kill()
-    with pytest.raises(WorldFault, match="has ended"):
+    with pytest.raises(WorldFault, match="JVM exited"):
         session.step("wait1")
     assert open_session(*PLANT).step("wait1")["moves"] == 2
 

@@ -20,14 +20,14 @@ BROKEN = [
     ("sokoban", {"solution": "UDUDUDUDU"}, "cannot be walked in its room|does not solve its room"),
     ("sokoban", {"solution": ""}, "does not solve its room"),
     ("sokoban", {"symbols": "odd"}, "symbols: Input should be 'usual' or 'new'"),
-    ("frozen_lake", {"map": ["SFH", "FHH", "HHG"]}, "no way leads from S to G"),
-    ("frozen_lake", {"map": ["SF", "FFG"]}, "all equally long"),
-    ("frozen_lake", {"map": ["SF", "FF"]}, "one S, one G"),
-    ("frozen_lake", {"map": []}, "a map has rows"),
+    ("frozen_lake", {"map": ["SFH", "FHH", "HHG"]}, "no path from S to G"),
+    ("frozen_lake", {"map": ["SF", "FFG"]}, "rows of equal length"),
+    ("frozen_lake", {"map": ["SF", "FF"]}, "one S and one G"),
+    ("frozen_lake", {"map": []}, "a map must have rows"),
     ("bandit", {"risky": "phoenix", "safe": "Phoenix"}, "two different names"),
     ("bandit", {"difficulty": 4}, "difficulty: Input should be less than or equal to 3"),
     ("bandit", {"split": "train"}, "split 'train' in the file of 'dev'"),
-    ("bandit", {"task_id": "dev_001_1"}, "task id dev_001_1 is that of .*line 1"),
+    ("bandit", {"task_id": "dev_001_1"}, "task id dev_001_1 is already in .*line 1"),
 ]
 
 

@@ -46,6 +46,6 @@ def load_tasks() -> Tasks:
         entries, truths = utils.load_dataset_entry(category), utils.load_ground_truth_entry(category)
         for entry, truth in zip(entries, truths, strict=True):
             if entry["id"] != truth["id"] or len(entry["question"]) != len(truth["ground_truth"]):
-                raise ValueError(f"{entry['id']}: its ground truth is that of another task")
+                raise ValueError(f"{entry['id']}: its ground truth belongs to another task")
             tasks[entry["id"]] = entry, truth["ground_truth"]
     return tasks
