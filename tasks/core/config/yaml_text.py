@@ -13,7 +13,7 @@ import yaml
 _TAG = "tag:yaml.org,2002:"
 _RULES = {
     "bool": (re.compile(r"true|True|TRUE|false|False|FALSE"), "tTfF"),
-    "int": (re.compile(r"[-+]?(0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*)"), "-+0123456789"),
+    "int": (re.compile(r"[-+]?(0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9_]+)"), "-+0123456789"),
     "float": (
         re.compile(
             r"[-+]?[0-9][0-9_]*\.[0-9_]*([eE][-+]?[0-9]+)?|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+"
@@ -36,6 +36,8 @@ def parse_yaml(text: str) -> Any:
         return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         raise YamlFault(_in_one_line(error, text)) from None
+    except ValueError as error:  # a number without a digit, such as -_ or ._
+        raise YamlFault(str(error)) from None
 
 
 def yaml_text(content: Any, flat: bool = False) -> str:
