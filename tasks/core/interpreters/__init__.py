@@ -7,10 +7,10 @@ Made by `uv` from a pinned list on first use, kept afterwards under `.loopline/i
 
 from tasks.core.interpreters.building import (
     INTERPRETERS,
+    InterpreterRecipe,
     InterpreterUnavailable,
     inherited_variables,
     python_executable,
 )
-from tasks.core.interpreters.recipe import InterpreterRecipe
 
 __all__ = ["INTERPRETERS", "InterpreterRecipe", "InterpreterUnavailable", "inherited_variables", "python_executable"]
