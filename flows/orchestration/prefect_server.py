@@ -17,9 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flows.signals import stop_cleanly_on_signals
-from tasks.core.processes.addresses import without_credentials
-from tasks.core.processes.free_port import free_port
-from tasks.core.processes.garbage import spare_old_objects
+from tasks.core.processes.addresses import free_port, without_credentials
+from tasks.core.processes.freed_memory import spare_old_objects
 from tasks.core.processes.http_health import fault_of, is_healthy
 
 LOG = Path(".prefect/server.log")

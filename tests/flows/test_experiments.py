@@ -17,7 +17,7 @@ from flows.configure import main as write_profile
 from flows.configure import parse_assignment
 from flows.experiments.hydra_plugins.derived_dag import _require_one_reading
 from tasks.core.config.params import ParamsError, load_params
-from tasks.core.processes.free_port import free_port
+from tasks.core.processes.addresses import free_port
 from tests.flows.tiny_project import ROOT, configure, copy_project, run, succeed
 
 SMALLER = ("-S", "iterations=1", "-S", "update.learning_rate=0.002")

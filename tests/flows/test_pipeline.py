@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.processes.free_port import free_port
+from tasks.core.processes.addresses import free_port
 from tests.flows.tiny_project import configure, environment, make_project, run, succeed
 
 WarmFlow = Callable[[], subprocess.CompletedProcess[str]]

@@ -18,7 +18,7 @@ from websockets.sync.client import connect
 
 from tasks.core.config.world import PocketworldSection
 from tasks.core.interfaces.world import World
-from tasks.core.processes.free_port import free_port
+from tasks.core.processes.addresses import free_port
 from tasks.core.records.files import digest
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 from tests.openenv_servers import ROOT, running, served_world

@@ -16,7 +16,7 @@ from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.lineage.mlflow_store import LineageError, open_store, tracking_uri
-from tasks.core.processes.free_port import free_port
+from tasks.core.processes.addresses import free_port
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import ArtifactError, read_json, write_json
 from tasks.core.records.layout import Layout

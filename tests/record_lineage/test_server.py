@@ -14,7 +14,7 @@ import pytest
 
 from flows.registry import compare_versions, open_registry, promote_version
 from tasks.core.lineage.mlflow_store import open_store
-from tasks.core.processes.free_port import free_port
+from tasks.core.processes.addresses import free_port
 from tasks.core.registry.model_registry import Registry
 from tasks.record_lineage.pipeline import Pipeline
 from tasks.record_lineage.recording import record_iteration, record_pipeline

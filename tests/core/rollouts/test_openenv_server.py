@@ -13,7 +13,7 @@ from tasks.core.config.world import OpenEnvSection
 from tasks.core.engines.scripted import oracle_engine
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.processes.free_port import free_port
+from tasks.core.processes.addresses import free_port
 from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats

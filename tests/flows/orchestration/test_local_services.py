@@ -7,7 +7,7 @@ import pytest
 
 from flows.orchestration.local_services import serve
 from flows.orchestration.prefect_server import ServerError, require_free
-from tasks.core.processes.free_port import free_port
+from tasks.core.processes.addresses import free_port
 
 
 def test_a_port_that_another_server_holds_is_not_mistaken_for_ours(

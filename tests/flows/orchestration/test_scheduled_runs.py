@@ -22,7 +22,7 @@ from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.states import Scheduled
 
 from flows.dag.checkout_lock import LOCK
-from tasks.core.processes.free_port import free_port
+from tasks.core.processes.addresses import free_port
 from tests.flows.tiny_project import digest_of, make_project
 
 T = TypeVar("T")

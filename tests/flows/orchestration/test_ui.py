@@ -8,7 +8,7 @@ import pytest
 
 from flows.orchestration.local_services import server_settings
 from flows.orchestration.prefect_server import api_url, start_server, stop, wait_until_healthy
-from tasks.core.processes.free_port import free_port
+from tasks.core.processes.addresses import free_port
 
 pytestmark = pytest.mark.services
 

@@ -11,7 +11,7 @@ import pytest
 
 from tasks.core.config.openenv import OpenEnvConfig
 from tasks.core.interfaces.world import WorldFault
-from tasks.core.processes.free_port import free_port
+from tasks.core.processes.addresses import free_port
 from tasks.core.transient import Transient
 from tests.openenv_servers import running
 
