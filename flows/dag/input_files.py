@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from tasks.core.config.dag import NO_WORLD_FILES
 from tasks.core.config.params import Params, ParamsError
-from tasks.core.config.sources import NO_WORLD_FILES
 
 _ELSEWHERE = "where it was pulled with its results, `dvc repro --allow-missing` goes on"
 

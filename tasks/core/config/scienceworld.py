@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tasks.core.config.task_counts import TaskCount, TaskCounts
+from tasks.core.config.splits import TaskCount, TaskCounts
 from tasks.core.config.world_settings import WorldMetric, WorldSettings
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tasks.core.config.task_counts import TaskCount, TaskCounts
+from tasks.core.config.splits import TaskCount, TaskCounts
 from tasks.core.config.world_settings import WorldMetric, WorldSettings
 
 Probability = Annotated[float, Field(ge=0, le=1)]

@@ -10,7 +10,7 @@ from tasks.core.config.bfcl import BfclConfig
 from tasks.core.config.openenv import OpenEnvConfig
 from tasks.core.config.scienceworld import ScienceWorldConfig
 from tasks.core.config.section import NamedSection
-from tasks.core.config.task_counts import TaskCount, TaskCounts
+from tasks.core.config.splits import TaskCount, TaskCounts
 from tasks.core.config.text_games import BanditConfig, FrozenLakeConfig, SokobanConfig, WebShopConfig
 from tasks.core.config.world_settings import WorldSettings
 

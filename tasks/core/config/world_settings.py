@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tasks.core.config.section import Section
-from tasks.core.config.task_counts import TaskCounts
+from tasks.core.config.splits import TaskCounts
 
 
 @dataclass(frozen=True)

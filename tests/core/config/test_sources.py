@@ -8,8 +8,8 @@ import pytest
 from pydantic import BaseModel
 
 from flows.configure import params_of
+from tasks.core.config.dag import NO_POLICY_FILES, NO_WORLD_FILES
 from tasks.core.config.params import Params, ParamsError, parse_params
-from tasks.core.config.sources import NO_POLICY_FILES, NO_WORLD_FILES
 
 COMMIT = "a" * 40
 

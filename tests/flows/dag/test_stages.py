@@ -14,9 +14,8 @@ from flows.configure import params_of, write_params
 from flows.dag.dvc_seam import stage_of_command
 from flows.dag.stages import STAGES, Stage, UnknownStage, check_key, find_stage
 from flows.dag.version_stages import code_version, stage_files
-from tasks.core.config.dag import NEUTRAL_COURSES
+from tasks.core.config.dag import NEUTRAL_COURSES, NO_POLICY_FILES, NO_WORLD_FILES
 from tasks.core.config.params import Params, load_params
-from tasks.core.config.sources import NO_POLICY_FILES, NO_WORLD_FILES
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.config.stage_inputs import MemoryInputs, UpdateInputs
 from tasks.core.records.layout import Layout
