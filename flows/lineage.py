@@ -22,10 +22,9 @@ from tasks.core.config.params import Params, load_params
 from tasks.core.lineage.dvc_lock import lock_of
 from tasks.core.lineage.git_state import git_state
 from tasks.core.lineage.mlflow_store import LineageError
-from tasks.core.lineage.origin import Origin, find_origin
 from tasks.core.lineage.params_and_metrics import flat_params, params_digest
 from tasks.core.lineage.subject import Subject, UnknownSubject, find_subject
-from tasks.core.lineage.trace import Provenance, trace_provenance
+from tasks.core.lineage.trace import Origin, Provenance, find_origin, trace_provenance
 from tasks.core.processes.caller_variables import settle_variables
 from tasks.core.processes.freed_memory import spare_old_objects
 from tasks.core.records.layout import Layout

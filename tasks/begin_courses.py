@@ -3,7 +3,7 @@
 from tasks.core.config.dag import iteration_key
 from tasks.core.config.stage_inputs import CourseInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.training_course import write_neutral
+from tasks.core.records.monitoring import write_neutral
 
 
 def begin_courses(context: StageContext[CourseInputs]) -> None:

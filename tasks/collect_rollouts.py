@@ -7,7 +7,7 @@ from tasks.core.config.stage_inputs import CollectionInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import World
 from tasks.core.records.layout import Layout
-from tasks.core.records.training_course import require_going_on
+from tasks.core.records.monitoring import require_going_on
 from tasks.core.rollouts.iteration import collection_seed, tasks_of_iteration, write_played
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import warm_world

@@ -16,9 +16,8 @@ from tasks.core.learner.training import UpdateJob, read_batch, train
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import replacing
-from tasks.core.records.monitoring import Course, watched
+from tasks.core.records.monitoring import Course, require_going_on, watched
 from tasks.core.records.training import AdvantageSummary, Metrics, Preflight
-from tasks.core.records.training_course import require_going_on
 
 _log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from tasks.core.config.stage_inputs import SearchInputs
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.records.monitoring import require_going_on
 from tasks.core.records.schemas import VOID_REASONS
-from tasks.core.records.training_course import require_going_on
 from tasks.core.rollouts.iteration import collection_seed, tasks_of_iteration, write_played
 from tasks.core.rollouts.planning import PlaySettings
 from tasks.core.rollouts.playing import warm_world

@@ -20,7 +20,7 @@ from tasks.core.config.params import load_params
 from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.records.layout import Layout
-from tasks.core.records.training_course import write_neutral
+from tasks.core.records.monitoring import write_neutral
 from tasks.update_policy import update_policy
 
 REPEATS = 3

@@ -11,11 +11,10 @@ from tasks.core.learner.rollouts import read_rollouts
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import Course
+from tasks.core.records.monitoring import Course, write_neutral
 from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table, write_rows
 from tasks.core.records.training import AdvantageSummary
-from tasks.core.records.training_course import write_neutral
 from tasks.filter_advantages import filter_advantages
 from tests.finished_run import timings
 

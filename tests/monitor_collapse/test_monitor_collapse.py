@@ -13,9 +13,8 @@ from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import Course, watched
+from tasks.core.records.monitoring import Course, TrainingStopped, require_going_on, watched
 from tasks.core.records.training import EngineMismatch, PromptInformation, ResponseStats
-from tasks.core.records.training_course import TrainingStopped, require_going_on
 from tasks.monitor_collapse import monitor_collapse
 from tests.finished_run import metrics
 

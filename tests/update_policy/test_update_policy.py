@@ -28,11 +28,10 @@ from tasks.core.policies.loading import load_base_model, save_policy, trainable_
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import Course
+from tasks.core.records.monitoring import Course, TrainingStopped
 from tasks.core.records.schemas import TRAINING_BATCH
 from tasks.core.records.tables import write_rows
 from tasks.core.records.training import AdvantageSummary, Metrics, Preflight
-from tasks.core.records.training_course import TrainingStopped
 from tasks.update_policy import update_policy
 
 MakeRollouts = Callable[..., list[Rollout]]

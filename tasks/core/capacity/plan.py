@@ -7,9 +7,8 @@ from typing import Any
 from tasks.core.capacity.duration import Engines, Playing, playing, updating
 from tasks.core.capacity.flops import ModelShape, generation_flops, parameters
 from tasks.core.capacity.hardware import GB, HARDWARE, Hardware
-from tasks.core.capacity.memory import DeviceMemory, LearnerMemory, engine_memory, memory_of
+from tasks.core.capacity.memory import DeviceMemory, LearnerMemory, choose_sharing, engine_memory, memory_of
 from tasks.core.capacity.overheads import Overheads, disk_bytes, overheads
-from tasks.core.capacity.sharing import choose_sharing
 from tasks.core.capacity.workload import KEPT_SHARE, Episodes, Workload, longest_pack, longest_rollout, workload
 from tasks.core.config.engine import VllmSection
 from tasks.core.config.params import Params

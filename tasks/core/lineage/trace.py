@@ -1,15 +1,17 @@
 """The provenance of an artifact: every stage behind it, and any broken link on the way."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm
 
-from tasks.core.lineage.dvc_lock import FOLDERS_OF_MANY, DvcLock, LockedStage
+from tasks.core.config.lineage import LineageConfig
+from tasks.core.lineage.dvc_lock import FOLDERS_OF_MANY, SIDE_TASKS, DvcLock, LockedStage
+from tasks.core.lineage.git_state import GitState
 from tasks.core.lineage.integrity import broken_artifact
+from tasks.core.lineage.mlflow_store import explained, open_store, store_exists, tracking_uri
 from tasks.core.lineage.subject import Subject
-from tasks.core.lineage.upstream import UNKNOWN, broken_joints, upstream_stages
 from tasks.core.policies.checkpoint_files import weights_file
 from tasks.core.records.documents import read_document
 from tasks.core.records.files import ArtifactError, digest
@@ -17,6 +19,61 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import Attestation, StageVersions
 from tasks.core.records.schemas import ROLLOUTS
 from tasks.core.records.tables import read_table
+
+UNKNOWN = "no stage in dvc.lock wrote it"
+
+
+def producers(lock: DvcLock, path: str) -> list[LockedStage]:
+    """Return the stages that wrote `path`, a folder above it, or files inside it, in the order of dvc.lock."""
+    return [stage for stage in lock.stages if any(overlap(path, out) for out in stage.outs)]
+
+
+def upstream_stages(lock: DvcLock, path: str) -> list[LockedStage]:
+    """Return all stages that the artifact at `path` depends on, each once; a stage comes before its own dependencies.
+
+    Empty when no stage wrote it.
+    """
+    stages: dict[str, LockedStage] = {}
+    waiting = producers(lock, path)
+    while waiting:
+        stage = waiting.pop()
+        if stage.name not in stages:
+            stages[stage.name] = stage
+            waiting += [maker for dep in stage.inputs for maker in producers(lock, dep)]
+    return _latest_first(list(stages.values()), lock)
+
+
+def broken_joints(lock: DvcLock, stages: list[LockedStage]) -> Iterator[str]:
+    """Yield places where a stage read something else than dvc.lock records now."""
+    written = lock.artifacts
+    for stage in stages:
+        for path in stage.inputs:
+            now = written.get(path)
+            if now is not None and now != stage.deps[path] and path.rpartition("/")[2] not in FOLDERS_OF_MANY:
+                yield f"{stage.name} read {path} as {stage.deps[path]}, but dvc.lock has {now}; run `dvc repro`"
+
+
+def overlap(path: str, other: str) -> bool:
+    """Return whether one of two paths is the other, or a folder above it."""
+    return path == other or path.startswith(f"{other}/") or other.startswith(f"{path}/")
+
+
+def _latest_first(stages: list[LockedStage], lock: DvcLock) -> list[LockedStage]:
+    """Order stages depth first from the last: dvc.lock's own order is that of the last runs, not of dependence."""
+    remaining = {stage.name: stage for stage in stages}
+    needed_by = {
+        stage.name: {user.name for user in stages if user is not stage and _reads(user, stage)} for stage in stages
+    }
+    ordered: list[LockedStage] = []
+    while remaining:
+        free = [name for name in remaining if not needed_by[name] & remaining.keys()]
+        name = max(free or remaining, key=lambda name: (remaining[name].key, name))
+        ordered.append(remaining.pop(name))
+    return ordered
+
+
+def _reads(user: LockedStage, maker: LockedStage) -> bool:
+    return any(overlap(dep, out) for dep in user.inputs for out in maker.outs)
 
 
 @dataclass(frozen=True)
@@ -121,3 +178,36 @@ def _misplayed(stage: LockedStage, layout: Layout, digests: set[str]) -> Iterato
         if path.endswith("/policy") and path.count("/") > 1 and weights.exists() and digests != {digest(weights)}:
             played = ", ".join(sorted(adapter[:12] for adapter in digests))
             yield f"{stage.name}: its rollouts were played by {played}, but {path} is {digest(weights)[:12]}"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The state of the checkout in which a recorded run began."""
+
+    git: GitState
+    params: Mapping[str, str]
+    """Values as text, by dotted name."""
+    params_digest: str
+
+
+def find_origin(config: LineageConfig, root: Path, versions: Mapping[str, str]) -> Origin | None:
+    """Return the oldest finished run of any experiment whose tasks had these versions (digests of code and params).
+
+    Versions of SIDE_TASKS are ignored, since no run is recorded by them. None where no such run was recorded. Raises
+    LineageError when MLflow cannot be reached.
+    """
+    made = {task: version for task, version in versions.items() if task not in SIDE_TASKS}
+    if not made or not store_exists(root):
+        return None
+    store = open_store(config, root)
+    with explained(tracking_uri(root)):
+        conditions = [f"tags.`task_version.{task}` = '{version}'" for task, version in sorted(made.items())]
+        everywhere = [experiment.experiment_id for experiment in store.client.search_experiments()]
+        runs = store.client.search_runs(
+            everywhere, " and ".join(conditions), order_by=["attributes.start_time ASC"], max_results=1
+        )
+    if not runs:
+        return None
+    tags = runs[0].data.tags
+    git = GitState(commit=tags.get("git_commit", ""), dirty=tags.get("git_dirty") == "true")
+    return Origin(git, dict(runs[0].data.params), tags.get("params_digest", "?"))

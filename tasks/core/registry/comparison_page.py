@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from tasks.core.pages.tables import markdown_table
 from tasks.core.records.comparison import ALL_LEVELS, ComparedVersion, Comparison, Difference
-from tasks.core.records.markdown import markdown_table
 from tasks.core.records.scores import Behaviour
 
 

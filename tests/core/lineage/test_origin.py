@@ -7,8 +7,7 @@ from flows.lineage import origin_lines
 from tasks.core.config.params import Params
 from tasks.core.lineage.dvc_lock import DvcLock
 from tasks.core.lineage.git_state import GitState, git_state
-from tasks.core.lineage.origin import find_origin
-from tasks.core.lineage.trace import Provenance
+from tasks.core.lineage.trace import Provenance, find_origin
 from tasks.record_lineage.pipeline import Pipeline
 from tasks.record_lineage.recording import record_pipeline
 

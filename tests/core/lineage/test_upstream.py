@@ -11,7 +11,7 @@ import yaml
 from tasks.core.lineage.dvc_lock import DvcLock, LockedStage
 from tasks.core.lineage.integrity import broken_artifact, dvc_md5
 from tasks.core.lineage.subject import UnknownSubject, find_subject
-from tasks.core.lineage.upstream import broken_joints, upstream_stages
+from tasks.core.lineage.trace import broken_joints, upstream_stages
 from tasks.core.records.layout import Layout
 
 

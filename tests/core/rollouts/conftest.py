@@ -21,7 +21,7 @@ from tasks.core.interfaces.world import Evaluation, ExecutionTimeout, Message, O
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
 from tasks.core.records.layout import Layout
-from tasks.core.records.training_course import write_neutral
+from tasks.core.records.monitoring import write_neutral
 from tasks.core.rollouts.planning import PlaySettings
 from tasks.core.worlds.registry import prepare_world_folder
 from tasks.filter_tasks import filter_tasks

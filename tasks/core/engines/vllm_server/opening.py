@@ -8,8 +8,7 @@ import psutil
 
 from tasks.core.capacity.flops import ModelShape
 from tasks.core.capacity.known_models import read_model_config
-from tasks.core.capacity.memory import engine_memory
-from tasks.core.capacity.sharing import Sharing, choose_sharing
+from tasks.core.capacity.memory import Sharing, choose_sharing, engine_memory
 from tasks.core.config.engine import VllmConfig
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.vllm_server.engine import VllmEngine
