@@ -14,7 +14,7 @@ import pytest
 
 from flows.dag.stages import find_stage
 from flows.errors import is_expected, may_pass
-from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerLost
+from tasks.core.engines.vllm_server.client import EngineUnavailable, ServerLost
 from tasks.core.records.files import ArtifactError
 
 Python = Callable[..., CompletedProcess[str]]

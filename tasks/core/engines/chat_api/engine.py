@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 from tasks.core.config.chat_api import ChatApiConfig
 from tasks.core.engines.chat_api.answers import PromptTooLong
 from tasks.core.engines.chat_api.client import Call, ChatClient
-from tasks.core.engines.chat_api.paid_answers import PaidAnswer, PaidAnswers, request_key
-from tasks.core.engines.chat_api.spending import Spending
+from tasks.core.engines.chat_api.paid_answers import PaidAnswer, PaidAnswers, Spending, request_key
 from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.processes.event_loop import EventLoopThread

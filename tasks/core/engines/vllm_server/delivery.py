@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tasks.core.engines.vllm_server.client import ServerClient
-from tasks.core.engines.vllm_server.errors import WrongPolicy
+from tasks.core.engines.vllm_server.client import ServerClient, WrongPolicy
 from tasks.core.engines.vllm_server.weight_sync_check import (
     TOLERANCES,
     Delivery,

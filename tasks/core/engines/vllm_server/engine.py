@@ -13,8 +13,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from tasks.core.engines.vllm_server.client import Sampled
-from tasks.core.engines.vllm_server.errors import ServerGone
+from tasks.core.engines.vllm_server.client import Sampled, ServerGone
 from tasks.core.engines.vllm_server.server_pool import ServerHandle, ServerPool
 from tasks.core.interfaces.engine import Generation, GenerationRequest, check_request, check_room
 from tasks.core.processes.event_loop import EventLoopThread

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 from tqdm import tqdm
 
-from tasks.core.engines.vllm_server.errors import EngineUnavailable
+from tasks.core.engines.vllm_server.client import EngineUnavailable
 from tasks.core.engines.vllm_server.launching import Address, LaunchSpec
 from tasks.core.processes.addresses import free_port
 from tasks.core.processes.http_health import is_healthy

@@ -7,9 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tasks.core.config.engine import VllmConfig
-from tasks.core.engines.vllm_server.client import Served, ServerClient
+from tasks.core.engines.vllm_server.client import (
+    EngineUnavailable,
+    Served,
+    ServerClient,
+    ServerGone,
+    ServerLost,
+    WrongPolicy,
+)
 from tasks.core.engines.vllm_server.delivery import prove_delivery, require_base
-from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerGone, ServerLost, WrongPolicy
 from tasks.core.engines.vllm_server.launching import Address
 from tasks.core.engines.vllm_server.probe_records import ProbeRecords
 from tasks.core.engines.vllm_server.server_provider import ServerProvider

@@ -37,7 +37,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import stdtrit
 
-from tasks.core.engines.vllm_server.errors import WrongPolicy
+from tasks.core.engines.vllm_server.client import WrongPolicy
 
 ERROR = 1e-4
 """Probability of either error in one comparison."""

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from tasks.core.config.collection import AgentLimits, EarlyStop
 from tasks.core.config.engine import VllmConfig
 from tasks.core.config.policy import PolicyConfig
+from tasks.core.engines.vllm_server.client import EngineUnavailable, ServerLost, WrongPolicy
 from tasks.core.engines.vllm_server.engine import VllmEngine
-from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerLost, WrongPolicy
 from tasks.core.engines.vllm_server.opening import open_vllm
 from tasks.core.engines.vllm_server.probe_records import LocalModel
 from tasks.core.engines.vllm_server.weight_sync_check import mean_difference

@@ -7,8 +7,8 @@ import pytest
 
 from tasks.core.config.engine import VllmConfig
 from tasks.core.config.policy import PolicyConfig
+from tasks.core.engines.vllm_server.client import WrongPolicy
 from tasks.core.engines.vllm_server.engine import VllmEngine
-from tasks.core.engines.vllm_server.errors import WrongPolicy
 from tasks.core.engines.vllm_server.opening import open_vllm
 from tasks.core.policies.chat_format import ChatFormat
 from tests.core.engines.vllm_server.recorded_policies import SHIPPED, moved, recorded

@@ -19,8 +19,7 @@ from pydantic import ValidationError
 
 from tasks.core.config.engine import VllmConfig
 from tasks.core.engines.vllm_server import own_server
-from tasks.core.engines.vllm_server.client import Sampled, ServerClient
-from tasks.core.engines.vllm_server.errors import EngineUnavailable, ServerGone
+from tasks.core.engines.vllm_server.client import EngineUnavailable, Sampled, ServerClient, ServerGone
 from tasks.core.engines.vllm_server.launching import Address, LaunchSpec, allowed_rank
 from tasks.core.engines.vllm_server.server_provider import ExternalServers
 from tasks.core.processes.running import Process, find_process, pipeline_process

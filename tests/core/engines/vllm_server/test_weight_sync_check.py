@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.vllm_server.errors import WrongPolicy
+from tasks.core.engines.vllm_server.client import WrongPolicy
 from tasks.core.engines.vllm_server.weight_sync_check import Comparison, check_delivery, compare
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.delivery_probe import lasting_sequences, sequence_logprobs
