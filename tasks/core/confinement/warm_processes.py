@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from tasks.core.confinement.data_zygote import DataZygote
-from tasks.core.confinement.forked_process import ForkedProcess
+from tasks.core.confinement.fork_server import ForkedProcess
 
 
 class Lasting(Protocol):

@@ -4,9 +4,8 @@
 sandboxed code reaches it only through `call_api`, one JSON value at a time.
 """
 
-from tasks.core.confinement.verdict import ProcessDied
+from tasks.core.confinement.fork_server import ProcessDied
 from tasks.core.sandbox.interface import ApiError, CallApi, Execution, SandboxLimits
-from tasks.core.sandbox.repl import Repl
-from tasks.core.sandbox.sandbox import Sandbox
+from tasks.core.sandbox.sandbox import Repl, Sandbox
 
 __all__ = ["ApiError", "CallApi", "Execution", "ProcessDied", "Repl", "Sandbox", "SandboxLimits"]

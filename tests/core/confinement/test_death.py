@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from tasks.core.confinement.fork_server import ProcessDied, verdict_on_death
 from tasks.core.confinement.inside.reaping import KILLED
-from tasks.core.confinement.verdict import ProcessDied, verdict_on_death
 from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 
 EXIT_3 = 3 << 8

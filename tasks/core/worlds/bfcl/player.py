@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tasks.core.confinement.confined_process import ConfinedProcess
-from tasks.core.confinement.verdict import ProcessDied
+from tasks.core.confinement.fork_server import ProcessDied
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.worlds.bfcl.plain_player import PlainPlayer
 

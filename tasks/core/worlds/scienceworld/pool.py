@@ -7,11 +7,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from tasks.core.confinement.forked_process import ForkedProcess
+from tasks.core.confinement.fork_server import LAST_SECONDS, ForkedProcess, verdict_on_death
 from tasks.core.confinement.inside.frames import encode
 from tasks.core.confinement.link import LinkBroken, LinkTimeout
 from tasks.core.confinement.live_zygote import LiveZygote
-from tasks.core.confinement.verdict import LAST_SECONDS, verdict_on_death
 from tasks.core.confinement.zygote_process import ZygoteProcess
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.processes.usable_cores import usable_cores

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tasks.core.confinement.data_zygote import DataZygote
+from tasks.core.confinement.fork_server import LAST_SECONDS, ProcessDied, verdict_on_death
 from tasks.core.confinement.link import LinkBroken, LinkTimeout
-from tasks.core.confinement.verdict import LAST_SECONDS, ProcessDied, verdict_on_death
 from tasks.core.confinement.warm_processes import WarmProcess
 from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 from tasks.core.worlds.appworld.pool.evaluation import Verdict
