@@ -4,13 +4,14 @@ Conversations of different lengths, on both sides of each window that the config
 every log-prob is compared with that of the model's own forward pass over the whole conversation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.in_process.own_cache import in_process_engine
@@ -24,7 +25,30 @@ from tasks.core.policies.float32_logits import use_float32_logits
 from tasks.core.policies.layers import use_own_attention
 from tasks.core.policies.loading import load_base_model, trainable_policy
 from tasks.core.records.files import read_json
-from tasks.preflight.float64_pass import Float64Pass, widen
+
+
+class Float64Pass(TorchFunctionMode):
+    """Where it is entered, torch's functions take float64 for float32 as a dtype."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Call `func` with float64 for each float32 among its arguments."""
+        func = Tensor.double if func is Tensor.float else func
+        return func(*map(_wide, args), **{name: _wide(value) for name, value in (kwargs or {}).items()})
+
+
+def widen(policy: nn.Module) -> None:
+    """Give `policy` float64 weights, and its experts a product that takes them."""
+    policy.double()
+    model = language_model(policy)
+    if model._can_set_experts_implementation():  # grouped products know no float64
+        model.set_experts_implementation("eager")
+
+
+def _wide(value: Any) -> Any:
+    return torch.float64 if value is torch.float32 else value
+
 
 _TURN, _OBSERVATION = 5, 4
 """Tokens of a turn, and of the observation after the first turn."""

@@ -10,8 +10,7 @@ from tasks.core.learner.engine_noise import EXACT, difference
 from tasks.core.learner.passes_proof import AnotherFunction
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.preflight import engine_proof
-from tasks.preflight.engine_proof import prove_engine
-from tasks.preflight.float64_pass import Float64Pass, widen
+from tasks.preflight.engine_proof import Float64Pass, prove_engine, widen
 
 SIZES = TinyQwen2(width=32, heads=1, feed_forward=32, context_length=256)
 CONFIG = PolicyConfig(source="base", trained="full", device="cpu")
