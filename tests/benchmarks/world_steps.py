@@ -26,7 +26,7 @@ from tasks.core.interfaces.world import Episode, World
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 from tasks.core.worlds.text_games.answers import answer_text
 from tasks.core.worlds.webshop.authoring import KINDS, MAKERS, draw_catalogue
-from tasks.core.worlds.webshop.product_file import ProductFile
+from tasks.core.worlds.webshop.catalogue import ProductFile
 from tasks.core.worlds.webshop.search import SearchEngine
 from tasks.core.worlds.webshop.shop import OFFER
 from tasks.core.worlds.webshop.world import CATALOGUE

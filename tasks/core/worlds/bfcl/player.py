@@ -4,9 +4,23 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tasks.core.confinement.confined_process import ConfinedProcess
+from tasks.core.confinement.data_zygote import DataZygote
 from tasks.core.confinement.fork_server import ProcessDied
 from tasks.core.interfaces.world import WorldFault
-from tasks.core.worlds.bfcl.plain_player import PlainPlayer
+
+
+class PlainPlayer(ConfinedProcess):
+    """A player of plain turns that `confinement.warm_processes` can keep."""
+
+    def __init__(self, zygote: DataZygote, message_bytes: int) -> None:
+        """Fork the process. Raises WorldFault."""
+        super().__init__(zygote.forks, "player", message_bytes, plain=True)
+        self.zygote = zygote
+        self.uses = 0
+
+    def end(self) -> None:
+        """End the process. Idempotent, never raises."""
+        self.close()
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from tasks.core.confinement.link import LinkBroken
 from tasks.core.confinement.live_zygote import LiveZygote
 from tasks.core.confinement.warm_processes import WarmProcess, WarmProcesses
 from tasks.core.interfaces.world import WorldFault
-from tasks.core.worlds.bfcl.plain_player import PlainPlayer
-from tasks.core.worlds.bfcl.player import Player, PoolLimits
+from tasks.core.worlds.bfcl.player import PlainPlayer, Player, PoolLimits
 
 Confinement = Literal["auto", "seccomp", "audit"]
 Turns = list[list[list[str]]]

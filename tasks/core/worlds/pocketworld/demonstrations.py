@@ -12,7 +12,6 @@ from typing import Any
 from tasks.core.interfaces.world import Evaluation, Message, Observation
 from tasks.core.seeding import derive_seed
 from tasks.core.worlds.pocketworld.authoring.apps import APPS, App, canonical_release, shadow_app
-from tasks.core.worlds.pocketworld.authoring.chains import Link, chained, read_chain
 from tasks.core.worlds.pocketworld.authoring.clauses import (
     AskCount,
     AskField,
@@ -24,7 +23,7 @@ from tasks.core.worlds.pocketworld.authoring.clauses import (
     Selection,
     Update,
 )
-from tasks.core.worlds.pocketworld.authoring.scenarios import Problem, draw_problem
+from tasks.core.worlds.pocketworld.authoring.scenarios import Link, Problem, chained, draw_problem, read_chain
 from tasks.core.worlds.pocketworld.authoring.state import POOLS
 from tasks.core.worlds.pocketworld.authoring.templates import KNOWN_TEMPLATES, Mismatch
 from tasks.core.worlds.pocketworld.authoring.vocabulary import SHADOW_APPS

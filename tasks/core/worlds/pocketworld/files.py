@@ -10,8 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from tasks.core.config.broken_rules import broken_rules
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.records.files import ArtifactError, replacing
-from tasks.core.worlds.pocketworld.authoring.chains import read_chain
-from tasks.core.worlds.pocketworld.authoring.scenarios import TaskSpec
+from tasks.core.worlds.pocketworld.authoring.scenarios import TaskSpec, read_chain
 
 _SPEC: TypeAdapter[TaskSpec] = TypeAdapter(TaskSpec)
 

@@ -12,8 +12,7 @@ from tasks.core.worlds.text_games.game import Briefing, GameRules
 from tasks.core.worlds.text_games.task_files import read_tasks, task_names, write_task_files
 from tasks.core.worlds.text_games.world import TextGameWorld
 from tasks.core.worlds.webshop.authoring import draw_catalogue, draw_goals, highest_price
-from tasks.core.worlds.webshop.catalogue import GoalTask, Product, read_human_goals, read_original
-from tasks.core.worlds.webshop.product_file import ProductFile
+from tasks.core.worlds.webshop.catalogue import GoalTask, Product, ProductFile, read_human_goals, read_original
 from tasks.core.worlds.webshop.search import SearchEngine
 from tasks.core.worlds.webshop.shop import BUY, NEXT, PER_PAGE, Shop, Shopping, chosen_option
 

@@ -13,17 +13,63 @@ from tasks.core.config.world import PocketworldConfig
 from tasks.core.interfaces.world import Task
 from tasks.core.seeding import derive_seed
 from tasks.core.worlds.pocketworld.authoring.apps import APPS, App, Release, draw_release
-from tasks.core.worlds.pocketworld.authoring.chains import Link, chained, read_chain
 from tasks.core.worlds.pocketworld.authoring.state import POOLS, EntityPool, State, populate
 from tasks.core.worlds.pocketworld.authoring.templates import (
     HELD_OUT_TEMPLATES,
     KNOWN_TEMPLATES,
+    TEMPLATES,
     Clauses,
     Draft,
     Template,
     Unsuitable,
 )
 from tasks.core.worlds.pocketworld.authoring.vocabulary import FIRST_NAMES, LAST_NAMES, PASSWORD_WORDS
+
+Link = tuple[Template, tuple[App, ...]]
+NamedLink = tuple[Template, tuple[str, ...]]
+JOIN = "+"
+
+
+def chained(first: Template, apps: tuple[str, ...], length: int, random: Random) -> tuple[str, tuple[str, ...], int]:
+    """Draw a chain that begins with `first`. Returns its templates' names joined, all their apps, and its difficulty.
+
+    The difficulty is that of `first`. The other templates are from train and no harder; they use apps that the chain
+    does not have yet.
+    """
+    templates, taken = [first], list(apps)
+    while len(templates) < length:
+        template, more = random.choice(_fitting(templates, taken))
+        templates.append(template)
+        taken += more
+    return JOIN.join(template.name for template in templates), tuple(taken), first.difficulty
+
+
+def read_chain(names: str, apps: tuple[str, ...]) -> list[NamedLink]:
+    """Return a chain's templates with their apps. Raises KeyError for an unknown name, ValueError for wrong apps."""
+    links: list[NamedLink] = []
+    rest = list(apps)
+    for name in names.split(JOIN):
+        template = TEMPLATES[name]
+        count = len(template.apps[0])
+        link_apps, rest = tuple(rest[:count]), rest[count:]
+        if link_apps not in template.apps:
+            raise ValueError(f"template {name} has no apps {list(link_apps)}")
+        links.append((template, link_apps))
+    if rest:
+        raise ValueError(f"no template uses the apps {rest}")
+    return links
+
+
+def _fitting(chain: list[Template], taken: list[str]) -> list[NamedLink]:
+    may_ask = not any(template.asks for template in chain)
+    return [
+        (template, apps)
+        for template in KNOWN_TEMPLATES
+        if template.difficulty <= chain[0].difficulty and (may_ask or not template.asks)
+        for apps in template.apps
+        if not set(apps) & set(taken)
+    ]
+
 
 TASKS_PER_SCENARIO = 3
 SCENARIOS: dict[Split, tuple[int, int, int]] = {
