@@ -35,8 +35,8 @@ from tasks.core.config.dag import iteration_key
 from tasks.core.config.params import MOST_ITERATIONS, ParamsError, load_params
 from tasks.core.lineage.dvc_lock import lock_of
 from tasks.core.processes.caller_variables import settle_variables
-from tasks.core.processes.freed_memory import spare_old_objects
 from tasks.core.processes.parent_death import parent_death_signal
+from tasks.core.processes.process_memory import spare_old_objects
 from tasks.core.records.files import ArtifactError
 
 _LOOKS_AT_POLICIES = ("evaluate_policy", "select_checkpoint", "score")

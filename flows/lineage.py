@@ -26,7 +26,7 @@ from tasks.core.lineage.params_and_metrics import flat_params, params_digest
 from tasks.core.lineage.subject import Subject, UnknownSubject, find_subject
 from tasks.core.lineage.trace import Origin, Provenance, find_origin, trace_provenance
 from tasks.core.processes.caller_variables import settle_variables
-from tasks.core.processes.freed_memory import spare_old_objects
+from tasks.core.processes.process_memory import spare_old_objects
 from tasks.core.records.layout import Layout
 
 

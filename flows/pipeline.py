@@ -25,7 +25,7 @@ from tasks.core.config.dag import iteration_key
 from tasks.core.config.params import ParamsError, load_params
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.processes.caller_variables import settle_variables
-from tasks.core.processes.freed_memory import spare_old_objects
+from tasks.core.processes.process_memory import spare_old_objects
 
 
 def main(arguments: list[str] | None = None) -> int:

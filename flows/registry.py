@@ -26,7 +26,7 @@ from tasks.core.interfaces.stage import StageContext
 from tasks.core.lineage.mlflow_store import explained, open_store, tracking_uri
 from tasks.core.lineage.params_and_metrics import registered_model
 from tasks.core.processes.caller_variables import settle_variables
-from tasks.core.processes.freed_memory import spare_old_objects
+from tasks.core.processes.process_memory import spare_old_objects
 from tasks.core.records.comparison import Comparison
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import ArtifactError, replacing

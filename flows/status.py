@@ -16,7 +16,7 @@ from flows.dag.due_stages import Due, due_stages
 from flows.errors import is_expected
 from flows.signals import stop_cleanly_on_signals
 from tasks.core.processes.caller_variables import settle_variables
-from tasks.core.processes.freed_memory import spare_old_objects
+from tasks.core.processes.process_memory import spare_old_objects
 
 
 def main(arguments: list[str] | None = None) -> int:

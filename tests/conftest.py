@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tasks.core.processes.freed_memory import spare_old_objects
+from tasks.core.processes.process_memory import spare_old_objects
 from tasks.core.processes.usable_cores import usable_cores
 
 MOST_PROCESSES = 8

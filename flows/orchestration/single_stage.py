@@ -16,7 +16,7 @@ from flows.errors import is_expected
 from flows.signals import stop_cleanly_on_signals
 from flows.workers.plain_runner import PlainRunner
 from tasks.core.interfaces.stage import ProcessCache
-from tasks.core.processes.freed_memory import spare_old_objects
+from tasks.core.processes.process_memory import spare_old_objects
 
 
 def main(arguments: list[str]) -> int:

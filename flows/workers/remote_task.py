@@ -14,7 +14,7 @@ from flows.dag.version_stages import code_version
 from flows.errors import is_expected, picklable_error
 from tasks.core.config.section import Section
 from tasks.core.interfaces.stage import ProcessCache, StageContext, WorkItem
-from tasks.core.processes.freed_memory import spare_old_objects
+from tasks.core.processes.process_memory import spare_old_objects
 from tasks.core.records.layout import Layout
 
 CODE = Path(__file__).resolve().parents[2]

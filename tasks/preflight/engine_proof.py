@@ -1,7 +1,8 @@
 """Proof that the engine in this process samples from the model's own function, before the first rollout.
 
 Conversations of different lengths, on both sides of each window that the config names, are sampled in two turns each;
-every log-prob is compared with that of the model's own forward pass over the whole conversation.
+every log-prob is compared with that of the model's own forward pass over the whole conversation, in float64 throughout
+where float32 leaves open whether the two differ.
 """
 
 from collections.abc import Callable, Mapping, Sequence

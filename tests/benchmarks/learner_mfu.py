@@ -35,7 +35,7 @@ from tasks.core.learner.objective import Objective
 from tasks.core.learner.packing import pack_rollouts
 from tasks.core.learner.rollouts import Rollout
 from tasks.core.policies.loading import trainable_policy
-from tasks.core.processes.freed_memory import return_freed_memory
+from tasks.core.processes.process_memory import return_freed_memory
 
 SIZES = {
     "1.5b": {

@@ -1,7 +1,9 @@
-"""The `dag` section of params.yaml: what DVC's foreach runs over, since its templating cannot count.
+"""The section `dag` of params.yaml: what dvc.yaml loops over (its templating cannot count), and files that DVC watches.
 
 No knobs: `dag_of` derives the whole section from `iterations`, `collection.staleness`, `.every` and `.tree`,
-`monitor.action`, `evaluation.every`, `policy.source` and the world's data.
+`monitor.action`, `evaluation.every`, `policy.source` and the world's data. `Sources` are the files that knobs name and
+no stage wrote. DVC keeps the digest of each by its size, inode and time of change, so that an unchanged model of tens
+of GB is read once.
 """
 
 from collections.abc import Mapping

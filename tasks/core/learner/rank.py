@@ -19,8 +19,8 @@ from tasks.core.learner.distributed import ProcessGroup, join_process_group
 from tasks.core.learner.metrics import trained_metrics
 from tasks.core.learner.training import UpdateJob, read_batch, train
 from tasks.core.policies.loading import device
-from tasks.core.processes.freed_memory import spare_old_objects
 from tasks.core.processes.parent_death import parent_death_signal
+from tasks.core.processes.process_memory import spare_old_objects
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import write_json
 from tasks.core.records.training import AdvantageSummary

@@ -1,4 +1,4 @@
-"""The report's tables as HTML: scores, behaviour, warnings. All text is escaped."""
+"""The report's tables as HTML (scores, behaviour, warnings; all text is escaped), and tables in Markdown."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape

@@ -18,7 +18,7 @@ from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.policies.loading import device, load_chat_format
-from tasks.core.processes.freed_memory import return_device_blocks
+from tasks.core.processes.process_memory import return_device_blocks
 from tasks.core.processes.usable_cores import usable_cores
 from tasks.core.records.files import fingerprint
 from tasks.core.rollouts.episode import ONE_EPISODE_EACH, Collector

@@ -2,7 +2,7 @@
 
 They are in one small SQLite file: whatever kills the process, an answer is stored whole or not at all, and processes
 may share the file. It holds digests of requests, never a prompt or the key. A task's answers are deleted when a result
-on that task is written, or LONGEST_DAYS after payment if nobody used them.
+on that task is written, or LONGEST_DAYS after payment if nobody used them. `Spending` adds up what answers cost.
 """
 
 import hashlib

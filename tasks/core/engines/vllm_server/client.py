@@ -1,7 +1,8 @@
 """A client for one server over HTTP: `/inference/v1/generate` (token ids in and out), `/v1/models`, adapter routes.
 
 Based on vLLM 0.32.0 (vllm/entrypoints/scale_out/token_in_token_out and vllm/entrypoints/openai/models): no text and no
-tokenizer involved, sampling parameters as the engine takes them, and the sampled stop token included.
+tokenizer involved, sampling parameters as the engine takes them, and the sampled stop token included. The messages of
+its errors tell a user everything needed.
 """
 
 import asyncio

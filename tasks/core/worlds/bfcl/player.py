@@ -1,4 +1,4 @@
-"""An episode's player (see `.inside.player`)."""
+"""An episode's player, and the process that plays plain turns of one episode after another (see `.inside.player`)."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol

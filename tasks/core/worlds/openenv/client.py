@@ -1,6 +1,7 @@
 """A session on an OpenEnv server over the package's own client, and what its failures mean for an episode.
 
-Imports the package, so import this module late.
+`check_server` compares the server at `world.openenv.url` with the section `world.openenv`. Imports the package, so
+import this module late.
 """
 
 import asyncio

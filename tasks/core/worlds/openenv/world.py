@@ -1,4 +1,4 @@
-"""The world: the tasks in a folder, and a server session for each episode."""
+"""The world: the tasks in a folder, and a server session for each episode; a live episode on such a session."""
 
 import threading
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,8 @@
-"""The scenario generator: draws the splits' task specs and turns a spec into a playable task. All from one seed."""
+"""The scenario generator: draws the splits' task specs and turns a spec into a playable task. All from one seed.
+
+A task of several requests is a chain of templates with no app in common and at most one question. No request reads what
+another one changes, so they can be fulfilled in any order.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
