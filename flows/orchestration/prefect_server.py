@@ -17,8 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flows.signals import stop_cleanly_on_signals
-from tasks.core.processes.addresses import free_port, without_credentials
-from tasks.core.processes.http_health import fault_of, is_healthy
+from tasks.core.processes.addresses import fault_of, free_port, is_healthy, without_credentials
 from tasks.core.processes.process_memory import spare_old_objects
 
 LOG = Path(".prefect/server.log")

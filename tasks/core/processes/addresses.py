@@ -3,6 +3,8 @@
 import re
 import socket
 
+import httpx2
+
 
 def without_credentials(text: str) -> str:
     """Remove user name and password from every address in `text`."""
@@ -17,3 +19,29 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+_PATIENCE_S = 5.0
+
+
+def is_healthy(url: str) -> bool:
+    """Return whether `url` answers with status 200. Ignores the environment's proxies."""
+    try:
+        return httpx2.get(url, timeout=_PATIENCE_S, trust_env=False).status_code == httpx2.codes.OK
+    except httpx2.TransportError:
+        return False
+
+
+def fault_of(url: str) -> str | None:
+    """Return why `url`, on a server that a user names, gives no JSON; None if it does, even with an error status.
+
+    Uses the environment's proxies, except for hosts in NO_PROXY.
+    """
+    try:
+        answer = httpx2.get(url, timeout=_PATIENCE_S, follow_redirects=True)
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, ImportError) as error:
+        return str(error) or type(error).__name__
+    if answer.is_server_error:
+        return f"status {answer.status_code}"
+    kind = answer.headers.get("content-type", "no type")
+    return None if "json" in kind else f"status {answer.status_code}, an answer of {kind} instead of JSON"

@@ -20,8 +20,7 @@ from tqdm import tqdm
 
 from tasks.core.engines.vllm_server.client import EngineUnavailable
 from tasks.core.engines.vllm_server.launching import Address, LaunchSpec
-from tasks.core.processes.addresses import free_port
-from tasks.core.processes.http_health import is_healthy
+from tasks.core.processes.addresses import free_port, is_healthy
 from tasks.core.processes.running import Process, exists, pipeline_process
 from tasks.core.records.files import ArtifactError, read_json
 

@@ -11,7 +11,7 @@ from tasks.core.engines.vllm_server.client import ServerLost
 from tasks.core.engines.vllm_server.launching import Address, LaunchSpec
 from tasks.core.engines.vllm_server.own_server import OwnServer
 from tasks.core.policies.checkpoint_files import policy_digest
-from tasks.core.processes.http_health import is_healthy
+from tasks.core.processes.addresses import is_healthy
 
 KEY_VARIABLE = "VLLM_API_KEY"
 """Name of the variable with the external servers' bearer token."""

@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 
 from tasks.core.interfaces.world import WorldFault
-from tasks.core.processes.http_health import is_healthy
+from tasks.core.processes.addresses import is_healthy
 from tasks.core.processes.process_memory import SPARING
 from tasks.core.worlds.appworld.interpreter import engine_variables
 
