@@ -32,8 +32,7 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.study import Study
 from tasks.core.study.comparing import compare
 from tasks.core.study.finished_run import RunLabel, read_finished_run
-from tasks.core.study.page import study_page
-from tasks.core.study.sections import markdown
+from tasks.core.study.page import markdown, study_page
 from tasks.core.study.tables import methods_csv, runs_csv
 
 WORKSPACES = Path(".loopline/studies")

@@ -13,8 +13,7 @@ from tasks.core.records.monitoring import CollapseWarning
 from tasks.core.records.study import CurvePoint, SplitScore, Study, StudyRun
 from tasks.core.study.comparing import compare
 from tasks.core.study.finished_run import FinishedRun
-from tasks.core.study.page import study_page
-from tasks.core.study.sections import drift_heads, drift_rows, drift_title, markdown
+from tasks.core.study.page import drift_heads, drift_rows, drift_title, markdown, study_page
 from tasks.core.study.tables import (
     NO_WARNING,
     cost_rows,
