@@ -39,9 +39,8 @@ from tasks.core.records.tables import read_table
 from tasks.core.rollouts.shards import PlayedRollouts
 from tasks.core.worlds.pocketworld.authoring.scenarios import build_problem
 from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode
-from tasks.core.worlds.pocketworld.files import read_specs
 from tasks.core.worlds.pocketworld.solutions import oracle, turn
-from tasks.core.worlds.pocketworld.world import PocketWorld
+from tasks.core.worlds.pocketworld.world import PocketWorld, read_specs
 from tasks.core.worlds.registry import prepare_world_folder
 from tasks.evaluate_policy import evaluate_policy
 from tasks.score import score

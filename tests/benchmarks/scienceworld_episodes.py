@@ -29,7 +29,7 @@ from tasks.core.worlds.scienceworld.interpreter import java_executable, python_e
 from tasks.core.worlds.scienceworld.pool import SimulatorPool
 from tasks.core.worlds.scienceworld.tasks import listed
 from tasks.core.worlds.scienceworld.world import PooledSession
-from tasks.core.worlds.text_games.answers import answer_text
+from tasks.core.worlds.text_games.prompt import answer_text
 
 OFFICIAL = Path(__file__).with_name("scienceworld_official.py")
 RECORD = Path(__file__).parents[1] / "core/worlds/scienceworld/official.json"

@@ -24,11 +24,10 @@ from tasks.core.config.text_games import WebShopConfig
 from tasks.core.config.world import FrozenLakeSection, SokobanSection, WebShopSection, WorldConfig
 from tasks.core.interfaces.world import Episode, World
 from tasks.core.worlds.registry import open_world, prepare_world_folder
-from tasks.core.worlds.text_games.answers import answer_text
+from tasks.core.worlds.text_games.prompt import answer_text
 from tasks.core.worlds.webshop.authoring import KINDS, MAKERS, draw_catalogue
 from tasks.core.worlds.webshop.catalogue import ProductFile
-from tasks.core.worlds.webshop.search import SearchEngine
-from tasks.core.worlds.webshop.shop import OFFER
+from tasks.core.worlds.webshop.shop import OFFER, SearchEngine
 from tasks.core.worlds.webshop.world import CATALOGUE
 
 SECONDS, ROUNDS, SEARCHES = 2.0, 5, 200

@@ -20,7 +20,7 @@ from tasks.core.rollouts.planning import PlaySettings
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats
 from tasks.core.worlds.registry import open_world, prepare_world_folder
-from tasks.core.worlds.text_games.answers import answer_text
+from tasks.core.worlds.text_games.prompt import answer_text
 from tasks.pair_turns import turn_pairs
 from tasks.search_trees.searching import Forest, first_simulations
 from tests.core.rollouts.conftest import Count, CountingGame

@@ -54,7 +54,7 @@ def prepare_world_folder(config: WorldConfig, folder: Path) -> None:
             write_webshop(config.webshop, config.seed, folder)
         case PocketworldSection():
             from tasks.core.worlds.pocketworld.authoring.scenarios import generate_specs
-            from tasks.core.worlds.pocketworld.files import write_specs
+            from tasks.core.worlds.pocketworld.world import write_specs
 
             write_specs(folder, generate_specs(config.seed, config.pocketworld))
 
@@ -100,8 +100,7 @@ def open_world(config: WorldConfig, folder: Path) -> World:
 
 def _open_pocketworld(config: PocketworldSection, folder: Path) -> World:
     from tasks.core.sandbox import Sandbox, SandboxLimits
-    from tasks.core.worlds.pocketworld.files import read_specs
-    from tasks.core.worlds.pocketworld.world import PocketWorld
+    from tasks.core.worlds.pocketworld.world import PocketWorld, read_specs
 
     specs = read_specs(folder)
     sandbox = Sandbox(SandboxLimits())

@@ -16,7 +16,7 @@ from tasks.core.policies.chat_settings import CHAT_SETTINGS, read_chat_settings,
 from tasks.core.policies.digests import DIGESTS, write_digests
 from tasks.core.policies.supervised import encode_example
 from tasks.core.records.files import ArtifactError
-from tasks.core.worlds.text_games.answers import read_answer
+from tasks.core.worlds.text_games.prompt import read_answer
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
 OPENING: list[Message] = [{"role": "system", "content": "Act."}, {"role": "user", "content": "Pay."}]

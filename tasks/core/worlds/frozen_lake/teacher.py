@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tasks.core.config.text_games import FrozenLakeConfig
 from tasks.core.worlds.frozen_lake.maps import MOVES, FrozenLakeTask, draw_maps
 from tasks.core.worlds.frozen_lake.world import FrozenLakeKind, Transitions
-from tasks.core.worlds.text_games.places import cell_of, places_text, places_vocabulary
+from tasks.core.worlds.text_games.demonstrations import cell_of, places_text, places_vocabulary
 
 MARKS = {"I am": "PX√", "the goal": "G√"}
 """Names in a thought, with the map symbols that show them."""

@@ -12,7 +12,7 @@ from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import Evaluation, Message
 from tasks.core.worlds.code_blocks import turn_code
 from tasks.core.worlds.openenv.tasks import filled
-from tasks.core.worlds.text_games.answers import read_answer
+from tasks.core.worlds.text_games.prompt import read_answer
 
 Fields = Mapping[str, JsonValue]
 _MESSAGES = TypeAdapter(list[Message])

@@ -1,14 +1,82 @@
 """The world: opens episodes on the tasks of data/world/, each with its own sandboxed REPL."""
 
+import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
-from tasks.core.config.splits import Split
+from pydantic import TypeAdapter, ValidationError
+
+from tasks.core.config.broken_rules import broken_rules
+from tasks.core.config.splits import SPLITS, Split
 from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import Task
-from tasks.core.records.files import ArtifactError
-from tasks.core.worlds.pocketworld.authoring.scenarios import TaskSpec, build_problem
+from tasks.core.records.files import ArtifactError, replacing
+from tasks.core.worlds.pocketworld.authoring.scenarios import TaskSpec, build_problem, read_chain
 from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode, Repl
 from tasks.core.worlds.pocketworld.solutions import oracle
+
+_SPEC: TypeAdapter[TaskSpec] = TypeAdapter(TaskSpec)
+
+
+def write_specs(folder: Path, specs: dict[Split, list[TaskSpec]]) -> None:
+    """Write `<split>.jsonl` for each split; the folder appears whole or not at all."""
+    with replacing(folder) as temporary:
+        temporary.mkdir()
+        for split, tasks in specs.items():
+            lines = (json.dumps(asdict(spec), sort_keys=True) + "\n" for spec in tasks)
+            (temporary / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+def read_specs(folder: Path) -> dict[Split, list[TaskSpec]]:
+    """Read all splits. Raises ArtifactError naming file, line and rule."""
+    specs: dict[Split, list[TaskSpec]] = {split: _read_split(folder / f"{split}.jsonl", split) for split in SPLITS}
+    seen: set[str] = set()
+    for split, tasks in specs.items():
+        for number, spec in enumerate(tasks, start=1):
+            if spec.task_id in seen:
+                raise ArtifactError(f"{folder / f'{split}.jsonl'}: line {number}: duplicate task id {spec.task_id}")
+            seen.add(spec.task_id)
+    return specs
+
+
+def _read_split(path: Path, split: Split) -> list[TaskSpec]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ArtifactError(f"{path}: missing; run `dvc repro prepare_world`") from None
+    if text and not text.endswith("\n"):
+        raise ArtifactError(f"{path}: line {text.count(chr(10)) + 1}: truncated; delete the folder and run `dvc repro`")
+    lines = text.split("\n")[:-1]
+    return [_read_spec(line, f"{path}: line {number}", split) for number, line in enumerate(lines, start=1)]
+
+
+def _read_spec(line: str, location: str, split: Split) -> TaskSpec:
+    try:
+        content: Any = json.loads(line)
+        spec = _SPEC.validate_python(content)
+    except json.JSONDecodeError as error:
+        raise ArtifactError(f"{location}: not valid JSON ({error}); delete the folder and run `dvc repro`") from None
+    except ValidationError as error:
+        raise ArtifactError(f"{location}: {broken_rules(error, 'line')[0]}") from None
+    _check(spec, location, split)
+    return spec
+
+
+def _check(spec: TaskSpec, location: str, split: Split) -> None:
+    try:
+        first = read_chain(spec.template, spec.apps)[0][0]
+    except KeyError as error:
+        raise ArtifactError(f"{location}: unknown template {error}") from None
+    except ValueError as error:
+        raise ArtifactError(f"{location}: {error}") from None
+    if spec.difficulty != first.difficulty:
+        raise ArtifactError(
+            f"{location}: difficulty {spec.difficulty}, but template {first.name} has {first.difficulty}"
+        )
+    if spec.split != split:
+        raise ArtifactError(f"{location}: split {spec.split!r} in the file of {split!r}")
 
 
 class PocketWorld:

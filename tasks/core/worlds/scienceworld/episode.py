@@ -4,8 +4,7 @@ from typing import Any, Protocol
 
 from tasks.core.config.scienceworld import ScienceWorldConfig
 from tasks.core.interfaces.world import Evaluation, Message, Observation
-from tasks.core.worlds.text_games.answers import read_answer
-from tasks.core.worlds.text_games.prompt import PLAIN_FORMAT, SYSTEM_PROMPT, THINKING_FORMAT
+from tasks.core.worlds.text_games.prompt import PLAIN_FORMAT, SYSTEM_PROMPT, THINKING_FORMAT, read_answer
 
 RULES = """You are in a house with several rooms, and do a science experiment, one action a turn. Actions:
 open OBJ, close OBJ: doors and containers

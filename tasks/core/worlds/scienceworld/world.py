@@ -12,7 +12,7 @@ from tasks.core.worlds.scienceworld.episode import ScienceEpisode
 from tasks.core.worlds.scienceworld.interpreter import java_executable, python_executable
 from tasks.core.worlds.scienceworld.pool import SimulatorPool
 from tasks.core.worlds.scienceworld.tasks import ScienceTask
-from tasks.core.worlds.text_games.answers import answer_text
+from tasks.core.worlds.text_games.prompt import answer_text
 from tasks.core.worlds.text_games.task_files import read_tasks
 
 

@@ -3,7 +3,7 @@
 Every demonstration is really played, on a fresh task; half of them with a thinking part, half without.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
@@ -11,8 +11,39 @@ from typing import Any, Protocol
 from tasks.core.config.text_games import TurnRules
 from tasks.core.interfaces.world import Message
 from tasks.core.seeding import derive_seed
-from tasks.core.worlds.text_games.answers import answer_text
 from tasks.core.worlds.text_games.episode import GameEpisode
+from tasks.core.worlds.text_games.prompt import answer_text
+
+_MOST = 8
+PLACES = tuple(f"{row},{column}" for row in range(_MOST) for column in range(_MOST))
+"""Row and column, from 0, of maps of up to 8 x 8."""
+
+
+def places_text(state: str, marks: Mapping[str, str]) -> str:
+    """Return each name with the first cell that shows one of its symbols: "I am at 1,2, the goal at 3,3. ".
+
+    Raises ValueError for a map that shows none of them.
+    """
+    return ", ".join(f"{name} at {place(state, cell_of(state, symbols))}" for name, symbols in marks.items()) + ". "
+
+
+def places_vocabulary(marks: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the vocabulary of `places_text`, one token each."""
+    return (*PLACES, *(f"{name} at " for name in marks), ". I choose ")
+
+
+def place(state: str, cell: int) -> str:
+    """Return row and column of the symbol at `cell` of a map's text."""
+    row, column = state.count("\n", 0, cell), cell - state.rfind("\n", 0, cell) - 1
+    return f"{row},{column}"
+
+
+def cell_of(state: str, symbols: str) -> int:
+    """Return the index of the first of `symbols` in a map's text. Raises ValueError if there is none."""
+    for cell, symbol in enumerate(state):
+        if symbol in symbols:
+            return cell
+    raise ValueError(f"a map without any of {symbols}")
 
 
 @dataclass(frozen=True)

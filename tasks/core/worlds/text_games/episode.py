@@ -2,9 +2,8 @@
 
 from tasks.core.config.text_games import TurnRules
 from tasks.core.interfaces.world import Evaluation, Observation
-from tasks.core.worlds.text_games.answers import read_answer
 from tasks.core.worlds.text_games.game import Briefing, Game, GameRules
-from tasks.core.worlds.text_games.prompt import opening, reminder, reward_text, turn_text
+from tasks.core.worlds.text_games.prompt import opening, read_answer, reminder, reward_text, turn_text
 
 
 class GameEpisode:

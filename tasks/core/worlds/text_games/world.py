@@ -6,9 +6,9 @@ from typing import Generic, Protocol, TypeVar
 from tasks.core.config.splits import Split
 from tasks.core.config.text_games import TurnRules
 from tasks.core.interfaces.world import Task
-from tasks.core.worlds.text_games.answers import answer_text
 from tasks.core.worlds.text_games.episode import GameEpisode
 from tasks.core.worlds.text_games.game import Briefing, Game, GameRules
+from tasks.core.worlds.text_games.prompt import answer_text
 from tasks.core.worlds.text_games.task_files import GameTask
 
 T = TypeVar("T", bound=GameTask)

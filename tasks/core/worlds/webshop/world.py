@@ -13,8 +13,7 @@ from tasks.core.worlds.text_games.task_files import read_tasks, task_names, writ
 from tasks.core.worlds.text_games.world import TextGameWorld
 from tasks.core.worlds.webshop.authoring import draw_catalogue, draw_goals, highest_price
 from tasks.core.worlds.webshop.catalogue import GoalTask, Product, ProductFile, read_human_goals, read_original
-from tasks.core.worlds.webshop.search import SearchEngine
-from tasks.core.worlds.webshop.shop import BUY, NEXT, PER_PAGE, Shop, Shopping, chosen_option
+from tasks.core.worlds.webshop.shop import BUY, NEXT, PER_PAGE, SearchEngine, Shop, Shopping, chosen_option
 
 CATALOGUE = "catalogue.jsonl"
 

@@ -9,7 +9,7 @@ from tasks.core.config.text_games import BanditConfig
 from tasks.core.config.world import BanditSection
 from tasks.core.worlds.bandit.world import BanditTask, open_bandit, write_bandit
 from tasks.core.worlds.registry import open_world, prepare_world_folder
-from tasks.core.worlds.text_games.answers import answer_text
+from tasks.core.worlds.text_games.prompt import answer_text
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from tasks.core.config.openenv import OpenEnvConfig, OpenEnvScenario, OpenEnvSpl
 from tasks.core.config.world import PocketworldSection
 from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.openenv.tasks import ResetTask, filled, write_openenv
-from tasks.core.worlds.pocketworld.files import read_specs
+from tasks.core.worlds.pocketworld.world import read_specs
 from tasks.core.worlds.registry import prepare_world_folder
 from tasks.core.worlds.text_games.task_files import read_tasks
 

@@ -9,8 +9,8 @@ from tasks.core.policies.loading import load_chat_format
 from tasks.core.rollouts.episode import shown_observation
 from tasks.core.worlds.pocketworld.authoring.scenarios import build_problem
 from tasks.core.worlds.pocketworld.episodes.episode import NO_CODE, ONLY_FIRST
-from tasks.core.worlds.pocketworld.files import write_specs
 from tasks.core.worlds.pocketworld.solutions import oracle, turn
+from tasks.core.worlds.pocketworld.world import write_specs
 from tasks.core.worlds.registry import open_world
 
 NULL_BYTE = "SyntaxError" if sys.version_info >= (3, 11, 4) else "ValueError"

@@ -8,7 +8,7 @@ from tasks.core.config.world import PocketworldSection
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.core.worlds.pocketworld.files import read_specs, write_specs
+from tasks.core.worlds.pocketworld.world import read_specs, write_specs
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 from tasks.prepare_world import prepare_world
 

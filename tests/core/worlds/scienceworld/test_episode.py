@@ -6,7 +6,7 @@ import pytest
 
 from tasks.core.config.scienceworld import ScienceWorldConfig
 from tasks.core.worlds.scienceworld.episode import ScienceEpisode
-from tasks.core.worlds.text_games.answers import answer_text
+from tasks.core.worlds.text_games.prompt import answer_text
 
 CONFIG = ScienceWorldConfig()
 

@@ -4,9 +4,8 @@ import pytest
 
 from tasks.core.policies.recipe import teacher_of
 from tasks.core.policies.tokenizer import build_tokenizer
-from tasks.core.worlds.text_games.demonstrations import demonstrations
+from tasks.core.worlds.text_games.demonstrations import demonstrations, places_text
 from tasks.core.worlds.text_games.phrases import phrases
-from tasks.core.worlds.text_games.places import places_text
 
 
 def test_a_place_is_row_and_column_from_the_upper_left() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tasks.core.config.text_games import GameCounts, WebShopConfig
 from tasks.core.records.files import ArtifactError
-from tasks.core.worlds.text_games.answers import answer_text
+from tasks.core.worlds.text_games.prompt import answer_text
 from tasks.core.worlds.webshop.authoring import draw_catalogue
 from tasks.core.worlds.webshop.catalogue import GoalTask, Product, read_original
 from tasks.core.worlds.webshop.reward import reward, token_set_ratio, type_factor
