@@ -1,4 +1,4 @@
-"""Addresses of servers and databases, made safe for messages."""
+"""Servers and databases by address: without credentials in messages, a free port for a new one, whether it is up."""
 
 import re
 import socket

@@ -1,4 +1,4 @@
-"""A study as one HTML page in the report's style, which loads nothing. Pure."""
+"""A study as one HTML page in the report's style, which loads nothing, and as Markdown with the same tables. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

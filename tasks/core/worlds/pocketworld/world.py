@@ -1,4 +1,7 @@
-"""The world: opens episodes on the tasks of data/world/, each with its own sandboxed REPL."""
+"""The world: opens episodes on the tasks of data/world/, each with its own sandboxed REPL.
+
+data/world/ has a JSON Lines file of task specs per split, checked line by line when read.
+"""
 
 import json
 from collections.abc import Callable, Sequence

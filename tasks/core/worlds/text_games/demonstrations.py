@@ -1,6 +1,8 @@
 """Scripted play of games for base policies: perfect play teaches the skill, imperfect play the bad habits.
 
-Every demonstration is really played, on a fresh task; half of them with a thinking part, half without.
+Every demonstration is really played, on a fresh task; half of them with a thinking part, half without. A thought names
+the cells of things on the map, so that a tiny policy plans from what it has read off the rows
+(data/base_policies/README.md says what that changes).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,8 +16,8 @@ from tasks.core.seeding import derive_seed
 from tasks.core.worlds.text_games.episode import GameEpisode
 from tasks.core.worlds.text_games.prompt import answer_text
 
-_MOST = 8
-PLACES = tuple(f"{row},{column}" for row in range(_MOST) for column in range(_MOST))
+_LONGEST_SIDE = 8
+PLACES = tuple(f"{row},{column}" for row in range(_LONGEST_SIDE) for column in range(_LONGEST_SIDE))
 """Row and column, from 0, of maps of up to 8 x 8."""
 
 

@@ -1,4 +1,7 @@
-"""Texts of a game's conversation, laid out like RAGEN's: the briefing, then state, actions left and format."""
+"""Texts of a game's conversation, laid out like RAGEN's: the briefing, then state, actions left and format.
+
+Also the way back: the actions that a turn's text requests. The text is hostile; reading it takes linear time.
+"""
 
 import re
 from dataclasses import dataclass

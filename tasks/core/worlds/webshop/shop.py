@@ -1,4 +1,8 @@
-"""The shop's pages as WebShop's text mode shows them, and the game of buying there."""
+"""The shop's pages as WebShop's text mode shows them, its search engine, and the game of buying there.
+
+The search engine is BM25 over the catalogue, by bm25s. Unlike the original's Pyserini, whose analyser stems words
+(Porter) and drops stop words, it matches words exactly as written.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""A live episode: the conversation around a server and a REPL."""
+"""A live episode: the conversation around a server and a REPL, and in the end the task's unit tests.
+
+The tests are of AppWorld's three kinds: required changes made, no other changes, right answer.
+"""
 
 import re
 from collections import Counter
