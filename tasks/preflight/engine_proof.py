@@ -99,15 +99,15 @@ def _difference(base: Path, config: PolicyConfig, checkpoint: Path | None) -> fl
         policy = trainable_policy(policy, config, checkpoint, seed=0)
     use_own_attention(language_model(policy))
     use_float32_logits(policy)
-    found = [torch.tensor(list(one.logprobs.values())) for one in played]
+    sampled = [torch.tensor(list(conversation.logprobs.values())) for conversation in played]
     dtype = next(policy.parameters()).dtype
-    size = difference(found, [_own(policy, one) for one in played], dtype)
+    size = difference(sampled, [_own(policy, conversation) for conversation in played], dtype)
     if size is None or dtype != torch.float32:
         return size
     # Its own pass may be the one that rounds: Qwen3-Next's, which solves its delta rule in chunks, is 2.5e-4 nats off.
     widen(policy)
     with Float64Pass():
-        return difference(found, [_own(policy, one) for one in played], dtype)
+        return difference(sampled, [_own(policy, conversation) for conversation in played], dtype)
 
 
 def _play(engine: Engine, prompts: Sequence[Sequence[int]]) -> list[_Played]:

@@ -141,8 +141,8 @@ def _complete(
 ) -> None:
     layout, params, run_id = pipeline.layout, pipeline.params, recorded.run_id
     keys = sorted({*params.dag.previous, *params.dag.evaluated})
-    found = read_warnings(layout, iteration_key(params.iterations))
-    store.log_numbers(run_id, {iteration_number(key): iteration_numbers(layout, key, found) for key in keys})
+    warnings = read_warnings(layout, iteration_key(params.iterations))
+    store.log_numbers(run_id, {iteration_number(key): iteration_numbers(layout, key, warnings) for key in keys})
     store.log_numbers(run_id, {iteration_number(pipeline.selection.iteration): selection_numbers(layout)})
     _log_scores(store, pipeline, run_id, model)
     _log_datasets(store, pipeline, run_id, tags["git_commit"])
@@ -150,7 +150,7 @@ def _complete(
         **tags,
         **({"model_version": f"{recorded.model_name}/{recorded.model_version}"} if model else {}),
         **{f"task_version.{task}": digest for task, digest in pipeline.lock.task_versions.items()},
-        **warning_tags(found),
+        **warning_tags(warnings),
     }
     _set_tags(store, run_id, tags)
     store.client.set_terminated(run_id, "FINISHED")

@@ -141,8 +141,11 @@ def advice(memory: LearnerMemory) -> str:
 
 
 def _engines(params: Params, shape: ModelShape, hardware: Hardware, gpus: int, tokens: float) -> Engines:
-    """Replicas, as many as there are devices for: each on as many as the params say for vLLM, or at least on as many (a
-    power of two) as leave room for caches."""
+    """Return as many replicas as there are devices for.
+
+    Each spans as many devices as the params say for vLLM, or at least as many (a power of two) as leave room for
+    caches.
+    """
     spread = min(gpus, params.engine.vllm.gpus_per_server) if isinstance(params.engine, VllmSection) else 1
     while spread < gpus and engine_memory(shape, params.policy, spread).weights > WEIGHTS_SHARE * hardware.memory:
         spread *= 2
@@ -153,7 +156,7 @@ def _engines(params: Params, shape: ModelShape, hardware: Hardware, gpus: int, t
 
 
 def _releases_device(params: Params, memory: DeviceMemory, hardware: Hardware) -> bool:
-    """Only servers have a choice: they may stay loaded during the update."""
+    """Return whether the engine leaves the device for an update; only servers may stay loaded."""
     if not isinstance(params.engine, VllmSection):
         return True
     weights, learner = memory.engine.loaded, memory.learner.total if params.iterations else None

@@ -5,19 +5,19 @@ from pydantic_core import ErrorDetails
 
 
 def broken_rules(error: ValidationError, whole: str) -> list[str]:
-    """A text for each, such as "update.epochs: Input should be greater than 0"; never empty.
+    """Return a text for each rule, such as "update.epochs: Input should be greater than 0"; never empty.
 
-    `whole` names what breaks a rule as a whole, not by one field; "": the rule stands alone then.
+    `whole` names what breaks a rule as a whole instead of by one field; with "" the text is the rule alone.
     """
     items = [item for item in error.errors() if item["type"] != "default_factory_not_called"]  # it follows from another
-    found = ((".".join(map(str, _knob(item["loc"]))) or whole, item["msg"]) for item in map(_of_the_name, items))
-    return [f"{place}: {rule}" if place else rule for place, rule in found]
+    rules = ((".".join(map(str, _knob(item["loc"]))) or whole, item["msg"]) for item in map(_of_the_name, items))
+    return [f"{knob}: {rule}" if knob else rule for knob, rule in rules]
 
 
-def _knob(place: tuple[int | str, ...]) -> tuple[int | str, ...]:
+def _knob(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
     """Return `place` without the tag that pydantic puts behind a section of several kinds: world.pocketworld.seed."""
-    tagged = place and place[0] in ("world", "engine") and place[1:] != ("name",)
-    return (place[0], *place[2:]) if tagged else place
+    tagged = location and location[0] in ("world", "engine") and location[1:] != ("name",)
+    return (location[0], *location[2:]) if tagged else location
 
 
 def _of_the_name(item: ErrorDetails) -> ErrorDetails:

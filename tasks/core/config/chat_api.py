@@ -65,7 +65,7 @@ class Traffic(Section):
     """US dollars per million sampled tokens, hidden reasoning included."""
 
     def cost_usd(self, prompt: int, cached: int, sampled: int) -> float:
-        """US dollars for so many prompt tokens, tokens of prompts that were cached, and sampled tokens."""
+        """Return the US dollars for these numbers of prompt tokens, cached prompt tokens and sampled tokens."""
         cached_price = self.prompt_price if self.cached_price is None else self.cached_price
         return (prompt * self.prompt_price + cached * cached_price + sampled * self.answer_price) / MILLION
 

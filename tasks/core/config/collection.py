@@ -33,7 +33,7 @@ class ChangedLimits(Section):
     """Tokens of one observation."""
 
     def of(self, limits: AgentLimits) -> AgentLimits:
-        """`limits` with these changes."""
+        """Return `limits` with these changes."""
         return limits.model_copy(update=self.model_dump(exclude_none=True))
 
 

@@ -201,7 +201,7 @@ def load_params(path: Path) -> Params:
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file. Raises ParamsError."""
+    """Return the content of a YAML file. Raises ParamsError."""
     try:
         return parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -212,9 +212,9 @@ def read_yaml(path: Path) -> Any:
         raise ParamsError(f"{path}: not valid YAML: {error}") from None
 
 
-def parse_params(content: Any, place: str) -> Params:
+def parse_params(content: Any, source: str) -> Params:
     """Check a params mapping. Raises ParamsError; `place` names it in the message."""
     try:
         return Params.model_validate(content)
     except ValidationError as error:
-        raise ParamsError("\n".join(f"{place}: {rule}" for rule in broken_rules(error, "(top level)"))) from None
+        raise ParamsError("\n".join(f"{source}: {rule}" for rule in broken_rules(error, "(top level)"))) from None

@@ -7,12 +7,12 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import to_jsonable_python
 
 UNVERSIONED = "unversioned"
-"""Marks a knob whose change makes no artifact stale: `timeout_s: Annotated[float, UNVERSIONED] = 30`. Where and how
-fast work is done, not what comes of it; or what DVC sees otherwise."""
+"""Marks a knob whose change makes no artifact stale: `timeout_s: Annotated[float, UNVERSIONED] = 30`. For
+settings that cannot change results (addresses, time-outs), or that DVC tracks by other means."""
 
 
 class Section(BaseModel):
-    """A frozen section; an unknown (misspelt) key or a value out of range is an error that names its place."""
+    """A frozen section; an unknown (misspelt) key or a value out of range is an error that names the knob."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -22,26 +22,26 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _has_no_earlier_names(cls, content: Any) -> Any:
-        found = [name for name in cls.renamed if isinstance(content, dict) and name in content]
-        if found:
-            raise ValueError("; ".join(f"`{name}` is now called `{cls.renamed[name]}`" for name in found))
+        earlier = [name for name in cls.renamed if isinstance(content, dict) and name in content]
+        if earlier:
+            raise ValueError("; ".join(f"`{name}` is now called `{cls.renamed[name]}`" for name in earlier))
         return content
 
     def knobs(self, prefix: str = "", *, unversioned: bool = False) -> dict[str, Any]:
-        """{dotted name: JSON value} of all knobs below `prefix`, those marked UNVERSIONED only where asked for."""
-        found: dict[str, Any] = {}
+        """Return {dotted name: JSON value} of all knobs below `prefix`, with `unversioned` those marked so too."""
+        values: dict[str, Any] = {}
         for name, field in type(self).model_fields.items():
             if unversioned or UNVERSIONED not in field.metadata:
-                place, value = f"{prefix}{self.place(name)}", getattr(self, name)
+                knob, value = f"{prefix}{self.knob_of(name)}", getattr(self, name)
                 if isinstance(value, Section):
-                    found |= value.knobs(f"{place}.", unversioned=unversioned)
+                    values |= value.knobs(f"{knob}.", unversioned=unversioned)
                 else:
-                    found[place] = to_jsonable_python(value)
-        return found
+                    values[knob] = to_jsonable_python(value)
+        return values
 
     @classmethod
-    def place(cls, name: str) -> str:
-        """Place of the field `name` in its section."""
+    def knob_of(cls, name: str) -> str:
+        """Return the knob of the field `name`, relative to its section."""
         return name
 
 

@@ -43,7 +43,7 @@ IsGiven = Annotated[bool, BeforeValidator(bool)]
 
 
 def knob(dotted: str, default: Any = ...) -> Any:
-    """A field that is read at this place in params.yaml; `default` where the section in use has no such knob."""
+    """Return a field with the value of this knob of params.yaml, or `default` where the section in use lacks it."""
     return Field(default, validation_alias=AliasPath(*dotted.split(".")))
 
 
@@ -54,11 +54,11 @@ class StageInputs(Section):
 
     @classmethod
     def of(cls, params: Params) -> Self:
-        """These parameters' values in params.yaml."""
+        """Return the values of these parameters in params.yaml."""
         return cls.model_validate(params)
 
     @classmethod
-    def place(cls, name: str) -> str:
+    def knob_of(cls, name: str) -> str:
         """Place of the field `name` in params.yaml: "collection.temperature"."""
         alias = cls.model_fields[name].validation_alias
         return ".".join(map(str, alias.path)) if isinstance(alias, AliasPath) else name

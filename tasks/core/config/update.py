@@ -228,5 +228,5 @@ class UpdateConfig(Section):
 
 
 def needs_reference(kl_penalty: bool, objective: ObjectiveName, reference: PreferenceReference) -> bool:
-    """Whether an update with these settings passes its batch through the base policy, too."""
+    """Return whether an update with these settings also passes its batch through the base policy."""
     return kl_penalty or (objective == "preference" and reference == "base")

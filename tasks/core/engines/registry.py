@@ -28,7 +28,7 @@ def open_engine(
     chat: ChatFormat,
     learner_bytes: float | None = None,
 ) -> Engine:
-    """The engine that `engine.name` says, with the base model of the folder `base_policy` loaded.
+    """Return the engine that `engine.name` names, with the base model of the folder `base_policy` loaded.
 
     `world` and `chat` are for engines that recite. `learner_bytes` is the memory that an update will need on a device
     shared with our servers (None: no update). Raises ValueError when the world has nothing to recite.

@@ -29,13 +29,13 @@ EXACT = 1e-4
 """Largest difference of a token's log-prob, in nats, between two float32 computations of one function."""
 
 
-def difference(found: Sequence[Tensor], expected: Sequence[Tensor], dtype: torch.dtype) -> float | None:
+def difference(actual: Sequence[Tensor], expected: Sequence[Tensor], dtype: torch.dtype) -> float | None:
     """Return by how many nats log-probs of a policy in `dtype` differ; None if rounding explains the difference.
 
     In float32 the largest difference of a token counts; in bfloat16 the mean, since a mixture of experts may round a
     token to another expert.
     """
-    apart = (torch.cat(list(found)).double().cpu() - torch.cat(list(expected)).double().cpu()).abs()
+    apart = (torch.cat(list(actual)).double().cpu() - torch.cat(list(expected)).double().cpu()).abs()
     mean, largest = float(apart.mean()), float(apart.max())
     if dtype != torch.float32:
         return None if mean <= ENGINE_NOISE[dtype].mean else mean

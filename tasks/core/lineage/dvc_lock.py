@@ -99,7 +99,7 @@ class DvcLock:
 
 
 def lock_of(root: Path, params: Params, side_tasks: bool = False) -> DvcLock:
-    """The stages in the dvc.lock of `root` that belong to the pipeline of these params. Raises ArtifactError."""
+    """Return the stages in the dvc.lock of `root` that belong to the pipeline of these params. Raises ArtifactError."""
     maps = (params.dag.previous, params.dag.evaluated, params.dag.collected, params.dag.searched, params.dag.monitored)
     return read_lock(root / "dvc.lock", *maps, side_tasks=side_tasks)
 

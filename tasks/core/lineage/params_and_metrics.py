@@ -19,7 +19,7 @@ from tasks.core.records.training import AdvantageSummary, Metrics
 
 
 def flat_params(params: Params) -> dict[str, str]:
-    """Every parameter by its dotted name; lists as JSON."""
+    """Return every parameter by its dotted name; lists as JSON."""
     return dotted_text(params.model_dump(mode="json", exclude={"dag"}))
 
 

@@ -72,7 +72,7 @@ class _Status(NamedTuple):
 
 
 def _status(pid: int) -> _Status:
-    """Raises OSError where there is no such process."""
+    """Return the process's status. Raises OSError if there is no such process."""
     if sys.platform != "linux":
         seen = _seen_by_psutil(pid)
         return _Status(seen["status"] == "zombie", seen["ppid"], round(seen["create_time"] * TICKS_PER_S))

@@ -139,7 +139,7 @@ class Layout:
         return self.data / "report"
 
     def summary(self, split: str) -> Path:
-        """The few figures of a split that `dvc metrics show` lists."""
+        """Return the file with the few figures of a split that `dvc metrics show` lists."""
         return self.data / "summary" / f"{split}.json"
 
     @property

@@ -52,7 +52,7 @@ def dev_set(layout: Layout, key: str) -> RolloutSet:
 
 
 def rollout_sets(layout: Layout, params: Params, splits: Sequence[str]) -> Iterator[RolloutSet]:
-    """Training rollouts of each iteration, then the dev evaluations, then the final scores."""
+    """Return the training rollouts of each iteration, then the dev evaluations, then the final scores."""
     yield from (training_set(layout, key) for key in params.dag.sampled)
     yield from (dev_set(layout, key) for key in params.dag.evaluated)
     for split in splits:

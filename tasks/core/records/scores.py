@@ -36,7 +36,7 @@ class ApiUsage(Document):
 
 
 def total_usage(parts: Iterable[ApiUsage | None]) -> ApiUsage | None:
-    """The sum of what was paid for; None when nothing was."""
+    """Return the sum of all paid usage; None if there is none."""
     paid = [part for part in parts if part is not None]
     if not paid:
         return None
@@ -53,9 +53,9 @@ class MetricScore(Document):
     value_se: Positive | None
 
     def named(self) -> dict[str, float]:
-        """Its numbers by the metric's name, as those of TGC are called: score, score_se, base_score, score_gain."""
-        found = self.model_dump(exclude={"name"}, exclude_none=True)
-        return {_NAMED[field].format(self.name): value for field, value in found.items()}
+        """Return the numbers under the metric's name, as for TGC: score, score_se, base_score, score_gain."""
+        numbers = self.model_dump(exclude={"name"}, exclude_none=True)
+        return {_NAMED[field].format(self.name): value for field, value in numbers.items()}
 
 
 class MetricScores(MetricScore):

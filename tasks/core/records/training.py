@@ -80,8 +80,8 @@ class Timings(Document):
     @property
     def most_frequent_fault(self) -> str:
         """The end of an error's message: "; most often (n times): ...", or "" where the world never broke."""
-        said = max(self.world_faults, key=lambda text: self.world_faults[text], default=None)
-        return "" if said is None else f"; most often ({self.world_faults[said]} times): {said}"
+        fault = max(self.world_faults, key=lambda text: self.world_faults[text], default=None)
+        return "" if fault is None else f"; most often ({self.world_faults[fault]} times): {fault}"
 
 
 class ResponseStats(Document):

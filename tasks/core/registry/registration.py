@@ -23,7 +23,7 @@ CHALLENGER, CHAMPION = "challenger", "champion"
 
 
 def scores_own_weights(params: Params) -> bool:
-    """Whether the scores are those of the run's weights: not where a script recited or a model behind an API played."""
+    """Return whether the run's weights were scored, instead of a reciting script or a model behind an API."""
     return params.engine.name in SAMPLING_ENGINES
 
 

@@ -52,9 +52,9 @@ def evaluation_of(
 ) -> VersionEvaluation:
     """Return the evaluation of a version's rollouts, in the form in which versions store it."""
     measured = {split: behaviour(list(acted_rollouts(played[split], chat))) for split in TEST_SPLITS}
-    own = {split: score for split, rows in played.items() if (score := metric_score(metric, rows)) is not None}
+    own_metric = {split: score for split, rows in played.items() if (score := metric_score(metric, rows)) is not None}
     outcomes = outcomes_by_policy([row for rows in played.values() for row in rows])
-    return VersionEvaluation(params, outcomes, measured, own)
+    return VersionEvaluation(params, outcomes, measured, own_metric)
 
 
 def require_same_base(version: Version, context: StageContext[RescoringInputs]) -> None:

@@ -58,12 +58,12 @@ def read_evaluation(folder: Path) -> VersionEvaluation:
     """Read an evaluation. Raises ArtifactError when a file is missing or damaged."""
     scores = {split: read_document(folder / f"{split}.json", Scores) for split in TEST_SPLITS}
     behaviour = {split: split_scores.behaviour.selected for split, split_scores in scores.items()}
-    own: dict[Split, MetricScore] = {
+    own_metric: dict[Split, MetricScore] = {
         split: split_scores.own for split, split_scores in scores.items() if split_scores.own is not None
     }
     table = read_table(folder / "outcomes.parquet", OUTCOMES)
     params: dict[str, str] = read_json(folder / "params.json")
-    return VersionEvaluation(params, outcomes_by_policy(table.to_pylist()), behaviour, own)
+    return VersionEvaluation(params, outcomes_by_policy(table.to_pylist()), behaviour, own_metric)
 
 
 def _dev_outcomes(layout: Layout, policy: str, key: str) -> pa.Table:

@@ -110,7 +110,7 @@ def write_addresses(path: Path, addresses: Mapping[str, str]) -> None:
     """Write the script from which the report's page takes the addresses; without traces, write none."""
     if addresses:
         with replacing(path) as temporary:
-            lines = (script("loopline_traces", place, address) for place, address in addresses.items())
+            lines = (script("loopline_traces", viewer_place, address) for viewer_place, address in addresses.items())
             temporary.write_text("".join(lines), encoding="utf-8")
     else:
         path.unlink(missing_ok=True)

@@ -184,7 +184,7 @@ def test_inputs_are_read_from_their_declared_keys_with_the_knobs_types(name: str
         if info.annotation is MemoryInputs:
             continue
         sections: list[Any] = [Params]
-        *path, knob = inputs.place(field).split(".")
+        *path, knob = inputs.knob_of(field).split(".")
         for part in path:
             kinds = [kind.model_fields[part].annotation for kind in sections if part in kind.model_fields]
             sections = [member for kind in kinds for member in _members(kind)]
@@ -211,7 +211,7 @@ def test_a_stage_sees_what_it_declares_and_nothing_else(stage: Stage) -> None:
     if stage.inputs is None:
         assert stage.name in ("version_stages", "report", "record_lineage") and seen is params
         return
-    declared = {stage.inputs.place(field) for field in stage.inputs.model_fields}
+    declared = {stage.inputs.knob_of(field) for field in stage.inputs.model_fields}
     assert not hasattr(seen, "lineage") and not hasattr(seen, "machines") and not hasattr(seen, "collection")
     for knob in stage.knobs(params):
         assert any(knob == place or knob.startswith(f"{place}.") for place in declared)

@@ -154,14 +154,14 @@ class ChatClient:
         elif call.wait_s is not None:
             self._pace.pause(call.wait_s)
 
-    def _explained(self, found: Exception, call: Call) -> Exception:
-        """The same error with the place and what to do, and without the key."""
-        if isinstance(found, PassingFault):
-            return self._gave_up(str(found), call)
-        said = self._without_key(str(found))
-        if isinstance(found, ChatApiError):
-            said = f"{self._place}: {said}; check {self._traffic.key_variable} and engine.chat_api.request"
-        return type(found)(said)
+    def _explained(self, error: Exception, call: Call) -> Exception:
+        """Return the same error with the model, its address and a remedy, and without the key."""
+        if isinstance(error, PassingFault):
+            return self._gave_up(str(error), call)
+        message = self._without_key(str(error))
+        if isinstance(error, ChatApiError):
+            message = f"{self._place}: {message}; check {self._traffic.key_variable} and engine.chat_api.request"
+        return type(error)(message)
 
     def _gave_up(self, last: str, call: Call) -> ChatApiError:
         asked = f", which asks to wait {call.wait_s:.0f} s" if call.wait_s else ""

@@ -48,7 +48,7 @@ def open_vllm(
 def launch_specs(
     config: VllmConfig, policy: PolicyConfig, base_policy: Path, kind: str, sharing: Sharing
 ) -> Sequence[LaunchSpec]:
-    """The starts of own servers; server i gets the GPUs after those of server i - 1."""
+    """Return how to start each own server; server i gets the GPUs after those of server i - 1."""
     python = python_executable(INTERPRETERS, vllm_recipe(kind))
     per_server = config.gpus_per_server
     return [

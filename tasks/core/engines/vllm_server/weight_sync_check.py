@@ -114,9 +114,9 @@ class Delivery:
         }
 
 
-def mean_difference(one: Sequence[float], other: Sequence[float]) -> float:
+def mean_difference(first: Sequence[float], second: Sequence[float]) -> float:
     """Return the mean |difference| between two equally long lists of log-probs."""
-    return fmean(abs(a - b) for a, b in zip(one, other, strict=True))
+    return fmean(abs(a - b) for a, b in zip(first, second, strict=True))
 
 
 def compare(answer: Sequence[float], expected: Sequence[float], other: Reading, name: str) -> Comparison:

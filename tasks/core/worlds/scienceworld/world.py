@@ -89,7 +89,7 @@ class ScienceWorld:
 
 
 def open_scienceworld(config: ScienceWorldConfig, folder: Path) -> ScienceWorld:
-    """The world in `folder`. Raises ArtifactError naming file, line and rule, and InterpreterUnavailable."""
+    """Return the world in `folder`. Raises ArtifactError naming file, line and rule, and InterpreterUnavailable."""
     tasks = read_tasks(folder, ScienceTask)
     return ScienceWorld(tasks, SimulatorPool(python_executable(), java_executable()), config)
 

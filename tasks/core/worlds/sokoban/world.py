@@ -50,7 +50,7 @@ class Sokoban:
         return self._names.get(action.casefold())
 
     def play(self, action: str) -> float:
-        """Walk, or push a box that is ahead and can move; else nothing happens, but the move is charged."""
+        """Walk, or push a box that is ahead and can move. Otherwise nothing happens, but the move is charged."""
         cells, step = self._cells, self._steps[action]
         goal, reward = self._player + step, MOVE_REWARD
         if cells[goal] in (BOX, BOX_ON_TARGET):

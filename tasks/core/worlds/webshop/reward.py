@@ -47,12 +47,12 @@ def type_words(title: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=65_536)
-def token_set_ratio(one: str, other: str) -> int:
+def token_set_ratio(first: str, second: str) -> int:
     """Return thefuzz's fuzz.token_set_ratio, 0 to 100: compare word sets with and without their common words.
 
     All characters except letters and digits separate words, but the upper half of Latin-1 is dropped.
     """
-    left, right = (set(_NO_WORD.sub(" ", text.translate(_DROPPED)).lower().split()) for text in (one, other))
+    left, right = (set(_NO_WORD.sub(" ", text.translate(_DROPPED)).lower().split()) for text in (first, second))
     if not left or not right:
         return 0
     shared = " ".join(sorted(left & right))
@@ -63,16 +63,16 @@ def token_set_ratio(one: str, other: str) -> int:
     return round(max(_ratio(x, y) for x, y in pairs))
 
 
-def _ratio(one: str, other: str) -> float:
+def _ratio(first: str, second: str) -> float:
     """Return 200 x longest common subsequence / sum of both lengths."""
-    row = [0] * (len(other) + 1)
-    for letter in one:
+    row = [0] * (len(second) + 1)
+    for letter in first:
         diagonal = 0
-        for index, against in enumerate(other, start=1):
+        for index, against in enumerate(second, start=1):
             above = row[index]
             row[index] = diagonal + 1 if letter == against else max(above, row[index - 1])
             diagonal = above
-    return 200 * row[-1] / (len(one) + len(other))
+    return 200 * row[-1] / (len(first) + len(second))
 
 
 def _has(product: Product, attribute: str) -> bool:

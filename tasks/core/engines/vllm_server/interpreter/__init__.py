@@ -28,5 +28,5 @@ VLLM_GPU = InterpreterRecipe(
 
 
 def vllm_recipe(device: str) -> InterpreterRecipe:
-    """The build for a torch device type: "cuda" or "cpu"."""
+    """Return the build for a torch device type: "cuda" or "cpu"."""
     return VLLM_GPU if device == "cuda" else VLLM_CPU

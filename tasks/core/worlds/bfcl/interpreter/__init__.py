@@ -21,5 +21,5 @@ __all__ = ["BFCL", "INTERPRETERS", "InterpreterUnavailable", "python_executable"
 
 
 def python_executable(folder: Path = INTERPRETERS) -> Path:
-    """BFCL's interpreter, made under `folder` on first use. Raises InterpreterUnavailable."""
+    """Return BFCL's interpreter, made under `folder` on first use. Raises InterpreterUnavailable."""
     return interpreters.python_executable(folder, BFCL)

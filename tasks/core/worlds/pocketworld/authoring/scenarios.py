@@ -150,7 +150,7 @@ def draw_problem(links: Sequence[Link], world_apps: tuple[App, ...], pool: Entit
     """
     random = Random(seed)
     while True:
-        state = State({place: rows for app in world_apps for place, rows in populate(app, pool, random).items()})
+        state = State({table: rows for app in world_apps for table, rows in populate(app, pool, random).items()})
         try:
             drafts = [template.draw(Draft(state, pool, random), apps) for template, apps in links]
         except Unsuitable:

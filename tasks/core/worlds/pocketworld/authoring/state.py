@@ -38,7 +38,7 @@ class State(dict[Place, list[Row]]):
 
     def copy(self) -> "State":
         """Return a state that shares nothing with this one and continues its ids."""
-        copied = State({place: [dict(row) for row in rows] for place, rows in self.items()})
+        copied = State({table: [dict(row) for row in rows] for table, rows in self.items()})
         copied._last_id = self._last_id
         return copied
 

@@ -64,9 +64,9 @@ def _updates(expected: Difference, actual: Difference) -> Iterator[tuple[str, bo
 def _within(actual: Difference, expected: Difference) -> bool:
     """Return whether nothing changed beyond what was expected."""
     return (
-        all(rows <= expected.added.get(place, Counter()) for place, rows in actual.added.items())
-        and all(keys <= expected.removed.get(place, frozenset()) for place, keys in actual.removed.items())
-        and all(cells.items() <= expected.updated.get(place, {}).items() for place, cells in actual.updated.items())
+        all(rows <= expected.added.get(table, Counter()) for table, rows in actual.added.items())
+        and all(keys <= expected.removed.get(table, frozenset()) for table, keys in actual.removed.items())
+        and all(cells.items() <= expected.updated.get(table, {}).items() for table, cells in actual.updated.items())
     )
 
 

