@@ -4,7 +4,8 @@
 changes no score. The key is in neither: only the name of the environment variable that holds it.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
@@ -42,6 +43,8 @@ class ChatRequest(Section):
 class Traffic(Section):
     """Rate limits, retries and prices."""
 
+    constants: ClassVar[Mapping[str, str]] = {"longest_wait_s": "120"}
+
     key_variable: str | None = Field("OPENAI_API_KEY", pattern=r"^[A-Z_][A-Z0-9_]*$")
     """Environment variable that holds the key. null: a server that wants none."""
     concurrency: int = Field(16, ge=1)
@@ -54,9 +57,6 @@ class Traffic(Section):
     """Times that one request is sent at most."""
     timeout_s: float = Field(300.0, gt=0)
     """Longest silence of the server."""
-    longest_wait_s: float = Field(120.0, gt=0, le=120)
-    """Longest pause that a server may ask for. One that asks for more is given up on: a quota is used up. The vendor's
-    client heeds none of more than two minutes."""
     prompt_price: float = Field(0.0, ge=0)
     """US dollars per million prompt tokens."""
     cached_price: float | None = Field(None, ge=0)

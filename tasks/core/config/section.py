@@ -19,12 +19,17 @@ class Section(BaseModel):
     renamed: ClassVar[Mapping[str, str]] = {}
     """Earlier names of knobs and today's, {"warmup_updates": "warmup_steps"}; an earlier one is an error."""
 
+    constants: ClassVar[Mapping[str, str]] = {}
+    """Knobs of earlier versions that are constants now, with their values, {"longest_wait_s": "120"}; an error too."""
+
     @model_validator(mode="before")
     @classmethod
     def _has_no_earlier_names(cls, content: Any) -> Any:
-        earlier = [name for name in cls.renamed if isinstance(content, dict) and name in content]
-        if earlier:
-            raise ValueError("; ".join(f"`{name}` is now called `{cls.renamed[name]}`" for name in earlier))
+        given = content if isinstance(content, dict) else {}
+        faults = [f"`{name}` is now called `{today}`" for name, today in cls.renamed.items() if name in given]
+        faults += [f"`{name}` is always {value}; delete it" for name, value in cls.constants.items() if name in given]
+        if faults:
+            raise ValueError("; ".join(faults))
         return content
 
     def knobs(self, prefix: str = "", *, unversioned: bool = False) -> dict[str, Any]:

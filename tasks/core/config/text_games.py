@@ -3,6 +3,7 @@
 Their values are the paper's where it gives them, else those of its code (RAGEN-AI/RAGEN, commit 5eb79b8).
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -124,8 +125,10 @@ class WebShopConfig(TurnRules):
     goals from `world.seed`. Scenario: three goals on products of one kind. Difficulty: options that are asked for, 1:
     none, 2: one, 3: two and more. train, dev and test_normal: other products of the same kinds; test_challenge: kinds
     of products that no other split asks for. `source: original` reads the downloaded files of the original in `root`:
-    test_challenge is the category `challenge_category`, the other goals are divided by their place in a shuffle.
+    test_challenge is the category grocery, the other goals are divided by their place in a shuffle.
     """
+
+    constants: ClassVar[Mapping[str, str]] = {"challenge_category": "grocery"}
 
     max_turns: int = Field(9, ge=1)
     """Turns of an episode."""
@@ -143,8 +146,6 @@ class WebShopConfig(TurnRules):
     reward: Literal["graded", "strict"] = "graded"
     """How a purchase is rewarded. graded: by the share that fits. strict: 1 for what fits wholly, else 0, as RAGEN's
     paper has it."""
-    challenge_category: str = "grocery"
-    """Category that is Test-C of the original data."""
     counts: GameCounts = GameCounts(train=96, dev=30)
     """Tasks per split."""
 

@@ -31,6 +31,9 @@ from tasks.core.engines.chat_api.pace import Pace
 from tasks.core.interfaces.engine import SamplingSettings
 from tasks.core.interfaces.world import Message
 
+LONGEST_WAIT_S = 120.0
+"""Longest pause that a server may ask for. The vendor's client heeds no longer one, and a server that asks for more has
+no quota left: the run ends instead of waiting."""
 BYTES_PER_TOKEN = 4
 """For the estimate behind the token limit; OpenAI too counts a request by its characters and maximum turn length."""
 
@@ -149,7 +152,7 @@ class ChatClient:
             return
         call.in_flight, call.wait_s = False, retry_after(response.headers, datetime.now(UTC))
         passing = isinstance(fault(response.status_code, _json(response)), PassingFault)
-        if not passing or (call.wait_s or 0.0) > self._traffic.longest_wait_s:
+        if not passing or (call.wait_s or 0.0) > LONGEST_WAIT_S:
             response.headers["x-should-retry"] = "false"
         elif call.wait_s is not None:
             self._pace.pause(call.wait_s)

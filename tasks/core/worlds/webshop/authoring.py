@@ -12,6 +12,8 @@ from tasks.core.worlds.text_games.task_files import task_names
 from tasks.core.worlds.webshop.catalogue import PATH_SEPARATOR as PATH
 from tasks.core.worlds.webshop.catalogue import GoalTask, Product
 
+CHALLENGE_CATEGORY = "grocery"
+"""Category of Test-C, of generated and original products: its kinds and attributes are those of no other category."""
 COLOURS = ("black", "white", "navy", "olive", "coral", "silver", "teal", "burgundy", "mustard", "ivory")
 SIZES = ("x-small", "small", "medium", "large", "x-large", "xx-large")
 SYLLABLES = tuple(one + other for one in "BDFGHJKLMNPRSTVWXZ" for other in "AEIOU")
@@ -110,8 +112,8 @@ def _asins(random: Random, count: int) -> list[str]:
 def draw_goals(config: WebShopConfig, seed: int, products: Sequence[Product]) -> dict[Split, list[GoalTask]]:
     """Draw the goals of all splits, `config.counts` of them, each on a different product while there are enough."""
     splits: dict[Split, list[GoalTask]] = {}
-    challenge = [product for product in products if product.category == config.challenge_category]
-    others = [product for product in products if product.category != config.challenge_category]
+    challenge = [product for product in products if product.category == CHALLENGE_CATEGORY]
+    others = [product for product in products if product.category != CHALLENGE_CATEGORY]
     for split in SPLITS:
         low, high = _ASKED.get(split, (0.0, 1.0))
         asked = challenge if split == "test_challenge" else others[int(low * len(others)) : int(high * len(others))]

@@ -11,7 +11,7 @@ from tasks.core.seeding import derive_seed
 from tasks.core.worlds.text_games.game import Briefing, GameRules
 from tasks.core.worlds.text_games.task_files import read_tasks, task_names, write_task_files
 from tasks.core.worlds.text_games.world import TextGameWorld
-from tasks.core.worlds.webshop.authoring import draw_catalogue, draw_goals, highest_price
+from tasks.core.worlds.webshop.authoring import CHALLENGE_CATEGORY, draw_catalogue, draw_goals, highest_price
 from tasks.core.worlds.webshop.catalogue import GoalTask, Product, ProductFile, read_human_goals, read_original
 from tasks.core.worlds.webshop.shop import BUY, NEXT, PER_PAGE, SearchEngine, Shop, Shopping, chosen_option
 
@@ -104,7 +104,7 @@ def _original_goals(config: WebShopConfig, seed: int, products: list[Product]) -
     random.shuffle(groups)
     splits: dict[Split, list[GoalTask]] = {"train": [], "dev": [], "test_normal": [], "test_challenge": []}
     for group in groups:
-        held_out = known[str(group[0]["asin"])].category == config.challenge_category
+        held_out = known[str(group[0]["asin"])].category == CHALLENGE_CATEGORY
         wanting: list[Split] = ["test_challenge"] if held_out else ["test_normal", "dev", "train"]
         split = next((name for name in wanting if len(splits[name]) < getattr(config.counts, name)), None)
         if split is None:
