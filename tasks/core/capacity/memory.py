@@ -1,4 +1,4 @@
-"""Memory in bytes that one device needs for the learner, and for an engine.
+"""Memory in bytes that one device needs for the learner and for an engine, and whether both fit side by side.
 
 The learner's part was derived from the tensors that autograd keeps for a decoder layer under peft. It agrees within a
 few percent with torch's own record of allocations on a CPU (tests/core/capacity/test_memory.py), with and without

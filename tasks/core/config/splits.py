@@ -1,4 +1,4 @@
-"""The splits of a world's tasks. Standard library only, below everything that names a split."""
+"""The splits of a world's tasks, and their sizes in a generated world."""
 
 from typing import Annotated, Literal, get_args
 

@@ -1,4 +1,4 @@
-"""The pipeline's view of a process that forks others (see `inside.forking`)."""
+"""Forking confined processes over a socket, and whose fault the death of such a process was."""
 
 import contextlib
 import logging

@@ -1,4 +1,7 @@
-"""The provenance of an artifact: every stage behind it, and any broken link on the way."""
+"""The provenance of an artifact: every stage behind it by dvc.lock, to the sources, and any broken link on the way.
+
+Commit and parameters are those recorded when a stage ran, whatever the checkout holds today.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Returning freed memory to the system at once, so that a process occupies no more than its tensors need.
+"""The memory of this process: returning freed memory to the system at once, and collecting garbage less often.
 
 By default glibc keeps freed blocks of up to 32 MiB once a block of that size was freed. Where threads free blocks in a
 different order than they allocated them, holes remain: an update of 135 million parameters on two packs of 2,048

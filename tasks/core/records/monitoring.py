@@ -1,4 +1,7 @@
-"""The collapse monitor's records: an iteration's figures, its warnings, and the next iteration's course."""
+"""The collapse monitor's records: an iteration's figures, its warnings, and the next iteration's course.
+
+A course may end the training: see `require_going_on`.
+"""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""The sandbox: a source of confined REPL processes."""
+"""The sandbox: a source of confined REPL processes, and one such process as its owner sees it."""
 
 import dataclasses
 import os
