@@ -1,10 +1,11 @@
 """The embedded policy of AppWorld: demonstrations on authored roots, in the real engine, and copying drills.
 
-The roots have their own seeds, words of train only, and every template that may be shown. Each episode is used several
-times, each time with other names: to play an episode costs far more than to train on it.
+The roots have their own seeds, names of train only, and every template that may be shown. The policy learns to copy
+from drills, then to act from perfect demonstrations, and bad habits from imperfect ones. Every use of a demonstration
+has other names.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -13,12 +14,15 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from tasks.core.interfaces.world import Message
-from tasks.core.policies.architecture import TinyQwen2
-from tasks.core.policies.recipe import Recipe, train_policy
-from tasks.core.policies.supervised import SupervisedSettings
-from tasks.core.worlds.appworld.demonstrations.drills import drills
+from tasks.core.policies.architecture import TinyQwen2, new_model
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.recipe import Recipe
+from tasks.core.policies.supervised import Example, Phase, SupervisedSettings, encode_conversation, train
+from tasks.core.policies.tokenizer import build_tokenizer
+from tasks.core.worlds.appworld.demonstrations.drills import drill
 from tasks.core.worlds.appworld.demonstrations.playing import Demonstration, play_demonstrations
-from tasks.core.worlds.appworld.demonstrations.vocabulary import pieces, renamed
+from tasks.core.worlds.appworld.demonstrations.renaming import renamed
+from tasks.core.worlds.appworld.demonstrations.vocabulary import pieces
 from tasks.core.worlds.appworld.interpreter import python_executable
 from tasks.core.worlds.appworld.root import author_root
 
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 
 OPENING = 12
 """Messages of an AppWorld prompt; all except the last are the same in every episode."""
+_DRILLS_IN_VOCABULARY = 200
 
 
 class AppWorldRecipe(Recipe):
@@ -35,19 +40,22 @@ class AppWorldRecipe(Recipe):
     roots: tuple[int, ...] = (101, 102)
     """Seeds of the demonstrations' worlds."""
     tasks_per_root: int = 258
-    copies: int = 5
-    """Uses of each episode, all except the first with other names."""
-    drills: int = 4_000
+    drill_steps: int = 280
+    drill_learning_rate: float = 2e-3
+    drill_share: float = 0.3
+    """Share of drills among the examples of the other two phases."""
+    imperfect_share: float = 0.6
+    """Share of imperfect demonstrations in the imperfect phase, drills apart."""
 
 
 APPWORLD_RECIPE = AppWorldRecipe(
-    sizes=TinyQwen2(layers=3),
-    supervised=SupervisedSettings(),
+    sizes=TinyQwen2(layers=3, rope_theta=1e6, induction=True),
+    supervised=SupervisedSettings(tokens_per_step=2048, tokens_per_forward=1024),
     perfect_demonstrations=1,
     imperfect_demonstrations=1,
-    perfect_steps=500,
-    imperfect_steps=150,
-    rounds=2,
+    perfect_steps=1_100,
+    imperfect_steps=250,
+    learning_rate=3e-3,
 )
 
 
@@ -66,15 +74,56 @@ def policy_of(
     """Train a policy on demonstrations that were played already."""
     perfect = [played.messages for played in demonstrations if not played.imperfect]
     imperfect = [played.messages for played in demonstrations if played.imperfect]
-    exercises = list(drills(perfect[0][:OPENING], recipe.drills, recipe.seed))
-    tokens = pieces([*perfect, *imperfect, *exercises], OPENING)
-    return train_policy(
-        recipe,
-        tokens,
-        [*_copies(perfect, recipe), *exercises],
-        [*_copies(imperfect, recipe), *exercises[: recipe.drills // 2]],
-        OPENING,
-    )
+    opening, random = perfect[0][:OPENING], Random(recipe.seed)
+    exercises = [drill(opening, random) for _ in range(_DRILLS_IN_VOCABULARY)]
+    tokenizer = build_tokenizer(pieces([*perfect, *imperfect, *exercises], OPENING), recipe.sizes.context_length)
+    model = new_model(recipe.sizes, len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, recipe.seed)
+    drills, *others = _phases(recipe, ChatFormat(tokenizer), perfect, imperfect)
+    train(model, [drills], recipe.supervised, recipe.seed)
+    train(model, others, recipe.supervised, recipe.seed)
+    return model, tokenizer
+
+
+def _phases(
+    recipe: AppWorldRecipe,
+    chat: ChatFormat,
+    perfect: Sequence[Sequence[Message]],
+    imperfect: Sequence[Sequence[Message]],
+) -> list[Phase]:
+    rate, share = recipe.learning_rate, recipe.drill_share
+
+    def stream(drill_share: float, imperfect_share: float) -> Callable[[Random], Iterator[Example]]:
+        return lambda random: _examples(chat, perfect, imperfect, drill_share, imperfect_share, random)
+
+    return [
+        Phase("drills", stream(1.0, 0.0), recipe.drill_steps, recipe.drill_learning_rate),
+        Phase("perfect", stream(share, 0.0), recipe.perfect_steps, rate),
+        Phase("imperfect", stream(share, recipe.imperfect_share), recipe.imperfect_steps, rate / 2),
+    ]
+
+
+def _examples(
+    chat: ChatFormat,
+    perfect: Sequence[Sequence[Message]],
+    imperfect: Sequence[Sequence[Message]],
+    drill_share: float,
+    imperfect_share: float,
+    random: Random,
+) -> Iterator[Example]:
+    """Yield drills that are never the same, and demonstrations in random order under names that are never the same."""
+    good, bad = _in_random_order(perfect, random), _in_random_order(imperfect, random)
+    while True:
+        if random.random() < drill_share:
+            messages = drill(perfect[0][:OPENING], random)
+        else:
+            played = next(bad if random.random() < imperfect_share else good)
+            messages = renamed(played, OPENING, random)
+        yield encode_conversation(chat, messages, OPENING)
+
+
+def _in_random_order(episodes: Sequence[Sequence[Message]], random: Random) -> Iterator[Sequence[Message]]:
+    while True:
+        yield from random.sample(episodes, len(episodes))
 
 
 def _demonstrations(recipe: AppWorldRecipe, folder: Path) -> Iterator[Demonstration]:
@@ -84,11 +133,3 @@ def _demonstrations(recipe: AppWorldRecipe, folder: Path) -> Iterator[Demonstrat
         played = play_demonstrations(root, recipe.perfect_demonstrations, recipe.imperfect_demonstrations)
         total = recipe.tasks_per_root * (recipe.perfect_demonstrations + recipe.imperfect_demonstrations)
         yield from tqdm(played, total=total, unit="episode", desc=f"demonstrations of root {seed}")
-
-
-def _copies(episodes: Sequence[list[Message]], recipe: AppWorldRecipe) -> list[list[Message]]:
-    return [
-        episode if copy == 0 else renamed(episode, OPENING, Random(f"{recipe.seed}:{index}:{copy}"))
-        for index, episode in enumerate(episodes)
-        for copy in range(recipe.copies)
-    ]

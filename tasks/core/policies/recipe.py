@@ -18,7 +18,14 @@ from tasks.core.interfaces.world import Message
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.digests import write_digests
-from tasks.core.policies.supervised import Example, Phase, SupervisedSettings, encode_example, train
+from tasks.core.policies.supervised import (
+    Example,
+    Phase,
+    SupervisedSettings,
+    encode_conversation,
+    in_random_order,
+    train,
+)
 from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.records.files import replacing
 from tasks.core.worlds.pocketworld.authoring.vocabulary import vocabulary
@@ -112,8 +119,6 @@ class Recipe(Section):
     imperfect_steps: int = 200
     learning_rate: float = 4e-3
     """Learning rate of the perfect phase; the imperfect phase begins at half of it."""
-    rounds: int = 1
-    """Rounds of both phases, each with a new optimizer and in another order."""
     chained_share: float = 0.0
     """Share of pocketworld's demonstrations whose task has two requests."""
 
@@ -184,18 +189,12 @@ def train_policy(
     pieces: list[str],
     perfect: Iterable[list[Message]],
     imperfect: Iterable[list[Message]],
-    opening: int = OPENING,
 ) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
-    """Train a new model, whose tokenizer has these pieces, first on perfect and then on imperfect demonstrations.
-
-    `opening`: messages before the first demonstrated turn.
-    """
+    """Train a new model, whose tokenizer has these pieces, first on perfect and then on imperfect demonstrations."""
     tokenizer = build_tokenizer(pieces, recipe.sizes.context_length)
     chat = ChatFormat(tokenizer)
     model = new_model(recipe.sizes, len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, recipe.seed)
-    phases = _two_phases(chat, perfect, imperfect, recipe, opening)
-    for number in range(recipe.rounds):
-        train(model, phases, recipe.supervised, recipe.seed + number)
+    train(model, _two_phases(chat, perfect, imperfect, recipe), recipe.supervised, recipe.seed)
     return model, tokenizer
 
 
@@ -204,9 +203,8 @@ def _two_phases(
     perfect: Iterable[list[Message]],
     imperfect: Iterable[list[Message]],
     settings: Recipe | WarmStart,
-    opening: int = OPENING,
 ) -> tuple[Phase, Phase]:
-    good, bad = _examples(chat, perfect, opening), _examples(chat, imperfect, opening)
+    good, bad = (in_random_order(_examples(chat, episodes)) for episodes in (perfect, imperfect))
     return (
         Phase("perfect", good, settings.perfect_steps, settings.learning_rate),
         Phase("imperfect", bad, settings.imperfect_steps, settings.learning_rate / 2),
@@ -223,13 +221,11 @@ def save(model: "Qwen2ForCausalLM", tokenizer: "Qwen2Tokenizer", folder: Path) -
         write_digests(temporary)
 
 
-def _examples(chat: ChatFormat, conversations: Iterable[list[Message]], opening: int) -> list[Example]:
-    examples = []
-    for messages in tqdm(conversations, unit="episode", desc="demonstrations"):
-        texts = [message["content"] for message in messages[opening:]] + [""]
-        turns = list(zip(texts[::2], texts[1::2], strict=False))
-        examples.append(encode_example(chat, messages[:opening], turns))
-    return examples
+def _examples(chat: ChatFormat, conversations: Iterable[list[Message]]) -> list[Example]:
+    return [
+        encode_conversation(chat, messages, OPENING)
+        for messages in tqdm(conversations, unit="episode", desc="demonstrations")
+    ]
 
 
 def teacher_of(world: str) -> Teacher:

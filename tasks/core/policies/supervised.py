@@ -1,6 +1,6 @@
 """Supervised training on demonstrations: cross-entropy on exactly the tokens that the policy would have sampled."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
@@ -35,7 +35,8 @@ class Phase:
     """A stretch of training on one kind of examples."""
 
     name: str
-    examples: Sequence[Example]
+    examples: Callable[[Random], Iterator[Example]]
+    """Draws the phase's examples, without end; see `in_random_order`."""
     steps: int
     learning_rate: float
     """Rate at the phase's start; it falls linearly to a tenth."""
@@ -70,39 +71,54 @@ def encode_example(chat: ChatFormat, opening: Sequence[Message], turns: Sequence
     return Example(tuple(token_ids), tuple(mask))
 
 
+def encode_conversation(chat: ChatFormat, messages: Sequence[Message], opening: int) -> Example:
+    """Encode an episode given as messages, of which the first `opening` stand before the first demonstrated turn."""
+    texts = [message["content"] for message in messages[opening:]] + [""]
+    return encode_example(chat, messages[:opening], list(zip(texts[::2], texts[1::2], strict=False)))
+
+
 def train(model: "PreTrainedModel", phases: Sequence[Phase], settings: SupervisedSettings, seed: int) -> list[float]:
     """Train all parameters of `model` in place and return the loss of every step (nats per policy token).
 
-    On a CPU the passes of a step run on all cores in parallel, with the bits of one core. Raises ValueError for a phase
-    without examples.
+    On a CPU the passes of a step run on all cores in parallel, with the bits of one core.
     """
     optimizer = torch.optim.AdamW(model.parameters(), betas=settings.betas, weight_decay=settings.weight_decay)
     losses: list[float] = []
     model.train()
     with tqdm(total=sum(phase.steps for phase in phases), unit="step", desc="supervised training") as bar:
         for phase in phases:
-            batches = step_batches(phase.examples, settings.tokens_per_step, Random(f"{seed} {phase.name}"))
+            examples = phase.examples(Random(f"{seed} {phase.name}"))
             for step in range(phase.steps):
                 rate = phase.learning_rate * (1 - 0.9 * step / phase.steps)
                 rate *= min(1.0, (len(losses) + 1) / settings.warmup_steps)
-                losses.append(_step(model, optimizer, next(batches), rate, settings))
+                losses.append(_step(model, optimizer, step_batch(examples, settings.tokens_per_step), rate, settings))
                 bar.set_postfix(phase=phase.name, loss=f"{losses[-1]:.3f}", refresh=False)
                 bar.update()
     model.train(False)
     return losses
 
 
-def step_batches(examples: Sequence[Example], tokens: int, random: Random) -> Iterator[list[Example]]:
-    """Yield endless batches of at least `tokens` tokens: every example once, in random order, then again in another."""
+def in_random_order(examples: Sequence[Example]) -> Callable[[Random], Iterator[Example]]:
+    """Return the stream of a phase: every example once, in random order, then again in another.
+
+    Raises ValueError for no examples.
+    """
     if not examples:
         raise ValueError("no examples to train on")
+
+    def stream(random: Random) -> Iterator[Example]:
+        while True:
+            yield from random.sample(examples, len(examples))
+
+    return stream
+
+
+def step_batch(examples: Iterator[Example], tokens: int) -> list[Example]:
+    """Return the next examples of a stream, of at least `tokens` tokens together."""
     batch: list[Example] = []
-    while True:
-        for example in random.sample(examples, len(examples)):
-            batch.append(example)
-            if sum(len(kept.token_ids) for kept in batch) >= tokens:
-                yield batch
-                batch = []
+    while sum(len(example.token_ids) for example in batch) < tokens:
+        batch.append(next(examples))
+    return batch
 
 
 def padded(batch: Sequence[Example], tokens_per_forward: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -1,4 +1,3 @@
-from itertools import islice
 from random import Random
 
 import pytest
@@ -16,8 +15,9 @@ from tasks.core.policies.supervised import (
     _step,
     _summed_loss,
     encode_example,
+    in_random_order,
     padded,
-    step_batches,
+    step_batch,
     train,
 )
 from tasks.core.policies.tokenizer import build_tokenizer
@@ -51,15 +51,15 @@ def test_an_episode_is_the_agent_loops_own_token_stream() -> None:
 
 def test_batches_show_every_example_equally_often() -> None:
     examples = [Example((index,) * 3, (True,) * 3) for index in range(10)]
-    batches = islice(step_batches(examples, 6, Random(0)), 10)
-    seen = [example.token_ids[0] for batch in batches for example in batch]
+    stream = in_random_order(examples)(Random(0))
+    seen = [example.token_ids[0] for _ in range(10) for example in step_batch(stream, 6)]
     assert sorted(seen) == sorted([*range(10)] * 2)
     assert sorted(seen[:10]) == [*range(10)]
 
 
 def test_no_examples_is_an_error() -> None:
     with pytest.raises(ValueError, match="no examples"):
-        next(step_batches([], 6, Random(0)))
+        in_random_order([])
 
 
 def test_padded_targets_are_the_next_policy_tokens() -> None:
@@ -90,7 +90,7 @@ def test_one_step_follows_the_mean_cross_entropy_of_the_policy_tokens() -> None:
 
 def test_training_learns_to_copy_and_repeats_itself_exactly() -> None:
     torch.set_num_threads(1)
-    phases = [Phase("copy", copying_examples(512, seed=2), steps=150, learning_rate=4e-3)]
+    phases = [Phase("copy", in_random_order(copying_examples(512, seed=2)), steps=150, learning_rate=4e-3)]
     settings = SupervisedSettings(tokens_per_step=512)
     first, second = make_model(), make_model()
     losses = train(first, phases, settings, seed=0)
@@ -107,9 +107,10 @@ def test_training_learns_to_copy_and_repeats_itself_exactly() -> None:
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "bfloat16 products"])
 def test_the_number_of_cores_changes_no_bit(half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
-    phases = [Phase("copy", copying_examples(64, seed=2), steps=3, learning_rate=4e-3)]
+    examples = copying_examples(64, seed=2)
+    phases = [Phase("copy", in_random_order(examples), steps=3, learning_rate=4e-3)]
     settings = SupervisedSettings(tokens_per_step=128, tokens_per_forward=32, bfloat16_products=half)
-    assert len(list(padded(phases[0].examples[:12], settings.tokens_per_forward))) > 3  # more than 3 passes in a step
+    assert len(list(padded(examples[:12], settings.tokens_per_forward))) > 3  # more than 3 passes in a step
     found = []
     for cores in ("1", "3"):
         monkeypatch.setenv(CORES_VARIABLE, cores)

@@ -1,28 +1,29 @@
-"""The tokens of the embedded AppWorld policy: its words one token each, and phrases of code merged into longer ones.
+"""The tokens of the embedded AppWorld policy: names of two tokens, and phrases of code merged into longer tokens.
 
-What must be copied (names, titles, numbers, parameters) is one token and stays it; all else may be merged, so that an
-episode is a few hundred tokens and the choices stand out.
+Each part of a name is one token, and so is a number or a parameter, since they must be copied. All else may be merged,
+so that an episode is a few hundred tokens and the choices stand out.
 """
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
-from random import Random
 
 from tasks.core.interfaces.world import Message
 from tasks.core.worlds.appworld.demonstrations.habits import GUESSES
 from tasks.core.worlds.appworld.inside.authoring import words
 from tasks.core.worlds.appworld.prompt import REMINDER
 
-_LOWER_CASE = (*words.FIRST_NAMES, *words.LAST_NAMES)
-COPIED = frozenset(
-    [word for listed in words.OPEN_LISTS.values() for word in listed]
-    + [name.lower() for name in _LOWER_CASE]
-    + [*words.TITLE_ADJECTIVES, *words.GENRES, *words.BRANDS, *words.RELATIONSHIPS, *words.FILE_KINDS]
+_PARTS = frozenset(part for names in words.PAIRED_NAMES.values() for part in (*names.firsts, *names.seconds))
+_FIRST_NAMES = (*words.FIRST_NAMES.firsts, *words.FIRST_NAMES.seconds)
+COPIED = (
+    _PARTS
+    | {part.lower() for part in (*_FIRST_NAMES, *words.LAST_NAMES)}
+    | {*words.LAST_NAMES, *(f" {name}" for name in words.LAST_NAMES)}
+    | {*words.GENRES, *words.BRANDS, *words.RELATIONSHIPS, *words.FILE_KINDS}
 )
-"""Words that an episode may have to copy, those that are reserved for dev and the tests among them."""
+"""Texts that an episode may have to copy, one token each; the first part of a name ends in the sign that joins both."""
 _FIXED = frozenset([*COPIED, *GUESSES, *GUESSES.values(), *(f"{number:02d}" for number in range(100)), *"0123456789"])
 
 
@@ -37,7 +38,8 @@ def _alternatives(texts: list[str], depth: int = 2) -> str:
 
 
 _WORD = re.compile(
-    rf"(?<![A-Za-z_])(?:{_alternatives(sorted(COPIED))})(?![A-Za-z_])|[A-Za-z_]+|\d\d|\d| +|\^+|.|\n", re.DOTALL
+    rf"(?<![A-Za-z_])(?:{_alternatives(sorted(COPIED))})(?:(?<=[ -])|(?![A-Za-z_]))|[A-Za-z_]+|\d\d|\d| +|\^+|.|\n",
+    re.DOTALL,
 )
 _SPACES = ("    ", "        ", "            ", "^" * 2, "^" * 8, "^" * 32)
 _OUTPUT, _ENDING = "Output:\n```\n", "\n```\n" + REMINDER
@@ -64,7 +66,14 @@ def pieces(conversations: Sequence[Sequence[Message]], opening: int, merges: int
             found[part] += count
     plain = {part for part, count in found.items() if count > 1 and not re.fullmatch(r"\^+| +|\n", part)}
     same = {message["content"] for message in conversations[0][: opening - 1]}
-    return sorted({*plain, *_FIXED, *_SPACES, *_ROLES, *same, *_merged(common, merges, least)})
+    phrases = [phrase for phrase in _merged(common, merges, least) if not _ends_in_a_name(phrase)]
+    return sorted({*plain, *_FIXED, *_SPACES, *_ROLES, *same, *phrases})
+
+
+def _ends_in_a_name(phrase: str) -> bool:
+    """Return whether the phrase's last word begins a name: it would take that name's first token away."""
+    last = re.search(r"(?<=[^A-Za-z])[A-Za-z]+$", phrase)
+    return last is not None and any(part.startswith(last[0]) for part in _PARTS)
 
 
 def _merged(sequences: Sequence[tuple[list[str], int]], merges: int, least: int) -> list[str]:
@@ -116,31 +125,3 @@ def _joined(parts: list[str], pair: tuple[str, str]) -> list[str]:
         else:
             joined.append(part)
     return joined
-
-
-def renamed(conversation: Sequence[Message], opening: int, random: Random) -> list[Message]:
-    """The same episode with other names, titles and values of train's share throughout."""
-    table: dict[str, str] = {}
-    for listed in (*words.OPEN_LISTS.values(), words.TITLE_ADJECTIVES):
-        old = words.pool(listed, "train") if listed is not words.TITLE_ADJECTIVES else list(listed)
-        table.update(zip(old, random.sample(old, len(old)), strict=True))
-    table.update({name.lower(): table[name].lower() for name in _LOWER_CASE if name in table})
-    for parameter in {*GUESSES, *GUESSES.values()} & set(table):
-        del table[parameter]  # a file may be called "label", as a parameter is
-
-    def other(message: Message) -> Message:
-        content = _WORD.sub(lambda word: table.get(word[0], word[0]), message["content"])
-        return {"role": message["role"], "content": content}
-
-    return [*conversation[: opening - 1], *map(other, conversation[opening - 1 :])]
-
-
-def used_words(conversations: Iterable[Sequence[Message]]) -> set[str]:
-    """The words of COPIED that the conversations hold."""
-    return {
-        word
-        for conversation in conversations
-        for message in conversation
-        for word in _WORD.findall(message["content"])
-        if word in COPIED
-    }

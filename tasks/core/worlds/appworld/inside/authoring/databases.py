@@ -100,7 +100,7 @@ def _save_music(spotify: Any, world: World) -> None:
             {
                 "title": title,
                 "artist_ids": [first_songs[number].artist_id],
-                "release_date": datetime(first_songs[number].year, 3, 1),
+                "release_date": datetime(first_songs[number].year, first_songs[number].month, 1),
                 "genre": first_songs[number].genre,
                 "rating": 3.5,
             }
@@ -115,7 +115,7 @@ def _save_music(spotify: Any, world: World) -> None:
                 "artist_ids": [song.artist_id],
                 "album_id": song.album_id,
                 "duration": song.duration,
-                "release_date": datetime(song.year, 3, 1),
+                "release_date": datetime(song.year, song.month, 1),
                 "genre": song.genre,
                 "play_count": song.play_count,
                 "like_count": song.like_count,

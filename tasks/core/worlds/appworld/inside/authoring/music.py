@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from random import Random
 
-from .words import ARTISTS, GENRES, SHARES, TITLE_ADJECTIVES, TITLE_NOUNS, Share, pool
+from .words import ARTISTS, GENRES, SHARES, SONGS, Share, pool
 
 _ALBUMS_PER_ARTIST = 2
 _ARTISTS_PER_SHARE = 6
@@ -20,9 +20,15 @@ class Song:
     album_id: int
     duration: int
     year: int
+    month: int
     genre: str
     play_count: int
     like_count: int
+
+    @property
+    def released(self) -> str:
+        """The year and month of its release, as `2014-08`."""
+        return f"{self.year}-{self.month:02d}"
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ def make_music(rng: Random) -> Music:
     titles = [title for share in SHARES for title in _titles(rng, share)]
     play_counts, like_counts = rng.sample(range(100, 9000), len(titles)), rng.sample(range(10, 900), len(titles))
     durations = rng.sample(range(120, 420), len(titles))
-    years = [rng.randrange(2000, 2023) for _ in range(len(titles) // _SONGS_PER_ALBUM)]
+    months = [divmod(rng.randrange(2000 * 12, 2023 * 12), 12) for _ in range(len(titles) // _SONGS_PER_ALBUM)]
     songs = tuple(
         Song(
             id=index + 1,
@@ -61,17 +67,17 @@ def make_music(rng: Random) -> Music:
             artist_id=index // (_SONGS_PER_ALBUM * _ALBUMS_PER_ARTIST) + 1,
             album_id=index // _SONGS_PER_ALBUM + 1,
             duration=durations[index],
-            year=years[index // _SONGS_PER_ALBUM],
+            year=months[index // _SONGS_PER_ALBUM][0],
+            month=months[index // _SONGS_PER_ALBUM][1] + 1,
             genre=artists[index // (_SONGS_PER_ALBUM * _ALBUMS_PER_ARTIST)][1],
             play_count=play_counts[index],
             like_count=like_counts[index],
         )
         for index, title in enumerate(titles)
     )
-    albums = tuple(f"{songs[place * _SONGS_PER_ALBUM].title} Sessions" for place in range(len(years)))
+    albums = tuple(f"{songs[place * _SONGS_PER_ALBUM].title} Sessions" for place in range(len(months)))
     return Music(artists, albums, songs)
 
 
 def _titles(rng: Random, share: Share) -> list[str]:
-    every = [f"{adjective} {noun}" for adjective in TITLE_ADJECTIVES for noun in pool(TITLE_NOUNS, share)]
-    return rng.sample(every, _ARTISTS_PER_SHARE * _ALBUMS_PER_ARTIST * _SONGS_PER_ALBUM)
+    return rng.sample(pool(SONGS, share), _ARTISTS_PER_SHARE * _ALBUMS_PER_ARTIST * _SONGS_PER_ALBUM)

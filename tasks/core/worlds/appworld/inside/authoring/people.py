@@ -56,7 +56,7 @@ def make_people(rng: Random) -> list[Person]:
 
 def _make_circle(rng: Random, share: Share, before: int) -> list[Person]:
     first_names = rng.sample(pool(FIRST_NAMES, share), _CIRCLE)
-    last_names = rng.sample(pool(LAST_NAMES, share), _CIRCLE)
+    last_names = rng.sample(LAST_NAMES, _CIRCLE)
     return [
         _make_person(rng, index, before, share, names)
         for index, names in enumerate(zip(first_names, last_names, strict=True))
@@ -93,7 +93,7 @@ def namesakes(person: Person, people: list[Person]) -> list[dict[str, Any]]:
     found = []
     for place, other in enumerate(sorted(person.relationships)[:: len(person.relationships) // _NAMESAKES]):
         first_name = people[other - 1].first_name
-        others = [name for name in pool(LAST_NAMES, person.share) if name != people[other - 1].last_name]
+        others = [name for name in LAST_NAMES if name != people[other - 1].last_name]
         last_name = others[(person.id + place) % len(others)]
         found.append(
             {

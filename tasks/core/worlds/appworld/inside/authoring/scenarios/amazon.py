@@ -8,7 +8,7 @@ from ..paging import all_pages
 from ..people import Person
 from ..shop import Product
 from ..template import CannotDraw, Change, Draw, Rows, Scenario, phrased
-from ..words import number
+from ..words import dollars
 from ..world import World
 
 
@@ -71,7 +71,7 @@ class WishListMove(Scenario):
     @staticmethod
     def draw(rng: Random, world: World, person: Person, cheap: bool) -> Draw:
         entries, change = listed(rng, world, person, "WishListEntry")
-        limit = number(rng, 20, 90, person.share)
+        limit = dollars(rng, 20, 90, person.share)
         moved = [
             {"product_id": one.id, "quantity": quantity} for one, quantity in entries if (one.price < limit) == cheap
         ]
@@ -113,7 +113,7 @@ class WishListCount(Scenario):
     @staticmethod
     def draw(rng: Random, world: World, person: Person, cheap: bool) -> Draw:
         entries, change = listed(rng, world, person, "WishListEntry")
-        limit = number(rng, 20, 90, person.share)
+        limit = dollars(rng, 20, 90, person.share)
         count = sum((one.price < limit) == cheap for one, _ in entries)
         phrase = "less" if cheap else "more"
         instruction = phrased(
@@ -145,7 +145,7 @@ class CartDrop(Scenario):
     @staticmethod
     def draw(rng: Random, world: World, person: Person) -> Draw:
         entries, change = listed(rng, world, person, "CartEntry")
-        limit = number(rng, 20, 90, person.share)
+        limit = dollars(rng, 20, 90, person.share)
         gone = [{"product_id": one.id} for one, _ in entries if one.price > limit]
         if not gone:
             raise CannotDraw

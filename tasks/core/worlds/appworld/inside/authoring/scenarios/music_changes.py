@@ -6,7 +6,7 @@ from typing import Any
 from ..paging import all_pages
 from ..people import Person
 from ..template import CannotDraw, Draw, Rows, Scenario, phrased
-from ..words import GENRES, number
+from ..words import GENRES, numbers
 from ..world import World
 
 
@@ -60,7 +60,7 @@ class LikeGenre(Scenario):
 
 
 class FollowArtists(Scenario):
-    """Follow all artists of one's liked songs that came out before, or since, a year."""
+    """Follow all artists of one's liked songs that came out before, or since, a month."""
 
     DIFFICULTY = 3
     APPS = ("spotify",)
@@ -70,11 +70,12 @@ class FollowArtists(Scenario):
     def draw(rng: Random, world: World, person: Person, before: bool) -> Draw:
         library = world.libraries[person.id]
         songs = [world.music.song(song_id) for song_id in library.liked]
-        year = number(rng, 2002, 2022, person.share)
-        fitting = {song.artist_id for song in songs if (song.year < year) == before} - set(library.following)
+        year, month = numbers(rng, range(2002, 2022), range(1, 13), person.share)
+        date = f"{year}-{month:02d}"
+        fitting = {song.artist_id for song in songs if (song.released < date) == before} - set(library.following)
         if not fitting:
             raise CannotDraw
-        phrase = f"before {year}" if before else f"in {year} or later"
+        phrase = f"before {date}" if before else f"in {date} or later"
         instruction = phrased(
             rng,
             f"On Spotify, follow all artists who have a song among my liked songs that was released {phrase}.",
@@ -82,10 +83,10 @@ class FollowArtists(Scenario):
         )
         rows = [{"artist_id": one, "user.email": person.email} for one in sorted(fitting)]
         expect = {"spotify.UserArtistFollowing": Rows(added=rows)}
-        return Draw(instruction, {"before": before, "year": str(year)}, expect=expect)
+        return Draw(instruction, {"before": before, "date": date}, expect=expect)
 
     @staticmethod
-    def solution(apis: Any, spotify_token: str, before: bool, year: str) -> None:
+    def solution(apis: Any, spotify_token: str, before: bool, date: str) -> None:
         # I list the songs.
         songs = all_pages(apis.spotify.show_liked_songs, access_token=spotify_token)
         print(len(songs))
@@ -97,7 +98,7 @@ class FollowArtists(Scenario):
         for song in songs:
             artist = song["artists"][0]["id"]
             released = apis.spotify.show_song(song_id=song["song_id"])["release_date"]
-            if (released < year if before else released >= year) and artist not in followed:
+            if (released < date if before else released >= date) and artist not in followed:
                 apis.spotify.follow_artist(access_token=spotify_token, artist_id=artist)
                 followed.append(artist)
         # All is done.

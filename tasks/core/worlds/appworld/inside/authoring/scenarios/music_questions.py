@@ -6,7 +6,7 @@ from typing import Any
 from ..paging import all_pages
 from ..people import Person
 from ..template import CannotDraw, Draw, Scenario, phrased
-from ..words import GENRES, number
+from ..words import GENRES, numbers
 from ..world import World
 
 MEASURES = {
@@ -52,7 +52,7 @@ class MusicExtreme(Scenario):
 
 
 class GenreCount(Scenario):
-    """How many songs of a genre, since a year, are in the library."""
+    """How many songs of a genre, since a month, are in the library."""
 
     DIFFICULTY = 1
     APPS = ("spotify",)
@@ -61,14 +61,15 @@ class GenreCount(Scenario):
     @staticmethod
     def draw(rng: Random, world: World, person: Person, genre: str) -> Draw:
         songs = [world.music.song(song_id) for song_id in world.libraries[person.id].songs]
-        year = number(rng, 2001, 2021, person.share)
-        count = sum(song.genre == genre and song.year >= year for song in songs)
+        year, month = numbers(rng, range(2001, 2021), range(1, 13), person.share)
+        since = f"{year}-{month:02d}"
+        count = sum(song.genre == genre and song.released >= since for song in songs)
         instruction = phrased(
             rng,
-            f"How many {genre} songs released in {year} or later are in my Spotify song library?",
-            f"Count the {genre} songs of my Spotify song library that were released in {year} or later.",
+            f"How many {genre} songs released in {since} or later are in my Spotify song library?",
+            f"Count the {genre} songs of my Spotify song library that were released in {since} or later.",
         )
-        return Draw(instruction, {"genre": genre, "since": str(year)}, count)
+        return Draw(instruction, {"genre": genre, "since": since}, count)
 
     @staticmethod
     def solution(apis: Any, spotify_token: str, genre: str, since: str) -> None:

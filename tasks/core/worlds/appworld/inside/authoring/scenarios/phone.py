@@ -6,7 +6,7 @@ from typing import Any
 from ..paging import all_pages
 from ..people import Person
 from ..template import CannotDraw, Draw, Rows, Scenario, circle, phrased
-from ..words import ALARMS, RELATIONSHIPS, SENTENCES, number, pick, pool
+from ..words import ALARMS, RELATIONSHIPS, SENTENCES, pick, pool
 from ..world import World
 
 
@@ -30,7 +30,7 @@ class AlarmSwitch(Scenario):
     @staticmethod
     def draw(rng: Random, world: World, person: Person, wish: str) -> Draw:
         label = rng.choice(world.alarms[person.id]).label
-        minutes = number(rng, 6, 30, person.share)
+        minutes = rng.randrange(10, 30)
         changed: dict[str, Any] = {"snooze_minutes": minutes} if wish == "snooze" else {"enabled": wish == "on"}
         instruction = phrased(
             rng,

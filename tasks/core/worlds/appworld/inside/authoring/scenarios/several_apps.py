@@ -7,7 +7,7 @@ from ..databases import save_rows
 from ..paging import all_pages
 from ..people import Person
 from ..template import CannotDraw, Draw, Rows, Scenario, circle, phrased
-from ..words import PURPOSES, number, pick, pool
+from ..words import PURPOSES, pick, pool
 from ..world import World
 from .notes import unused_title
 from .phone import texts
@@ -23,7 +23,7 @@ class VenmoPay(Scenario):
     @staticmethod
     def draw(rng: Random, world: World, person: Person, private: bool) -> Draw:
         relationship, other = world.named(rng, person, ("roommate", "coworker", "friend"))
-        amount, purpose = number(rng, 5, 90, person.share), pick(rng, PURPOSES, person.share)
+        amount, purpose = rng.randrange(10, 90), pick(rng, PURPOSES, person.share)
         manner = "privately " if private else ""
         instruction = phrased(
             rng,
@@ -82,7 +82,7 @@ class VenmoRequest(Scenario):
 
     @staticmethod
     def draw(rng: Random, world: World, person: Person, relationship: str) -> Draw:
-        amount, purpose = number(rng, 5, 90, person.share), pick(rng, PURPOSES, person.share)
+        amount, purpose = rng.randrange(10, 90), pick(rng, PURPOSES, person.share)
         others = circle(world, person, relationship)
         instruction = phrased(
             rng,

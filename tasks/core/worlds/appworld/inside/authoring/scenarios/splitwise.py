@@ -7,7 +7,7 @@ from ..databases import save_rows
 from ..paging import all_pages
 from ..people import Person
 from ..template import Change, Draw, Rows, Scenario, phrased
-from ..words import GROUPS, PURPOSES, number, pick, pool
+from ..words import GROUPS, PURPOSES, pick, pool
 from ..world import World
 
 
@@ -37,7 +37,7 @@ class ExpenseGroup(Scenario):
         name, purpose = pick(rng, GROUPS, person.share), pick(rng, PURPOSES, person.share)
         members = [person, *(world.person(other) for other in rng.sample(sorted(person.relationships), 3))]
         payer = person if mine else members[1]
-        amount = 4 * number(rng, 3, 24, person.share)
+        amount = 4 * rng.randrange(3, 24)
         others = [{"user.email": one.email} for one in members[1:]]
         row = {"group.name": name, "payer.email": payer.email, "amount": amount, "description": purpose}
         expect = {

@@ -6,7 +6,7 @@ from typing import Any
 from ..paging import all_pages
 from ..people import Person
 from ..template import CannotDraw, Draw, Rows, Scenario, phrased
-from ..words import number
+from ..words import dollars, numbers
 from ..world import Transaction, World
 
 
@@ -71,7 +71,7 @@ class VenmoExtreme(Scenario):
 
     @staticmethod
     def draw(rng: Random, world: World, person: Person, direction: str, asked: str, largest: bool) -> Draw:
-        month, day = rng.choice((1, 2, 3)), number(rng, 1, 28, person.share)
+        month, day = numbers(rng, range(1, 4), range(1, 29), person.share)
         since = f"2023-{month:02d}-{day:02d}"
         found = [one for one in payments(world, person, direction) if f"{one.created_at:%Y-%m-%d}" >= since]
         amounts = [one.amount for one in found]
@@ -114,7 +114,7 @@ class VenmoCount(Scenario):
 
     @staticmethod
     def draw(rng: Random, world: World, person: Person, direction: str) -> Draw:
-        limit = number(rng, 10, 80, person.share)
+        limit = dollars(rng, 10, 80, person.share)
         count = sum(one.amount > limit for one in payments(world, person, direction))
         instruction = phrased(
             rng,
