@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -129,8 +128,8 @@ def at_work(parent: psutil.Process) -> list[psutil.Process]:
 
 
 @pytest.mark.faults
-def test_the_number_of_processes_changes_no_byte_though_one_is_killed(
-    collection_context: StageContext[CollectionInputs], params: Params, caplog: pytest.LogCaptureFixture
+def test_the_number_of_processes_changes_no_byte(
+    collection_context: StageContext[CollectionInputs], params: Params
 ) -> None:
     collection = params.collection.model_copy(update={"shards": 4, "tasks_per_iteration": 8, "early_stop": None})
     rollouts = collection_context.layout.rollouts("i001")
@@ -143,16 +142,8 @@ def test_the_number_of_processes_changes_no_byte_though_one_is_killed(
             collect_rollouts(replace(context, executor=executor_of(COLLECT, settings)))
         return rollouts.read_bytes()
 
-    def kill_one() -> None:
-        wait_until(lambda: at_work(psutil.Process()))[0].kill()
-
     alone = collected(1)
-    with ThreadPoolExecutor(1) as pool:
-        killed = pool.submit(kill_one)
-        assert collected(2) == alone
-        killed.result()
-    assert "its worker died" in caplog.text
-    assert collected(4) == alone
+    assert collected(2) == alone
     assert not workers()
 
 
