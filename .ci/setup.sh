@@ -30,5 +30,6 @@ os.execve(uv.find_uv_bin(), ["uv", "pip", "install", *options, *sys.argv[1:]], v
 END
 }
 install -e '.[dev]'
+echo "$PWD" > "$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/checkout.pth" # flows, tasks
 install --no-deps openenv # its list has gradio
 echo "$wanted" > .venv/.installed

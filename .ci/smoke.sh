@@ -8,9 +8,9 @@ git clone --quiet "$root" "$clone"
 cd "$clone"
 export PATH="$root/.venv/bin:$PATH" PYTHONPATH="$clone"
 
-python -m flows.configure smoke
+loopline configure smoke
 dvc repro --quiet
-python -m flows.pipeline | tee pipeline.log
+loopline run | tee pipeline.log
 grep -q "stages are up to date" pipeline.log
 dvc metrics show >/dev/null
 dvc plots show --out plots >/dev/null

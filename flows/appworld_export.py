@@ -1,21 +1,15 @@
 """Write score rollouts as AppWorld's experiment outputs, and hold our TGC and SGC against the package's own.
 
-    python -m flows.appworld_export SPLIT FOLDER [--policy selected] [--run 0]
-
-FOLDER becomes an AppWorld root with experiments/outputs/loopline_SPLIT, on which `appworld evaluate` and `pack` work;
-with the other test split exported into it too, so does the leaderboard's `make`. Exit code 1: an input is missing, or
-the package judges a task otherwise than we did.
+The folder becomes an AppWorld root with experiments/outputs/loopline_SPLIT, on which `appworld evaluate` and `pack`
+work; with the other test split exported into it too, so does the leaderboard's `make`.
 """
 
-import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from flows.arguments import whole_number
-from tasks.core.config.params import Params, ParamsError
-from tasks.core.config.splits import TEST_SPLITS, Split
+from tasks.core.config.params import Params
+from tasks.core.config.splits import Split
 from tasks.core.config.world import AppWorldSection
 from tasks.core.evaluation.scored_rows import Row, answers, outcomes
 from tasks.core.evaluation.tgc_sgc import Outcome, sgc, tgc
@@ -26,34 +20,20 @@ from tasks.core.records.run_manifest import recorded_params
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table
 from tasks.core.worlds.appworld.episode import GAVE_UP
-from tasks.core.worlds.appworld.export import EvaluationFailed, PackageScores, export_outputs, package_scores
-from tasks.core.worlds.appworld.interpreter import InterpreterUnavailable, python_executable
+from tasks.core.worlds.appworld.export import PackageScores, export_outputs, package_scores
+from tasks.core.worlds.appworld.interpreter import python_executable
 from tasks.core.worlds.appworld.root import read_prepared_root
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Parse, export, evaluate, compare."""
-    parsed = parsed_arguments("python -m flows.appworld_export", __doc__, arguments)
-    layout = Layout(Path.cwd())
-    try:
-        params = recorded_params(layout)
-        rows = read_rows(layout, parsed.split, parsed.policy, parsed.run)
-        scores = export(layout, params, parsed.split, rows, parsed.folder)
-    except (ArtifactError, ParamsError, InterpreterUnavailable, EvaluationFailed) as error:
-        print(f"flows.appworld_export: {error}", file=sys.stderr)
-        return 1
-    print("\n".join(comparison(rows, scores)))
-    return 1 if differing(rows, scores) else 0
+def exported(layout: Layout, split: Split, policy: str, run: int, folder: Path) -> tuple[list[str], bool]:
+    """Export, and return the comparison in lines, and whether the package judges as we did.
 
-
-def parsed_arguments(command: str, documentation: str | None, arguments: list[str] | None) -> argparse.Namespace:
-    """The score rollouts to export, and the folder for them."""
-    parser = argparse.ArgumentParser(prog=command, description=(documentation or "").splitlines()[0])
-    parser.add_argument("split", choices=TEST_SPLITS)
-    parser.add_argument("folder", type=Path, help="a new one")
-    parser.add_argument("--policy", choices=("selected", "base"), default="selected")
-    parser.add_argument("--run", type=whole_number(0), default=0, help="which of the evaluation runs")
-    return parser.parse_args(arguments)
+    Raises ArtifactError, ParamsError, InterpreterUnavailable and EvaluationFailed.
+    """
+    params = recorded_params(layout)
+    rows = read_rows(layout, split, policy, run)
+    scores = export(layout, params, split, rows, folder)
+    return comparison(rows, scores), not differing(rows, scores)
 
 
 def read_rows(layout: Layout, split: Split, policy: str, run: int) -> list[Row]:
@@ -109,4 +89,6 @@ def _figures(played: Sequence[Outcome]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from flows.moved import moved
+
+    moved("export appworld")

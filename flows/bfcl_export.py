@@ -1,42 +1,28 @@
-"""Have BFCL's own package converse with score rollouts and judge them, and hold its verdicts against ours.
+"""Have BFCL's own package converse with score rollouts and judge them, and hold its verdicts against ours."""
 
-    python -m flows.bfcl_export SPLIT FOLDER [--policy selected] [--run 0]
-
-FOLDER gets the package's result files. Exit code 1: an input is missing, or the package judges a task otherwise.
-"""
-
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from flows.appworld_export import parsed_arguments, read_rows
-from tasks.core.config.params import Params, ParamsError
+from flows.appworld_export import read_rows
+from tasks.core.config.params import Params
+from tasks.core.config.splits import Split
 from tasks.core.evaluation.scored_rows import Row, answers
-from tasks.core.interfaces.world import WorldFault
 from tasks.core.policies.loading import load_chat_format
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import recorded_params
-from tasks.core.worlds.bfcl.export import Examined, examine, require_new, write_results
-from tasks.core.worlds.bfcl.interpreter import InterpreterUnavailable, python_executable
+from tasks.core.worlds.bfcl.export import Examined, examine
+from tasks.core.worlds.bfcl.interpreter import python_executable
 from tasks.core.worlds.bfcl.pool import BfclPool
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Parse, examine, compare."""
-    parsed = parsed_arguments("python -m flows.bfcl_export", __doc__, arguments)
-    layout = Layout(Path.cwd())
-    try:
-        require_new(parsed.folder)
-        params = recorded_params(layout)
-        rows = read_rows(layout, parsed.split, parsed.policy, parsed.run)
-        examined = export(layout, params, rows)
-        print("\n".join(comparison(rows, examined)))
-        write_results(parsed.folder, f"loopline_{parsed.split}", examined)
-    except (ArtifactError, ParamsError, InterpreterUnavailable, WorldFault) as error:
-        print(f"flows.bfcl_export: {error}", file=sys.stderr)
-        return 1
-    return 1 if differing(rows, examined) else 0
+def examined_rows(layout: Layout, split: Split, policy: str, run: int) -> tuple[list[Row], dict[str, Examined]]:
+    """Return the score rollouts and the package's verdicts by task.
+
+    Raises ArtifactError, ParamsError, InterpreterUnavailable and WorldFault.
+    """
+    params = recorded_params(layout)
+    rows = read_rows(layout, split, policy, run)
+    return rows, export(layout, params, rows)
 
 
 def export(layout: Layout, params: Params, rows: Sequence[Row]) -> dict[str, Examined]:
@@ -75,4 +61,6 @@ def _category(row: Row) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from flows.moved import moved
+
+    moved("export bfcl")

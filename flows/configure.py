@@ -1,53 +1,18 @@
-"""Write params.yaml from profiles (flows/profile_stack.py), with the maps that DVC needs derived from `iterations`.
+"""Write params.yaml from profiles (flows/profile_stack.py), with the maps that DVC needs derived from `iterations`."""
 
-python -m flows.configure NAME [NAME ...] [--set a.b=c ...]     (several: stacked from left to right)
-python -m flows.configure --refresh [--set a.b=c ...]           (keep params.yaml, derive the maps anew)
-"""
-
-import argparse
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from flows.errors import is_expected
 from flows.params_text import text_of
-from flows.profile_stack import UnknownProfile, merged, profile_names, read_mapping, stacked
+from flows.profile_stack import merged, read_mapping, stacked
 from tasks.core.config.engine import EngineSection
 from tasks.core.config.params import Params, ParamsError, parse_params
 from tasks.core.config.section import NamedSection
 from tasks.core.config.world import WorldSection
 from tasks.core.config.yaml_text import YamlFault, parse_yaml
-from tasks.core.processes.caller_variables import settle_variables
 from tasks.core.records.dotted import dotted
 from tasks.core.records.files import replacing
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Parse, write params.yaml, print what changed. Exit code 2: no such profile; 1: the result breaks a rule."""
-    parser = argparse.ArgumentParser(prog="python -m flows.configure", description="Write params.yaml from profiles.")
-    parser.add_argument(
-        "names", nargs="*", metavar="name", help=f"profiles, the later on top: {', '.join(profile_names())}"
-    )
-    parser.add_argument("--refresh", action="store_true", help="start from the present params.yaml instead")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="a.b=VALUE", help="change one knob; VALUE is YAML"
-    )
-    parsed = parser.parse_args(arguments)
-    settle_variables()
-    path = Path.cwd() / "params.yaml"
-    if bool(parsed.names) == parsed.refresh:
-        parser.error("give a profile's name, or --refresh")
-    try:
-        content = read_mapping(path) if parsed.refresh else stacked(parsed.names)
-        changes = write_params(path, assigned(content, parsed.set))
-    except Exception as error:
-        if not is_expected(error):
-            raise
-        print(f"flows.configure: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UnknownProfile) else 1
-    print("\n".join(changes) or "params.yaml is as it was")
-    return 0
 
 
 def params_of(profiles: str, assignments: Iterable[str] = ()) -> Params:
@@ -145,4 +110,6 @@ _TEXT_ALONE = "no value has changed; the text of params.yaml was written anew"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from flows.moved import moved
+
+    moved("configure")

@@ -1,13 +1,9 @@
 """The flows that run on a schedule or on demand; prefect.yaml says when.
 
-    python -m flows.deployments up [--port 4200]
-
-starts a Prefect server, a worker and the deployments, until Ctrl-C. All work in this checkout, one at a time: nightly
-and weekly runs wait for their turn, an hourly one that finds the checkout busy is skipped. A run that was killed is
-resumed by the next.
+`loopline deploy` serves them. All work in this checkout, one at a time: nightly and weekly runs wait for their turn, an
+hourly one that finds the checkout busy is skipped. A run that was killed is resumed by the next.
 """
 
-import argparse
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -22,7 +18,6 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed, Running
 from pydantic import Field
 
-from flows.arguments import LAST_PORT, whole_number
 from flows.configure import write_params
 from flows.dag.checkout_lock import CheckoutBusy, checkout_lock
 from flows.dag.dvc_seam import PipelineFailed
@@ -30,11 +25,9 @@ from flows.dag.version_stages import changed_code
 from flows.errors import is_expected
 from flows.orchestration.warm_run import bring_up_to_date, final_state
 from flows.profile_stack import read_mapping
-from flows.signals import stop_cleanly_on_signals
 from tasks.core.config.dag import iteration_key
 from tasks.core.config.params import MOST_ITERATIONS, ParamsError, load_params
 from tasks.core.lineage.dvc_lock import lock_of
-from tasks.core.processes.caller_variables import settle_variables
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.processes.process_memory import spare_old_objects
 from tasks.core.records.files import ArtifactError
@@ -190,27 +183,7 @@ def _set_state(state: State[Any]) -> None:
         client.set_flow_run_state(prefect.runtime.flow_run.id, state, force=True)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Parse, serve until Ctrl-C, and turn expected errors into one message and an exit code."""
-    parser = argparse.ArgumentParser(prog="python -m flows.deployments", description="Serve the deployments.")
-    parser.add_argument("command", choices=("up",), help="start server, worker and deployments; Ctrl-C ends them")
-    parser.add_argument("--port", type=whole_number(1, LAST_PORT), default=4200, help="of the server and its UI")
-    parsed = parser.parse_args(arguments)
-    settle_variables()
-    stop_cleanly_on_signals()
-    from flows.orchestration.local_services import serve
-
-    try:
-        serve(Path.cwd(), parsed.port)
-    except KeyboardInterrupt:
-        return 130
-    except Exception as error:
-        if not is_expected(error):
-            raise
-        print(f"flows.deployments: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    from flows.moved import moved
+
+    moved("deploy", [word for word in sys.argv[1:] if word != "up"])

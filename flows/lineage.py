@@ -1,56 +1,33 @@
 """The origin of a checkpoint, a metric or a rollout, and whether every link of that chain holds.
 
-    python -m flows.lineage i012                    a checkpoint (`selected`: the one chosen on dev)
-    python -m flows.lineage test_normal.tgc         a score; also dev.tgc, i003.kl
-    python -m flows.lineage i003:TASK:2             a rollout; also test_normal:TASK:0
-    python -m flows.lineage data/report             any artifact
-
-Prints the stages behind it, down to task ids and seeds, with parameters, commit and base model as they were recorded
-when it was made, and checks each digest against dvc.lock and DVC's cache. Exit code 1: a link is broken (it is named);
-2: the subject is unknown.
+A subject is a checkpoint (i012, or `selected`: the one chosen on dev), a score (test_normal.tgc, dev.tgc, i003.kl),
+a rollout (i003:TASK:2; also test_normal:TASK:0), or the path of any artifact.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from flows.dag.dvc_cache import cache_folder
 from flows.dag.version_stages import changed_code
-from flows.errors import is_expected
 from tasks.core.config.params import Params, load_params
 from tasks.core.lineage.dvc_lock import lock_of
 from tasks.core.lineage.git_state import git_state
 from tasks.core.lineage.mlflow_store import LineageError
 from tasks.core.lineage.params_and_metrics import flat_params, params_digest
-from tasks.core.lineage.subject import Subject, UnknownSubject, find_subject
+from tasks.core.lineage.subject import Subject, find_subject
 from tasks.core.lineage.trace import Origin, Provenance, find_origin, trace_provenance
-from tasks.core.processes.caller_variables import settle_variables
-from tasks.core.processes.process_memory import spare_old_objects
 from tasks.core.records.layout import Layout
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Parse, follow, print."""
-    parser = argparse.ArgumentParser(prog="python -m flows.lineage", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("subject", help="i012, test_normal.tgc, i003:TASK:2 or a path below data/")
-    layout = Layout(Path.cwd())
-    settle_variables()
-    spare_old_objects()
-    try:
-        params = load_params(layout.root / "params.yaml")
-        lock = lock_of(layout.root, params, side_tasks=True)
-        subject = find_subject(parser.parse_args(arguments).subject, layout)
-        found = trace_provenance(subject, lock, layout, cache_folder(layout.root))
-    except Exception as error:
-        if not is_expected(error):
-            raise
-        print(f"flows.lineage: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UnknownSubject) else 1
-    broken = (*found.broken, *changed_code(found.stages, params, layout.root))
-    print("\n".join(page(subject, found, params, layout.root)))
-    print("\n".join([f"BROKEN: {line}" for line in broken] or ["every link holds"]))
-    return 1 if broken else 0
+def traced(name: str, root: Path) -> tuple[list[str], list[str]]:
+    """Return the answer in lines, and the broken links. Raises UnknownSubject, ParamsError and ArtifactError."""
+    layout = Layout(root)
+    params = load_params(layout.params)
+    lock = lock_of(root, params, side_tasks=True)
+    subject = find_subject(name, layout)
+    found = trace_provenance(subject, lock, layout, cache_folder(root))
+    return [*page(subject, found, params, root)], [*found.broken, *changed_code(found.stages, params, root)]
 
 
 def page(subject: Subject, found: Provenance, params: Params, root: Path) -> Iterator[str]:
@@ -93,9 +70,11 @@ def _origin(found: Provenance, params: Params, root: Path) -> Origin | None:
     try:
         return find_origin(params.lineage, root, versions)
     except LineageError as error:
-        print(f"flows.lineage: {error}", file=sys.stderr)
+        print(f"loopline lineage: {error}", file=sys.stderr)
         return None
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from flows.moved import moved
+
+    moved("lineage")

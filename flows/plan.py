@@ -1,23 +1,15 @@
-"""Print what a profile needs before money is spent on it.
+"""Estimate what a profile needs before money is spent on it.
 
-    python -m flows.plan --profile paper [rloo ...] [--hardware h100|h200|a100|cpu] [--gpus N] [--set a.b=c ...]
-
-    python -m flows.plan --pilot data/iterations/i001/rollouts.parquet [--wanted-share 0.8]
-
-Without --profile: params.yaml as it is. --pilot adds, from the success rates of rollouts that were played, how many
-rollouts per task carry a signal. Figures come from tasks/core/capacity, a model of formulas and stated assumptions that
-was checked on a CPU, and on a GPU for the learner alone. Exit code 1: what was asked for does not fit; 2: it cannot be
-planned.
+Figures come from tasks/core/capacity, a model of formulas and stated assumptions that was checked on a CPU, and on a
+GPU for the learner alone.
 """
 
-import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from flows.arguments import share, whole_number
 from flows.configure import params_in, params_of
-from flows.profile_stack import profile_names
 from tasks.core.capacity.api_cost import api_cost
 from tasks.core.capacity.duration import Playing
 from tasks.core.capacity.hardware import HARDWARE
@@ -30,49 +22,44 @@ from tasks.core.config.params import Params
 from tasks.core.policies.positions import limited_context
 
 HOUR = 3600.0
-_DEVICES = "default: cpu or h100, by policy.device; where that is auto, cpu for a policy.dtype of float32"
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Parse, plan, print."""
-    parser = argparse.ArgumentParser(prog="python -m flows.plan", description="What a profile needs on given hardware.")
-    parser.add_argument(
-        "--profile", nargs="+", help=f"the later on top: {', '.join(profile_names())}; default: params.yaml"
-    )
-    parser.add_argument("--hardware", choices=sorted(HARDWARE), help=_DEVICES)
-    parser.add_argument("--gpus", type=whole_number(1), help="devices; default: update.distributed.ranks x nodes")
-    parser.add_argument("--set", action="append", default=[], metavar="a.b=VALUE", help="change one knob")
-    parser.add_argument("--pilot", type=Path, help="a rollouts table: propose the number of rollouts per task")
-    parser.add_argument("--wanted-share", type=share, default=0.8, help="of groups with a signal (default 0.8)")
-    parsed = parser.parse_args(arguments)
-    root = Path.cwd()
-    try:
-        name = " ".join(parsed.profile or ["params.yaml"])
-        params = params_of(name, parsed.set) if parsed.profile else params_in(root / name, parsed.set)
-        config = model_config(params.policy.source, root)
-        if params.policy.context_length is not None:
-            config = limited_context(config, params.policy.context_length)
-        kind = parsed.hardware or default_hardware(params)
-        pilot = pilot_coverage(parsed.pilot) if parsed.pilot else None
-        plan = make_plan(params, config, HARDWARE[kind], parsed.gpus or params.update.distributed.size)
-    except ValueError as error:
-        print(f"flows.plan: {error}", file=sys.stderr)
-        return 2
-    world = params.world.name
+@dataclass(frozen=True)
+class Question:
+    """What to plan, and on which devices."""
+
+    profiles: Sequence[str] = ()
+    """Stacked from left to right; none: params.yaml as it is."""
+    settings: Sequence[str] = ()
+    hardware: str | None = None
+    """A key of HARDWARE; None: by the parameters."""
+    gpus: int | None = None
+    pilot: Path | None = None
+    """A table of rollouts, whose success rates say how many rollouts per task carry a signal."""
+    wanted_share: float = 0.8
+
+
+def planned(question: Question, root: Path) -> tuple[list[str], list[str]]:
+    """Return the plan in lines, and what does not fit, a line each. Raises ValueError for what cannot be planned."""
+    name = " ".join(question.profiles or ["params.yaml"])
+    params = params_of(name, question.settings) if question.profiles else params_in(root / name, question.settings)
+    config = model_config(params.policy.source, root)
+    if params.policy.context_length is not None:
+        config = limited_context(config, params.policy.context_length)
+    hardware = HARDWARE[question.hardware or default_hardware(params)]
+    pilot = pilot_coverage(question.pilot) if question.pilot else None
+    plan = make_plan(params, config, hardware, question.gpus or params.update.distributed.size)
+    world, started = params.world.name, params.update.distributed.size
     if isinstance(params.engine, ChatApiSection):
-        print(f"{name}: {params.engine.chat_api.request.model} behind an API in {world}")
-        _print(api_facts(plan, params.engine.chat_api.traffic))
-        return 0
-    print(f"{name}: {params.policy.source} in {world}, on {plan.gpus} x {plan.hardware.name}")
-    if plan.gpus != (ranks := params.update.distributed.size):
-        print(f"note: these parameters start {ranks} of {plan.gpus} ranks; set update.distributed (ranks x nodes)")
-    _print(facts(plan))
-    if pilot:
-        _print(pilot_facts(pilot, plan.load.collected, parsed.wanted_share))
-    warnings = plan.warnings()
-    for warning in warnings:
-        print(f"does not fit: {warning}")
-    return 1 if warnings else 0
+        title = f"{name}: {params.engine.chat_api.request.model} behind an API in {world}"
+        return [title, *_lines(api_facts(plan, params.engine.chat_api.traffic))], []
+    lines = [f"{name}: {params.policy.source} in {world}, on {plan.gpus} x {plan.hardware.name}"]
+    if plan.gpus != started:
+        lines.append(
+            f"note: these parameters start {started} of {plan.gpus} ranks; set update.distributed (ranks x nodes)"
+        )
+    found = pilot_facts(pilot, plan.load.collected, question.wanted_share) if pilot else ()
+    return [*lines, *_lines(facts(plan)), *_lines(found)], plan.warnings()
 
 
 def default_hardware(params: Params) -> str:
@@ -82,9 +69,8 @@ def default_hardware(params: Params) -> str:
     return "cpu" if on_cpu else "h100"
 
 
-def _print(titled: Iterable[tuple[str, str]]) -> None:
-    for title, text in titled:
-        print(f"  {title:22}{text}")
+def _lines(titled: Iterable[tuple[str, str]]) -> Iterator[str]:
+    return (f"  {title:22}{text}" for title, text in titled)
 
 
 def api_facts(plan: Plan, traffic: Traffic) -> Iterator[tuple[str, str]]:
@@ -165,4 +151,6 @@ def _size(count: float) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from flows.moved import moved
+
+    moved("plan", [word for word in sys.argv[1:] if word != "--profile"])

@@ -1,71 +1,31 @@
 """The model registry: versions of the trained policy beside each other, and which of them is champion.
 
-    python -m flows.registry list
-    python -m flows.registry seeds
-    python -m flows.registry compare 3 7 champion [--rescore]
-    python -m flows.registry promote 7
-
-A version is named by its number or by an alias (champion, challenger). `seeds` shows how far training runs that differ
-in their seed alone lie apart. `compare` reads the scores that are stored with the versions, or plays all splits anew
-(--rescore), prints a page and writes it into data/comparisons/. `promote` moves the alias champion if the rule of
-params.yaml (lineage.promotion) holds. Exit code 2: no such version; 1: an input is missing, or the rule does not hold.
+A version is named by its number or by an alias (champion, challenger). Versions are compared by the scores that are
+stored with them, or by all splits played anew.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from flows.dag.checkout_lock import checkout_lock
-from flows.errors import is_expected
 from tasks.core.config.params import Params, load_params
 from tasks.core.config.stage_inputs import RescoringInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.lineage.mlflow_store import explained, open_store, tracking_uri
 from tasks.core.lineage.params_and_metrics import registered_model
-from tasks.core.processes.caller_variables import settle_variables
-from tasks.core.processes.process_memory import spare_old_objects
 from tasks.core.records.comparison import Comparison
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import recorded_params
 from tasks.core.registry.comparison_page import comparison_page
-from tasks.core.registry.model_registry import Registry, UnknownVersion, Version
+from tasks.core.registry.model_registry import Registry, Version
 from tasks.core.registry.promotion import Decision, decide
 from tasks.core.registry.registration import CHALLENGER, CHAMPION
-from tasks.core.registry.seed_spread import seed_spreads, spread_lines
 from tasks.core.registry.version_comparison import compare
 from tasks.core.registry.version_evaluation import VersionEvaluation
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Parse, do, and turn expected errors into one message and an exit code."""
-    parsed = _parser().parse_args(arguments)
-    settle_variables()
-    root = Path.cwd()
-    spare_old_objects()
-    try:
-        params = params_of_run(Layout(root))
-        with explained(tracking_uri(root)):
-            registry = open_registry(root, params, parsed.model)
-            if parsed.command == "list":
-                return _list(registry)
-            if parsed.command == "seeds":
-                return _seeds(registry)
-            if parsed.command == "promote":
-                return _promote(registry, parsed.version, params)
-            return _compare(registry, parsed.versions, root, params, parsed.rescore)
-    except UnknownVersion as error:
-        print(f"flows.registry: {error}", file=sys.stderr)
-        return 2
-    except Exception as error:
-        if not is_expected(error):
-            raise
-        print(f"flows.registry: {error}", file=sys.stderr)
-        return 1
 
 
 def params_of_run(layout: Layout) -> Params:
@@ -77,6 +37,17 @@ def params_of_run(layout: Layout) -> Params:
     params = load_params(layout.params)
     ran = recorded_params(layout) if layout.manifest.exists() else params
     return ran.model_copy(update={"lineage": params.lineage})
+
+
+@contextmanager
+def opened(root: Path, name: str | None = None) -> Iterator[tuple[Registry, Params]]:
+    """Yield the registered model of the run in data/ (or the one called `name`) with the run's parameters.
+
+    What MLflow raises in the block becomes one LineageError. Raises LineageError, ParamsError and ArtifactError.
+    """
+    params = params_of_run(Layout(root))
+    with explained(tracking_uri(root)):
+        yield open_registry(root, params, name), params
 
 
 def open_registry(root: Path, params: Params, name: str | None = None) -> Registry:
@@ -138,40 +109,20 @@ def _rescored(
         context.cache.close()
 
 
-def _compare(registry: Registry, names: Sequence[str], root: Path, params: Params, rescore: bool) -> int:
-    with checkout_lock(root, "compare --rescore") if rescore else nullcontext():
-        comparison, folder = compare_versions(registry, names, root, params, rescore)
-    print(comparison_page(comparison))
-    print(f"written to {folder.relative_to(root)}/")
-    return 0
-
-
-def _promote(registry: Registry, name: str, params: Params) -> int:
-    decision = promote_version(registry, name, params)
-    print("\n".join(decision.reasons))
-    print(f"{'promoted' if decision.promote else 'not promoted'} (rule: lineage.promotion in params.yaml)")
-    return 0 if decision.promote else 1
-
-
-def _list(registry: Registry) -> int:
+def version_lines(registry: Registry) -> Iterator[str]:
+    """Yield the number of versions, then a line for each with its aliases and its parent."""
     count = len(registry.versions)
-    print(f"{registry.name}: {count} {'version' if count == 1 else 'versions'}")
+    yield f"{registry.name}: {count} {'version' if count == 1 else 'versions'}"
     for version in registry.versions:
         made = datetime.fromtimestamp(version.created_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
         tags = version.tags
         parent = f"parent {tags.get('parent_version', '?')}"
         aliases = f"  {', '.join(version.aliases)}" if version.aliases else ""
-        print(f"{version.number:4}  {made}  {tags.get('iteration', '?')}  {parent}{aliases}")
-    return 0
+        yield f"{version.number:4}  {made}  {tags.get('iteration', '?')}  {parent}{aliases}"
 
 
-def _seeds(registry: Registry) -> int:
-    print("\n".join(spread_lines(seed_spreads(_readable(registry)))))
-    return 0
-
-
-def _readable(registry: Registry) -> Iterator[tuple[int, VersionEvaluation]]:
-    """The versions whose evaluations this code can read; the others are told."""
+def readable(registry: Registry) -> Iterator[tuple[int, VersionEvaluation]]:
+    """Yield the versions whose evaluations this code can read, and print the others on stderr."""
     for version in registry.versions:
         try:
             yield version.number, registry.evaluation(version)
@@ -179,19 +130,7 @@ def _readable(registry: Registry) -> Iterator[tuple[int, VersionEvaluation]]:
             print(f"left out: {error}", file=sys.stderr)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m flows.registry", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", help="another registered model than the one of params.yaml")
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("list", help="all versions, their aliases and parents")
-    commands.add_parser("seeds", help="spread of the scores over training seeds")
-    comparing = commands.add_parser("compare", help="scores, differences, behaviour and parameters of versions")
-    comparing.add_argument("versions", nargs="+", help="numbers or aliases")
-    comparing.add_argument("--rescore", action="store_true", help="play all splits anew in this working tree's world")
-    promoting = commands.add_parser("promote", help="make a version champion if the rule in params.yaml holds")
-    promoting.add_argument("version", help="its number or an alias")
-    return parser
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    from flows.moved import moved
+
+    moved("registry")

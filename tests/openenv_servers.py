@@ -38,8 +38,8 @@ def running(*arguments: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
 
 @contextmanager
 def served_world(name: str, *arguments: str) -> Iterator[str]:
-    """Serve a world by `python -m flows.world_server NAME`; yield its address."""
-    with running("-m", "flows.world_server", name, "--port", "0", *arguments) as (url, _):
+    """Serve a world by `loopline serve NAME`; yield its address."""
+    with running("-m", "flows.cli", "serve", name, "--port", "0", *arguments) as (url, _):
         yield url
 
 

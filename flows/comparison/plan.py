@@ -23,7 +23,7 @@ class Method(Section):
 
     profiles: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
-    """As `--set` of flows.configure: "update.epochs=1"."""
+    """As `--set` of `loopline configure`: "update.epochs=1"."""
     seeds: int | None = Field(None, ge=1)
     """Only so many of the study's seeds, its first ones; None: all."""
 
@@ -138,7 +138,7 @@ def runs(plan: StudyPlan) -> Iterator[RunPlan]:
 
 def _command(profiles: Sequence[str], settings: Sequence[str]) -> str:
     knobs = "".join(f" --set {shlex.quote(setting)}" for setting in settings)
-    return f"python -m flows.configure {' '.join(profiles)}{knobs}"
+    return f"loopline configure {' '.join(profiles)}{knobs}"
 
 
 def _method(content: Any) -> Any:

@@ -122,7 +122,7 @@ def _start(place: Place, tracking: str) -> "subprocess.Popen[bytes]":
     place.log.parent.mkdir(exist_ok=True)
     with place.log.open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "flows.pipeline", "--without-prefect", "--wait"],  # for what a killed study left
+            [sys.executable, "-m", "flows.cli", "run", "--without-prefect", "--wait"],  # for what a killed study left
             cwd=place.folder,
             env={**os.environ, **own, "DVC_EXP_NAME": place.plan.experiment},
             stdin=subprocess.DEVNULL,

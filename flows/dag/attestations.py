@@ -1,4 +1,4 @@
-"""Each stage states what it wrote and with what; `flows.lineage` compares that with dvc.lock."""
+"""Each stage states what it wrote and with what; `loopline lineage` compares that with dvc.lock."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""`python -m flows.world_server`: a world of ours for other trainers, by the OpenEnv protocol."""
+"""`loopline serve`: a world of ours for other trainers, by the OpenEnv protocol."""

@@ -247,7 +247,7 @@ def _explained(error: BaseException, positions: int, memory: LearnerMemory) -> s
     return (
         f"an update on the longest batch ({positions:,} positions in one pass) runs out of memory: {reason}{_peak()}. "
         f"By the plan, each device needs {memory.total / GIB:.2f} GiB ({parts}): {advice(memory)}. No rollout was "
-        "collected; `python -m flows.plan` shows what would fit"
+        "collected; `loopline plan` shows what would fit"
     )
 
 

@@ -4,7 +4,7 @@
     python tests/benchmarks/fault_drill.py stages                kill -9 in every task, while it writes; prints JSON
     python tests/benchmarks/fault_drill.py faults [NAME ...]     each of docs/operations/faults.md; prints JSON
 
-Every run is `python -m flows.pipeline` with one difference: it is forked from a process that has the imports behind
+Every run is `loopline run` with one difference: it is forked from a process that has the imports behind
 it, and all runs report to one Prefect server. "whole" means that every artifact has the md5 that dvc.lock says.
 """
 
@@ -32,7 +32,8 @@ import psutil
 import yaml
 from result_file import write_result
 
-from flows import pipeline
+import flows.pipeline  # noqa: F401 - what a run imports
+from flows.cli.app import main as loopline
 from flows.dag.stages import STAGES, Stage
 from flows.orchestration.prefect_server import local_server
 from tasks.core.processes.parent_death import parent_death_signal
@@ -110,7 +111,7 @@ class Drill:
         code = 70
         try:
             prepare()
-            code = pipeline.main([])
+            code = loopline(["run"])
         except BaseException as error:
             print(repr(error), flush=True)
         finally:
@@ -135,7 +136,7 @@ def make_project(folder: Path) -> None:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("dvc.yaml", ".dvcignore", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / name)
-    for arguments in (("dvc", "init", "--no-scm", "--quiet"), ("flows.configure", "drill")):
+    for arguments in (("dvc", "init", "--no-scm", "--quiet"), ("flows.cli", "configure", "drill")):
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         subprocess.run([sys.executable, "-m", *arguments], cwd=folder, env=environment, check=True, capture_output=True)
     configuration = (ROOT / ".dvc/config").read_text()

@@ -4,8 +4,8 @@
 
 As learner_mfu.py measures it, at 8K, 16K and 32K tokens: 1.5B and 7B with and without activation checkpointing, then
 Qwen2.5-32B with it, whose weights alone take 61 GiB.
-`planned_gib` is what `flows.plan` counts for the same pack (tasks/core/capacity/memory.py). The goal is an MFU of 0.4.
-What no time is left for is a row that says so.
+`planned_gib` is what `loopline plan` counts for the same pack (tasks/core/capacity/memory.py). The goal is an MFU
+of 0.4. What no time is left for is a row that says so.
 """
 
 import argparse

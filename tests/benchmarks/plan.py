@@ -1,4 +1,4 @@
-"""`flows.plan` against real runs on this CPU: time, and the learner's memory.
+"""`loopline plan` against real runs on this CPU: time, and the learner's memory.
 
     PYTHONPATH=. python tests/benchmarks/plan.py
 

@@ -2,7 +2,7 @@
 
 Reads finished runs, each in its own clone, made by
 
-    python -m flows.configure default --set seed=1 && python -m flows.pipeline
+    loopline configure default --set seed=1 && loopline run
 
 python tests/benchmarks/training_seeds.py CLONE [CLONE ...] [--picture docs/pictures/learning_curve.svg]
 

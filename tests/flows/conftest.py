@@ -39,7 +39,7 @@ Run = Callable[..., CompletedProcess[str]]
 def new_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make the original of `project`, with three commands."""
     root = tmp_path_factory.mktemp("new_project")
-    succeed(root, "-m", "flows.configure", "default", "--set", "iterations=3")
+    succeed(root, "-m", "flows.cli", "configure", "default", "--set", "iterations=3")
     succeed(root, "-m", "dvc", "init", "--no-scm", "--quiet")
     succeed(root, "-m", "dvc", "config", "core.analytics", "false")
     (root / "dvc.yaml").write_text(DVC_YAML)
@@ -100,5 +100,5 @@ def prefect_url(prefect_home: str, tmp_path_factory: pytest.TempPathFactory) -> 
 def finished_project(prefect_url: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a tiny project after one undisturbed run of the warm flow; tests change copies made by `copy_project`."""
     root = make_project(tmp_path_factory.mktemp("finished") / "project")
-    succeed(root, "-m", "flows.pipeline", PREFECT_API_URL=prefect_url)
+    succeed(root, "-m", "flows.cli", "run", PREFECT_API_URL=prefect_url)
     return root

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from flows.appworld_export import comparison, differing, main
-from flows.configure import main as write_profile
+from flows.appworld_export import comparison, differing
+from flows.cli.app import main
 from flows.dag.version_stages import version_stages
 from tasks.core.config.params import load_params
 from tasks.core.interfaces.stage import StageContext
@@ -49,7 +49,7 @@ def test_a_task_that_is_judged_otherwise_is_named(task_id: str) -> None:
 
 def record_run(profile: str) -> None:
     """Record the parameters of a profile, as a run does."""
-    write_profile([profile])
+    main(["configure", profile])
     layout = Layout(Path.cwd())
     version_stages(StageContext(layout, load_params(layout.params)))
 
@@ -58,7 +58,7 @@ def write_edited() -> None:
     """Write score rollouts of the recorded run, and another profile into params.yaml since."""
     layout = Layout(Path.cwd())
     write_played(layout, load_params(layout.params), set())
-    write_profile(["appworld"])
+    main(["configure", "appworld"])
 
 
 def test_bad_input_is_one_message(
@@ -67,13 +67,13 @@ def test_bad_input_is_one_message(
     monkeypatch.chdir(tmp_path)
     for prepare, message in (
         (lambda: None, "data/manifest.json: missing"),
-        (lambda: write_profile(["appworld"]), "data/manifest.json: missing"),
+        (lambda: main(["configure", "appworld"]), "data/manifest.json: missing"),
         (lambda: record_run("default"), "test_normal_rollouts.parquet"),
         (lambda: write_rows(Path("data/scores/test_normal_rollouts.parquet"), [], SCORED_ROLLOUTS), "no rollouts of"),
         (write_edited, "the run in data/ is of world.name pocketworld; only AppWorld's rollouts"),
     ):
         prepare()
-        assert main(["test_normal", "out"]) == 1
+        assert main(["export", "appworld", "test_normal", "out"]) == 1
         error = capsys.readouterr().err
         assert message in error and "Traceback" not in error
     assert not Path("out").exists()

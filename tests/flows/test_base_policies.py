@@ -15,7 +15,7 @@ from transformers import (
     Qwen3_5TextConfig,
 )
 
-from flows.configure import main as configure
+from flows.cli.app import main
 from flows.dag.stages import STAGES
 from flows.workers.plain_runner import PlainRunner
 from tasks.core.config.params import load_params
@@ -70,7 +70,13 @@ def write_base(make: Callable[..., PreTrainedModel], folder: Path) -> None:
 def learn(root: Path, profile: str, *settings: str) -> Layout:
     """Run the stages of one iteration with the base policy in `root`/base, up to its update."""
     assert (
-        configure([profile, *(f"--set={setting}" for setting in ("policy.source=base", "iterations=1", *settings))])
+        main(
+            [
+                "configure",
+                profile,
+                *(f"--set={setting}" for setting in ("policy.source=base", "iterations=1", *settings)),
+            ]
+        )
         == 0
     )
     params, cache = load_params(root / "params.yaml"), ProcessCache()

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from flows.bfcl_export import comparison, differing, main
-from flows.configure import main as write_profile
+from flows.bfcl_export import comparison, differing
+from flows.cli.app import main
 from flows.dag.version_stages import version_stages
 from tasks.core.config.params import load_params
 from tasks.core.interfaces.stage import StageContext
@@ -42,13 +42,13 @@ def test_a_folder_that_exists_is_refused_before_anything_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["test_normal", str(tmp_path)]) == 1
+    assert main(["export", "bfcl", "test_normal", str(tmp_path)]) == 1
     assert "exists already; name a new folder" in capsys.readouterr().err
 
 
 def record_run(profile: str) -> None:
     """Record the parameters of a profile, as a run does."""
-    write_profile([profile])
+    main(["configure", profile])
     layout = Layout(Path.cwd())
     version_stages(StageContext(layout, load_params(layout.params)))
 
@@ -57,7 +57,7 @@ def write_edited() -> None:
     """Write score rollouts of the recorded run, and another profile into params.yaml since."""
     layout = Layout(Path.cwd())
     write_played(layout, load_params(layout.params), set())
-    write_profile(["bfcl"])
+    main(["configure", "bfcl"])
 
 
 def test_bad_input_is_one_message(
@@ -67,13 +67,13 @@ def test_bad_input_is_one_message(
     scored = Path("data/scores/test_normal_rollouts.parquet")
     for prepare, message in (
         (lambda: None, "data/manifest.json: missing"),
-        (lambda: write_profile(["bfcl"]), "data/manifest.json: missing"),
+        (lambda: main(["configure", "bfcl"]), "data/manifest.json: missing"),
         (lambda: record_run("default"), "test_normal_rollouts.parquet"),
         (lambda: write_rows(scored, [], SCORED_ROLLOUTS), "no rollouts of"),
         (write_edited, "the run in data/ is of world.name pocketworld; only BFCL's rollouts"),
     ):
         prepare()
-        assert main(["test_normal", "out"]) == 1
+        assert main(["export", "bfcl", "test_normal", "out"]) == 1
         error = capsys.readouterr().err
         assert message in error and "Traceback" not in error
     assert not Path("out").exists()

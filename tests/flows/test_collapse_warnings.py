@@ -14,7 +14,7 @@ pytestmark = pytest.mark.services
 
 def test_a_warning_is_in_the_log_a_table_of_prefect_and_a_tag_of_mlflow(tmp_path: Path, prefect_url: str) -> None:
     project = make_project(tmp_path / "project", "update.learning_rate=0.1", "update.max_grad_norm=100")
-    done = run(project, "-m", "flows.pipeline", "--until", "update_policy@i001", PREFECT_API_URL=prefect_url)
+    done = run(project, "-m", "flows.cli", "run", "--until", "update_policy@i001", PREFECT_API_URL=prefect_url)
     assert done.returncode == 0, done.stderr
     assert "i001: sign of a collapse: large_update: kl_per_token is" in done.stderr
     with urllib.request.urlopen(f"{prefect_url}/artifacts/pipeline-warnings/latest", timeout=30) as answer:

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.configure import main, params_of, parse_assignment
+from flows.cli.app import main
+from flows.configure import params_of, parse_assignment
 from flows.params_text import text_of
 from flows.profile_stack import METHOD_SECTIONS, METHODS, merged, method_names, profile_names, read_mapping, stacked
 from tasks.core.config.descriptions import LONGEST_COMMENT, knob_comments
@@ -21,13 +22,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_params_yaml_in_git_is_the_default_profile(project: Path) -> None:
-    assert main(["default"]) == 0
+    assert main(["configure", "default"]) == 0
     assert (project / "params.yaml").read_text() == (ROOT / "params.yaml").read_text()
 
 
 @pytest.mark.parametrize("name", profile_names())
 def test_every_profile_is_valid_and_changes_its_declared_knobs(name: str, project: Path) -> None:
-    assert main([name]) == 0
+    assert main(["configure", name]) == 0
     params = load_params(project / "params.yaml").model_dump(mode="json")
     overlay = stacked([name])
     assert merged(params, overlay) == params
@@ -63,7 +64,7 @@ def test_a_method_is_the_same_on_the_paper_as_on_the_default(method: str) -> Non
 
 
 def test_the_later_profile_is_on_top_and_params_yaml_says_which(project: Path) -> None:
-    assert main(["smoke", "grpo", "loop_per_turn", "--set", "seed=3"]) == 0
+    assert main(["configure", "smoke", "grpo", "loop_per_turn", "--set", "seed=3"]) == 0
     params = load_params(project / "params.yaml")
     assert (params.update.loss.importance, params.update.loss.kl_coefficient) == ("turn", 0.04)
     assert (params.profiles, params.lineage.experiment) == (
@@ -71,7 +72,7 @@ def test_the_later_profile_is_on_top_and_params_yaml_says_which(project: Path) -
         "loopline-smoke-grpo-loop_per_turn",
     )
     assert (project / "params.yaml").read_text().startswith("profiles: [smoke, grpo, loop_per_turn] ")
-    assert main(["--refresh", "--set", "iterations=1"]) == 0
+    assert main(["configure", "--refresh", "--set", "iterations=1"]) == 0
     assert load_params(project / "params.yaml").profiles == params.profiles
 
 
@@ -82,31 +83,31 @@ def test_a_profile_that_extends_another_brings_it(project: Path) -> None:
 
 
 def test_refresh_brings_the_maps_in_step(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["default"])
+    main(["configure", "default"])
     path = project / "params.yaml"
     path.write_text(path.read_text().replace("iterations: 16", "iterations: 3"))
-    with pytest.raises(ParamsError, match=r"flows\.configure --refresh"):
+    with pytest.raises(ParamsError, match=r"loopline configure --refresh"):
         load_params(path)
-    assert main(["--refresh", "--set", "evaluation.every=2"]) == 0
+    assert main(["configure", "--refresh", "--set", "evaluation.every=2"]) == 0
     params = load_params(path)
     assert [before.policy for before in params.dag.previous.values()] == ["i000", "i001", "i002"]
     assert params.dag.evaluated == ["i000", "i002", "i003"]
 
 
 def test_staleness_is_a_property_of_the_dag(project: Path) -> None:
-    assert main(["default", "--set", "iterations=4", "--set", "collection.staleness=1"]) == 0
+    assert main(["configure", "default", "--set", "iterations=4", "--set", "collection.staleness=1"]) == 0
     previous = load_params(project / "params.yaml").dag.previous
     assert [before.policy for before in previous.values()] == ["i000", "i001", "i002", "i003"]
     assert [before.behaviour for before in previous.values()] == ["i000", "i000", "i001", "i002"]
     assert [before.staleness for before in previous.values()] == [0, 1, 1, 1]
     path = project / "params.yaml"
     path.write_text(path.read_text().replace("staleness: 1", "staleness: 2"))
-    with pytest.raises(ParamsError, match=r"dag\.previous does not match .*; run `python -m flows\.configure"):
+    with pytest.raises(ParamsError, match=r"dag\.previous does not match .*; run `loopline configure"):
         load_params(path)
 
 
 def test_a_search_takes_the_place_of_collecting(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["smoke", "dpo_mcts"]) == 0
+    assert main(["configure", "smoke", "dpo_mcts"]) == 0
     params = load_params(project / "params.yaml")
     assert (params.dag.collected, params.dag.searched, params.dag.sampled) == ({}, {"i001": "i000"}, {"i001": "i000"})
     for setting, message in (
@@ -114,9 +115,9 @@ def test_a_search_takes_the_place_of_collecting(project: Path, capsys: pytest.Ca
         ("advantages.pair_gap=null", "update.objective: preference needs advantages.pair_gap"),
         ("update.objective=clipped", "needs advantages.pair_gap, and no other objective uses it"),
     ):
-        assert main(["smoke", "dpo_mcts", "--set", setting]) == 1
+        assert main(["configure", "smoke", "dpo_mcts", "--set", setting]) == 1
         assert message in capsys.readouterr().err
-    assert main(["smoke", "--set", "collection.tree={}"]) == 1
+    assert main(["configure", "smoke", "--set", "collection.tree={}"]) == 1
     assert "collection.tree makes pairs of turns" in capsys.readouterr().err
 
 
@@ -126,7 +127,7 @@ def test_the_collapse_monitor_has_a_map_where_it_acts(project: Path) -> None:
         ("none", {}, "data/courses"),
         ("stop", {"i001": "i000", "i002": "i001"}, "data/courses/i000.json"),
     ):
-        assert main(["smoke", "--set", f"monitor.action={action}"]) == 0
+        assert main(["configure", "smoke", "--set", f"monitor.action={action}"]) == 0
         params = load_params(path)
         assert (params.dag.monitored, params.dag.neutral_courses) == (monitored, neutral)
     path.write_text(path.read_text().replace("action: stop", "action: none"))
@@ -145,7 +146,7 @@ def test_the_collapse_monitor_has_a_map_where_it_acts(project: Path) -> None:
 def test_how_often_rollouts_are_collected_is_a_property_of_the_dag(
     project: Path, every: int, batches: list[str], behaviours: list[str]
 ) -> None:
-    assert main(["default", "--set", "iterations=4", "--set", f"collection.every={every}"]) == 0
+    assert main(["configure", "default", "--set", "iterations=4", "--set", f"collection.every={every}"]) == 0
     params = load_params(project / "params.yaml")
     assert [before.batch for before in params.dag.previous.values()] == batches
     assert [before.behaviour for before in params.dag.previous.values()] == behaviours
@@ -169,14 +170,14 @@ def test_how_often_rollouts_are_collected_is_a_property_of_the_dag(
 def test_a_method_with_a_part_missing_is_refused(
     project: Path, capsys: pytest.CaptureFixture[str], setting: str, message: str
 ) -> None:
-    assert main(["default", "--set", setting]) == 1
+    assert main(["configure", "default", "--set", setting]) == 1
     assert message in capsys.readouterr().err
 
 
 def test_set_changes_one_knob_and_says_so(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["default"])
+    main(["configure", "default"])
     capsys.readouterr()
-    assert main(["default", "--set", "iterations=4", "--set", "update.loss.importance=turn"]) == 0
+    assert main(["configure", "default", "--set", "iterations=4", "--set", "update.loss.importance=turn"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed == ["iterations: 16 -> 4", "update.loss.importance: token -> turn"]
     assert load_params(project / "params.yaml").iterations == 4
@@ -186,10 +187,10 @@ def test_a_key_twice_is_refused_with_its_line_and_left_as_it_is(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = project / "params.yaml"
-    assert main(["default"]) == 0
+    assert main(["configure", "default"]) == 0
     path.write_text(path.read_text().replace("\niterations: 16", "\niterations: 3\niterations: 16"))
     text, number = path.read_text(), path.read_text().splitlines().index("iterations: 3") + 2
-    assert main(["--refresh"]) == 1
+    assert main(["configure", "--refresh"]) == 1
     message = f"params.yaml: not valid YAML: line {number}: duplicate key 'iterations', first on line"
     assert message in capsys.readouterr().err
     assert path.read_text() == text
@@ -197,13 +198,13 @@ def test_a_key_twice_is_refused_with_its_line_and_left_as_it_is(
 
 def test_as_it_was_is_printed_for_the_same_bytes_only(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = project / "params.yaml"
-    main(["default"])
+    main(["configure", "default"])
     whole, made = path.read_text(), path.stat().st_ino
     capsys.readouterr()
-    assert main(["--refresh"]) == 0
+    assert main(["configure", "--refresh"]) == 0
     assert (capsys.readouterr().out, path.stat().st_ino) == ("params.yaml is as it was\n", made)
     path.write_text(f"# mine\n{whole}")
-    assert main(["--refresh"]) == 0
+    assert main(["configure", "--refresh"]) == 0
     assert capsys.readouterr().out.startswith("no value has changed; the text of params.yaml was written anew")
     assert path.read_text() == whole
 
@@ -213,19 +214,19 @@ def test_as_it_was_is_printed_for_the_same_bytes_only(project: Path, capsys: pyt
 def test_an_impossible_number_names_its_knob(
     project: Path, capsys: pytest.CaptureFixture[str], knob: str, value: str
 ) -> None:
-    assert main(["default", "--set", f"{knob}={value}"]) == 1
+    assert main(["configure", "default", "--set", f"{knob}={value}"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert f"params.yaml: {knob}: Input should be " in line
 
 
 def test_a_file_with_conflict_markers_is_written_anew(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = project / "params.yaml"
-    assert main(["default"]) == 0
+    assert main(["configure", "default"]) == 0
     whole = path.read_text()
     path.write_text(f"<<<<<<< HEAD\nseed: 1\n=======\n{whole}>>>>>>> other\n")
-    assert main(["--refresh"]) == 1
+    assert main(["configure", "--refresh"]) == 1
     assert "params.yaml: not valid YAML: line 1: a git conflict marker" in capsys.readouterr().err
-    assert main(["default"]) == 0
+    assert main(["configure", "default"]) == 0
     assert path.read_text() == whole
     assert capsys.readouterr().out.startswith("what was there could not be read, so every value counts as new: ")
 
@@ -248,13 +249,13 @@ def test_a_file_with_conflict_markers_is_written_anew(project: Path, capsys: pyt
             "smoke and paper contradict each other: iterations is 2 in the one and 90",
         ),
         (["rloo", "default"], 1, "default lies below all others; name it first, or not at all"),
-        (["--refresh"], 1, "missing; run `python -m flows.configure default`"),
+        (["--refresh"], 1, "missing; run `loopline configure default`"),
     ],
 )
 def test_bad_input_is_one_message_and_writes_nothing(
     arguments: list[str], code: int, message: str, project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(arguments) == code
+    assert main(["configure", *arguments]) == code
     printed = capsys.readouterr().err
     assert message in printed
     assert "Traceback" not in printed
@@ -274,19 +275,19 @@ def test_a_knob_of_a_world_or_an_engine_that_is_not_in_use_is_refused(
         ("world.webshop.products=700", "world.name is pocketworld, which has no section webshop"),
         ("engine.vllm.servers=2", "engine.name is transformers, which has no section vllm"),
     ):
-        assert main(["default", "--set", setting]) == 1
+        assert main(["configure", "default", "--set", setting]) == 1
         assert message in capsys.readouterr().err
-    assert main(["default", "--set", "engine.name=vllm", "--set", "engine.vllm.servers=2"]) == 0
+    assert main(["configure", "default", "--set", "engine.name=vllm", "--set", "engine.vllm.servers=2"]) == 0
     content = yaml.safe_load((project / "params.yaml").read_text())
     assert set(content["engine"]) == {"name", "vllm"} and content["engine"]["vllm"]["servers"] == 2
-    assert main(["--refresh", "--set", "engine.name=transformers", "--set", "world.name=sokoban"]) == 0
+    assert main(["configure", "--refresh", "--set", "engine.name=transformers", "--set", "world.name=sokoban"]) == 0
     content = yaml.safe_load((project / "params.yaml").read_text())
     assert content["engine"] == {"name": "transformers"}
     assert set(content["world"]) == {"name", "seed", "code_blocks", "sokoban"}
 
 
 def test_params_yaml_is_short_and_every_knob_has_a_comment(project: Path) -> None:
-    assert main(["default"]) == 0
+    assert main(["configure", "default"]) == 0
     lines = (project / "params.yaml").read_text().splitlines()
     assert len(lines) <= 170
     knobs = lines[: lines.index("dag:")]

@@ -13,7 +13,8 @@ from prefect.exceptions import ParameterTypeError, SignatureMismatchError
 from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools import ValidationError, validate
 
-from flows import configure, deployments
+from flows import deployments
+from flows.cli.app import main
 from flows.configure import write_params
 from flows.dag.stages import find_stage
 from flows.dag.version_stages import stage_version
@@ -104,7 +105,7 @@ def test_any_other_change_counts(checkout: Path, monkeypatch: pytest.MonkeyPatch
     assert git_state(checkout).dirty
     git(checkout, "rm", "-q", "--cached", "code.py")
     monkeypatch.chdir(checkout)
-    assert configure.main(["--refresh", "--set", "update.epochs=3"]) == 0
+    assert main(["configure", "--refresh", "--set", "update.epochs=3"]) == 0
     assert git_state(checkout).dirty
     assert load_params(path).iterations == 2
     path.write_text("<<<<<<<")

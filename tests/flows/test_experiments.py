@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.configure import main as write_profile
+from flows.cli.app import main
 from flows.configure import parse_assignment
 from flows.experiments.hydra_plugins.derived_dag import _require_one_reading
 from tasks.core.config.params import ParamsError, load_params
@@ -64,7 +64,7 @@ def test_composing_changes_what_is_asked_for_and_what_follows(tmp_path: Path, mo
     for changes in (fewer, searching, elsewhere):
         compose(tmp_path / "changed.yaml", *changes)
         written = [word for change in changes for word in ("--set", change.replace(":", ": ").removeprefix("+"))]
-        assert write_profile(["default", *written]) == 0
+        assert main(["configure", "default", *written]) == 0
         assert load_params(tmp_path / "changed.yaml") == load_params(tmp_path / "params.yaml")
 
 
@@ -128,12 +128,12 @@ def shown_experiment(folder: Path, name: str) -> dict[str, Any]:
 
 @pytest.mark.services
 def test_lineage_holds_until_something_is_broken_which_it_names(finished: Path) -> None:
-    answer = succeed(finished, "-m", "flows.lineage", "test_normal.tgc")
+    answer = succeed(finished, "-m", "flows.cli", "lineage", "test_normal.tgc")
     assert answer.splitlines()[-1] == "every link holds"
     for expected in ("<- score@test_normal", "<- collect_rollouts@i001", "<- data/base_policies", "i001: seeds "):
         assert expected in answer
     for side in ("data/report", "data/learning_curves.csv", "data/lineage.json"):
-        answer = succeed(finished, "-m", "flows.lineage", side)
+        answer = succeed(finished, "-m", "flows.cli", "lineage", side)
         assert answer.splitlines()[-1] == "every link holds" and "\ncode: commit " in answer
     lock = yaml.safe_load((finished / "dvc.lock").read_text())["stages"]["collect_rollouts@i001"]
     md5 = next(out["md5"] for out in lock["outs"] if out["path"].endswith("rollouts.parquet"))
@@ -141,13 +141,13 @@ def test_lineage_holds_until_something_is_broken_which_it_names(finished: Path) 
     whole = cached.read_bytes()
     replace(cached, b"rotten")
     try:
-        done = run(finished, "-m", "flows.lineage", "i001")
+        done = run(finished, "-m", "flows.cli", "lineage", "i001")
         assert done.returncode == 1
         assert f"BROKEN: data/iterations/i001/rollouts.parquet: its cache file {cached} is corrupt" in done.stdout
     finally:
         replace(cached, whole)
-    assert run(finished, "-m", "flows.lineage", "i099").returncode == 1
-    assert run(finished, "-m", "flows.lineage", "nowhere.tgc").returncode == 2
+    assert run(finished, "-m", "flows.cli", "lineage", "i099").returncode == 1
+    assert run(finished, "-m", "flows.cli", "lineage", "nowhere.tgc").returncode == 2
 
 
 def replace(path: Path, content: bytes) -> None:
@@ -204,7 +204,7 @@ def test_a_fresh_clone_pulls_and_has_nothing_to_do(
     before = (clone / "dvc.lock").read_bytes()
     assert "Data and pipelines are up to date." in succeed(clone, "-m", "dvc", "repro")
     assert (clone / "dvc.lock").read_bytes() == before
-    assert succeed(clone, "-m", "flows.lineage", "selected").splitlines()[-1] == "every link holds"
+    assert succeed(clone, "-m", "flows.cli", "lineage", "selected").splitlines()[-1] == "every link holds"
 
 
 def add_remote(folder: Path, place: str, endpoint: str | None) -> None:

@@ -29,7 +29,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("world", ["bandit", "frozen_lake", "sokoban", "webshop"])
 def test_one_command_trains_and_scores(project: Path, world: str) -> None:
     size = (*LITTLE, f"world.{world}.counts={COUNTS}")
-    succeed(project, "-m", "flows.configure", world, "starpo_s", *(f"--set={setting}" for setting in size))
+    succeed(project, "-m", "flows.cli", "configure", world, "starpo_s", *(f"--set={setting}" for setting in size))
     succeed(project, "-m", "dvc", "repro", "--quiet")
     layout = Layout(project)
     metrics = read_document(layout.metrics("i001"), Metrics)

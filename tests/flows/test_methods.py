@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from flows.configure import main as configure
+from flows.cli.app import main
 from flows.dag.stages import STAGES
 from flows.workers.plain_runner import PlainRunner
 from tasks.core.config.params import load_params
@@ -39,7 +39,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: ProcessCache) -
     (tmp_path / "data" / "base_policies").symlink_to(ROOT / "data" / "base_policies")
 
     def played(method: str, *settings: str) -> Layout:
-        assert configure(["drill", method, *(f"--set={setting}" for setting in (*SIZE, *settings))]) == 0
+        assert main(["configure", "drill", method, *(f"--set={setting}" for setting in (*SIZE, *settings))]) == 0
         params = load_params(tmp_path / "params.yaml")
         tried = Preflight(positions=0, rollouts=0, ranks=1, passes="packed")
         write_document(Layout(tmp_path).preflight, tried)

@@ -25,7 +25,7 @@ def real_project(tmp_path: Path) -> Path:
 def warm_flow(real_project: Path, prefect_url: str) -> WarmFlow:
     """Return a function that runs the warm flow up to the tasks, with proxies in the environment that lead nowhere."""
     proxies = {"HTTP_PROXY": "http://127.0.0.1:9", "ALL_PROXY": "socks5://127.0.0.1:9", "no_proxy": "", "NO_PROXY": ""}
-    command = ("-m", "flows.pipeline", "--until", "filter_tasks")
+    command = ("-m", "flows.cli", "run", "--until", "filter_tasks")
     return partial(run, real_project, *command, PREFECT_API_URL=prefect_url, **proxies)
 
 
@@ -34,7 +34,7 @@ def test_bad_targets_are_one_message(project: Path) -> None:
         (["--until", "no_such"], "unknown stage 'no_such'"),
         (["--until", "score@dev"], "unknown key 'dev'"),
     ):
-        done = run(project, "-m", "flows.pipeline", *arguments)
+        done = run(project, "-m", "flows.cli", "run", *arguments)
         assert done.returncode == 2
         assert message in done.stderr
         assert len(done.stderr.splitlines()) == 1
@@ -43,7 +43,7 @@ def test_bad_targets_are_one_message(project: Path) -> None:
 def test_a_prefect_server_that_is_down_is_one_line(project: Path) -> None:
     url = f"http://someone:secret@127.0.0.1:{free_port()}/api"
     shown = url.replace("someone:secret@", "")
-    for command in (["flows.pipeline"], ["flows.stage", "filter_advantages", "i001"]):
+    for command in (["flows.cli", "run"], ["flows.stage", "filter_advantages", "i001"]):
         done = run(project, "-m", *command, PREFECT_API_URL=url)
         (line,) = done.stderr.splitlines()
         assert done.returncode == 1
@@ -52,7 +52,7 @@ def test_a_prefect_server_that_is_down_is_one_line(project: Path) -> None:
 
 def test_a_file_that_dvc_cannot_read_is_one_line_with_its_place(project: Path) -> None:
     (project / "dvc.yaml").write_text("stages:\n<<<<<<< HEAD\n  a: {cmd: b}\n=======\n>>>>>>> theirs\n")
-    done = run(project, "-m", "flows.pipeline", "--without-prefect")
+    done = run(project, "-m", "flows.cli", "run", "--without-prefect")
     (line,) = done.stderr.splitlines()
     assert (done.returncode, line.partition(": not valid")[2]) == (1, " YAML: line 2: a git conflict marker")
 
@@ -62,8 +62,8 @@ def test_a_checkout_that_cannot_be_written_is_one_line(project: Path) -> None:
     unshared = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", read_only, str(project)]
     if subprocess.run([*unshared, "true"], capture_output=True).returncode:
         pytest.skip("needs the right to mount")
-    commands = (["flows.pipeline", "--without-prefect"], ["flows.stage", "filter_advantages", "i001"])
-    for command in (*commands, ["flows.configure", "--refresh", "--set", "seed=3"]):
+    commands = (["flows.cli", "run", "--without-prefect"], ["flows.stage", "filter_advantages", "i001"])
+    for command in (*commands, ["flows.cli", "configure", "--refresh", "--set", "seed=3"]):
         done = subprocess.run(
             [*unshared, sys.executable, "-m", *command], env=environment(project), capture_output=True, text=True
         )

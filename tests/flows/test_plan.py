@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.configure import main as write_profile
-from flows.plan import main
+from flows.cli.app import main
 from flows.profile_stack import profile_names
 from tasks.core.records.schemas import ROLLOUTS
 from tasks.core.records.tables import write_rows
@@ -19,7 +18,7 @@ def at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", profile_names())
 def test_every_profile_can_be_planned_and_fits_where_it_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--profile", name]) == 0
+    assert main(["plan", name]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"{name}: ")
     wanted = ("requests", "USD") if name == "openai" else ("learner, per device", "FLOPs", "in all", "disk")
@@ -28,28 +27,28 @@ def test_every_profile_can_be_planned_and_fits_where_it_says(name: str, capsys: 
 
 @pytest.mark.parametrize("hardware", ["h100", "h200", "a100"])
 def test_the_paper_on_two_nodes(hardware: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--profile", "paper", "--hardware", hardware, "--gpus", "16"]) == 0
+    assert main(["plan", "paper", "--hardware", hardware, "--gpus", "16"]) == 0
     printed = capsys.readouterr().out
     assert "16 x" in printed and "note:" not in printed
 
 
 def test_other_devices_than_the_run_would_use_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--profile", "gpu_80gb", "--gpus", "8"])
+    main(["plan", "gpu_80gb", "--gpus", "8"])
     assert "these parameters start 1 of 8 ranks; set update.distributed" in capsys.readouterr().out
 
 
 def test_too_little_hardware_is_reported_with_its_remedy(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--profile", "paper", "--hardware", "h100", "--gpus", "1"]) == 1
+    assert main(["plan", "paper", "--hardware", "h100", "--gpus", "1"]) == 1
     assert "does not fit: the learner needs" in capsys.readouterr().out
 
 
 def test_bad_input_is_one_message(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for arguments, message in (
-        (["--profile", "nope"], "unknown profile 'nope'"),
-        (["--profile", "default", "--set", "policy.source=some/model"], "the sizes of some/model are unknown"),
-        (["--profile", "default", "--set", "update.epoch=1"], "update.epoch"),
+        (["nope"], "unknown profile 'nope'"),
+        (["default", "--set", "policy.source=some/model"], "the sizes of some/model are unknown"),
+        (["default", "--set", "update.epoch=1"], "update.epoch"),
     ):
-        assert main(arguments) == 2
+        assert main(["plan", *arguments]) == 2
         assert message in capsys.readouterr().err
 
 
@@ -57,10 +56,10 @@ def test_without_a_profile_params_yaml_is_planned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main([]) == 2
+    assert main(["plan"]) == 2
     assert "params.yaml: missing" in capsys.readouterr().err
-    write_profile(["gpu_small"])
-    assert main(["--hardware", "a100"]) == 0
+    main(["configure", "gpu_small"])
+    assert main(["plan", "--hardware", "a100"]) == 0
     assert "params.yaml: Qwen/Qwen2.5-1.5B-Instruct in appworld, on 1 x A100" in capsys.readouterr().out
 
 
@@ -68,9 +67,9 @@ def test_a_knob_is_set_on_params_yaml_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write_profile(["default"])
+    main(["configure", "default"])
     (tmp_path / "data").symlink_to(ROOT / "data")
-    assert main(["--set", "iterations=4", "--set", "evaluation.every=2"]) == 0
+    assert main(["plan", "--set", "iterations=4", "--set", "evaluation.every=2"]) == 0
     assert "144 x 4 collections, 60 x 3 on dev" in capsys.readouterr().out
 
 
@@ -86,7 +85,7 @@ def test_a_knob_is_set_on_params_yaml_too(
 def test_the_policys_device_is_planned_for(
     device: str, dtype: str, hardware: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["--profile", "default", "--set", f"policy.device={device}", "--set", f"policy.dtype={dtype}"])
+    main(["plan", "default", "--set", f"policy.device={device}", "--set", f"policy.dtype={dtype}"])
     assert f", on 1 x {hardware}" in capsys.readouterr().out
 
 
@@ -100,7 +99,7 @@ def test_a_pilot_proposes_the_number_of_rollouts(tmp_path: Path, capsys: pytest.
         for number in range(6)
     ]
     write_rows(path, rows, ROLLOUTS)
-    assert main(["--profile", "paper", "--gpus", "16", "--pilot", str(path), "--wanted-share", "0.8"]) == 0
+    assert main(["plan", "paper", "--gpus", "16", "--pilot", str(path), "--wanted-share", "0.8"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "40 tasks; an iteration of 240 rollouts" in printed
     assert "a signal in 80% 4 rollouts a task" in printed
@@ -115,7 +114,7 @@ def test_a_file_that_is_no_pilot_is_left_to_its_owner(
     path = tmp_path / "pilot.parquet"
     if content is not None:
         path.write_bytes(content)
-    assert main(["--profile", "paper", "--pilot", str(path)]) == 2
+    assert main(["plan", "paper", "--pilot", str(path)]) == 2
     printed = capsys.readouterr().err
     assert f"pilot.parquet: {fault}" in printed and "a pilot must be a run's table of rollouts" in printed
     assert "dvc repro" not in printed and (content is None or path.read_bytes() == content)
@@ -124,6 +123,6 @@ def test_a_file_that_is_no_pilot_is_left_to_its_owner(
 def test_rollouts_that_are_collected_once_are_counted_once(capsys: pytest.CaptureFixture[str]) -> None:
     said = {}
     for every in (1, 4, 0):
-        assert main(["--profile", "default", "--set", f"collection.every={every}", "--set", "iterations=8"]) == 0
+        assert main(["plan", "default", "--set", f"collection.every={every}", "--set", "iterations=8"]) == 0
         said[every] = capsys.readouterr().out
     assert "x 8 collections" in said[1] and "x 2 collections" in said[4] and "x 1 collections" in said[0]

@@ -36,5 +36,5 @@ def test_one_command_scores_official_solutions(world: str, tmp_path: Path) -> No
         scored = read_document(Layout(project).score(split), Scores)
         assert (scored.base_tgc, scored.base_sgc) == (100, 100)
     if world == "bfcl":
-        said = succeed(project, "-m", "flows.bfcl_export", "test_normal", "exported")
+        said = succeed(project, "-m", "flows.cli", "export", "bfcl", "test_normal", "exported")
         assert said.splitlines()[-1].endswith("none")

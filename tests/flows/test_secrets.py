@@ -33,11 +33,11 @@ def test_no_secret_is_written_anywhere(tmp_path: Path, monkeypatch: pytest.Monke
     remote.write_text(f"['remote \"store\"']\n{credentials}[core]\n    remote = store\n")
     with local_server() as url:
         environment = {**ENVIRONMENT, "PREFECT_API_URL": url.replace("://", f"://user:{SECRET}@")}
-        failed = run(root, "-m", "flows.pipeline", **environment)
+        failed = run(root, "-m", "flows.cli", "run", **environment)
         assert failed.returncode == 1, failed.stderr
         assert "can't be watched live" in failed.stderr
         assert "MLflow at http://127.0.0.1:9" in failed.stderr
-        done = run(root, "-m", "flows.pipeline", **environment | {"MLFLOW_TRACKING_URI": ""})
+        done = run(root, "-m", "flows.cli", "run", **environment | {"MLFLOW_TRACKING_URI": ""})
         assert done.returncode == 0, done.stderr
     for command in (failed, done):
         assert SECRET not in command.stdout + command.stderr

@@ -74,7 +74,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, python_in: Callable[..., Call
     (root / "data").mkdir()
     (root / "dvc.yaml").write_text(DVC_YAML)
     python = python_in(root)
-    python("-m", "flows.configure", "default", "--set", "iterations=2")
+    python("-m", "flows.cli", "configure", "default", "--set", "iterations=2")
     python("-m", "dvc", "init", "--no-scm", "--quiet")
     python("-m", "dvc", "config", "core.analytics", "false")
     python("-m", "flows.stage", "version_stages")

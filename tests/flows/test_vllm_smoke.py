@@ -28,13 +28,13 @@ def smoke_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / name, folder / name)
     (folder / ".loopline").mkdir()
     (folder / ".loopline" / "interpreters").symlink_to(ROOT / INTERPRETERS)
-    run(folder, "-m", "flows.configure", "vllm_smoke")
+    run(folder, "-m", "flows.cli", "configure", "vllm_smoke")
     run(folder, "-m", "dvc", "init", "--no-scm", "--quiet")
     return folder
 
 
 def test_a_warm_flow_leaves_what_dvc_repro_finds_up_to_date(smoke_project: Path) -> None:
-    run(smoke_project, "-m", "flows.pipeline")
+    run(smoke_project, "-m", "flows.cli", "run")
     data = smoke_project / "data"
     rollouts = pq.read_table(data / "iterations/i001/rollouts.parquet")
     assert set(rollouts["engine"].to_pylist()) == {"vllm"}
@@ -49,7 +49,7 @@ def test_a_warm_flow_leaves_what_dvc_repro_finds_up_to_date(smoke_project: Path)
 
 
 def test_the_stages_of_dvc_repro_share_a_server(smoke_project: Path) -> None:
-    run(smoke_project, "-m", "flows.configure", "--refresh", "--set", "scoring.rollouts_per_task=2")
+    run(smoke_project, "-m", "flows.cli", "configure", "--refresh", "--set", "scoring.rollouts_per_task=2")
     said = run(smoke_project, "-m", "dvc", "repro", "score")
     assert "score@test_normal" in said and "score@test_challenge" in said
     assert_one_server_that_ended(smoke_project)

@@ -40,7 +40,7 @@ time.sleep(60)
 @pytest.fixture(scope="module")
 def server() -> Iterator[tuple[str, psutil.Process]]:
     """Serve pocketworld; yield its address and process."""
-    with running("-m", "flows.world_server", "pocketworld", "--port", "0", "--sessions", "32") as (url, process):
+    with running("-m", "flows.cli", "serve", "pocketworld", "--port", "0", "--sessions", "32") as (url, process):
         yield url, psutil.Process(process.pid)
 
 
@@ -273,7 +273,7 @@ def test_turns_that_earn_have_their_rewards() -> None:
 
 
 def test_it_listens_to_this_machine_only_and_ends_with_all_that_it_started() -> None:
-    with running("-m", "flows.world_server", "pocketworld", "--port", "0") as (url, started):
+    with running("-m", "flows.cli", "serve", "pocketworld", "--port", "0") as (url, started):
         process = psutil.Process(started.pid)
         with client(url) as session:
             session.reset()
@@ -289,7 +289,7 @@ def test_it_listens_to_this_machine_only_and_ends_with_all_that_it_started() -> 
 
 def test_a_world_that_cannot_be_served_is_one_message() -> None:
     def told(*arguments: str) -> tuple[int, str]:
-        command = [sys.executable, "-m", "flows.world_server", *arguments]
+        command = [sys.executable, "-m", "flows.cli", "serve", *arguments]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
         return done.returncode, done.stderr
 
@@ -298,7 +298,7 @@ def test_a_world_that_cannot_be_served_is_one_message() -> None:
     code, message = told("openenv")
     assert code == 1 and "world.openenv.action is empty" in message and "Traceback" not in message
     port = free_port()
-    with running("-m", "flows.world_server", "bandit", "--port", str(port)):
+    with running("-m", "flows.cli", "serve", "bandit", "--port", str(port)):
         code, message = told("bandit", "--port", str(port))
         assert code == 3 and "address already in use" in message
 
@@ -321,6 +321,6 @@ def test_a_kept_folder_is_made_once_and_served_again_and_another_worlds_is_one_m
         assert httpx2.get(f"{url}/metadata").json()["version"] == first
     assert {path: path.stat().st_mtime_ns for path in kept.rglob("*")} == made
 
-    command = [sys.executable, "-m", "flows.world_server", "sokoban", "--folder", str(kept)]
+    command = [sys.executable, "-m", "flows.cli", "serve", "sokoban", "--folder", str(kept)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and str(kept) in done.stderr and "Traceback" not in done.stderr

@@ -31,7 +31,7 @@ def make_project(folder: Path, *settings: str) -> Path:
 
 def configure(folder: Path, profile: str, *settings: str) -> None:
     """Write params.yaml; profile "--refresh" changes the present file."""
-    succeed(folder, "-m", "flows.configure", profile, *(f"--set={setting}" for setting in settings))
+    succeed(folder, "-m", "flows.cli", "configure", profile, *(f"--set={setting}" for setting in settings))
 
 
 def copy_project(project: Path, folder: Path) -> Path:

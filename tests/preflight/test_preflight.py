@@ -168,7 +168,7 @@ def test_ranks_of_two_machines_try_it_together(layout: Layout) -> None:
     with socket.create_server(("localhost", 0)) as free:
         place = f"localhost:{free.getsockname()[1]}"
     (layout.root / "params.yaml").touch()
-    joiner = subprocess.Popen([sys.executable, "-m", "flows.workers.worker_node", str(layout.root)], cwd=ROOT)
+    joiner = subprocess.Popen([sys.executable, "-m", "flows.cli", "join", str(layout.root)], cwd=ROOT)
     try:
         preflight(
             StageContext(

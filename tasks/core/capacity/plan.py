@@ -1,4 +1,4 @@
-"""Needs of a profile on given hardware: memory, tokens, FLOPs, hours and disk. Pure; `flows.plan` prints it."""
+"""Needs of a profile on given hardware: memory, tokens, FLOPs, hours and disk. Pure; `loopline plan` prints it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

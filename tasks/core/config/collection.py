@@ -99,12 +99,12 @@ class CollectionConfig(Section):
     turn_progress`."""
     every: int = Field(1, ge=0, strict=True)
     """Collect in every n-th iteration only, and train on it until the next. The first is one of them; 0: the first
-    alone. Older rollouts are corrected for as stale ones are. Changes the section `dag`: set it by `python -m
-    flows.configure --refresh --set collection.every=0`."""
+    alone. Older rollouts are corrected for as stale ones are. Changes the section `dag`: set it by `loopline
+    configure --refresh --set collection.every=0`."""
     tree: TreeConfig | None = None
     """Search trees in place of rollouts (DPO-MCTS). The stages `search_trees` and `pair_turns` run in place of
-    `collect_rollouts` and `filter_advantages`. Changes the section `dag`: set it by `python -m flows.configure`, best
-    by the profile `dpo_mcts`."""
+    `collect_rollouts` and `filter_advantages`. Changes the section `dag`: set it by `loopline configure`, best by
+    the profile `dpo_mcts`."""
     limits: AgentLimits = AgentLimits()
     """Budget of every episode. `evaluation.limits` says where evaluation differs."""
     early_stop: EarlyStop | None = EarlyStop()
@@ -117,7 +117,7 @@ class CollectionConfig(Section):
     staleness: int = Field(0, ge=0, strict=True)
     """Updates that the sampling policy may lag behind. 0: strictly on-policy, as in the paper. 1: asynchronous
     collection; an iteration's rollouts do not wait for the update before, and `update.loss.max_behaviour_weight` bounds
-    the weight that corrects for it. Changes the section `dag`: set it by `python -m flows.configure --refresh --set
+    the weight that corrects for it. Changes the section `dag`: set it by `loopline configure --refresh --set
     collection.staleness=1`."""
     world_retries: int = Field(1, ge=0)
     """Times that a rollout is played again after a world error. Then it is recorded as lost."""

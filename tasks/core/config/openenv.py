@@ -78,7 +78,7 @@ class OpenEnvConfig(WorldSettings):
     """Address of the server. The world that plays there is in no stage's version and in no lineage, unless `version`
     names it: after a change on the server, `dvc repro -f`."""
     version: str | None = Field(None, min_length=1)
-    """Version that the server must tell at /metadata. Ours (`python -m flows.world_server`) tells the digest of its
+    """Version that the server must tell at /metadata. Ours (`loopline serve`) tells the digest of its
     tasks; null: any. Another one is refused; stages run again when this changes."""
     connect_s: Annotated[float, UNVERSIONED] = Field(10.0, gt=0)
     """Longest wait for a session, in seconds. So also how long a server may take to start again."""

@@ -35,7 +35,7 @@ class Params(Section):
     """The whole of params.yaml."""
 
     profiles: tuple[str, ...] = ("default",)
-    """Written by `python -m flows.configure` from these, the later on top. Values may have been changed since."""
+    """Written by `loopline configure` from these, the later on top. Values may have been changed since."""
     seed: int = Field(0, ge=0)
     """Seed of the whole run: every stream of random numbers is derived from it."""
     iterations: int = Field(20, ge=0, le=MOST_ITERATIONS, strict=True)
@@ -65,7 +65,7 @@ class Params(Section):
     lineage: LineageConfig = LineageConfig()
     """Names in MLflow."""
     dag: Dag = Field(default_factory=lambda checked: _dag(checked))
-    """Iterations and files for DVC's foreach; no knobs. `python -m flows.configure` derives it from the knobs above."""
+    """Iterations and files for DVC's foreach; no knobs. `loopline configure` derives it from the knobs above."""
 
     @property
     def root(self) -> "Params":
@@ -147,7 +147,7 @@ class Params(Section):
         if self.engine.name == "chat_api" and self.iterations:
             raise ValueError(
                 "engine.name: chat_api asks a model behind an API, which can be scored but not trained; "
-                "set iterations: 0, or start from `python -m flows.configure openai`"
+                "set iterations: 0, or start from `loopline configure openai`"
             )
         if self.engine.name == "chat_api" and self.scoring.at_training_budget:
             raise ValueError(
@@ -192,7 +192,7 @@ def _dag(checked: Mapping[str, Any]) -> Dag:
     return dag_of(*(checked[name] for name in ("iterations", "collection", "monitor", "evaluation", "policy", "world")))
 
 
-_REGENERATE = "run `python -m flows.configure --refresh`"
+_REGENERATE = "run `loopline configure --refresh`"
 
 
 def load_params(path: Path) -> Params:
@@ -205,7 +205,7 @@ def read_yaml(path: Path) -> Any:
     try:
         return parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ParamsError(f"{path}: missing; run `python -m flows.configure default`") from None
+        raise ParamsError(f"{path}: missing; run `loopline configure default`") from None
     except OSError as error:
         raise ParamsError(f"{path}: cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, YamlFault) as error:

@@ -154,5 +154,5 @@ class Layout:
 
     @property
     def comparisons(self) -> Path:
-        """Comparisons of model versions, written by `python -m flows.registry`; no stage reads them."""
+        """Comparisons of model versions, written by `loopline registry`; no stage reads them."""
         return self.data / "comparisons"

@@ -93,8 +93,8 @@ def require_going_on(layout: Layout, key: str) -> Course:
     course = read_document(layout.course(key), Course)
     if course.stop is not None:
         raise TrainingStopped(
-            f"training stopped after {key} (monitor.action: stop): {course.stop}. To score what was trained: python -m "
-            f"flows.configure --refresh --set iterations={iteration_number(key)}; to continue, set monitor.action to "
+            f"training stopped after {key} (monitor.action: stop): {course.stop}. To score what was trained: "
+            f"loopline configure --refresh --set iterations={iteration_number(key)}; to continue, set monitor.action to "
             "none"
         )
     return course

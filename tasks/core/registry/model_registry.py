@@ -73,9 +73,8 @@ class Registry:
                 return read_evaluation(folder)
             except ArtifactError as error:
                 raise ArtifactError(
-                    f"version {version.number} of {self.name} has no evaluation that this code can read; `python -m "
-                    f"flows.registry compare {version.number} --rescore` scores it again, for the comparison "
-                    f"only\n{error}"
+                    f"version {version.number} of {self.name} has no evaluation that this code can read; `loopline "
+                    f"registry compare {version.number} --rescore` scores it again, for the comparison only\n{error}"
                 ) from None
 
     @contextmanager

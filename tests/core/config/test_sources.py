@@ -71,5 +71,5 @@ def _classes(annotation: Any) -> Iterator[type]:
 def test_sources_that_are_not_in_step_are_refused() -> None:
     content = params_of("default").model_dump(mode="json")
     content["policy"]["source"] = "bases/x"
-    with pytest.raises(ParamsError, match=r"dag\.sources does not match .*; run `python -m flows.configure --refresh`"):
+    with pytest.raises(ParamsError, match=r"dag\.sources does not match .*; run `loopline configure --refresh`"):
         parse_params(content, "params.yaml")

@@ -298,7 +298,7 @@ def test_ranks_of_two_machines_write_the_bytes_of_ranks_that_accelerate_launched
     distributed = DistributedConfig.model_validate(machines)
     params = params.model_copy(update={"update": params.update.model_copy(update={"distributed": distributed})})
     (project.root / "params.yaml").touch()
-    joiner = subprocess.Popen([sys.executable, "-m", "flows.workers.worker_node", str(project.root)])
+    joiner = subprocess.Popen([sys.executable, "-m", "flows.cli", "join", str(project.root)])
     try:
         update_policy(StageContext(project, UpdateInputs.of(params), "i001"))
     finally:

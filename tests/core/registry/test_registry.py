@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from flows.cli.app import main
 from flows.dag.checkout_lock import checkout_lock
-from flows.registry import compare_versions, main, open_registry, params_of_run
+from flows.registry import compare_versions, open_registry, params_of_run
 from tasks.core.config.params import Params
 from tasks.core.records.comparison import Comparison
 from tasks.core.records.documents import read_document, write_document
@@ -59,7 +60,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> str:
 def test_the_newest_version_is_challenger_and_list_shows_it(
     seen_versions: Layout, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["list"]) == 0
+    assert main(["registry", "list"]) == 0
     head, first, second = printed(capsys).splitlines()
     assert head == "loopline-pocketworld-pocket: 2 versions"
     assert first.split()[-3:] == ["i002", "parent", "none"]
@@ -73,7 +74,7 @@ def test_versions_are_those_of_the_run_whatever_params_say_by_now_and_the_rule_i
     lineage = params.lineage.model_copy(update={"promotion": rule})
     edited = params.model_copy(update={"world": params.world.model_copy(update={"name": "bandit"}), "lineage": lineage})
     versions.params.write_text(yaml.safe_dump(edited.model_dump(mode="json")), encoding="utf-8")
-    assert main(["list"]) == 0
+    assert main(["registry", "list"]) == 0
     assert printed(capsys).startswith("loopline-pocketworld-pocket: 2 versions")
     ran = params_of_run(versions)
     assert (ran.world, ran.lineage.promotion.min_gain) == (params.world, 90.0)
@@ -85,10 +86,10 @@ def test_the_spread_over_seeds_by_hand(
     versions: Layout, another_run: AnotherRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Versions 1 and 3 solve 3 and 4 of 6 tasks: mean 58.3, deviation 100 / 6 / sqrt(2); 2 is another method."""
-    assert main(["seeds"]) == 0
+    assert main(["registry", "seeds"]) == 0
     assert "no two versions differ in their seed alone" in printed(capsys)
     record_pipeline(another_run("seed 1", {"a1", "a2", "a3", "b1"}, seed=1, profiles=["default", "elsewhere"]))
-    assert main(["seeds"]) == 0
+    assert main(["registry", "seeds"]) == 0
     lines = printed(capsys).splitlines()
     assert lines[0] == "versions 1, 3 (seeds 0, 1), mean and standard deviation over the runs:"
     assert [line.split()[:5] for line in lines[3:5]] == [
@@ -100,7 +101,7 @@ def test_the_spread_over_seeds_by_hand(
 def test_compare_reads_what_the_versions_hold(
     seen_versions: Layout, params: Params, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["compare", "1", "challenger"]) == 0
+    assert main(["registry", "compare", "1", "challenger"]) == 0
     assert "| 2 - 1 " in printed(capsys)
     folder = seen_versions.comparisons / "loopline-pocketworld-pocket-1-2"
     found = read_document(folder / "comparison.json", Comparison)
@@ -134,9 +135,9 @@ def test_one_version_named_twice_is_compared_with_nothing(seen_versions: Layout,
 def test_an_unknown_version_is_named_with_those_that_exist(
     seen_versions: Layout, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["compare", "1", "9"]) == 2
+    assert main(["registry", "compare", "1", "9"]) == 2
     assert "has no version '9'; there are: 1, 2, challenger" in capsys.readouterr().err
-    assert main(["--model", "other", "promote", "1"]) == 2
+    assert main(["registry", "--model", "other", "promote", "1"]) == 2
     assert "other has no version '1'; it has no versions; run the pipeline" in capsys.readouterr().err
 
 
@@ -145,12 +146,12 @@ def test_a_version_whose_evaluation_is_damaged_is_named_and_nothing_is_written(
 ) -> None:
     source = open_registry(versions.root, params).find("1").source.removeprefix("file://")
     (Path(source) / "evaluation" / "outcomes.parquet").write_bytes(b"")
-    assert main(["compare", "1", "2"]) == 1
+    assert main(["registry", "compare", "1", "2"]) == 1
     error = capsys.readouterr().err
     assert "version 1 of loopline-pocketworld-pocket has no evaluation that this code can read" in error
     assert "outcomes.parquet: damaged parquet" in error
     assert not list(versions.comparisons.iterdir())
-    assert main(["seeds"]) == 0
+    assert main(["registry", "seeds"]) == 0
     seen = capsys.readouterr()
     assert seen.err.startswith("left out: version 1 of loopline-pocketworld-pocket has no evaluation")
     assert "no two versions differ in their seed alone" in seen.out
@@ -160,28 +161,28 @@ def test_no_version_is_played_in_a_checkout_where_something_runs(
     seen_versions: Layout, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with checkout_lock(seen_versions.root, "nightly"):
-        assert main(["compare", "1", "--rescore"]) == 1
+        assert main(["registry", "compare", "1", "--rescore"]) == 1
         assert "nightly (process" in capsys.readouterr().err
-        assert main(["compare", "1"]) == 0
+        assert main(["registry", "compare", "1"]) == 0
 
 
 def test_promotion_follows_the_rule(
     versions: Layout, another_run: AnotherRun, params: Params, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["promote", "1"]) == 0
+    assert main(["registry", "promote", "1"]) == 0
     assert "against the base policy, since there is no champion" in printed(capsys)
-    assert main(["promote", "2"]) == 0
+    assert main(["registry", "promote", "2"]) == 0
     assert "TGC on dev: better (+16.7 points" in printed(capsys)
     registry = open_registry(versions.root, params)
     assert [version.aliases for version in registry.versions] == [(), ("champion",)]
     record_pipeline(another_run("worse", {"a1"}))
-    assert main(["promote", "challenger"]) == 1
+    assert main(["registry", "promote", "challenger"]) == 1
     refused = printed(capsys)
     assert "version 3 against version 2, the champion" in refused
     assert "TGC on dev: not better (-50.0 points" in refused
     assert "not promoted" in refused
     assert open_registry(versions.root, params).find("champion").number == 2
-    assert main(["promote", "champion"]) == 0
+    assert main(["registry", "promote", "champion"]) == 0
     assert "is the champion already" in printed(capsys)
 
 

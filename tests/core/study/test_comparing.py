@@ -49,7 +49,7 @@ def run(
         method=method,
         seed=seed,
         experiment=f"study-{method}-s{seed}",
-        command=f"python -m flows.configure {method}",
+        command=f"loopline configure {method}",
         selected="i001",
         dev_tgc=50.0,
         scores=dict.fromkeys(TEST_SPLITS, scores["selected"]),
@@ -207,7 +207,7 @@ def test_without_the_method_to_compare_with_there_are_scores_alone() -> None:
 def test_markdown_and_csv_say_the_same_and_the_papers_figures_are_labelled() -> None:
     found = study(run("loop", 0, "1100"), run("rloo", 0, "1000"))
     text = markdown(found)
-    assert "not measured here" in text and "`python -m flows.configure rloo`" in text
+    assert "not measured here" in text and "`loopline configure rloo`" in text
     assert paper_rows(found)[-1] == ("loop", "71.3", "53.6", "45.7", "26.6")
     rows = list(csv.DictReader(io.StringIO(runs_csv(found))))
     assert len(rows) == 2 * 2 * 2

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.comparison.__main__ import main as comparison
+from flows.cli.app import main
 from flows.comparison.plan import STUDIES, checked, chosen, read_plan, runs
-from flows.configure import main as configure
 from flows.configure import params_text
 from flows.dag.checkout_lock import held
 from tasks.core.config.params import ParamsError
@@ -46,7 +45,7 @@ def test_the_command_of_a_run_writes_its_parameters(tmp_path: Path, monkeypatch:
     run = list(runs(checked(CONTENT)))[-1]
     write_params(tmp_path / "written.yaml", run.params)
     monkeypatch.chdir(tmp_path)
-    assert configure(shlex.split(run.command)[3:]) == 0
+    assert main(shlex.split(run.command)[1:]) == 0
     assert (tmp_path / "params.yaml").read_bytes() == (tmp_path / "written.yaml").read_bytes()
     assert run.params["update"]["learning_rate"] == 0.5 and run.params["seed"] == 3
 
@@ -190,7 +189,7 @@ def test_arguments_that_make_no_study_are_one_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert comparison([*arguments, "--seeds", "0", "--report"]) == code
+    assert main(["compare", *arguments, "--seeds", "0", "--report"]) == code
     assert message in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
@@ -216,7 +215,7 @@ def test_an_invalid_file_is_one_message_that_names_it(
 ) -> None:
     path = tmp_path / "odd.yaml"
     path.write_bytes(text.encode(errors="surrogateescape"))
-    assert comparison([str(path), "--report", *chosen]) == 1
+    assert main(["compare", str(path), "--report", *chosen]) == 1
     assert re.search(message, capsys.readouterr().err)
 
 
@@ -226,22 +225,21 @@ def test_a_running_study_is_left_alone(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     lock = tmp_path / ".loopline/studies/loop.lock"
-    with held(lock, "flows.comparison", "elsewhere"):
-        assert comparison(["--methods", "loop", "--seeds", "0", *action]) == 1
-    assert re.search(r"flows\.comparison \(process \d+\) works on the study loop; wait", capsys.readouterr().err)
+    with held(lock, "loopline compare", "elsewhere"):
+        assert main(["compare", "--methods", "loop", "--seeds", "0", *action]) == 1
+    assert re.search(r"loopline compare \(process \d+\) works on the study loop; wait", capsys.readouterr().err)
     assert list(lock.parent.iterdir()) == [lock]
 
 
 def test_a_folder_is_no_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "odd.yaml").mkdir()
-    assert comparison([str(tmp_path / "odd.yaml"), "--report"]) == 1
+    assert main(["compare", str(tmp_path / "odd.yaml"), "--report"]) == 1
     assert "odd.yaml: cannot be read: Is a directory" in capsys.readouterr().err
 
 
 def test_a_method_named_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        comparison(["--methods", "loop,grpo,loop", "--report"])
-    assert "argument --methods: loop: named twice" in capsys.readouterr().err
+    assert main(["compare", "--methods", "loop,grpo,loop", "--report"]) == 2
+    assert "Invalid value for --methods: loop: named twice" in capsys.readouterr().err
 
 
 def test_claims_are_of_the_methods_that_were_chosen() -> None:

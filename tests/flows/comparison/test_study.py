@@ -26,7 +26,7 @@ STUDY = {
     "methods": {"loop": None, "grpo": "grpo", "broken": {"settings": ["policy.source=/nowhere"]}},
     "against": "loop",
 }
-COMMAND = ("-m", "flows.comparison", "little.yaml", "--jobs", "1")
+COMMAND = ("-m", "flows.cli", "compare", "little.yaml", "--jobs", "1")
 
 
 @pytest.fixture(scope="module")

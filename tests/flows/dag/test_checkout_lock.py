@@ -61,7 +61,7 @@ def test_waiting_ends_when_the_holder_does(tmp_path: Path, holder: subprocess.Po
 
 def test_neither_runner_starts_in_a_busy_checkout(project: Path, python: Callable[..., CompletedProcess[str]]) -> None:
     with checkout_lock(project, "nightly"):
-        for command in (["flows.pipeline"], ["flows.stage", "prepare_world"]):
+        for command in (["flows.cli", "run"], ["flows.stage", "prepare_world"]):
             done = python("-m", *command)
             assert done.returncode == 1
             assert "nightly (process" in done.stderr
@@ -72,7 +72,8 @@ def test_a_warm_flow_that_may_wait_begins_when_the_holder_ends(project: Path) ->
     command = [
         sys.executable,
         "-m",
-        "flows.pipeline",
+        "flows.cli",
+        "run",
         "--without-prefect",
         "--wait",
         "--until",
@@ -83,7 +84,7 @@ def test_a_warm_flow_that_may_wait_begins_when_the_holder_ends(project: Path) ->
             command, cwd=project, env=environment(project), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         assert process.stderr is not None
-        assert re.match(r"flows\.pipeline: waits for nightly \(process \d+\), which works", process.stderr.readline())
+        assert re.match(r"loopline run: waits for nightly \(process \d+\), which works", process.stderr.readline())
         assert not (project / "data/world").exists()
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors

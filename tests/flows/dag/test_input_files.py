@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.flows.tiny_project import configure, make_project, run, succeed
 
-PREPARE = ("-m", "flows.pipeline", "--without-prefect", "--until", "prepare_policy")
+PREPARE = ("-m", "flows.cli", "run", "--without-prefect", "--until", "prepare_policy")
 
 
 def test_a_changed_file_of_the_base_policy_prepares_it_again(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_run_made_shorter_and_longer_again_has_its_iterations_from_the_cache(
     folder = copy_project(finished_project, tmp_path / "project")
     before = digest(folder / "data" / "iterations"), digest(folder / "data" / "evaluations")
     configure(folder, "--refresh", "iterations=0")
-    succeed(folder, "-m", "flows.pipeline", "--without-prefect", "--until", "select_checkpoint")
+    succeed(folder, "-m", "flows.cli", "run", "--without-prefect", "--until", "select_checkpoint")
     assert [path.name for path in (folder / "data" / "iterations").iterdir()] == ["i000"]
     assert {path.name[:4] for path in (folder / "data" / "evaluations").iterdir()} == {"i000"}
     assert not (folder / SET_ASIDE).exists()

@@ -166,7 +166,7 @@ def test_a_single_stage_runs_with_what_is_recorded(finished: Path) -> None:
     assert "filter_tasks runs as recorded" in done.stdout + done.stderr
     assert layout.tasks.read_bytes() == before
     configure(finished, "--refresh", "tasks.max_difficulty=2")
-    assert "every link holds" in succeed(finished, "-m", "flows.lineage", "data/tasks/train.parquet")
+    assert "every link holds" in succeed(finished, "-m", "flows.cli", "lineage", "data/tasks/train.parquet")
 
 
 @pytest.mark.services
@@ -187,18 +187,18 @@ def test_a_file_committed_by_hand_is_a_broken_link(finished: Path) -> None:
     score.unlink()  # it is a link into DVC's cache
     score.write_text(content.replace("\n", "\n\n", 1))
     succeed(finished, "-m", "dvc", "commit", "--force", "score@test_normal")
-    done = run(finished, "-m", "flows.lineage", "test_normal.tgc")
+    done = run(finished, "-m", "flows.cli", "lineage", "test_normal.tgc")
     assert done.returncode == 1
     assert "BROKEN: data/scores/test_normal.json: score@test_normal wrote" in done.stdout
 
 
 @pytest.mark.services
 def test_status_names_what_would_run_and_why(finished: Path) -> None:
-    assert succeed(finished, "-m", "flows.status").endswith("stages are up to date\n")
+    assert succeed(finished, "-m", "flows.cli", "status").endswith("stages are up to date\n")
     configure(finished, "--refresh", "scoring.rollouts_per_task=2")
     with (finished / "tasks/core/pages/charts.py").open("a") as stream:
         stream.write("# edited\n")
-    lines = succeed(finished, "-m", "flows.status").splitlines()
+    lines = succeed(finished, "-m", "flows.cli", "status").splitlines()
     score = next(line for line in lines if line.startswith("  score"))
     assert score.startswith("  score (test_normal, test_challenge): scoring.rollouts_per_task: ")
     report = next(line for line in lines if line.startswith("  report"))

@@ -283,5 +283,9 @@ def test_a_stage_runs_code_and_no_code_of_the_report(stage: Stage) -> None:
 def test_commands_of_others_are_left_alone() -> None:
     assert stage_of_command("python -m flows.stage score test_normal") == ("score", "test_normal")
     assert stage_of_command("python -m flows.stage report") == ("report", "")
-    for other in ("echo hello", "python -m flows.stage", shlex.join(["python", "-m", "flows.configure", "smoke"])):
+    for other in (
+        "echo hello",
+        "python -m flows.stage",
+        shlex.join(["python", "-m", "flows.cli", "configure", "smoke"]),
+    ):
         assert stage_of_command(other) is None

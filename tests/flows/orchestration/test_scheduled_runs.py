@@ -82,7 +82,7 @@ def served(new_prefect_home: Path, tmp_path: Path) -> Iterator[Served]:
     without_schedules(root / "prefect.yaml")
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-m", "flows.deployments", "up", "--port", str(port)],
+        [sys.executable, "-m", "flows.cli", "deploy", "--port", str(port)],
         cwd=root,
         env={**os.environ, "PYTHONPATH": str(root), "PREFECT_API_URL": "", "PREFECT_HOME": str(root / ".prefect")},
         stdout=subprocess.PIPE,

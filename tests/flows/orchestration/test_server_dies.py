@@ -26,7 +26,7 @@ stages:
 """
 KILL_SERVER = """\
 import pathlib, psutil
-flow = next(one for one in psutil.Process().parents() if "flows.pipeline" in one.cmdline())
+flow = next(one for one in psutil.Process().parents() if "flows.cli" in one.cmdline())
 (server,) = [child for child in flow.children() if "flows.orchestration.prefect_server" in child.cmdline()]
 server.kill()
 pathlib.Path("data/killed").write_text("yes")
@@ -48,7 +48,7 @@ def flow(tmp_path: Path, python_in: Callable[[Path], Python]) -> Python:
 
 @pytest.mark.faults
 def test_a_run_goes_on_without_its_server(flow: Python) -> None:
-    run = flow("-m", "flows.pipeline", PREFECT_CLIENT_MAX_RETRIES="1")
+    run = flow("-m", "flows.cli", "run", PREFECT_CLIENT_MAX_RETRIES="1")
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines()[-1].startswith("2 run, "), "and one that is no task"
     assert run.stderr.count("the Prefect server does not answer") == 1
@@ -59,9 +59,9 @@ def test_a_run_goes_on_without_its_server(flow: Python) -> None:
 
 @pytest.mark.faults
 def test_a_stage_that_fails_without_the_server_is_still_the_message(flow: Python) -> None:
-    flow("-m", "flows.configure", "--refresh", "--set", "tasks.denylist=[no_such_task]").check_returncode()
+    flow("-m", "flows.cli", "configure", "--refresh", "--set", "tasks.denylist=[no_such_task]").check_returncode()
     flow("-m", "flows.stage", "version_stages").check_returncode()
-    run = flow("-m", "flows.pipeline", PREFECT_CLIENT_MAX_RETRIES="1")
+    run = flow("-m", "flows.cli", "run", PREFECT_CLIENT_MAX_RETRIES="1")
     assert run.returncode == 1
     assert "no_such_task" in run.stderr.splitlines()[-1]
     assert "Traceback" not in run.stderr

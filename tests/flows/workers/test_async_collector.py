@@ -22,7 +22,7 @@ SETTINGS = ("iterations=2", "collection.staleness=1", "update.epochs=1")
 WarmFlow = Callable[..., str]
 TOLD = """
 import sys
-from flows import pipeline
+from flows.cli.app import main
 from flows.workers import async_collector
 claim = async_collector.AsyncCollector.claim
 def told(self, key):
@@ -31,7 +31,7 @@ def told(self, key):
     return found
 async_collector.AsyncCollector.claim = told
 if __name__ == "__main__":
-    sys.exit(pipeline.main(sys.argv[1:]))
+    sys.exit(main(["run", *sys.argv[1:]]))
 """
 
 pytestmark = [pytest.mark.services, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs signals of POSIX")]

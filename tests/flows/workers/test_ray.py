@@ -80,7 +80,7 @@ def start(api: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Star
 def played(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a project whose rollouts were played in two shards, one after the other in one process."""
     root = make_project(tmp_path_factory.mktemp("ray") / "project", "collection.shards=2")
-    ended(start(root, "-m", "flows.pipeline", "--until", "score"))
+    ended(start(root, "-m", "flows.cli", "run", "--until", "score"))
     return root
 
 
@@ -171,7 +171,7 @@ def test_two_workers_give_the_bytes_of_one_process_though_one_is_killed(
     forget(played, bytes_before)
     root = request.getfixturevalue("on_ray")  # only now
     begun = datetime.now(UTC)
-    run = start(root, "-m", "flows.pipeline", "--until", "score")
+    run = start(root, "-m", "flows.cli", "run", "--until", "score")
     at_work_in(run).kill()
     assert ended(run).splitlines()[-1] == "6 run, 0 from cache, 9 up to date"
     assert rollouts(root) == bytes_before

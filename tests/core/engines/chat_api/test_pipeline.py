@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from flows.configure import main as write_profile
+from flows.cli.app import main
 from flows.dag.stages import STAGES
 from flows.workers.plain_runner import PlainRunner
 from tasks.core.config.params import ParamsError, load_params
@@ -66,7 +66,7 @@ def server(project: Path, serve: Callable[..., Any], tmp_path_factory: pytest.Te
         "evaluation.limits.max_turns": "8",
         "evaluation.scenarios": "1",
     }
-    assert write_profile(["openai", *(part for name in knobs for part in ("--set", f"{name}={knobs[name]}"))]) == 0
+    assert main(["configure", "openai", *(part for name in knobs for part in ("--set", f"{name}={knobs[name]}"))]) == 0
     return server
 
 
@@ -141,9 +141,9 @@ def _nowhere(secret: str, folder: Path) -> None:
 
 
 def test_such_an_engine_cannot_train(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert write_profile(["openai", "--set", "iterations=2"]) == 1
+    assert main(["configure", "openai", "--set", "iterations=2"]) == 1
     assert "can be scored but not trained; set iterations: 0" in capsys.readouterr().err
-    write_profile(["openai"])
+    main(["configure", "openai"])
     path = project / "params.yaml"
     trained = load_params(path).model_dump(mode="json") | {"iterations": 1}
     path.write_text(str(trained))
