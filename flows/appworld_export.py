@@ -37,7 +37,7 @@ def exported(layout: Layout, split: Split, policy: str, run: int, folder: Path) 
 
 
 def read_rows(layout: Layout, split: Split, policy: str, run: int) -> list[Row]:
-    """The score rollouts of one policy in one run. Raises ArtifactError when there is none."""
+    """Return the score rollouts of one policy in one run. Raises ArtifactError when there is none."""
     path = layout.score_rollouts(split)
     rows: list[Row] = read_table(path, SCORED_ROLLOUTS).to_pylist()
     chosen = [row for row in rows if row["policy"] == policy and row["evaluation_run"] == run]
@@ -61,17 +61,17 @@ def export(layout: Layout, params: Params, split: Split, rows: Sequence[Row], fo
 
 
 def by_package_rule(row: Row) -> bool:
-    """Whether the recorded tests speak for success as the package counts it: whatever ended the episode, and how."""
+    """Return whether the recorded tests are a success as the package counts it, however the episode ended."""
     return bool(row["tests_passed"]) and not set(row["tests_failed"]) - {GAVE_UP}
 
 
 def differing(rows: Sequence[Row], scores: PackageScores) -> list[str]:
-    """Tasks that the package judges otherwise than our tests did, by its own rule."""
+    """Return the tasks that the package judges otherwise than our tests did, by its own rule."""
     return [row["task_id"] for row in rows if by_package_rule(row) != scores.successes[row["task_id"]]]
 
 
 def comparison(rows: Sequence[Row], scores: PackageScores) -> list[str]:
-    """Lines for people."""
+    """Return the comparison in lines: our figures and the package's."""
     strict = outcomes(rows)
     theirs = [replace(one, success=by_package_rule(row)) for one, row in zip(strict, rows, strict=True)]
     differences = differing(rows, scores)

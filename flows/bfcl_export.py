@@ -26,7 +26,7 @@ def examined_rows(layout: Layout, split: Split, policy: str, run: int) -> tuple[
 
 
 def export(layout: Layout, params: Params, rows: Sequence[Row]) -> dict[str, Examined]:
-    """The package's verdicts by task. Raises ArtifactError when the run's world is not BFCL, WorldFault."""
+    """Return the package's verdicts by task. Raises ArtifactError when the run's world is not BFCL, WorldFault."""
     if params.world.name != "bfcl":
         raise ArtifactError(
             f"the run in data/ is of world.name {params.world.name}; only BFCL's rollouts can be exported"
@@ -40,12 +40,12 @@ def export(layout: Layout, params: Params, rows: Sequence[Row]) -> dict[str, Exa
 
 
 def differing(rows: Sequence[Row], examined: Mapping[str, Examined]) -> list[str]:
-    """Tasks that the package judges otherwise than we did."""
+    """Return the tasks that the package judges otherwise than we did."""
     return [row["task_id"] for row in rows if row["success"] != examined[row["task_id"]].valid]
 
 
 def comparison(rows: Sequence[Row], examined: Mapping[str, Examined]) -> list[str]:
-    """Lines for people: accuracy by category and over all, ours and the package's."""
+    """Return the comparison in lines: accuracy by category and overall, ours and the package's."""
     categories = sorted({_category(row) for row in rows})
     parts = [(name, [row for row in rows if _category(row) == name]) for name in categories]
     lines = [f"{'percent of tasks':28} {'recorded':>9} {'package':>9}"]

@@ -16,7 +16,7 @@ from tasks.core.records.files import replacing
 
 
 def params_of(profiles: str, assignments: Iterable[str] = ()) -> Params:
-    """Parameters of `profiles` (names as on the command line: "paper rloo"), with `--set` assignments on top.
+    """Return the parameters of `profiles` (as on the command line: "paper rloo"), with `--set` assignments on top.
 
     Raises UnknownProfile or ParamsError.
     """
@@ -24,7 +24,7 @@ def params_of(profiles: str, assignments: Iterable[str] = ()) -> Params:
 
 
 def params_in(path: Path, assignments: Iterable[str] = ()) -> Params:
-    """Parameters of the file at `path`, with `--set` assignments on top. Raises ParamsError."""
+    """Return the parameters of the file at `path`, with `--set` assignments on top. Raises ParamsError."""
     return parse_params(_without_dag(assigned(read_mapping(path), assignments)), str(path))
 
 
@@ -49,7 +49,7 @@ def _require_in_use(assignments: Iterable[str], content: dict[str, Any]) -> None
 
 
 def parse_assignment(text: str) -> dict[str, Any]:
-    """{"update": {"epochs": 3}} of "update.epochs=3". Raises ParamsError."""
+    """Return {"update": {"epochs": 3}} for "update.epochs=3". Raises ParamsError."""
     name, equals, value = text.partition("=")
     if not equals or not all(name.split(".")):
         raise ParamsError(f"--set {text}: expected NAME=VALUE, such as update.epochs=3")
@@ -79,7 +79,7 @@ def write_params(path: Path, content: dict[str, Any]) -> list[str]:
 
 
 def _present(path: Path) -> tuple[dict[str, Any], list[str]]:
-    """The values in the file, none where there is no file or it is damaged (by a merge, say), which a line tells."""
+    """Return the values in the file, and a line that says so where a damaged file (by a merge, say) has none."""
     try:
         return (dotted(read_mapping(path)) if path.exists() else {}), []
     except ParamsError as error:

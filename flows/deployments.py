@@ -42,13 +42,13 @@ VersionNames = Annotated[list[VersionName], Field(min_length=1)]
 
 
 def run_name() -> str:
-    """The deployment's flow and the time it was due: "nightly 2026-11-21 02:00"."""
+    """Return the deployment's flow and the time it was due: "nightly 2026-11-21 02:00"."""
     run = prefect.runtime.flow_run
     return f"{run.flow_name} {run.scheduled_start_time:%Y-%m-%d %H:%M}"
 
 
 def iteration_run_name() -> str:
-    """`run_name` with the iteration that training is to reach: "short-iteration to i017 2026-11-21 03:30"."""
+    """Return `run_name` with the iteration to reach: "short-iteration to i017 2026-11-21 03:30"."""
     try:
         goal = iteration_key(iterations_to_reach(Path.cwd(), int(prefect.runtime.flow_run.parameters["iterations"])))
     except ParamsError:  # which the run itself explains
@@ -114,7 +114,7 @@ def _compared(run: str, versions: list[str], rescore: bool) -> State[Any]:
 
 
 def iterations_to_reach(root: Path, more: int) -> int:
-    """The value of `iterations` that a short iteration is to end with.
+    """Return the value of `iterations` that a short iteration is to end with.
 
     The present one while its last iteration is not trained as code and parameters are now, else `more` on top.
     """
@@ -157,7 +157,7 @@ def _raise_iterations(root: Path, iterations: int) -> None:
 
 
 def _begin() -> Path:
-    """The checkout, which is where prefect.yaml's pull step changed into. From now on a dying worker ends this run."""
+    """Return the checkout, into which prefect.yaml's pull step changed, and end this run with its worker."""
     parent_death_signal()()
     spare_old_objects()
     return Path.cwd()
@@ -166,14 +166,14 @@ def _begin() -> Path:
 @contextmanager
 def _turn(root: Path, run: str) -> Iterator[None]:
     """Wait for the checkout; meanwhile the flow run's state is Waiting."""
-    told: list[str] = []
+    holders: list[str] = []
 
     def waiting(holder: str) -> None:
-        told.append(holder)
+        holders.append(holder)
         _set_state(Running(name="Waiting", message=f"for {holder}, which works in this checkout"))
 
     with checkout_lock(root, run, waiting):
-        if told:
+        if holders:
             _set_state(Running())
         yield
 

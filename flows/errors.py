@@ -1,4 +1,4 @@
-"""Errors of stages: which of them a user is told in one message, which may pass, and how they reach another process."""
+"""Errors of stages: which of them need one message only, which may pass, and how they reach another process."""
 
 import errno
 import traceback
@@ -18,12 +18,12 @@ class StageFailedForNow(StageFailed, Transient):
 
 
 def picklable_error(error: Exception) -> StageFailed:
-    """The message of an expected `error`, and whether it may pass, for another process."""
+    """Return an expected error for another process: its message, and whether it may pass."""
     return (StageFailedForNow if isinstance(error, Transient) else StageFailed)(str(error))
 
 
 def is_expected(error: BaseException) -> bool:
-    """Whether the message of `error` is all that a user needs.
+    """Return whether the message of `error` is all that a user needs.
 
     That holds for our own exceptions, ValueErrors raised by our code, and a disk that is full or can't be written.
     Everything else is a fault in the program, whose traceback is wanted.
@@ -40,5 +40,5 @@ def is_expected(error: BaseException) -> bool:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether trying again may help: not where params, artifacts or the disk are at fault."""
+    """Return whether trying again may help: not where params, artifacts or the disk are at fault."""
     return isinstance(error, Transient) or not is_expected(error)

@@ -31,7 +31,7 @@ def traced(name: str, root: Path) -> tuple[list[str], list[str]]:
 
 
 def page(subject: Subject, found: Provenance, params: Params, root: Path) -> Iterator[str]:
-    """The answer in lines, from the artifact to what it began with."""
+    """Yield the answer in lines, from the artifact to what it began with."""
     yield subject.path
     yield from (f"  {fact}" for fact in subject.facts)
     for stage in found.stages:
@@ -65,7 +65,7 @@ def origin_lines(found: Provenance, origin: Origin | None, params: Params, root:
 
 
 def _origin(found: Provenance, params: Params, root: Path) -> Origin | None:
-    """The record of the stages behind the subject; a store that is down is said, and leaves it unknown."""
+    """Return the record of the stages behind the subject; None, with a line on stderr, where the store is down."""
     versions = {stage.task: stage.version.digest for stage in found.stages if stage.version is not None}
     try:
         return find_origin(params.lineage, root, versions)

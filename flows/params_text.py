@@ -20,7 +20,7 @@ def text_of(params: Params) -> str:
 
 
 def _commented(text: str, comments: Mapping[str, str]) -> str:
-    """Return the YAML `text` with a comment behind every key that has one."""
+    """Return the YAML `text` with the comments of its keys."""
     lines = text.splitlines()
     whole = yaml.compose(text)
     assert whole is not None, "every section is there"

@@ -63,7 +63,7 @@ def planned(question: Question, root: Path) -> tuple[list[str], list[str]]:
 
 
 def default_hardware(params: Params) -> str:
-    """The key in HARDWARE of what is planned for where the command line names nothing."""
+    """Return the key in HARDWARE to plan for where the command line names none."""
     device = params.policy.device.partition(":")[0]
     on_cpu = device == "cpu" or (device == "auto" and params.policy.dtype == "float32")
     return "cpu" if on_cpu else "h100"
@@ -74,7 +74,7 @@ def _lines(titled: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def api_facts(plan: Plan, traffic: Traffic) -> Iterator[tuple[str, str]]:
-    """The plan of a model that is scored behind an API."""
+    """Yield the plan of a model that is scored behind an API."""
     found, load = api_cost(plan.load, traffic), plan.load
     yield "rollouts", f"{load.evaluated:,} x {load.evaluations} on dev, {load.scored:,} to score"
     yield "requests", f"{found.requests:,}; at least {found.minutes:,.0f} min by the rate limits of the params"
@@ -84,7 +84,7 @@ def api_facts(plan: Plan, traffic: Traffic) -> Iterator[tuple[str, str]]:
 
 
 def facts(plan: Plan) -> Iterator[tuple[str, str]]:
-    """The plan as (title, text)."""
+    """Yield the plan as (title, text)."""
     load = plan.load
     mean = load.episodes
     yield "parameters", f"{plan.parameters:,}"

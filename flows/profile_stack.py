@@ -38,18 +38,18 @@ class Profile:
 
 
 def profile_names() -> list[str]:
-    """All profiles: `default`, the other bases, the methods."""
+    """Return all profiles: `default`, the other bases, the methods."""
     bases = sorted(path.stem for path in PROFILES.glob("*.yaml") if path.stem != DEFAULT)
     return [DEFAULT, *bases, *method_names()]
 
 
 def method_names() -> list[str]:
-    """Those profiles that change a method's knobs alone."""
+    """Return those profiles that change a method's knobs alone."""
     return sorted(path.stem for path in METHODS.glob("*.yaml"))
 
 
 def stacked(names: Sequence[str]) -> dict[str, Any]:
-    """The content of params.yaml for these profiles, each on top of those before it, without derived maps.
+    """Return the content of params.yaml for these profiles, each on top of those before it, without derived maps.
 
     MLflow's experiment is that of the base with the methods' names behind it. Raises UnknownProfile, and ParamsError
     for two bases that set a knob to different values.
@@ -66,7 +66,7 @@ def stacked(names: Sequence[str]) -> dict[str, Any]:
 
 
 def merged(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with `overlay` on top; mappings are merged, everything else is replaced."""
+    """Return `base` with `overlay` on top: mappings are merged, everything else is replaced."""
     result = dict(base)
     for name, value in overlay.items():
         below = base.get(name)
@@ -75,7 +75,7 @@ def merged(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """The content of a YAML file. Raises ParamsError unless it is a mapping."""
+    """Return the content of a YAML file. Raises ParamsError unless it is a mapping."""
     content = read_yaml(path)
     if not isinstance(content, dict):
         raise ParamsError(f"{path}: expected a mapping, found {type(content).__name__}")
@@ -83,7 +83,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def _with_bases(names: Sequence[str]) -> list[Profile]:
-    """The default first, then each profile after the one that it extends, none twice."""
+    """Return the default, then each profile after the profile that it extends, none twice."""
     if DEFAULT in names[1:]:
         raise ParamsError(f"profiles {' '.join(names)}: {DEFAULT} lies below all others; name it first, or not at all")
     found: dict[str, Profile] = {}

@@ -1,4 +1,4 @@
-"""The model registry: versions of the trained policy beside each other, and which of them is champion.
+"""The model registry: versions of the trained policy, compared, and which of them is champion.
 
 A version is named by its number or by an alias (champion, challenger). Versions are compared by the scores that are
 stored with them, or by all splits played anew.
@@ -51,7 +51,7 @@ def opened(root: Path, name: str | None = None) -> Iterator[tuple[Registry, Para
 
 
 def open_registry(root: Path, params: Params, name: str | None = None) -> Registry:
-    """The registered model of these params, or the one called `name`. Raises LineageError."""
+    """Return the registered model of these params, or the one called `name`. Raises LineageError."""
     return Registry(open_store(params.lineage, root), name or registered_model(params))
 
 

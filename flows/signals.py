@@ -1,4 +1,4 @@
-"""The end of a command of ours that is told to end. Imports the standard library only, for the sake of its start."""
+"""Clean ends of commands on SIGTERM and SIGINT. Imports the standard library only, so that commands start quickly."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ LOST_AFTER = 4
 
 
 def stop_cleanly_on_signals() -> None:
-    """`exit_on_sigterm`, and on Linux a SIGTERM when the parent dies: killing `dvc repro` must not leave its stage."""
+    """Shut down cleanly on SIGTERM, and on Linux when the parent dies: a killed `dvc repro` leaves no stage."""
     exit_on_sigterm()
     parent_death_signal()()
     if sys.platform == "linux" and os.getppid() == 1 and os.environ.get("DVC_STAGE"):
@@ -40,7 +40,7 @@ def resend_lost_interrupts() -> None:
     def resend(lost: "sys.UnraisableHookArgs") -> None:
         if issubclass(lost.exc_type, KeyboardInterrupt):
             threading.Timer(RESEND_S, os.kill, (os.getpid(), signal.SIGINT)).start()
-        elif not issubclass(lost.exc_type, Termination):  # which is seen to
+        elif not issubclass(lost.exc_type, Termination):  # it is sent again
             others(lost)
 
     sys.unraisablehook = resend
@@ -75,7 +75,7 @@ def _resend_when_lost(ending: Termination) -> None:
 
 
 def _is_through() -> bool:
-    """Whether the main thread has left all code of ours, and Python waits for other threads or runs `atexit`."""
+    """Return whether the main thread has left all code of ours, and Python waits for other threads or runs `atexit`."""
     outermost = frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None:
         outermost, frame = frame, frame.f_back
@@ -84,7 +84,7 @@ def _is_through() -> bool:
 
 
 def _handled() -> Iterator[BaseException]:
-    """The exception that the main thread is handling, the one in whose handling that was raised, and so on."""
+    """Yield the exception that the main thread is handling, the one in whose handling that was raised, and so on."""
     top: Any = sys._current_exceptions().get(threading.main_thread().ident or 0)
     error: BaseException | None = top[1] if isinstance(top, tuple) else top  # a tuple until Python 3.11
     while error is not None:

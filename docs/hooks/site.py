@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-import knobs  # the hook's folder is on sys.path while mkdocs loads it
+import commands  # the hook's folder is on sys.path while mkdocs loads it
+import knobs
 import presets
 from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
@@ -25,6 +26,8 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
         markdown = (ROOT / _INCLUDED[name]).read_text(encoding="utf-8").replace("](docs/", "](")
     if name == "configuration.md":
         markdown = knobs.with_tables(markdown)
+    if name == commands.PAGE.name:
+        markdown = commands.with_commands(markdown)
     if name in presets.PAGES:
         markdown = presets.with_tables(name, markdown)
     return _LINK.sub(lambda link: _inside(link, name), markdown)

@@ -29,8 +29,10 @@ def _joined(docstring: str) -> str:
 
 
 app = _group(help="Train LLM agents that use tools, as a pipeline in which every number can be made again.")
-_add(app, {"configure": running.configure, "run": running.run, "compare": comparing.compare}, "Run")
-_add(app, {"status": checking.status, "plan": checking.plan, "lineage": comparing.lineage}, "Look")
+_add(app, {"configure": running.configure, "run": running.run, "watch": running.watch}, "Run")
+_add(app, {"compare": comparing.compare}, "Run")
+_add(app, {"status": checking.status, "report": checking.report, "lineage": comparing.lineage}, "Look")
+_add(app, {"plan": checking.plan, "doctor": checking.doctor}, "Look")
 _add(app, {"deploy": serving.deploy, "serve": serving.serve, "join": serving.join}, "Serve")
 
 registry = _group(callback=comparing.of_model)

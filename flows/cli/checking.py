@@ -60,3 +60,50 @@ def plan(
         lines, warnings = planned(Question(names or [], settings, hardware, gpus, pilot, wanted_share), Path.cwd())
     print("\n".join([*lines, *(f"does not fit: {warning}" for warning in warnings)]))
     return 1 if warnings else 0
+
+
+def report(
+    opened: Annotated[bool, typer.Option("--open/--no-open", help="Or print its path alone.")] = True,
+) -> int:
+    """Open the report of the last run in a browser.
+
+    It is a page that needs no server and no network. Exit code 1: no run has ended yet.
+
+    \b
+    loopline report
+    loopline report --no-open
+    """
+    import webbrowser
+
+    from tasks.core.records.files import ArtifactError
+    from tasks.core.records.layout import Layout
+
+    page = Layout(Path.cwd()).report / "index.html"
+    if not page.exists():
+        raise ArtifactError(f"{page}: missing; `loopline run` or `dvc repro` writes it")
+    print(page)
+    if opened:
+        webbrowser.open(page.as_uri())
+    return 0
+
+
+def doctor() -> int:
+    """Check what this machine has and lacks for a run.
+
+    Lists versions, cores, memory, disk, GPUs, ports and the interpreters of worlds, and what of params.yaml would not
+    work here. Exit code 1: something that a run needs is missing.
+
+    \b
+    loopline doctor
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from flows.doctor import findings
+
+    listed = [*findings(Path.cwd())]
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for found in listed:
+        table.add_row(found.state, found.subject, found.text)
+    Console(highlight=False, markup=False).print(table)
+    return 1 if any(found.state == "lacks" for found in listed) else 0

@@ -59,6 +59,11 @@ def words(option: str, text: str | None) -> list[str] | None:
 
 Settings = Annotated[
     list[str],
-    typer.Option("--set", metavar="KNOB=VALUE", default_factory=list, help="Change a knob; VALUE is YAML. Repeatable."),
+    typer.Option(
+        "--set",
+        metavar="KNOB=VALUE",
+        default_factory=list,
+        show_default=False,
+        help="Change a knob; VALUE is YAML. Repeatable.",
+    ),
 ]
-LAST_PORT = 65_535

@@ -1,6 +1,7 @@
 """Commands that write params.yaml, run the pipeline, and show how far it is."""
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,10 @@ import typer
 
 from flows.cli.command import Settings, profiles, refusing
 from flows.signals import stop_cleanly_on_signals
+
+_REFRESH_S = 2.0
+_PATIENCE_S = 20.0
+"""How long nothing may be at work before the run counts as ended."""
 
 
 def configure(
@@ -67,6 +72,7 @@ def run(
     from flows.dag.dvc_seam import PipelineFailed, summary
     from flows.dag.stages import UnknownStage
     from flows.pipeline import explained, run_pipeline, run_without_prefect, targets_of
+    from flows.run_summary import print_run_summary
 
     root = Path.cwd()
     waiting = _show_holder if wait else None
@@ -80,9 +86,40 @@ def run(
     except PipelineFailed as failure:
         print(f"loopline run: {explained(failure, root)}", file=sys.stderr)
         return 1
+    if until is None:
+        print_run_summary(root)
     print(summary(outcomes))
     return 0
 
 
 def _show_holder(holder: str) -> None:
     print(f"loopline run: waits for {holder}, which works in this checkout", file=sys.stderr)
+
+
+def watch() -> int:
+    """Show how far the run in this checkout is, until it ends.
+
+    Shows the iteration, the time that is left, and the scores on dev so far. It reads files only, so that it works
+    from another terminal, whatever command runs the pipeline. Where stdout is no terminal it prints once.
+
+    \b
+    loopline watch
+    """
+    from rich.console import Console
+    from rich.live import Live
+
+    from flows.progress import page, read_progress
+
+    root, console = Path.cwd(), Console(highlight=False)
+    progress = read_progress(root)
+    if not console.is_terminal or progress.at_work is None:
+        print(page(progress))
+        return 0
+    with Live(page(progress), console=console, auto_refresh=False) as live:
+        idle_s = 0.0
+        while idle_s < _PATIENCE_S:  # between two stages of `dvc repro` nothing holds the checkout
+            time.sleep(_REFRESH_S)
+            progress = read_progress(root)
+            idle_s = 0.0 if progress.at_work else idle_s + _REFRESH_S
+            live.update(page(progress), refresh=True)
+    return 0

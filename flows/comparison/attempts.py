@@ -1,4 +1,4 @@
-"""Cost of a study's run so far, and the code and parameters that it was made from: two small files beside it.
+"""Cost of a study's run so far, and the code and parameters that it was made from: two small files next to it.
 
 They lie in the workspace's .loopline folder, outlive a kill -9, and are no artifacts: wall clocks differ between runs.
 """
@@ -36,7 +36,7 @@ class Cost:
 
 
 def read_cost(folder: Path) -> Cost:
-    """Zero where nothing was tried yet."""
+    """Return the cost so far, zero where nothing was tried yet."""
     path = _cost_file(folder)
     if not path.exists():
         return Cost()
@@ -46,13 +46,13 @@ def read_cost(folder: Path) -> Cost:
 
 
 def write_cost(folder: Path, cost: Cost) -> None:
-    """Atomic."""
+    """Write the cost, atomically."""
     with replacing(_cost_file(folder)) as temporary:
         temporary.write_text(json.dumps(asdict(cost)), encoding="utf-8")
 
 
 def read_stamp(folder: Path) -> MadeFrom | None:
-    """The origin of the workspace's finished run; None while it has none, or only one of an older format."""
+    """Return the origin of the workspace's finished run; None while it has none, or only one of an older format."""
     path = _stamp_file(folder)
     with suppress(FileNotFoundError, ValueError, TypeError):
         return MadeFrom(**json.loads(path.read_text(encoding="utf-8")))
@@ -84,7 +84,7 @@ class Meter:
         self._seen: dict[tuple[int, float], float] = {}
 
     def read(self) -> Cost:
-        """The cost so far, which is written down as well."""
+        """Return the cost so far, and write it down."""
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 if Path(process.cwd()).is_relative_to(self._folder):

@@ -1,4 +1,4 @@
-"""A study as it is asked for: methods, training seeds, and what they have in common. Pure, but for reading YAML."""
+"""The plan of a study: methods, training seeds, and what they have in common. Pure, except that it reads YAML."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ class StudyPlan(Section):
     """The method that the others are compared with; the first if none is named."""
     confidence: float = Field(0.95, gt=0, lt=1)
     orderings: tuple[tuple[str, ...], ...] = ()
-    """Claims to test: methods from the best one down, each beside the next; "nft" is the base policy."""
+    """Claims to test: methods from the best one down, each next to the following; "nft" is the base policy."""
 
     @model_validator(mode="before")
     @classmethod
@@ -89,7 +89,7 @@ class RunPlan:
 
 
 def read_plan(place: str) -> dict[str, Any]:
-    """The content of a study: a path, or the name of one in flows/comparison/studies. Raises ParamsError."""
+    """Return the content of a study: a path, or the name of one in flows/comparison/studies. Raises ParamsError."""
     path = Path(place) if place.endswith((".yaml", ".yml")) else STUDIES / f"{place}.yaml"
     if not path.exists():
         known = ", ".join(sorted(file.stem for file in STUDIES.glob("*.yaml")))
@@ -101,7 +101,7 @@ def read_plan(place: str) -> dict[str, Any]:
 
 
 def checked(content: dict[str, Any], place: str = "study") -> StudyPlan:
-    """Raises ParamsError with one line per broken rule; `place` names the study in the message."""
+    """Return the study of this content, `place` in messages. Raises ParamsError with a line per broken rule."""
     try:
         return StudyPlan.model_validate(content)
     except ValidationError as error:
@@ -109,7 +109,7 @@ def checked(content: dict[str, Any], place: str = "study") -> StudyPlan:
 
 
 def chosen(content: dict[str, Any], methods: Sequence[str]) -> dict[str, Any]:
-    """The content of a valid study with these of its methods alone; claims lose the others. Raises ParamsError."""
+    """Return a valid study with these of its methods alone; claims lose the others. Raises ParamsError."""
     absent = [name for name in methods if name not in content["methods"]]
     if absent:
         raise ParamsError(f"--methods: {', '.join(absent)}: not in the study {content['name']}")
@@ -121,7 +121,7 @@ def chosen(content: dict[str, Any], methods: Sequence[str]) -> dict[str, Any]:
 
 
 def runs(plan: StudyPlan) -> Iterator[RunPlan]:
-    """Every method with the first seed, then every method with the next: a table early, and better as time goes on.
+    """Yield every method with the first seed, then with the next: a table early, which improves with time.
 
     Raises UnknownProfile or ParamsError.
     """

@@ -23,7 +23,7 @@ from tasks.core.records.layout import Layout
 
 POLL_S = 1.0
 PATIENCE_S = 60.0
-"""How long a run may take to end that was told to; a stage may have to stop engines."""
+"""How long a run may take to end after a SIGTERM; a stage may have to stop engines."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Place:
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """The iterations of its params.yaml, which `_prepare` writes and nobody changes then."""
+        """Return the iterations of its params.yaml, which `_prepare` writes and nobody changes then."""
         return tuple(load_params(self.folder / "params.yaml").dag.previous)
 
     @cached_property
@@ -49,7 +49,7 @@ class Place:
 
     @property
     def iterations(self) -> tuple[int, int]:
-        """Iterations whose update is done, and of how many."""
+        """Return the number of iterations whose update is done, and of how many."""
         layout = Layout(self.folder)
         return sum(layout.metrics(key).exists() for key in self.keys), len(self.keys)
 
@@ -91,7 +91,7 @@ Live = dict[str, tuple[Place, "subprocess.Popen[bytes]", Meter]]
 
 @contextmanager
 def _processes() -> Iterator[Live]:
-    """Runs at work; told to end, and waited for, however this ends."""
+    """Yield a place for the runs at work; at the end of the block, however it ends, stop them and wait for them."""
     live: Live = {}
     try:
         yield live
@@ -146,6 +146,6 @@ def _finish(place: Place, code: int, made_from: MadeFrom) -> str | None:
 
 
 def _cause(log: Path) -> str:
-    """The failed stage's last words."""
+    """Return the last line that the failed stage printed."""
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     return lines[-1] if lines else "no output"

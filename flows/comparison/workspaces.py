@@ -15,7 +15,7 @@ from pathlib import Path
 OWN_FILES = (":!params.yaml", ":!dvc.lock")
 """Files that a workspace has of its own."""
 _PIPELINE = ("flows", "tasks", "data", "dvc.yaml")
-"""The part that runs are made from: notes, tests and documents beside it change no run."""
+"""The part that runs are made from: notes, tests and documents next to it change no run."""
 
 
 class WorkspaceError(RuntimeError):
@@ -82,7 +82,7 @@ def save_experiment(folder: Path, name: str) -> None:
 
 
 def _share(root: Path, folder: Path) -> None:
-    """One cache for all workspaces and the checkout: equal stages of two methods run once. And one set of engines."""
+    """Share the cache and the interpreters of the checkout with a workspace: equal stages of two methods run once."""
     cache = _dvc_cache(root)
     (folder / ".dvc" / "config.local").write_text(f"[cache]\n    dir = {cache}\n")
     interpreters = folder / ".loopline" / "interpreters"

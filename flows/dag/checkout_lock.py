@@ -29,7 +29,7 @@ def checkout_lock(root: Path, run: str, waiting: Waiting | None = None) -> Abstr
 
 @contextmanager
 def held(path: Path, run: str, place: str, waiting: Waiting | None = None) -> Iterator[None]:
-    """`checkout_lock` for a lock of another `path`; `place` says in the message what is locked."""
+    """Hold the lock at `path` as `checkout_lock` does; `place` says in the message what is locked."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(path)

@@ -52,7 +52,7 @@ def due_stages(root: Path) -> list[Due]:
 
 
 def _reruns(stage: Due) -> bool:
-    """Whether the stages behind this one may get other inputs of it. What versions change, `_Versions` knows."""
+    """Return whether the stages behind this one may get other inputs of it. What versions change, `_Versions` knows."""
     return bool(stage.reasons) and stage.name != _RECORDER
 
 

@@ -49,7 +49,7 @@ class StageRunner(ABC):
 
 
 def reproduce(root: Path, targets: Sequence[str], runner: StageRunner) -> dict[str, Outcome]:
-    """`dvc repro TARGETS` at `root` ([]: everything). Returns what became of each stage, by DVC's name ("score@dev").
+    """Do `dvc repro TARGETS` at `root` ([]: everything). Return what became of each stage, by DVC's name ("score@dev").
 
     Raises PipelineFailed. dvc.lock holds every stage that was done before the failure.
     """
@@ -100,9 +100,9 @@ def _fault_of_file(root: Path, error: Exception) -> str | None:
 
 
 def _by_iteration(repo: Any, targets: Sequence[str]) -> list[str]:
-    """All stages that `targets` need, by DVC's names, in an order that ends an iteration before it begins the next.
+    """Return all stages that `targets` need, by DVC's names, each iteration's before those of the next.
 
-    DVC's own order is as right, but asks for rollouts as early as it can, which leaves no update to play them beside.
+    DVC's own order is as right, but asks for rollouts as early as it can, which leaves no update to play them during.
     """
     from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro
     from networkx import lexicographical_topological_sort
@@ -120,7 +120,7 @@ def _by_iteration(repo: Any, targets: Sequence[str]) -> list[str]:
 
 
 def _is_changed(repo: Any, target: str) -> bool:
-    """Whether DVC would run a stage now. For the time of a body, which DVC lets others use the project in."""
+    """Return whether DVC would run a stage now. For use in a stage's body, during which DVC holds no lock."""
     with repo.lock:
         return bool(repo.stage.get_target(target).changed())
 

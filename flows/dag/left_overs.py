@@ -56,7 +56,7 @@ def left_overs(layout: Layout, params: Params) -> Iterator[Path]:
 
 
 def _written(layout: Layout, params: Params) -> set[Path]:
-    """The outputs of all stages in the two folders."""
+    """Return the outputs of all stages in the two folders."""
     written = {layout.policy(iteration_key(0))}
     for key in params.dag.previous:
         written |= {layout.policy(key), layout.metrics(key)}
@@ -77,7 +77,7 @@ def _of_evaluation(layout: Layout, key: str) -> set[Path]:
 
 
 def _cached(root: Path, paths: list[Path]) -> set[Path]:
-    """Those of `paths` that are as dvc.lock says and lie in DVC's cache too, whole: each is read to be sure."""
+    """Return those of `paths` that are as dvc.lock says and lie whole in DVC's cache: each is read to be sure."""
     keys = [iteration_key(number) for number in range(_MOST_ITERATIONS)]
     try:
         recorded = read_lock(root / "dvc.lock", keys, keys, searched=keys).artifacts

@@ -60,7 +60,7 @@ class LockFile:
 
 
 def _dumped(content: dict[str, Any]) -> str:
-    """`content` in the bytes that DVC's writer gives, by libyaml where that is sure to write the same."""
+    """Return `content` in the bytes that DVC's writer gives, by libyaml where it surely writes the same."""
     from dvc.utils.serialize import dumps_yaml
 
     if not _is_simple(content):
@@ -88,7 +88,7 @@ def _plain(value: Any) -> Any:
 
 
 def _is_simple(value: Any) -> bool:
-    """Whether libyaml surely writes `value` as DVC does: no nulls, nothing to quote, no line to break."""
+    """Return whether libyaml surely writes `value` as DVC does: no nulls, nothing to quote, no line to break."""
     if isinstance(value, dict):
         return all(_is_simple(name) and _is_simple(inner) for name, inner in value.items())
     if isinstance(value, list):

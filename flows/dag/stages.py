@@ -52,7 +52,7 @@ class Stage:
     """How often Prefect runs it again after a failure: where engines and worlds, which can break, take part."""
 
     def keys(self, params: Params) -> tuple[str, ...]:
-        """The keys it is run for, in order; ("",) for a stage that runs once."""
+        """Return the keys it is run for, in order; ("",) for a stage that runs once."""
         match self.each:
             case "":
                 return ("",)
@@ -71,15 +71,15 @@ class Stage:
 
     @property
     def plays(self) -> bool:
-        """Whether it plays rollouts, which other processes and machines can do."""
+        """Return whether it plays rollouts, which other processes and machines can do."""
         return self.inputs is not None and issubclass(self.inputs, PlayInputs)
 
     def inputs_of(self, params: Params) -> Section:
-        """The inputs that its body is given."""
+        """Return the inputs that its body is given."""
         return params if self.inputs is None else self.inputs.of(params)
 
     def knobs(self, params: Params) -> dict[str, Any]:
-        """{dotted name: JSON value} of the knobs whose change runs it again."""
+        """Return {dotted name: JSON value} of the knobs whose change runs it again."""
         if self.inputs is not None:
             return self.inputs.of(params).knobs()
         return {name: value for name, value in params.knobs(unversioned=True).items() if not name.startswith("dag.")}
@@ -131,7 +131,7 @@ STAGES = (
 
 
 def find_stage(name: str) -> Stage:
-    """The stage called `name`. Raises UnknownStage."""
+    """Return the stage called `name`. Raises UnknownStage."""
     for stage in STAGES:
         if stage.name == name:
             return stage
@@ -139,7 +139,7 @@ def find_stage(name: str) -> Stage:
 
 
 def check_key(stage: Stage, key: str, params: Params) -> None:
-    """Raises UnknownStage when `stage` is not run for `key` under these params."""
+    """Raise UnknownStage where `stage` is not run for `key` under these params."""
     keys = stage.keys(params)
     if key in keys:
         return
@@ -150,7 +150,7 @@ def check_key(stage: Stage, key: str, params: Params) -> None:
 
 
 def stage_label(name: str, key: str) -> str:
-    """The name of one run of a stage in DVC and Prefect: "score@test_normal"."""
+    """Return the name of one run of a stage in DVC and Prefect: "score@test_normal"."""
     return f"{name}@{key}" if key else name
 
 

@@ -108,7 +108,7 @@ def _digest_of_knobs(stage: Stage, params: Params) -> str:
 
 
 def changed_code(stages: Iterable[LockedStage], params: Params, root: Path) -> Iterator[str]:
-    """The stages whose code or parameters, as they lie here, are not those that made the artifacts."""
+    """Yield the stages whose code or parameters, as they lie here, are not those that made the artifacts."""
     for task, version in {stage.task: stage.version for stage in stages}.items():
         if version is None:
             continue
@@ -170,7 +170,7 @@ def code_version(stage: Stage, root: Path) -> str:
 
 
 def stage_files(stage: Stage, root: Path) -> set[Path]:
-    """The project's files that `stage` runs: modules it imports (directly or not) and data files beside them.
+    """Return the project's files that `stage` runs: modules it imports (directly or not) and data files next to them.
 
     Raises ValueError when its body does not exist.
     """
@@ -195,7 +195,7 @@ def _closure(names: Iterable[str], root: Path) -> set[Path]:
 
 
 def _parents(name: str) -> Iterator[str]:
-    """The packages whose __init__ runs before the module."""
+    """Yield the packages whose __init__ runs before the module."""
     while "." in name:
         name = name.rpartition(".")[0]
         yield name
@@ -210,7 +210,7 @@ def _module_file(root: Path, name: str) -> Path | None:
 
 @cache
 def _imports(file: Path, name: str) -> tuple[str, ...]:
-    """Names that `file` imports anywhere, functions included, or spells as strings (what registries import late)."""
+    """Return the names that `file` imports, in functions too, or spells as strings (registries import those late)."""
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
     names: list[str] = []
     for node in ast.walk(_parsed(file)):
@@ -225,8 +225,10 @@ def _imports(file: Path, name: str) -> tuple[str, ...]:
 
 
 def _parsed(file: Path) -> ast.Module:
-    """The file's syntax tree. Up to Python 3.12, parsing fails with a SystemError (AST constructor recursion depth
-    mismatch) when garbage collection gives way to another thread that parses, and Prefect has threads.
+    """Return the file's syntax tree.
+
+    Up to Python 3.12, parsing fails with a SystemError (AST constructor recursion depth mismatch) when garbage
+    collection gives way to another thread that parses, and Prefect has threads.
     """
     source, collects = file.read_bytes(), gc.isenabled()
     gc.disable()
@@ -238,7 +240,7 @@ def _parsed(file: Path) -> ast.Module:
 
 
 def _from_import(node: ast.ImportFrom, package: str) -> list[str]:
-    """`from a import b` names the module a, and perhaps the module a.b."""
+    """Yield the module a of `from a import b`, and the module a.b where there is one."""
     parts = package.split(".")
     base = parts[: len(parts) - node.level + 1] if node.level else []
     module = ".".join([*base, *([node.module] if node.module else [])])
@@ -246,9 +248,9 @@ def _from_import(node: ast.ImportFrom, package: str) -> list[str]:
 
 
 def _data_files(folder: Path) -> Iterator[Path]:
-    """Templates and the like: files of a package that are no Python, also in folders that are no packages.
+    """Yield templates and the like: files of a package that are no Python, also in folders that are no packages.
 
-    Not what editors, git and file managers leave beside the files that they work on.
+    Leaves out what editors, git and file managers put next to the files that they work on.
     """
     for path in folder.iterdir():
         if path.is_dir():

@@ -55,7 +55,7 @@ Process = subprocess.Popen[bytes]
 
 
 def server_settings(port: int) -> dict[str, str]:
-    """Settings of the server on this port. Its UI would ask Prefect's default port for its data."""
+    """Return the settings of the server on this port. Its UI would ask Prefect's default port for its data."""
     return {**SETTINGS, "PREFECT_SERVER_UI_API_URL": api_url(port)}
 
 
@@ -159,7 +159,7 @@ def _deploy(root: Path, url: str) -> None:
 
 
 def _environment(root: Path, url: str) -> dict[str, str]:
-    """`PWD` is what prefect.yaml calls the checkout, whose code goes before an installed one."""
+    """Return variables with `PWD`, by which prefect.yaml finds the checkout, and its code before an installed copy."""
     path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**os.environ, **SETTINGS, "PREFECT_API_URL": url, "PWD": str(root), "PYTHONPATH": path}
 

@@ -105,7 +105,7 @@ def _as_task_runs(shards: Sequence[tuple[str, "Future[Any]"]]) -> Iterator[None]
 
 
 def _can_help(_task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
-    """Whether a retry might."""
+    """Return whether a retry may help."""
     error = state.result(raise_on_failure=False)
     if isinstance(error, BaseException) and not may_pass(error):
         return False

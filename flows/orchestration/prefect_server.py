@@ -74,7 +74,7 @@ def local_server(meanwhile: Callable[[], object] = lambda: None) -> Iterator[str
 
 
 def api_url(port: int) -> str:
-    """Address of the API of a server on this port of this machine."""
+    """Return the address of the API of a server on this port of this machine."""
     return f"http://{HERE}:{port}/api"
 
 
@@ -87,7 +87,7 @@ def require_server(url: str) -> None:
 
 
 def require_free(port: int) -> None:
-    """Raises ServerError when somebody listens on this port: were it a Prefect server, we would take it for ours."""
+    """Raise ServerError where another process listens on this port: a Prefect server there would be taken for ours."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server: a closed connection is no holder
         try:

@@ -1,7 +1,7 @@
 """Artifacts of a flow run in Prefect's UI, besides its task runs: progress, warnings, outcomes, scores.
 
-A server that is down must not stop a run that DVC can finish, so what can't be told is left out, and after the first
-report that failed nothing more is told. Imports Prefect: import this module late.
+A server that is down must not stop a run that DVC can finish, so after the first report that failed
+nothing more is reported. Imports Prefect: import this module late.
 """
 
 import sys
@@ -31,7 +31,7 @@ class RunPage:
     """The artifacts of the flow run that it is made in."""
 
     def __init__(self, total: int | None) -> None:
-        """`total`: how many stages there are, for the progress bar; None: without one."""
+        """Begin a page; `total` is the number of stages for the progress bar, None for no bar."""
         self._total = total
         self._done = 0
         self._bar: Any = None
@@ -42,7 +42,7 @@ class RunPage:
                 self._bar = create_progress_artifact(0.0, key="pipeline-progress", description=f"{total} stages")
 
     def advance(self, stage: str) -> None:
-        """`stage` is done."""
+        """Count `stage` as done."""
         self._done += 1
         if self._bar is not None and self._total and self.server_answers:
             with self._report():
@@ -53,7 +53,7 @@ class RunPage:
                 )
 
     def show_outcomes(self, outcomes: Mapping[str, Outcome]) -> None:
-        """A table: for each task, how many of its stages ran, came from the run cache, or were up to date."""
+        """Write a table: for each task, how many of its stages ran, came from the run cache, or were up to date."""
         if outcomes and self.server_answers:
             with self._report():
                 create_table_artifact(
@@ -61,7 +61,7 @@ class RunPage:
                 )
 
     def show_warnings(self, root: Path, key: str) -> None:
-        """A table of all signs of a collapse so far, if iteration `key` brought a new one."""
+        """Write a table of all signs of a collapse so far, if iteration `key` brought a new sign."""
         found = read_warnings(Layout(root), key)
         if found and found[-1].iteration == iteration_number(key) and self.server_answers:
             rows = [warning.model_dump() for warning in found]
@@ -69,7 +69,7 @@ class RunPage:
                 create_table_artifact(rows, key="pipeline-warnings", description="signs that training collapses")
 
     def show_scores(self, root: Path) -> None:
-        """A table of TGC and SGC on both test splits, once both are there."""
+        """Write a table of TGC and SGC on both test splits, once both are there."""
         layout = Layout(root)
         if self.server_answers and all(layout.score(split).exists() for split in TEST_SPLITS):
             found = [read_document(layout.score(split), Scores) for split in TEST_SPLITS]
@@ -96,7 +96,7 @@ def outcome_rows(outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
 
 
 def score_rows(scores: Scores) -> Iterator[dict[str, Any]]:
-    """The row of a split; where it was played at the training budget, too, that one's after it, both named."""
+    """Yield the row of a split, and the row at the training budget where the split was played at that budget too."""
     found = scores.training_budget
     if found is None:
         yield _score_row(scores.split, scores, scores)

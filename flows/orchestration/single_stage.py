@@ -13,6 +13,7 @@ from pathlib import Path
 from flows.dag.checkout_lock import checkout_lock
 from flows.dag.stages import UnknownStage, find_stage, stage_label
 from flows.errors import is_expected
+from flows.run_summary import print_run_summary
 from flows.signals import stop_cleanly_on_signals
 from flows.workers.plain_runner import PlainRunner
 from tasks.core.interfaces.stage import ProcessCache
@@ -47,6 +48,8 @@ def run_stage(arguments: list[str], cache: ProcessCache) -> int:
                 run_as_flow(name, key, root, cache)
             else:
                 PlainRunner(root, cache).run(name, key)
+        if name == "record_lineage":  # the last stage of `dvc repro`
+            print_run_summary(root)
     except KeyboardInterrupt:
         return 130
     except UnknownStage as error:

@@ -76,7 +76,7 @@ class WarmRunner(PrefectRunner):
 
 
 def _prefect_settings() -> dict[str, str]:
-    """Prefect's settings as environment variables, for a process that starts flows too."""
+    """Return Prefect's settings as environment variables, for a process that starts flows too."""
     return get_current_settings().to_environment_variables(exclude_unset=True, include_secrets=True)
 
 

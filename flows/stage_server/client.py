@@ -1,4 +1,4 @@
-"""Has a stage of `dvc repro` run in the stage server of that `dvc repro`, and starts the server for the first one.
+"""The client of the stage server: runs a stage of `dvc repro` there, and starts the server for the first stage.
 
 Imports the standard library only, which takes 0.05 s. The server is server.py.
 """

@@ -48,7 +48,7 @@ class StageServer:
     """Runs the stages of `repro`."""
 
     def __init__(self, repro: Process) -> None:
-        """Raises ProcessLookupError when `repro` is gone already."""
+        """Open a server for `repro`. Raises ProcessLookupError where it is gone already."""
         self._about = (_code(), str(Path.cwd()), _inherited(os.environ))
         # Late, so that all code is looked at before it is loaded: a change after that ends this process.
         from tasks.core.interfaces.stage import ProcessCache
@@ -74,7 +74,7 @@ class StageServer:
         gc.freeze()  # else Python looks through all that torch loaded, for seconds, only to exit
 
     def serves(self, connection: socket.socket) -> bool:
-        """Run the stage that is asked for here; whether this process can run another one."""
+        """Run the requested stage here; return whether this process can run another stage."""
         self._connection = connection
         request, streams = _received(connection)
         if request is None:
@@ -92,7 +92,7 @@ class StageServer:
         return code == 0
 
     def _run(self, request: Request) -> int:
-        """The stage's exit code."""
+        """Return the stage's exit code."""
         from flows.dag.dvc_seam import dvc_variables
         from flows.orchestration.single_stage import run_stage
 
@@ -109,7 +109,7 @@ class StageServer:
 
     @contextlib.contextmanager
     def _watched(self, connection: socket.socket) -> Iterator[None]:
-        """End this process when the one at the other end goes while the block runs."""
+        """End this process when the process at the other end ends while the block runs."""
         over = threading.Event()
 
         def watch() -> None:
@@ -166,12 +166,12 @@ def _code() -> frozenset[tuple[str, int, int, int]]:
 
 
 def _inherited(variables: Mapping[str, str]) -> dict[str, str]:
-    """All but those that DVC sets for each stage anew."""
+    """Return all variables except those that DVC sets anew for each stage."""
     return {name: value for name, value in variables.items() if not name.startswith("DVC_")}
 
 
 def _received(connection: socket.socket) -> tuple[Request | None, list[int]]:
-    """A request and its file descriptors for input, output and error; None when the other end went while it asked."""
+    """Return a request and its file descriptors for input, output and error; None when the other end has gone."""
     _, streams, _, _ = socket.recv_fds(connection, 1, 3)
     with connection.makefile(encoding="utf-8") as lines:
         line = lines.readline()
@@ -211,7 +211,7 @@ def _await_predecessors() -> None:
 
 
 def _is_open(path: Path) -> bool:
-    """Whether a process has this socket."""
+    """Return whether a process has this socket."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         try:

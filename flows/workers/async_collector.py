@@ -1,7 +1,7 @@
 """Asynchronous collection in the warm flow: a second process collects rollouts while this one updates the policy.
 
 With `collection.staleness` above 0 the rollouts of the next iteration do not depend on the update in hand. They are
-collected into a folder beside the project's data, and take their place there only when DVC has come to their stage,
+collected into a folder next to the project's data, and take their place there only when DVC has come to their stage,
 which records them: a run that ends before that leaves nothing behind but what it recorded. One process collects
 everything (evaluations too), so that there is one engine, as without it.
 """
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 def can_overlap(params: Params) -> bool:
-    """Whether rollouts need not wait for the update before them, and may use the engine while it runs."""
+    """Return whether rollouts need not wait for the update before them, and may use the engine while it runs."""
     if params.collection.staleness == 0:
         return False
     engine = params.engine
@@ -68,7 +68,7 @@ class AsyncCollector:
     """The second process of one flow run. Start it in the main thread: Linux ends it with the thread that did."""
 
     def __init__(self, root: Path, environment: Mapping[str, str] = MappingProxyType({})) -> None:
-        """`environment`: variables for the process, such as the Prefect server that is told what Ray plays."""
+        """Make a collector; `environment` holds variables of its process, such as the Prefect server's address."""
         self._root, self._side = root, root / ".loopline" / "prefetched"
         self._prefetched: _Prefetched | None = None
         shutil.rmtree(self._side, ignore_errors=True)
@@ -141,17 +141,17 @@ def _label(key: str) -> str:
 
 
 def _inputs(layout: Layout, params: Params, key: str) -> list[Path]:
-    """Folders that collect_rollouts@`key` reads, as in dvc.yaml."""
+    """Return the folders that collect_rollouts@`key` reads, as in dvc.yaml."""
     return [layout.world, layout.base_policy, layout.tasks.parent, layout.policy(params.dag.collected[key])]
 
 
 def _outputs(layout: Layout, key: str) -> tuple[Path, ...]:
-    """Files that collect_rollouts@`key` writes, as in dvc.yaml."""
+    """Return the files that collect_rollouts@`key` writes, as in dvc.yaml."""
     return layout.rollouts(key), layout.timings(key), layout.attestation("collect_rollouts", key)
 
 
 def _course(layout: Layout, params: Params, key: str) -> Path:
-    """The file that it reads beside them."""
+    """Return the file with the iteration's course, which collection reads too."""
     return layout.course(params.dag.collected[key])
 
 
@@ -175,7 +175,7 @@ def _link_inputs(here: Layout, side: Layout, params: Params, key: str) -> None:
 
 
 def _fingerprint(layout: Layout, params: Params, key: str) -> _Inputs:
-    """The record of parameters and code, and all that the stage reads."""
+    """Return the record of parameters and code, and all that the stage reads."""
     folders = tuple(fingerprint(folder) for folder in _inputs(layout, params, key))
     return layout.manifest.read_bytes(), _course(layout, params, key).read_bytes(), folders
 

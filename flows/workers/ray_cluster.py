@@ -33,7 +33,7 @@ class Cluster:
     """Connected until `close`."""
 
     def __init__(self, config: RayConfig) -> None:
-        """Raises ClusterUnavailable."""
+        """Connect. Raises ClusterUnavailable."""
         self._config = config
         _connect(config)
         try:
@@ -124,7 +124,7 @@ def _connect(config: RayConfig) -> None:
 
 @contextmanager
 def _without(variable: str) -> Iterator[None]:
-    """Workers started by DVC's stage are pipelines of their own, with servers of their own."""
+    """Remove a variable for the block: workers of a DVC stage are pipelines of their own, with their own servers."""
     value = os.environ.pop(variable, None)
     try:
         yield

@@ -83,6 +83,6 @@ def _code_version(stage: str) -> str:
 
 @cache
 def _process_cache() -> ProcessCache:
-    """World, engine and chat format, from one item to the next."""
+    """Return this process's cache, which keeps world, engine and chat format from item to item."""
     spare_old_objects()
     return ProcessCache()

@@ -126,13 +126,13 @@ class WorldEnvironment(Environment):
             episode.close()
 
     def get_metadata(self) -> EnvironmentMetadata:
-        """The server's description of itself."""
+        """Return the server's description of itself."""
         return EnvironmentMetadata(
             name=self._name, description=f"{self._name}, a world of loopline", version=self._version
         )
 
     def list_splits(self) -> list[dict[str, str]]:
-        """The splits, each with the kit's word for its kind."""
+        """Return the splits, each with the kit's word for its kind."""
         return [{"name": split, "type": _KINDS.get(split, "test")} for split in SPLITS]
 
     def num_tasks(self, split: Split) -> int:
@@ -140,18 +140,18 @@ class WorldEnvironment(Environment):
         return len(self._tasks(split))
 
     def list_tasks(self, split: Split) -> list[dict[str, Any]]:
-        """All tasks of a split, as `get_task` tells of one."""
+        """Return all tasks of a split, each as `get_task` describes it."""
         return self.get_task_range(split)
 
     def get_task(self, split: Split, index: int) -> dict[str, Any]:
-        """A task's description before it is played. Raises IndexError."""
+        """Return a task's description before it is played. Raises IndexError."""
         tasks = self._tasks(split)
         if not 0 <= index < len(tasks):
             raise IndexError(f"no task {index} in {split}, which has {len(tasks)}")
         return asdict(tasks[index])
 
     def get_task_range(self, split: Split, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
-        """Tasks from `start` to before `stop`."""
+        """Return the tasks from `start` to before `stop`."""
         return [asdict(task) for task in self._tasks(split)[start:stop]]
 
     def _task_id(self, split: str, index: int | None, seed: int) -> str:

@@ -62,7 +62,7 @@ def _answered(receive: Receive, send: Send) -> Receive:
 
 
 def _read(message: str | bytes) -> tuple[Any, str]:
-    """The content of a message, and why it is refused; what is no JSON is left to the kit, but for what is too deep."""
+    """Return the content of a message, and why it is refused. The kit answers to what is no JSON."""
     try:
         content = json.loads(message) if message else None
     except RecursionError:

@@ -68,7 +68,7 @@ def serve(world: World, name: str, version: str, host: str, port: int, sessions:
 
 
 def app_of(world: World, name: str, version: str, sessions: int) -> FastAPI:
-    """The kit's application: a `WorldEnvironment` for every session, at most so many at once."""
+    """Return the kit's application: a `WorldEnvironment` for every session, at most so many at once."""
     app: FastAPI = create_fastapi_app(
         partial(WorldEnvironment, world, name, version),
         Turn,

@@ -45,9 +45,7 @@ def model_card(
         "",
         f"{_training(params, tags['iteration'])}: {kind}.",
         "",
-        "| | base TGC / SGC | this policy TGC / SGC |",
-        "|---|---|---|",
-        *(row for score in scores for row in _score_rows(score)),
+        *score_table(scores),
         "",
         "Pull it (`MLFLOW_TRACKING_URI` names the server):",
         "",
@@ -94,6 +92,12 @@ def _training(params: Params, iteration: str) -> str:
     if iteration == iteration_key(0):
         return f"An untrained policy{' but for its warm start' if params.policy.warm_start else ''}"
     return f"A policy trained by the profile `{' '.join(params.profiles)}` (every knob: evaluation/params.json)"
+
+
+def score_table(scores: Sequence[Scores]) -> list[str]:
+    """Return the scores as a table in Markdown."""
+    rows = [row for score in scores for row in _score_rows(score)]
+    return ["| | base TGC / SGC | this policy TGC / SGC |", "|---|---|---|", *rows]
 
 
 def _score_rows(score: Scores) -> Iterator[str]:

@@ -29,6 +29,7 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import RolloutSet, rollout_sets
 from tasks.core.records.scores import Scores
 from tasks.core.registry.registration import log_policy, register, scores_own_weights
+from tasks.record_lineage.model_card import score_table
 from tasks.record_lineage.pipeline import Pipeline
 from tasks.record_lineage.tracing.recording import TraceRecorder, write_addresses
 from tasks.record_lineage.version_files import write_version
@@ -151,9 +152,27 @@ def _complete(
         **({"model_version": f"{recorded.model_name}/{recorded.model_version}"} if model else {}),
         **{f"task_version.{task}": digest for task, digest in pipeline.lock.task_versions.items()},
         **warning_tags(warnings),
+        "mlflow.note.content": description(pipeline),
     }
     _set_tags(store, run_id, tags)
+    store.client.log_artifacts(run_id, str(layout.report), "report")
     store.client.set_terminated(run_id, "FINISHED")
+
+
+def description(pipeline: Pipeline) -> str:
+    """Return the run's description in MLflow: what was trained where, the key figures, and where the others are."""
+    params, selected = pipeline.params, pipeline.selection.iteration
+    scores = [read_document(pipeline.layout.score(split), Scores) for split in TEST_SPLITS]
+    trained = f"`{params.policy.source}` in {params.world.name} by the profile `{' '.join(params.profiles)}`"
+    lines = [
+        f"{trained}: {params.iterations} iterations, of which {selected} was selected on dev.",
+        "",
+        *score_table(scores),
+        "",
+        "In percent. The metrics `test_normal.*`, `test_challenge.*` and `selection.*` have all figures with their "
+        "standard errors, `dev.*` the learning curve. The artifact `report` is the report: open its `index.html`.",
+    ]
+    return "\n".join(lines)
 
 
 def _set_tags(store: Store, run_id: str, tags: Mapping[str, str]) -> None:

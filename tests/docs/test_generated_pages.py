@@ -4,7 +4,7 @@ import pytest
 from annotated_types import Ge
 from pydantic import Field
 
-from docs.hooks import knobs, presets
+from docs.hooks import commands, knobs, presets
 from flows.configure import params_of
 from tasks.core.config.params import Params
 from tasks.core.config.section import Section
@@ -13,6 +13,11 @@ from tasks.core.config.section import Section
 def test_the_page_of_knobs_is_up_to_date() -> None:
     page = knobs.PAGE.read_text(encoding="utf-8")
     assert page == knobs.with_tables(page), "run python docs/hooks/knobs.py"
+
+
+def test_the_page_of_commands_is_up_to_date() -> None:
+    page = commands.PAGE.read_text(encoding="utf-8")
+    assert page == commands.with_commands(page), "run python docs/hooks/commands.py"
 
 
 @pytest.mark.parametrize("name", presets.PAGES)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.hooks.commands import commands
 from docs.hooks.knobs import tables
 from flows.dag.stages import STAGES
 
@@ -15,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TOP_LEVEL = {"data", "docs", "flows", "tasks", "tests"}
 ELSEWHERE = {"changelog.md", "operations/security.md"}
 """Pages whose text stands in another file."""
-NOT_SET = {"a.b", "world.KNOB"}
+NOT_SET = {"KNOB", "a.b", "world.KNOB"}
 """Placeholders."""
 README_LINES, README_WIDTH, PARAGRAPH_LINES = 140, 110, 6
 
@@ -76,9 +77,16 @@ def test_modules_scripts_and_files_that_a_page_names_exist(page: Path) -> None:
         name.rstrip(".").replace(".", "/") for name in re.findall(r"python -m ((?:flows|tasks|tests)[\w.]+)", text)
     }
     files = set(re.findall(r"\b((?:flows|tasks|tests|docs)/[\w/]+\.(?:py|yaml|json|sh))\b", text))
-    rooms = set(re.findall(r"`((?:flows|tasks|tests)/[\w/]+/)`", text))
+    packages = set(re.findall(r"`((?:flows|tasks|tests)/[\w/]+/)`", text))
     assert [name for name in modules if not (ROOT / name).is_dir() and not (ROOT / f"{name}.py").exists()] == []
-    assert [name for name in files | rooms if not (ROOT / name).exists() and not name.endswith("/mine.yaml")] == []
+    assert [name for name in files | packages if not (ROOT / name).exists() and not name.endswith("/mine.yaml")] == []
+
+
+@pytest.mark.parametrize("page", [Path("README.md"), *SITE], ids=str)
+def test_commands_that_a_page_names_exist(page: Path) -> None:
+    known = {name.split()[1] for name, _ in commands()}
+    named = set(re.findall(r"(?:^|`|\.ci/env |&& )loopline ([a-z]\w*)", _text(page), re.MULTILINE))
+    assert named <= known
 
 
 @cache

@@ -185,6 +185,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory, params: Params, empty_sto
     shutil.copy2(empty_store, root)
     (root / "params.yaml").write_text(yaml.safe_dump(params.model_dump(mode="json")))
     write_artifacts(Layout(root), params)
+    Layout(root).report.mkdir()
+    (Layout(root).report / "index.html").write_text("the report")
     write_lock(Layout(root), params)
     git(root, "init", "-q")
     git(root, "add", "params.yaml", "dvc.lock")

@@ -66,6 +66,18 @@ def test_a_run_holds_params_metrics_datasets_and_commit(kept: tuple[Pipeline, Re
     assert [metric.step for metric in store.client.get_metric_history(run.info.run_id, "dev.tgc")] == [0, 2, 3]
 
 
+def test_a_run_is_described_and_has_its_report(kept: tuple[Pipeline, Recorded]) -> None:
+    pipeline, recorded = kept
+    (run,) = runs(pipeline)
+    description = run.data.tags["mlflow.note.content"]
+    test_normal = scores("test_normal")
+    assert f"{test_normal.base_tgc:.1f} / {test_normal.base_sgc:.1f}" in description
+    assert f"in {pipeline.params.world.name} by the profile" in description
+    store = open_store(pipeline.params.lineage, pipeline.layout.root)
+    listed = {item.path for item in store.client.list_artifacts(recorded.run_id, "report")}
+    assert "report/index.html" in listed
+
+
 def test_dataset_digests_are_those_of_dvc(kept: tuple[Pipeline, Recorded]) -> None:
     pipeline, _ = kept
     (run,) = runs(pipeline)

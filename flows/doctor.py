@@ -1,0 +1,168 @@
+"""What this machine has and lacks for a run of the present params.yaml."""
+
+import os
+import platform
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+import psutil
+import torch
+
+from flows.configure import params_in
+from flows.dag.dvc_cache import cache_folder
+from flows.dag.input_files import require_named_files
+from tasks.core.capacity.hardware import GB, HARDWARE, Hardware
+from tasks.core.capacity.known_models import model_config
+from tasks.core.capacity.plan import make_plan
+from tasks.core.config.engine import ChatApiSection
+from tasks.core.config.params import Params, ParamsError
+from tasks.core.engines.vllm_server.interpreter import VLLM_CPU, VLLM_GPU
+from tasks.core.interpreters import INTERPRETERS, InterpreterRecipe
+from tasks.core.lineage.git_state import git_state
+from tasks.core.processes.usable_cores import usable_cores
+from tasks.core.worlds.appworld.interpreter import APPWORLD
+from tasks.core.worlds.bfcl.interpreter import BFCL
+from tasks.core.worlds.scienceworld.interpreter import SCIENCEWORLD
+
+State = Literal["ok", "note", "lacks"]
+PACKAGES = ("torch", "transformers", "peft", "dvc", "prefect", "mlflow", "ray")
+OPTIONAL = ("ray",)
+PORTS = {4200: "loopline deploy", 5000: "mlflow ui", 8000: "loopline serve"}
+LEAST_DISK = 2 * GB
+"""Room that the default run and its copies in DVC's cache take, many times over."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the answer."""
+
+    subject: str
+    text: str
+    state: State = "ok"
+    """lacks: something that this run needs is missing; note: worth knowing, and no obstacle."""
+
+
+def findings(root: Path) -> Iterator[Finding]:
+    """Yield what there is: software, machine, checkout, and what of params.yaml would not work here."""
+    yield from _software()
+    yield from _machine(root)
+    yield from _checkout(root)
+    yield from _ports()
+    try:
+        params = params_in(root / "params.yaml")
+    except ParamsError as error:
+        yield Finding("params.yaml", str(error), "lacks")
+        return
+    yield from _interpreters(root, params)
+    obstacles = [*_obstacles(root, params)]
+    yield from (Finding("params.yaml", text, "lacks") for text in obstacles)
+    if not obstacles:
+        yield Finding("params.yaml", f"{' '.join(params.profiles)} can run here")
+
+
+def _software() -> Iterator[Finding]:
+    supported = sys.version_info >= (3, 11)
+    yield Finding("Python", platform.python_version(), "ok" if supported else "lacks")
+    git = shutil.which("git")
+    yield Finding("git", git or "not installed", "ok" if git else "lacks")
+    for name in PACKAGES:
+        try:
+            yield Finding(name, version(name))
+        except PackageNotFoundError:
+            yield Finding(name, "not installed", "note" if name in OPTIONAL else "lacks")
+
+
+def _machine(root: Path) -> Iterator[Finding]:
+    yield Finding("cores", f"{usable_cores()} of {os.cpu_count()}")
+    memory, disk = psutil.virtual_memory(), shutil.disk_usage(root)
+    yield Finding("memory", f"{memory.available / GB:.1f} of {memory.total / GB:.1f} GB are free")
+    yield Finding("disk", f"{disk.free / GB:.1f} GB are free", "ok" if disk.free > LEAST_DISK else "note")
+    if not torch.cuda.is_available():
+        yield Finding("GPU", "none that torch can use", "note")
+    for number in range(torch.cuda.device_count()):
+        device = torch.cuda.get_device_properties(number)
+        yield Finding("GPU", f"{device.name}, {device.total_memory / GB:.0f} GB")
+
+
+def _checkout(root: Path) -> Iterator[Finding]:
+    state = git_state(root)
+    yield Finding("checkout", str(state), "note" if state.dirty or not state.commit else "ok")
+    if not (root / ".dvc").is_dir():
+        yield Finding("DVC", "no .dvc folder here: run this in a checkout, or `dvc init`", "lacks")
+        return
+    yield Finding("DVC", f"cache in {cache_folder(root)}; {'dvc.lock' if (root / 'dvc.lock').exists() else 'no run'}")
+    if not os.access(root, os.W_OK):
+        yield Finding("checkout", "cannot be written", "lacks")
+
+
+def _ports() -> Iterator[Finding]:
+    for port, command in PORTS.items():
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            taken = probe.connect_ex(("127.0.0.1", port)) == 0
+        yield Finding(f"port {port}", f"{'taken' if taken else 'free'} ({command})", "note" if taken else "ok")
+
+
+def _interpreters(root: Path, params: Params) -> Iterator[Finding]:
+    """Yield the interpreters that worlds and engines have of their own. The run makes what it needs on first use."""
+    for recipe in (APPWORLD, BFCL, SCIENCEWORLD, VLLM_CPU, VLLM_GPU):
+        made = _home(root, recipe).is_dir()
+        needed = recipe.name.partition("-")[0] in (params.world.name, params.engine.name)
+        missing = "made on first use, which needs a package index" if needed else "not made; not needed here"
+        yield Finding(f"for {recipe.name}", "made" if made else missing, "ok" if made or not needed else "note")
+
+
+def _home(root: Path, recipe: InterpreterRecipe) -> Path:
+    return root / INTERPRETERS / f"{recipe.name}-{recipe.digest}"
+
+
+def _obstacles(root: Path, params: Params) -> Iterator[str]:
+    """Yield why the run of these parameters would fail here, before it is begun."""
+    try:
+        require_named_files(params, root)
+    except ParamsError as error:
+        yield str(error)
+    gpus, device = torch.cuda.device_count(), params.policy.device
+    if device.startswith("cuda") and not gpus:
+        yield f"policy.device: {device}, and torch finds no GPU here"
+    on_gpu = gpus > 0 and device != "cpu"
+    ranks = params.update.distributed.ranks
+    if on_gpu and ranks > gpus:
+        yield f"update.distributed.ranks: {ranks}, and there are {gpus} GPUs"
+    if isinstance(params.engine, ChatApiSection):
+        key = params.engine.chat_api.request.key_variable
+        if key and key not in os.environ:
+            yield f"engine.chat_api.request.key_variable: the environment variable {key} is not set"
+    if params.machines.ray.address is not None and not _installed("ray"):
+        yield "machines.ray.address is set, and ray is not installed: pip install -e '.[ray]'"
+    yield from _too_large(root, params, _hardware(on_gpu))
+
+
+def _installed(package: str) -> bool:
+    try:
+        return bool(version(package))
+    except PackageNotFoundError:
+        return False
+
+
+def _hardware(on_gpu: bool) -> Hardware:
+    if not on_gpu:
+        return replace(HARDWARE["cpu"], memory=float(psutil.virtual_memory().available))
+    return replace(HARDWARE["h100"], memory=float(torch.cuda.get_device_properties(0).total_memory))
+
+
+def _too_large(root: Path, params: Params, hardware: Hardware) -> Iterator[str]:
+    """Yield what does not fit by `loopline plan`; the stage preflight tries it for good."""
+    if isinstance(params.engine, ChatApiSection):
+        return
+    try:
+        plan = make_plan(params, model_config(params.policy.source, root), hardware, params.update.distributed.size)
+    except ValueError:  # sizes of a base model that is not here yet
+        return
+    yield from plan.warnings()

@@ -1,0 +1,88 @@
+"""How far a run is, read from files that a run leaves: its own iterations, the pace, a chart, and who is at work."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from flows.configure import write_params
+from flows.dag.checkout_lock import LOCK, checkout_lock
+from flows.profile_stack import stacked
+from flows.progress import Progress, chart, holder_of, page, read_progress
+from tasks.core.records.documents import write_document
+from tasks.core.records.layout import Layout
+from tasks.core.records.run_manifest import Attestation, StageVersion, StageVersions
+from tests.finished_run import evaluation
+
+NOW, BEFORE = StageVersion(code="a" * 64, params="b" * 64), StageVersion(code="c" * 64, params="b" * 64)
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    """Return a checkout with the parameters of eight iterations, of which none is done."""
+    layout = Layout(tmp_path)
+    write_params(layout.params, {**stacked(["default"]), "iterations": 8, "evaluation": {"every": 2}})
+    write_document(layout.stage_versions, StageVersions({"update_policy": NOW}))
+    return layout
+
+
+def update(layout: Layout, key: str, ended: float, version: StageVersion = NOW) -> None:
+    path = layout.attestation("update_policy", key)
+    write_document(path, Attestation(stage="update_policy", key=key, version=version, outs={}))
+    os.utime(path, (ended, ended))
+
+
+def test_iterations_are_counted_and_the_rest_takes_as_long_as_the_latest(layout: Layout) -> None:
+    for number, ended in enumerate((1000.0, 1010.0, 1040.0), start=1):
+        update(layout, f"i00{number}", ended)
+    for key, tgc in (("i000", 10.0), ("i002", 40.0), ("i004", 90.0)):
+        write_document(layout.evaluation(key), evaluation(key, tgc))
+    found = read_progress(layout.root)
+    assert (found.total, found.ended, found.left_s) == (8, [1000.0, 1010.0, 1040.0], 100.0)
+    assert found.dev_tgc == {0: 10.0, 2: 40.0}, "an evaluation of the run before is none of this run"
+
+
+@pytest.mark.parametrize(("version", "ended"), [(BEFORE, 1020.0), (NOW, 990.0)])
+def test_what_an_earlier_run_left_does_not_count(version: StageVersion, ended: float, layout: Layout) -> None:
+    """By its version, or because its first iterations have been made anew since."""
+    update(layout, "i001", 1000.0)
+    update(layout, "i002", 1010.0)
+    update(layout, "i003", ended, version)
+    assert len(read_progress(layout.root).ended) == 2
+
+
+def test_before_anything_has_run_there_is_nothing_to_show(layout: Layout) -> None:
+    layout.stage_versions.unlink()
+    assert page(read_progress(layout.root)).splitlines() == [
+        "default in pocketworld: 0 of 8 iterations",
+        "nothing is at work",
+    ]
+
+
+def test_who_holds_the_checkout_is_at_work_until_it_ends(tmp_path: Path) -> None:
+    assert holder_of(tmp_path) is None
+    with checkout_lock(tmp_path, "update_policy@i003"):
+        assert holder_of(tmp_path) == f"update_policy@i003 (process {os.getpid()})"
+    (tmp_path / LOCK).write_text(f"loopline run (process {2**22 + 1})\n")
+    assert holder_of(tmp_path) is None
+
+
+def test_the_time_left_is_told_while_a_run_is_at_work() -> None:
+    progress = Progress("default in pocketworld", 10, [0.0, 60.0, 120.0], {}, "loopline run (process 7)")
+    assert page(progress).splitlines() == [
+        "default in pocketworld: 3 of 10 iterations, about 7 min 0 s left until the last update",
+        "loopline run (process 7)",
+    ]
+
+
+def test_the_chart_has_a_point_for_each_score_between_the_lowest_and_the_highest() -> None:
+    lines = [*chart({0: 20.0, 2: 80.0, 4: 50.0}, last=4)]
+    assert lines[0] == "  80.0 │  ●" and lines[9] == "  20.0 │●"
+    assert sum(line.count("●") for line in lines) == 3
+    assert lines[-2:] == ["       └─────", "        0   4"]
+
+
+@pytest.mark.parametrize("last", [0, 1, 300])
+def test_a_chart_of_any_length_fits_a_terminal(last: int) -> None:
+    lines = [*chart({0: 5.0, last: 5.0}, last)]
+    assert len(lines) == 12 and max(map(len, lines)) <= 79
