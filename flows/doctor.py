@@ -1,4 +1,4 @@
-"""What this machine has and lacks for a run of the present params.yaml."""
+"""The state of this machine, seen from a run of the present params.yaml."""
 
 import os
 import platform
@@ -136,9 +136,9 @@ def _obstacles(root: Path, params: Params) -> Iterator[str]:
     if on_gpu and ranks > gpus:
         yield f"update.distributed.ranks: {ranks}, and there are {gpus} GPUs"
     if isinstance(params.engine, ChatApiSection):
-        key = params.engine.chat_api.request.key_variable
+        key = params.engine.chat_api.traffic.key_variable
         if key and key not in os.environ:
-            yield f"engine.chat_api.request.key_variable: the environment variable {key} is not set"
+            yield f"engine.chat_api.traffic.key_variable: the environment variable {key} is not set"
     if params.machines.ray.address is not None and not _installed("ray"):
         yield "machines.ray.address is set, and ray is not installed: pip install -e '.[ray]'"
     yield from _too_large(root, params, _hardware(on_gpu))

@@ -26,7 +26,7 @@ HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Question:
-    """What to plan, and on which devices."""
+    """A profile to plan, and the devices to plan it for."""
 
     profiles: Sequence[str] = ()
     """Stacked from left to right; none: params.yaml as it is."""

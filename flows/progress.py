@@ -94,7 +94,7 @@ def _ended(layout: Layout, keys: Mapping[str, object]) -> Iterator[float]:
 def page(progress: Progress) -> str:
     """Return the progress as text: a line, and a chart once there are scores."""
     done, left = len(progress.ended), progress.left_s
-    state = progress.at_work or "nothing is at work"
+    state = f"at work: {progress.at_work}" if progress.at_work else "nothing is at work"
     estimate = "" if progress.at_work is None or not left else f", about {duration(left)} left until the last update"
     lines = [f"{progress.title}: {done} of {progress.total} iterations{estimate}", state]
     if progress.dev_tgc:
@@ -104,15 +104,14 @@ def page(progress: Progress) -> str:
 
 def chart(points: Mapping[int, float], last: int) -> Iterator[str]:
     """Yield the lines of a chart of percentages over iterations 0 to `last`."""
-    width = min(_WIDTH, last + 1)
     low, high = min(points.values()), max(points.values())
     span = high - low or 1.0
-    rows = [[" "] * width for _ in range(_HEIGHT)]
+    rows = [[" "] * _WIDTH for _ in range(_HEIGHT)]
     for iteration, value in points.items():
-        column = round(iteration * (width - 1) / last) if last else 0
+        column = round(iteration * (_WIDTH - 1) / last) if last else 0
         rows[round((high - value) / span * (_HEIGHT - 1))][column] = "●"
     for number, row in enumerate(rows):
         label = high if number == 0 else low if number == _HEIGHT - 1 else None
         yield f"{'' if label is None else f'{label:.1f}':>6} │{''.join(row).rstrip()}"
-    yield f"{'':6} └{'─' * width}"
-    yield f"{'':8}0{last:>{max(1, width - 1)}}"
+    yield f"{'':6} └{'─' * _WIDTH}"
+    yield f"{'':8}0{last:>{_WIDTH - 1}}"

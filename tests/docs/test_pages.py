@@ -85,8 +85,8 @@ def test_modules_scripts_and_files_that_a_page_names_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", [Path("README.md"), *SITE], ids=str)
 def test_commands_that_a_page_names_exist(page: Path) -> None:
     known = {name.split()[1] for name, _ in commands()}
-    named = set(re.findall(r"(?:^|`|\.ci/env |&& )loopline ([a-z]\w*)", _text(page), re.MULTILINE))
-    assert named <= known
+    code = re.findall(r"```.*?```|`[^`\n]+`", _text(page), re.DOTALL)
+    assert {name for each in code for name in re.findall(r"\bloopline ([a-z]\w*)", each)} <= known
 
 
 @cache

@@ -33,14 +33,14 @@ def test_parameters_that_cannot_run_here_are_named(monkeypatch: pytest.MonkeyPat
     (on_gpu,) = obstacles(default | {"policy": {**default.get("policy", {}), "device": "cuda"}})
     assert on_gpu == "policy.device: cuda, and torch finds no GPU here"
     (key,) = obstacles(stacked(["openai"]))
-    assert key == "engine.chat_api.request.key_variable: the environment variable OPENAI_API_KEY is not set"
+    assert key == "engine.chat_api.traffic.key_variable: the environment variable OPENAI_API_KEY is not set"
     assert any(
         line.startswith("policy.source: somewhere/else is no folder")
         for line in obstacles(default | {"policy": {**default.get("policy", {}), "source": "somewhere/else"}})
     )
 
 
-def test_what_does_not_fit_into_memory_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_into_memory_is_listed_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     params = parse_params(stacked(["paper"]), "test")
     lines = [*doctor._too_large(ROOT, params, doctor._hardware(on_gpu=False))]
     assert any(line.startswith("the learner needs ") for line in lines)

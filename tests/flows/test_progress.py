@@ -14,7 +14,7 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import Attestation, StageVersion, StageVersions
 from tests.finished_run import evaluation
 
-NOW, BEFORE = StageVersion(code="a" * 64, params="b" * 64), StageVersion(code="c" * 64, params="b" * 64)
+NOW, BEFORE = StageVersion(code="a" * 16, params="b" * 16), StageVersion(code="c" * 16, params="b" * 16)
 
 
 @pytest.fixture
@@ -67,19 +67,19 @@ def test_who_holds_the_checkout_is_at_work_until_it_ends(tmp_path: Path) -> None
     assert holder_of(tmp_path) is None
 
 
-def test_the_time_left_is_told_while_a_run_is_at_work() -> None:
+def test_the_time_left_is_shown_while_a_run_is_at_work() -> None:
     progress = Progress("default in pocketworld", 10, [0.0, 60.0, 120.0], {}, "loopline run (process 7)")
     assert page(progress).splitlines() == [
         "default in pocketworld: 3 of 10 iterations, about 7 min 0 s left until the last update",
-        "loopline run (process 7)",
+        "at work: loopline run (process 7)",
     ]
 
 
 def test_the_chart_has_a_point_for_each_score_between_the_lowest_and_the_highest() -> None:
     lines = [*chart({0: 20.0, 2: 80.0, 4: 50.0}, last=4)]
-    assert lines[0] == "  80.0 │  ●" and lines[9] == "  20.0 │●"
+    assert lines[0] == f"  80.0 │{' ' * 30}●" and lines[9] == "  20.0 │●"
     assert sum(line.count("●") for line in lines) == 3
-    assert lines[-2:] == ["       └─────", "        0   4"]
+    assert lines[-2:] == [f"{'':6} └{'─' * 60}", f"{'':8}0{'':58}4"]
 
 
 @pytest.mark.parametrize("last", [0, 1, 300])

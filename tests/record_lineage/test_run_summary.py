@@ -10,7 +10,7 @@ from tasks.record_lineage import record_lineage
 from tests.finished_run import scores
 
 
-def test_a_finished_run_is_told_in_ten_lines(layout: Layout, params: Params) -> None:
+def test_a_finished_run_has_a_summary_of_ten_lines(layout: Layout, params: Params) -> None:
     record_lineage(StageContext(layout, params))
     lines = [*summary_lines(layout, params, 3725.0)]
     assert len(lines) == 10 and max(map(len, lines[:6])) <= 79
@@ -31,5 +31,5 @@ def test_a_run_that_is_not_finished_has_no_summary(layout: Layout, capsys: pytes
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (312.0, "5 min 12 s"), (90_000.0, "25 h 0 min")]
 )
-def test_durations_are_told_in_two_units(seconds: float, text: str) -> None:
+def test_durations_have_two_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
