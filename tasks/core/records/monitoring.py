@@ -94,7 +94,7 @@ def require_going_on(layout: Layout, key: str) -> Course:
     if course.stop is not None:
         raise TrainingStopped(
             f"training stopped after {key} (monitor.action: stop): {course.stop}. To score what was trained: "
-            f"loopline configure --refresh --set iterations={iteration_number(key)}; to continue, set monitor.action to "
-            "none"
+            f"loopline configure --refresh --set iterations={iteration_number(key)}; to continue, set "
+            "monitor.action to none"
         )
     return course
