@@ -43,10 +43,9 @@ def compare(
     """
     changes = {"seeds": words("--seeds", seeds), "base": words("--base", base), "against": against, "name": name}
     chosen = words("--methods", methods)
-    from tasks.core.study.sections import markdown
-
     from flows.comparison.study import StudyFolder, asked_plan
     from flows.profile_stack import UnknownProfile
+    from tasks.core.study.page import markdown
 
     with refusing(UnknownProfile):
         asked = StudyFolder(Path.cwd(), asked_plan(study, chosen, settings, changes))

@@ -9,8 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tasks.core.study.sections import markdown
-
 from flows.comparison.attempts import read_cost, read_stamp
 from flows.comparison.plan import StudyPlan, checked, chosen, read_plan, runs
 from flows.comparison.running import Place, run_all
@@ -26,7 +24,7 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.study import Study
 from tasks.core.study.comparing import compare
 from tasks.core.study.finished_run import RunLabel, read_finished_run
-from tasks.core.study.page import study_page
+from tasks.core.study.page import markdown, study_page
 from tasks.core.study.tables import methods_csv, runs_csv
 
 WORKSPACES = Path(".loopline/studies")
