@@ -44,8 +44,9 @@ class AppWorldRecipe(Recipe):
     drill_learning_rate: float = 2e-3
     drill_share: float = 0.3
     """Share of drills among the examples of the other two phases."""
-    imperfect_share: float = 0.6
-    """Share of imperfect demonstrations in the imperfect phase, drills apart."""
+    imperfect_share: float = 1.0
+    """Share of imperfect demonstrations in the imperfect phase, drills apart. At 0.6 the habits are a minority, which
+    sampling at a low temperature never shows: then training changes rollouts at temperature 1 alone."""
 
 
 APPWORLD_RECIPE = AppWorldRecipe(
