@@ -45,7 +45,7 @@ def yaml_text(content: Any, flat: bool = False) -> str:
 
     Lists of plain values stand in a line, and with `flat` so do mappings of plain values.
     """
-    return str(yaml.dump(content, Dumper=_Flat if flat else _Dumper, sort_keys=False, width=118))
+    return str(yaml.dump(content, Dumper=_Flat if flat else _Dumper, sort_keys=False, width=240 if flat else 118))
 
 
 def _in_one_line(error: yaml.YAMLError, text: str) -> str:
