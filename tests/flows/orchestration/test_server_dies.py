@@ -52,7 +52,7 @@ def test_a_run_goes_on_without_its_server(flow: Python) -> None:
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines()[-1].startswith("2 run, "), "and one that is no task"
     assert run.stderr.count("the Prefect server does not answer") == 1
-    assert run.stderr.count("the Prefect server was not told how the run ended") == 1
+    assert run.stderr.count("the Prefect server does not know how the run ended") == 1
     assert "Traceback" not in run.stderr
     assert flow("-m", "dvc", "status").stdout == "Data and pipelines are up to date.\n"
 

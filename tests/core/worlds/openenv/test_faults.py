@@ -137,7 +137,7 @@ def test_a_full_server_says_what_to_change(url: str, world: Open) -> None:
 
     opened = world(url, connect_s=0.5)
     episodes = [opened.open("dev_001_1", 0) for _ in range(2)]
-    with pytest.raises(OpenEnvUnavailable, match=r"Server at capacity: 2/2 .* fewer collection.max_concurrent_epis"):
+    with pytest.raises(OpenEnvUnavailable, match=r"Server at capacity: 2/2 .* lower collection.max_concurrent_epis"):
         opened.open("dev_001_1", 0)
     assert [episode.step("hi").text for episode in episodes] == ["hi", "hi"]
     episodes[0].close()
@@ -221,7 +221,7 @@ def test_a_server_of_another_version_than_the_named_one_is_refused(url: str, wor
 @pytest.mark.parametrize(
     ("way", "message"),
     [
-        ("no_websocket", "/metadata: no metadata of OpenEnv's there"),
+        ("no_websocket", "/metadata: no OpenEnv metadata"),
         ("unversioned", "the server reports no version"),
     ],
 )
