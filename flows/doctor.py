@@ -72,10 +72,9 @@ def _software() -> Iterator[Finding]:
     git = shutil.which("git")
     yield Finding("git", git or "not installed", "ok" if git else "lacks")
     for name in PACKAGES:
-        try:
-            yield Finding(name, version(name))
-        except PackageNotFoundError:
-            yield Finding(name, "not installed", "note" if name in OPTIONAL else "lacks")
+        missing: State = "note" if name in OPTIONAL else "lacks"
+        installed = _version(name)
+        yield Finding(name, installed or "not installed", "ok" if installed else missing)
 
 
 def _machine(root: Path) -> Iterator[Finding]:
@@ -139,16 +138,17 @@ def _obstacles(root: Path, params: Params) -> Iterator[str]:
         key = params.engine.chat_api.traffic.key_variable
         if key and key not in os.environ:
             yield f"engine.chat_api.traffic.key_variable: the environment variable {key} is not set"
-    if params.machines.ray.address is not None and not _installed("ray"):
+    if params.machines.ray.address is not None and _version("ray") is None:
         yield "machines.ray.address is set, and ray is not installed: pip install -e '.[ray]'"
     yield from _too_large(root, params, _hardware(on_gpu))
 
 
-def _installed(package: str) -> bool:
+def _version(package: str) -> str | None:
+    """Return the version of a package; None: it is not installed."""
     try:
-        return bool(version(package))
+        return version(package)
     except PackageNotFoundError:
-        return False
+        return None
 
 
 def _hardware(on_gpu: bool) -> Hardware:

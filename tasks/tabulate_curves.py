@@ -12,20 +12,8 @@ from tasks.core.records.dotted import dotted
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
 from tasks.core.records.scores import Evaluation
-from tasks.core.records.training import Metrics
+from tasks.core.records.training import CURVE_FIGURES, Metrics
 
-UPDATE_FIGURES = (
-    "mean_return",
-    "group_return_std",
-    "entropy",
-    "kl",
-    "grad_norm",
-    "clip_fraction",
-    "kept_rollouts",
-    "lost_rollouts",
-    "shrunk_groups",
-)
-"""Figures of metrics.json; none of them is a wall-clock figure, so equal runs have equal tables."""
 NESTED_FIGURES = {
     "response_length": "responses.length",
     "repetition": "responses.repetition",
@@ -56,7 +44,7 @@ def write_curves(path: Path, rows: Iterable[Row]) -> None:
     """Write the table as CSV, atomically."""
     with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(
-            stream, ["iteration", *UPDATE_FIGURES, *NESTED_FIGURES, *DEV_FIGURES], lineterminator="\n"
+            stream, ["iteration", *CURVE_FIGURES, *NESTED_FIGURES, *DEV_FIGURES], lineterminator="\n"
         )
         writer.writeheader()
         writer.writerows(rows)
@@ -64,9 +52,9 @@ def write_curves(path: Path, rows: Iterable[Row]) -> None:
 
 def _update(layout: Layout, key: str) -> Row:
     if key == "i000":
-        return dict.fromkeys((*UPDATE_FIGURES, *NESTED_FIGURES))
+        return dict.fromkeys((*CURVE_FIGURES, *NESTED_FIGURES))
     figures = dotted(read_document(layout.metrics(key), Metrics).model_dump(mode="json"))
-    names = dict(zip(UPDATE_FIGURES, UPDATE_FIGURES, strict=True)) | NESTED_FIGURES
+    names = dict(zip(CURVE_FIGURES, CURVE_FIGURES, strict=True)) | NESTED_FIGURES
     return {name: figures.get(dotted_name) for name, dotted_name in names.items()}
 
 

@@ -11,7 +11,7 @@ from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.monitoring import CollapseWarning
 from tasks.core.records.scores import Evaluation
-from tasks.core.records.training import Metrics
+from tasks.core.records.training import CURVE_FIGURES, Metrics
 
 FALL = 10.0
 """Points of TGC under the best before that count as lost skill,"""
@@ -66,22 +66,8 @@ def read_run_stats(layout: Layout, params: Params) -> RunStats:
     )
 
 
-_PLAIN = (
-    "mean_return",
-    "group_return_std",
-    "entropy",
-    "kl",
-    "grad_norm",
-    "clip_fraction",
-    "kept_rollouts",
-    "lost_rollouts",
-    "shrunk_groups",
-)
-"""Figures that are plain fields of metrics.json."""
-
-
 def _curves(metrics: list[Metrics]) -> dict[str, list[float | None]]:
-    curves = {name: [getattr(item, name) for item in metrics] for name in _PLAIN}
+    curves = {name: [getattr(item, name) for item in metrics] for name in CURVE_FIGURES}
     for name in ("mean", "max"):
         curves[f"mismatch_{name}"] = [m.engine_mismatch and getattr(m.engine_mismatch, name) for m in metrics]
     for name in ("length", "repetition", "distinct"):

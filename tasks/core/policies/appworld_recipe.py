@@ -17,7 +17,14 @@ from tasks.core.interfaces.world import Message
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.recipe import Recipe
-from tasks.core.policies.supervised import Example, Phase, SupervisedSettings, encode_conversation, train
+from tasks.core.policies.supervised import (
+    Example,
+    Phase,
+    SupervisedSettings,
+    encode_conversation,
+    in_random_order,
+    train,
+)
 from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.worlds.appworld.demonstrations.drills import drill
 from tasks.core.worlds.appworld.demonstrations.playing import Demonstration, play_demonstrations
@@ -112,7 +119,7 @@ def _examples(
     random: Random,
 ) -> Iterator[Example]:
     """Yield drills that are never the same, and demonstrations in random order under names that are never the same."""
-    good, bad = _in_random_order(perfect, random), _in_random_order(imperfect, random)
+    good, bad = (in_random_order(episodes)(random) for episodes in (perfect, imperfect))
     while True:
         if random.random() < drill_share:
             messages = drill(perfect[0][:OPENING], random)
@@ -120,11 +127,6 @@ def _examples(
             played = next(bad if random.random() < imperfect_share else good)
             messages = renamed(played, OPENING, random)
         yield encode_conversation(chat, messages, OPENING)
-
-
-def _in_random_order(episodes: Sequence[Sequence[Message]], random: Random) -> Iterator[Sequence[Message]]:
-    while True:
-        yield from random.sample(episodes, len(episodes))
 
 
 def _demonstrations(recipe: AppWorldRecipe, folder: Path) -> Iterator[Demonstration]:

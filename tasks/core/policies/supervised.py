@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _IGNORED = -100
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -98,15 +99,15 @@ def train(model: "PreTrainedModel", phases: Sequence[Phase], settings: Supervise
     return losses
 
 
-def in_random_order(examples: Sequence[Example]) -> Callable[[Random], Iterator[Example]]:
-    """Return the stream of a phase: every example once, in random order, then again in another.
+def in_random_order(examples: Sequence[T]) -> Callable[[Random], Iterator[T]]:
+    """Return an endless stream: every example once, in random order, then again in another.
 
     Raises ValueError for no examples.
     """
     if not examples:
         raise ValueError("no examples to train on")
 
-    def stream(random: Random) -> Iterator[Example]:
+    def stream(random: Random) -> Iterator[T]:
         while True:
             yield from random.sample(examples, len(examples))
 

@@ -152,6 +152,20 @@ class AdvantageSummary(Document):
     """Largest difference of Q."""
 
 
+CURVE_FIGURES = (
+    "mean_return",
+    "group_return_std",
+    "entropy",
+    "kl",
+    "grad_norm",
+    "clip_fraction",
+    "kept_rollouts",
+    "lost_rollouts",
+    "shrunk_groups",
+)
+"""Figures of metrics.json; none of them is a wall-clock figure, so equal runs have equal tables."""
+
+
 class Metrics(Document):
     """metrics.json: one policy update. The figures of the update are null when nothing trained (see `note`)."""
 
