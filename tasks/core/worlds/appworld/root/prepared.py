@@ -1,22 +1,24 @@
-"""data/world/ of AppWorld: the task list and, when authored, the root itself. Read alike for both sources."""
+"""data/world/ of AppWorld: the task list and, when authored, the root itself as one file."""
 
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from shutil import copytree
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.config.world import AppWorldSection
 from tasks.core.interfaces.world import Task
 from tasks.core.records.files import ArtifactError, digest, read_json, replacing, write_json
 from tasks.core.worlds.appworld.interpreter import APPWORLD, python_executable
+from tasks.core.worlds.appworld.root.archive import pack_root, unpack_root
 from tasks.core.worlds.appworld.root.authored import author_root
 from tasks.core.worlds.appworld.root.verification import RootReport, verify_root
 
 _TASKS = "tasks.json"
-_ROOT = "root"
+_ARCHIVE = "root.tar"
 ROOTS = Path(".loopline/appworld_roots")
-"""Roots that were authored here; may be deleted at any time."""
+"""Archives of roots that were authored here, and roots unpacked; may be deleted at any time."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,8 @@ def prepare_root(config: AppWorldSection, folder: Path) -> RootReport:
         temporary.mkdir(parents=True)
         root = config.appworld.root
         if root is None:
-            root = temporary / _ROOT
-            copytree(_kept_root(config), root)
+            copyfile(_kept_archive(config), temporary / _ARCHIVE)
+            root = unpack_root(temporary / _ARCHIVE, ROOTS)
         report = verify_root(root, config.appworld.denylist)
         document = _document(report)
         if config.appworld.root is not None:  # episodes read its files in place: what they read is in this artifact
@@ -49,7 +51,7 @@ def prepare_root(config: AppWorldSection, folder: Path) -> RootReport:
 def read_prepared_root(config: AppWorldSection, folder: Path) -> PreparedRoot:
     """Read what `prepare_root` wrote. Raises ArtifactError naming the file."""
     document = read_json(folder / _TASKS)
-    root = config.appworld.root or folder / _ROOT
+    root = config.appworld.root or unpack_root(folder / _ARCHIVE, ROOTS)
     if not (root / "data" / "tasks").is_dir():
         raise ArtifactError(f"{root}: the AppWorld root is gone; put it back or run `dvc repro prepare_world`")
     try:
@@ -59,19 +61,20 @@ def read_prepared_root(config: AppWorldSection, folder: Path) -> PreparedRoot:
     return PreparedRoot(root.resolve(), tasks)
 
 
-def _kept_root(config: AppWorldSection) -> Path:
-    """The authored root that `config` asks for, kept for the next time: writing one takes minutes.
+def _kept_archive(config: AppWorldSection) -> Path:
+    """Return the archive of the root that `config` asks for, authored once: it takes minutes.
 
     Its name says what its bytes depend on: the generator's code, the engine's requirements, seed and counts.
     """
     package = Path(__file__).parents[1]
     files = [*sorted((package / "inside/authoring").rglob("*.py")), APPWORLD.requirements]
     inputs = ([digest(file) for file in files], config.seed, _counts(config))
-    name = sha256(repr(inputs).encode()).hexdigest()[:16]
-    root = ROOTS / name
-    if not root.is_dir():
-        author_root(root, python_executable(), config.seed, _counts(config))
-    return root
+    archive = ROOTS / f"{sha256(repr(inputs).encode()).hexdigest()[:16]}.tar"
+    if not archive.is_file():
+        with TemporaryDirectory(prefix="loopline-appworld-") as folder:
+            author_root(Path(folder) / "root", python_executable(), config.seed, _counts(config))
+            pack_root(Path(folder) / "root", archive)
+    return archive
 
 
 def _counts(config: AppWorldSection) -> dict[Split, int]:
