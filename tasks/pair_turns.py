@@ -108,7 +108,7 @@ def pair_turns(context: StageContext[PairInputs]) -> None:
     if "tree_nodes" not in rollouts.column_names or config.pair_gap is None:
         raise ArtifactError(f"{path}: column tree_nodes: missing, so the table holds no turns of searched trees")
     outcomes = read_outcomes(rollouts)
-    rewarded = outcomes.all_or_nothing() if config.all_or_nothing else outcomes
+    rewarded = outcomes.rewarded(config.returns, seed=0)  # nothing of a tree is drawn at random
     paths, turns = rollouts["tree_nodes"].to_pylist(), _sampled_turns(rollouts)
     try:
         trees = groups_of(outcomes)

@@ -68,7 +68,7 @@ def test_a_tree_by_hand(tmp_path: Path) -> None:
 
 
 def test_success_or_nothing_changes_q(tmp_path: Path) -> None:
-    batch, _ = paired(tmp_path, TREE, all_or_nothing=True)
+    batch, _ = paired(tmp_path, TREE, returns="all_or_nothing")
     assert [row["return"] for row in batch] == [0.5, 0.0, 1.0, 0.0]
 
 

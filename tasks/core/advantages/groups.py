@@ -12,6 +12,7 @@ from tasks.core.advantages.labels import Group, Labels, label
 from tasks.core.advantages.outcomes import Outcomes
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.records.training import AdvantageSummary
+from tasks.core.seeding import derive_seed
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ def compute_advantages(outcomes: Outcomes, config: AdvantageConfig, seed: int = 
 
     Raises ValueError if all rollouts are void.
     """
-    rewarded = outcomes.all_or_nothing() if config.all_or_nothing else outcomes
+    rewarded = outcomes.rewarded(config.returns, derive_seed(seed, "returns"))
     every = groups_of(outcomes)
     groups = [group for group in every if len(group) >= config.smallest_group]
     stds = np.array([return_std(rewarded.returns[group]) for group in groups], dtype=np.float64)

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tasks.core.advantages.estimators import Flags, Floats
+from tasks.core.config.advantages import Returns
 from tasks.core.records.documents import read_document
 from tasks.core.records.schemas import VOID_REASONS
 from tasks.core.records.training import Timings
@@ -38,9 +39,20 @@ class Outcomes:
         """Return [N], False where the policy sampled no token."""
         return self.policy_tokens > 0
 
-    def all_or_nothing(self) -> "Outcomes":
-        """Return the same outcomes with the return 1 where every unit test passed, and 0 elsewhere."""
-        return replace(self, returns=self.successes.astype(np.float64))
+    def rewarded(self, returns: Returns, seed: int) -> "Outcomes":
+        """Return the same rollouts with the returns that `advantages.returns` asks for; `seed` decides the order."""
+        match returns:
+            case "share":
+                return self
+            case "all_or_nothing":
+                return replace(self, returns=self.successes.astype(np.float64))
+            case "shuffled":
+                return self._shuffled(np.random.default_rng(seed))
+
+    def _shuffled(self, random: np.random.Generator) -> "Outcomes":
+        given, taken = np.flatnonzero(self.finished), np.arange(len(self.returns))
+        taken[given] = random.permutation(given)
+        return replace(self, returns=self.returns[taken], successes=self.successes[taken])
 
 
 def read_outcomes(rollouts: pa.Table) -> Outcomes:

@@ -24,7 +24,7 @@ def turn_progress(returns: Floats, progress: Sequence[Floats]) -> list[Floats]:
     p_{i,k-1}), which is the rollout's leave-one-out advantage. The baseline does not depend on turn k of rollout i, so
     it adds no bias. Raises ValueError for K < 2.
     """
-    to_go = [total - np.concatenate([[0.0], gained[:-1]]) for total, gained in zip(returns, progress, strict=True)]
+    to_go = returns_to_go(returns, progress)
     whole = leave_one_out(returns, returns > 0)
     return [
         np.array([_advantage(to_go, row, turn, float(whole[row])) for turn in range(len(turns))], dtype=np.float64)
@@ -32,7 +32,28 @@ def turn_progress(returns: Floats, progress: Sequence[Floats]) -> list[Floats]:
     ]
 
 
-TURN_ESTIMATORS: dict[str, TurnEstimator] = {"turn_progress": turn_progress}
+def turn_progress_centred(returns: Floats, progress: Sequence[Floats]) -> list[Floats]:
+    """Return G_{i,k} minus its mean over all turns of all rollouts (ProCredit, arXiv 2609.27532).
+
+    Takes and returns what `turn_progress` does. A longer rollout weighs more in the mean, and a turn is compared with
+    turns of other numbers: late turns, which have less left to gain, are below the mean more often.
+    """
+    to_go = returns_to_go(returns, progress)
+    every = np.concatenate(to_go)
+    if are_equal(every):
+        return [np.zeros(len(turns)) for turns in to_go]
+    return [turns - every.mean() for turns in to_go]
+
+
+def returns_to_go(returns: Floats, progress: Sequence[Floats]) -> list[Floats]:
+    """Return G_k = R - p_{k-1} of the turns [T_k] of each rollout."""
+    return [total - np.concatenate([[0.0], gained[:-1]]) for total, gained in zip(returns, progress, strict=True)]
+
+
+TURN_ESTIMATORS: dict[str, TurnEstimator] = {
+    "turn_progress": turn_progress,
+    "turn_progress_centred": turn_progress_centred,
+}
 
 
 def _advantage(to_go: Sequence[Floats], row: int, turn: int, alone: float) -> float:

@@ -9,20 +9,29 @@ from tasks.core.config.section import Section
 StdKind = Literal["population", "sample"]
 PairChoice = Literal["sampled", "best_and_worst"]
 VarianceMeasure = Literal["groups", "mass", "softmax", "largest"]
+Returns = Literal["share", "all_or_nothing", "shuffled"]
+BY_TURN = ("turn_progress", "turn_progress_centred")
+"""Estimators that label turns."""
 
 
 class AdvantageConfig(Section):
     """Returns to advantages, and which rollouts train."""
 
-    renamed: ClassVar = {"normalise_by_std": "divide_by_std"}
+    renamed: ClassVar = {"normalise_by_std": "divide_by_std", "all_or_nothing": "returns"}
 
-    estimator: Literal["leave_one_out", "group_mean", "success", "episode_return", "turn_progress"] = "leave_one_out"
+    estimator: Literal[
+        "leave_one_out", "group_mean", "success", "episode_return", "turn_progress", "turn_progress_centred"
+    ] = "leave_one_out"
     """How returns become advantages. leave_one_out: K/(K-1) (R - mean), the paper's. group_mean: R - mean; divided by
     the standard deviation, GRPO's. success: 1 where every unit test passed, else 0 (expert iteration). episode_return:
     R, for a critic's baseline (update.critic) or `normalise_over_batch`. turn_progress: one advantage for each
-    turn, its return-to-go of progress with that of the others left out as baseline; needs collection.turn_progress."""
-    all_or_nothing: bool = False
-    """Return 1 where every unit test passed, else 0 (CANOPY). False: the share that passed."""
+    turn, its return-to-go of progress with that of the others left out as baseline; needs collection.turn_progress.
+    turn_progress_centred: the same, with the mean over all turns of the task's rollouts as baseline (as ProCredit does,
+    arXiv 2609.27532)."""
+    returns: Returns = "share"
+    """Return of a rollout. share: of its unit tests, the share that passed. all_or_nothing: 1 where every test passed,
+    else 0 (CANOPY). shuffled: the share of another finished rollout of the iteration, drawn at random; a control: what
+    is learnt then does not come from the reward."""
     divide_by_std: StdKind | None = None
     """Divide by the standard deviation of the group's returns. `population` has K in its denominator, as LOOP's code
     does for its ablation and for GRPO; `sample` K - 1, as RAGEN, verl and TRL do. null: no division."""
@@ -57,6 +66,11 @@ class AdvantageConfig(Section):
         return self.top_variance_share < 1 or self.variance_share_of != "groups"
 
     @property
+    def by_turn(self) -> bool:
+        """Whether each turn has an advantage of its own."""
+        return self.estimator in BY_TURN
+
+    @property
     def smallest_group(self) -> int:
         """Finished rollouts of a task without which none of them trains: 2 where they are compared with each other."""
         alone = self.estimator in ("success", "episode_return") and self.pair_gap is None
@@ -76,9 +90,11 @@ class AdvantageConfig(Section):
         if self.estimator == "success" and self.normalise_over_batch:
             raise ValueError("normalise_over_batch would train against failures, which `success` drops; set false")
         label = "pair_gap" if self.pair_gap is not None else f"estimator: {self.estimator}"
-        if label in ("pair_gap", "estimator: turn_progress"):
+        if self.pair_gap is not None or self.by_turn:
             if self.divide_by_std:
                 raise ValueError(f"divide_by_std is for one advantage per rollout; with {label} set it to null")
             if self.normalise_over_batch:
                 raise ValueError(f"normalise_over_batch is for one advantage per rollout; with {label} set it to false")
+        if self.by_turn and self.returns != "share":
+            raise ValueError(f"returns: {self.returns} does not fit progress by turn; with {label} set it to share")
         return self

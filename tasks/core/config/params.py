@@ -81,8 +81,10 @@ class Params(Section):
         sampled = self.collection
         if sampled.tree is not None and (sampled.demonstrations or sampled.temperatures or sampled.turn_progress):
             raise ValueError("collection.tree supports no demonstrations, temperatures or turn_progress; unset them")
-        if self.advantages.estimator == "turn_progress" and not self.collection.turn_progress:
-            raise ValueError("advantages.estimator: turn_progress needs collection.turn_progress: true")
+        if self.advantages.by_turn and not sampled.turn_progress:
+            raise ValueError(f"advantages.estimator: {self.advantages.estimator} needs collection.turn_progress: true")
+        if sampled.tree is not None and self.advantages.returns == "shuffled":
+            raise ValueError("advantages.returns: shuffled needs rollouts of a task to compare; unset collection.tree")
         return self
 
     @model_validator(mode="after")
@@ -92,6 +94,8 @@ class Params(Section):
         if self.advantages.estimator != "episode_return":
             raise ValueError("update.critic subtracts its own baseline; set advantages.estimator: episode_return")
         given = self.advantages
+        if given.returns == "shuffled":
+            raise ValueError("update.critic learns the returns that were earned; set advantages.returns: share")
         for knob, changes_returns in (
             ("divide_by_std: null", given.divide_by_std),
             ("normalise_over_batch: false", given.normalise_over_batch),

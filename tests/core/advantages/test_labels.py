@@ -1,6 +1,7 @@
 """Labels of turns, pairs and whole batches by hand, and properties of all of them."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from tasks.core.advantages.estimators import ESTIMATORS, leave_one_out
 from tasks.core.advantages.groups import AdvantageResult, compute_advantages
 from tasks.core.advantages.labels import PAIR_CHOICES, best_and_worst, sampled_pair
 from tasks.core.advantages.outcomes import Outcomes
-from tasks.core.advantages.turn_credit import turn_progress
+from tasks.core.advantages.turn_credit import turn_progress, turn_progress_centred
 from tasks.core.config.advantages import AdvantageConfig, PairChoice
 
 PROGRESS = [[0.25, 0.5, 1.0], [0.25, 0.25], [0.5, 0.75]]
@@ -38,6 +39,17 @@ def test_turn_advantages_by_hand() -> None:
     assert found[0].tolist() == pytest.approx([1 - 0.125, 0.75 + 0.25, 1 - 0.125])
     assert found[1].tolist() == pytest.approx([0.25 - 0.5, 0 - 0.125])
     assert found[2].tolist() == pytest.approx([0 - 0.625, -0.5 - 0.375])
+
+
+def test_centred_turn_advantages_by_hand() -> None:
+    found = turn_progress_centred(RETURNS, [np.array(row) for row in PROGRESS])
+    mean = (1 + 0.75 + 0.5 + 0.25 + 0 + 0 - 0.5) / 7
+    expected = [[1 - mean, 0.75 - mean, 0.5 - mean], [0.25 - mean, -mean], [-mean, -0.5 - mean]]
+    assert [turns.tolist() for turns in found] == [pytest.approx(turns) for turns in expected]
+
+
+def test_centred_advantages_are_exactly_0_where_no_turn_gains() -> None:
+    assert [turns.tolist() for turns in turn_progress_centred(np.zeros(2), [np.zeros(2), np.zeros(1)])] == [[0, 0], [0]]
 
 
 shares = st.integers(0, 8).map(lambda count: count / 8)
@@ -144,10 +156,30 @@ def test_no_pair_with_a_gap_gives_an_empty_batch_with_a_note() -> None:
 
 def test_all_or_nothing_rewards_success_alone_and_reports_the_share() -> None:
     rows = [("a", 0.75, False), ("a", 1.0, True), ("b", 0.5, False), ("b", 0.0, False)]
-    result = run(rows, all_or_nothing=True)
+    result = run(rows, returns="all_or_nothing")
     assert result.labels.advantages.tolist() == [-1, 1, 0, 0]
     assert result.kept.tolist() == [True, True, False, False]
     assert (result.summary.mean_return, result.summary.mixed_groups) == (pytest.approx(2.25 / 4), 0.5)
+
+
+def test_shuffled_returns_are_those_of_other_finished_rollouts_whatever_the_task() -> None:
+    rows = [(task, count / 8, count == 8) for count, task in enumerate("aabbccddd")]
+    found = replace(outcomes(*rows), end_reasons=["completed"] * 8 + ["world_fault"])
+    shuffled = found.rewarded("shuffled", seed=3)
+    assert sorted(shuffled.returns) == sorted(found.returns) and shuffled.returns.tolist() != found.returns.tolist()
+    assert (shuffled.returns[8], shuffled.successes[8]) == (1.0, True)
+    assert (shuffled.returns == 1).tolist() == shuffled.successes.tolist()
+    assert shuffled.returns.tolist() == found.rewarded("shuffled", seed=3).returns.tolist()
+    assert shuffled.returns.tolist() != found.rewarded("shuffled", seed=4).returns.tolist()
+
+
+def test_shuffled_returns_label_and_the_earned_ones_are_reported() -> None:
+    rows = [("a", 1.0, True)] * 6 + [("b", 0.0, False)] * 6
+    result = run(rows, returns="shuffled")
+    assert set(result.labels.advantages.tolist()) != {0.0}
+    assert result.labels.advantages.sum() == pytest.approx(0)
+    assert (result.summary.mean_return, result.summary.success_rate) == (0.5, 0.5)
+    assert not run(rows).kept.any()
 
 
 def test_a_batch_is_normalised_over_the_tokens_of_its_tasks_by_hand() -> None:

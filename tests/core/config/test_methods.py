@@ -120,6 +120,19 @@ def test_the_filter_by_mass_goes_on_top_of_loop_and_others(base: str, method: st
             ["monitor.action=tighten_filter", "advantages.variance_share_of=largest"],
             r"tighten_filter makes the share smaller, which keeps more groups",
         ),
+        ("smoke ppo random_rewards", [], r"learns the returns that were earned; set advantages\.returns: share"),
+        (
+            "smoke loop_turn_credit random_rewards",
+            [],
+            r"returns: shuffled does not fit progress by turn",
+        ),
+        ("smoke dpo_mcts random_rewards", [], r"shuffled needs rollouts of a task to compare; unset collection\.tree"),
+        (
+            "smoke loop_turn_credit_centred",
+            ["collection.turn_progress=false"],
+            r"_centred needs collection\.turn",
+        ),
+        ("smoke", ["advantages.all_or_nothing=true"], r"`all_or_nothing` is now called `returns`"),
         ("smoke loop_turn_credit loop_std", [], r"divide_by_std .* with estimator: turn_progress set it to null"),
     ],
 )
