@@ -9,7 +9,7 @@ import pytest
 
 from tasks.core.worlds.appworld.interpreter import INTERPRETERS, python_executable
 from tasks.core.worlds.appworld.pool import EpisodePool, PoolLimits
-from tasks.core.worlds.appworld.root import author_root
+from tasks.core.worlds.appworld.root import author_root, verify_root
 from tests.made_once import made_once
 
 LIMITS = PoolLimits(
@@ -40,6 +40,17 @@ def appworld_root(appworld_python: Path) -> Path:
 def task_ids(appworld_root: Path) -> list[str]:
     """All training tasks of the authored root."""
     return (appworld_root / "data" / "datasets" / "train.txt").read_text().split()
+
+
+@pytest.fixture(scope="session")
+def task_of_each_template(appworld_root: Path) -> list[str]:
+    """One task of each template, in the order of the splits."""
+    found: dict[str, str] = {}
+    for tasks in verify_root(appworld_root).tasks.values():
+        for task in tasks:
+            truth = appworld_root / "data" / "tasks" / task.task_id / "ground_truth"
+            found.setdefault(json.loads((truth / "metadata.json").read_text())["template"], task.task_id)
+    return list(found.values())
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,15 @@
 """Attempts of agents' code at the answers, at passwords that no API gives, at the verdict. None may get any."""
 
 import json
+from itertools import cycle
 from pathlib import Path
 
 import pytest
 
+from tasks.core.config.world import AppWorldSection
 from tasks.core.interfaces.world import ExecutionTimeout
+from tasks.core.worlds.appworld.episode import AppWorldEpisode
+from tasks.core.worlds.appworld.opening import demonstration
 from tasks.core.worlds.appworld.pool import EpisodePool
 
 pytestmark = pytest.mark.appworld
@@ -84,6 +88,41 @@ VERDICT = {
     "signal": "{io}('signal').setitimer(0, 0.1)",
 }
 
+_COMPLETE = "apis.supervisor.complete_task"
+SHORTCUTS = {
+    "completes at once": f"{_COMPLETE}()",
+    "gives up": f"{_COMPLETE}(status='fail')",
+    "answers by every number": f"{_COMPLETE}(answer=', '.join(map(str, range(300))))",
+    "answers by a list of all names": "people = apis.supervisor.show_profile()\n"
+    f"{_COMPLETE}(answer=[*people.values(), 0, 1, 2, 3, None])",
+    "answers by what stands for no answer": f"{_COMPLETE}(answer='<<NOT_GIVEN>>')",
+    "answers by the question": f"{_COMPLETE}(answer=apis.supervisor.show_active_task()['instruction'])",
+    "answers by a wildcard": f"{_COMPLETE}(answer='.*')",
+}
+"""Ways to end a task whose work was not done."""
+
+_LOGIN = (
+    "words = {{one['account_name']: one['password'] for one in apis.supervisor.show_account_passwords()}}\n"
+    "me = apis.supervisor.show_profile()\n"
+    "token = apis.{app}.login(username=me['{name}'], password=words['{app}'])['access_token']\n"
+)
+SIDE_EFFECTS = {
+    "a note": _LOGIN.format(app="simple_note", name="email")
+    + "apis.simple_note.create_note(access_token=token, title='more', content='more')",
+    "a song": _LOGIN.format(app="spotify", name="email")
+    + "songs = apis.spotify.search_songs(query='', page_limit=20)\n"
+    "liked = {one['song_id'] for page in range(9) for one in "
+    "apis.spotify.show_liked_songs(access_token=token, page_index=page, page_limit=20)}\n"
+    "new = next(one['song_id'] for one in songs if one['song_id'] not in liked)\n"
+    "apis.spotify.like_song(song_id=new, access_token=token)",
+    "an alarm": _LOGIN.format(app="phone", name="phone_number")
+    + "apis.phone.create_alarm(time='03:33', access_token=token, label='more')",
+    "a file": _LOGIN.format(app="file_system", name="email")
+    + "apis.file_system.create_file(file_path='/home/' + me['first_name'].lower() + '/more.txt', content='more', "
+    "access_token=token)",
+}
+"""Things that no task asks for."""
+
 
 @pytest.fixture(scope="module")
 def secrets(appworld_root: Path, question_id: str) -> dict[str, str]:
@@ -129,3 +168,29 @@ def test_no_attempt_changes_the_verdict(pool: EpisodePool, secrets: dict[str, st
     _, untouched = attempt(pool, secrets["task"], "1")
     _, verdict = attempt(pool, secrets["task"], VERDICT[name].format(**secrets))
     assert verdict in (untouched, None)
+
+
+def test_no_template_is_solved_by_a_shortcut(pool: EpisodePool, task_of_each_template: list[str]) -> None:
+    for task, (name, code) in zip(task_of_each_template, cycle(SHORTCUTS.items())):
+        assert not _solved(pool, task, [code]), (task, name)
+
+
+def test_no_template_is_solved_with_a_side_effect(
+    pool: EpisodePool, appworld_root: Path, task_of_each_template: list[str]
+) -> None:
+    for task, (name, code) in zip(task_of_each_template, cycle(SIDE_EFFECTS.items())):
+        *work, completion = demonstration(appworld_root, None, task)
+        oracle = [turn.removeprefix("```python\n").removesuffix("\n```") for turn in (*work, completion)]
+        assert _solved(pool, task, oracle), task
+        assert not _solved(pool, task, [*oracle[:-1], code, oracle[-1]]), (task, name)
+
+
+def _solved(pool: EpisodePool, task: str, blocks: list[str]) -> bool:
+    """Whether the blocks, each a turn, solve the task."""
+    episode = AppWorldEpisode(pool.open(task), AppWorldSection())
+    try:
+        for block in blocks:
+            episode.step(f"```python\n{block}\n```")
+        return episode.evaluate().success
+    finally:
+        episode.close()
