@@ -1,0 +1,138 @@
+"""What LOOP gained on AppWorld over training seeds, by difficulty, template and habit.
+
+Reads finished runs of the profile `appworld`, each in its own clone and all of one world:
+
+    loopline configure appworld --set scoring.rollouts_per_task=1 --set seed=1 && loopline run
+
+python tests/benchmarks/appworld_gains.py CLONE [CLONE ...]
+
+A gain's standard error is over templates, of each task's mean over the seeds: it holds for new templates and says
+nothing of new training seeds, for which the interval over the seeds is given too.
+"""
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pyarrow.parquet as pq
+from result_file import write_result
+
+from tasks.core.config.params import load_params
+from tasks.core.config.world import AppWorldSection
+from tasks.core.evaluation.tgc_sgc import clustered_estimate
+from tasks.core.pages.tables import SPLIT_NAMES
+from tasks.core.records.layout import Layout
+from tasks.core.study.comparing import interval_over_seeds
+from tasks.core.worlds.appworld.root import layout, read_prepared_root
+
+CONFIDENCE = 0.95
+Gains = Mapping[str, float]
+"""Of each task: the share of its runs that the selected policy solved, minus the base's."""
+
+
+def outcomes(run: Path, split: str) -> dict[str, dict[str, float]]:
+    """Return of each policy, base and selected, the share of its runs of a task that succeeded."""
+    found: dict[str, dict[str, list[bool]]] = {"base": defaultdict(list), "selected": defaultdict(list)}
+    columns = ["policy", "task_id", "success"]
+    for row in pq.read_table(Layout(run).score_rollouts(split), columns=columns).to_pylist():
+        found[row["policy"]][row["task_id"]].append(row["success"])
+    return {policy: {task: fmean(runs) for task, runs in tasks.items()} for policy, tasks in found.items()}
+
+
+def templates(run: Path) -> dict[str, str]:
+    """Return the template of every task of the run's world."""
+    world = load_params(run / "params.yaml").world
+    assert isinstance(world, AppWorldSection)
+    prepared = read_prepared_root(world, Layout(run).world)
+    return {task.task_id: _template(prepared.root, task.task_id) for tasks in prepared.tasks.values() for task in tasks}
+
+
+def _template(root: Path, task_id: str) -> str:
+    text = (layout.ground_truth(root, task_id) / "metadata.json").read_text(encoding="utf-8")
+    return str(json.loads(text)["template"])
+
+
+def mean_over_seeds(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {task: fmean(run[task] for run in runs) for task in runs[0]}
+
+
+def of_split(runs: Sequence[Path], split: str, template_of: Mapping[str, str]) -> dict[str, Any]:
+    """Return the gain of a split: over seeds, over templates, and a row for each template."""
+    every = [outcomes(run, split) for run in runs]
+    base, selected = (mean_over_seeds([run[policy] for run in every]) for policy in ("base", "selected"))
+    gains = [fmean(run["selected"].values()) - fmean(run["base"].values()) for run in every]
+    tasks = sorted(base)
+    differences = [selected[task] - base[task] for task in tasks]
+    over_templates = clustered_estimate(differences, [template_of[task] for task in tasks])
+    over_scenarios = clustered_estimate(differences, [task.partition("_")[0] for task in tasks])
+    return {
+        "gain": round(over_templates.value, 1),
+        "gain_of_each_seed": [round(100 * gain, 1) for gain in gains],
+        "interval_over_seeds": _rounded(interval_over_seeds([100 * gain for gain in gains], CONFIDENCE)),
+        "se_over_templates": _rounded(over_templates.standard_error),
+        "se_over_scenarios": _rounded(over_scenarios.standard_error),
+        "templates": by_template(base, selected, template_of),
+    }
+
+
+def by_template(base: Gains, selected: Gains, template_of: Mapping[str, str]) -> dict[str, list[float]]:
+    """Return (tasks, base, selected) of every template, in percent, the greatest gain first."""
+    members = defaultdict(list)
+    for task in base:
+        members[template_of[task]].append(task)
+    rows = {
+        name: [len(tasks), *(round(100 * fmean(policy[task] for task in tasks), 1) for policy in (base, selected))]
+        for name, tasks in members.items()
+    }
+    return dict(sorted(rows.items(), key=lambda row: (row[1][1] - row[1][2], row[0])))
+
+
+def habits(runs: Sequence[Path], split: str) -> dict[str, list[list[float]]]:
+    """Return the behaviour figures of base and selected policy, a list with each seed's."""
+    scores = [json.loads(Layout(run).score(split).read_text(encoding="utf-8")) for run in runs]
+    names = scores[0]["behaviour"]["base"]
+    return {
+        name: [[score["behaviour"][policy][name] for score in scores] for policy in ("base", "selected")]
+        for name in names
+    }
+
+
+def difficulties(runs: Sequence[Path], split: str) -> dict[str, list[float]]:
+    """Return (tasks, base, selected) of each difficulty, means over seeds in percent."""
+    scores = [json.loads(Layout(run).score(split).read_text(encoding="utf-8")) for run in runs]
+    names = scores[0]["per_difficulty"]
+    return {
+        name: [
+            scores[0]["per_difficulty"][name]["tasks"],
+            *(round(fmean(score["per_difficulty"][name][key] for score in scores), 1) for key in ("base_tgc", "tgc")),
+        ]
+        for name in names
+    }
+
+
+def _rounded(figures: Any) -> Any:
+    if isinstance(figures, tuple | list):
+        return [_rounded(figure) for figure in figures]
+    return None if figures is None else round(figures, 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--name", default="appworld_gains", help="of the result file")
+    arguments = parser.parse_args()
+    template_of = templates(arguments.runs[0])
+    found = {
+        split: of_split(arguments.runs, split, template_of)
+        | {"difficulties": difficulties(arguments.runs, split), "behaviour": habits(arguments.runs, split)}
+        for split in SPLIT_NAMES
+    }
+    write_result(arguments.name, found)
+
+
+if __name__ == "__main__":
+    main()
