@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from tasks.core.interpreters import INTERPRETERS
+from tasks.core.worlds.appworld.root.prepared import ROOTS
+
 OWN_FILES = (":!params.yaml", ":!dvc.lock")
 """Files that a workspace has of its own."""
 _PIPELINE = ("flows", "tasks", "data", "dvc.yaml")
@@ -82,14 +85,15 @@ def save_experiment(folder: Path, name: str) -> None:
 
 
 def _share(root: Path, folder: Path) -> None:
-    """Share the cache and the interpreters of the checkout with a workspace: equal stages of two methods run once."""
+    """Share the cache, so that equal stages of two methods run once, and what else takes minutes to make."""
     cache = _dvc_cache(root)
     (folder / ".dvc" / "config.local").write_text(f"[cache]\n    dir = {cache}\n")
-    interpreters = folder / ".loopline" / "interpreters"
-    interpreters.parent.mkdir(exist_ok=True)
-    if not interpreters.is_symlink():
-        (root / ".loopline" / "interpreters").mkdir(parents=True, exist_ok=True)
-        interpreters.symlink_to(root / ".loopline" / "interpreters")
+    for shared in (INTERPRETERS, ROOTS):
+        place = folder / shared
+        place.parent.mkdir(exist_ok=True)
+        if not place.is_symlink():
+            (root / shared).mkdir(parents=True, exist_ok=True)
+            place.symlink_to(root / shared)
 
 
 def _dvc_cache(root: Path) -> Path:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from flows.comparison.workspaces import WorkspaceError, make_workspace, remove_workspaces, take_snapshot
+from tasks.core.interpreters import INTERPRETERS
+from tasks.core.worlds.appworld.root.prepared import ROOTS
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -40,6 +42,15 @@ def test_a_dirty_checkout_is_copied_as_it_is_except_parameters(checkout: Path) -
     assert not (folder / "gone.py").exists()
     assert (folder / "params.yaml").read_text() == "params.yaml of the first commit\n"
     assert git(checkout, "status", "--porcelain") == before
+
+
+def test_interpreters_and_authored_roots_are_made_once_for_all_workspaces(checkout: Path) -> None:
+    folder = checkout / ".loopline" / "studies" / "one"
+    for _ in range(2):
+        make_workspace(checkout, folder, take_snapshot(checkout))
+        for shared in (INTERPRETERS, ROOTS):
+            (folder / shared / "made").write_text("here")
+            assert (checkout / shared / "made").read_text() == "here"
 
 
 def test_a_later_commit_reaches_a_workspace_whose_own_files_stay(checkout: Path) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
 
+from filelock import FileLock
+
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.config.world import AppWorldSection
 from tasks.core.interfaces.world import Task
@@ -70,10 +72,12 @@ def _kept_archive(config: AppWorldSection) -> Path:
     files = [*sorted((package / "inside/authoring").rglob("*.py")), APPWORLD.requirements]
     inputs = ([digest(file) for file in files], config.seed, _counts(config))
     archive = ROOTS / f"{sha256(repr(inputs).encode()).hexdigest()[:16]}.tar"
-    if not archive.is_file():
-        with TemporaryDirectory(prefix="loopline-appworld-") as folder:
-            author_root(Path(folder) / "root", python_executable(), config.seed, _counts(config))
-            pack_root(Path(folder) / "root", archive)
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(archive.with_name(f".{archive.name}.lock")):  # runs of a study ask at the same time
+        if not archive.is_file():
+            with TemporaryDirectory(prefix="loopline-appworld-") as folder:
+                author_root(Path(folder) / "root", python_executable(), config.seed, _counts(config))
+                pack_root(Path(folder) / "root", archive)
     return archive
 
 
