@@ -30,8 +30,6 @@ from tasks.core.study.comparing import interval_over_seeds
 from tasks.core.worlds.appworld.root import layout, read_prepared_root
 
 CONFIDENCE = 0.95
-Gains = Mapping[str, float]
-"""Of each task: the share of its runs that the selected policy solved, minus the base's."""
 
 
 def outcomes(run: Path, split: str) -> dict[str, dict[str, float]]:
@@ -61,25 +59,41 @@ def mean_over_seeds(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def of_split(runs: Sequence[Path], split: str, template_of: Mapping[str, str]) -> dict[str, Any]:
-    """Return the gain of a split: over seeds, over templates, and a row for each template."""
+    """Return the gain of a split: of all tasks, of those whose template was trained and of the others, by template."""
     every = [outcomes(run, split) for run in runs]
     base, selected = (mean_over_seeds([run[policy] for run in every]) for policy in ("base", "selected"))
-    gains = [fmean(run["selected"].values()) - fmean(run["base"].values()) for run in every]
-    tasks = sorted(base)
-    differences = [selected[task] - base[task] for task in tasks]
-    over_templates = clustered_estimate(differences, [template_of[task] for task in tasks])
-    over_scenarios = clustered_estimate(differences, [task.partition("_")[0] for task in tasks])
+    gains = [100 * (fmean(run["selected"].values()) - fmean(run["base"].values())) for run in every]
+    trained = {template_of[task] for task in pq.read_table(Layout(runs[0]).tasks)["task_id"].to_pylist()}
+    inside = {task for task in base if template_of[task] in trained}
+    parts = {"all": {*base}, "trained_templates": inside, "other_templates": base.keys() - inside}
     return {
-        "gain": round(over_templates.value, 1),
-        "gain_of_each_seed": [round(100 * gain, 1) for gain in gains],
-        "interval_over_seeds": _rounded(interval_over_seeds([100 * gain for gain in gains], CONFIDENCE)),
-        "se_over_templates": _rounded(over_templates.standard_error),
-        "se_over_scenarios": _rounded(over_scenarios.standard_error),
+        "gain_of_each_seed": _rounded(gains),
+        "interval_over_seeds": _rounded(interval_over_seeds(gains, CONFIDENCE)),
+        **{name: gain_of(base, selected, sorted(tasks), template_of) for name, tasks in parts.items() if tasks},
         "templates": by_template(base, selected, template_of),
     }
 
 
-def by_template(base: Gains, selected: Gains, template_of: Mapping[str, str]) -> dict[str, list[float]]:
+def gain_of(
+    base: Mapping[str, float], selected: Mapping[str, float], tasks: Sequence[str], template_of: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the TGC of both policies on these tasks, and their difference with its standard errors."""
+    differences = [selected[task] - base[task] for task in tasks]
+    over_templates = clustered_estimate(differences, [template_of[task] for task in tasks])
+    over_scenarios = clustered_estimate(differences, [task.partition("_")[0] for task in tasks])
+    return {
+        "tasks": len(tasks),
+        "base": round(100 * fmean(base[task] for task in tasks), 1),
+        "selected": round(100 * fmean(selected[task] for task in tasks), 1),
+        "gain": round(over_templates.value, 1),
+        "se_over_templates": _rounded(over_templates.standard_error),
+        "se_over_scenarios": _rounded(over_scenarios.standard_error),
+    }
+
+
+def by_template(
+    base: Mapping[str, float], selected: Mapping[str, float], template_of: Mapping[str, str]
+) -> dict[str, list[float]]:
     """Return (tasks, base, selected) of every template, in percent, the greatest gain first."""
     members = defaultdict(list)
     for task in base:
