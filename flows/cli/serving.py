@@ -15,6 +15,7 @@ Split = Annotated[
     typer.Argument(metavar="SPLIT", help="The split whose scores are written."),
 ]
 NewFolder = Annotated[Path, typer.Argument(help="A folder that does not exist yet.")]
+ExportFolder = Annotated[Path, typer.Argument(help="A new folder, or one with an export of the other split.")]
 Policy = Annotated[Literal["selected", "base"], typer.Option(help="Whose rollouts.")]
 EvaluationRun = Annotated[int, typer.Option("--run", min=0, help="Which of the evaluation runs.")]
 
@@ -90,7 +91,7 @@ def join(
     return 0
 
 
-def appworld(split: Split, folder: NewFolder, policy: Policy = "selected", run: EvaluationRun = 0) -> int:
+def appworld(split: Split, folder: ExportFolder, policy: Policy = "selected", run: EvaluationRun = 0) -> int:
     """Write scores as AppWorld's experiment outputs.
 
     Prints our TGC and SGC next to the package's own. The folder becomes an AppWorld root on which `appworld evaluate`
