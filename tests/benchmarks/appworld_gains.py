@@ -19,9 +19,9 @@ from statistics import fmean
 from typing import Any
 
 import pyarrow.parquet as pq
+import yaml
 from result_file import write_result
 
-from tasks.core.config.params import load_params
 from tasks.core.config.world import AppWorldSection
 from tasks.core.evaluation.tgc_sgc import clustered_estimate
 from tasks.core.pages.tables import SPLIT_NAMES
@@ -43,9 +43,8 @@ def outcomes(run: Path, split: str) -> dict[str, dict[str, float]]:
 
 def templates(run: Path) -> dict[str, str]:
     """Return the template of every task of the run's world."""
-    world = load_params(run / "params.yaml").world
-    assert isinstance(world, AppWorldSection)
-    prepared = read_prepared_root(world, Layout(run).world)
+    world = yaml.safe_load(Layout(run).params.read_text(encoding="utf-8"))["world"]
+    prepared = read_prepared_root(AppWorldSection.model_validate(world), Layout(run).world)
     return {task.task_id: _template(prepared.root, task.task_id) for tasks in prepared.tasks.values() for task in tasks}
 
 
