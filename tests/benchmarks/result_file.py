@@ -15,9 +15,13 @@ RESULTS = Path(os.environ.get("LOOPLINE_RESULTS", Path(__file__).parent / "resul
 
 
 def write_result(
-    name: str, figures: dict[str, Any], packages: tuple[str, ...] = ("torch", "transformers", "peft")
+    name: str,
+    figures: dict[str, Any],
+    packages: tuple[str, ...] = ("torch", "transformers", "peft"),
+    *,
+    quiet: bool = False,
 ) -> None:
-    """Write `figures` to results/<name>.json and print them."""
+    """Write `figures` to results/<name>.json and print them, unless `quiet`."""
     record = {
         "command": shlex.join(["python", _relative(sys.argv[0]), *sys.argv[1:]]),
         "machine": {
@@ -29,10 +33,11 @@ def write_result(
         "versions": {"python": platform.python_version(), **{package: version(package) for package in packages}},
         **figures,
     }
-    RESULTS.mkdir(exist_ok=True)
-    text = json.dumps(record, indent=2) + "\n"
-    (RESULTS / f"{name}.json").write_text(text, encoding="utf-8")
-    print(text, end="")
+    file, text = RESULTS / f"{name}.json", json.dumps(record, indent=2) + "\n"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    if not quiet:
+        print(text, end="")
 
 
 def _relative(script: str) -> str:

@@ -34,22 +34,21 @@ from result_file import write_result
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.utils import logging
 
+from tasks.core.capacity.memory import Sharing
 from tasks.core.config.collection import AgentLimits
 from tasks.core.config.engine import VllmConfig
 from tasks.core.config.params import load_params
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.world import PocketworldSection
 from tasks.core.engines.vllm_server.engine import VllmEngine
-from tasks.core.engines.vllm_server.interpreter import VLLM_CPU
-from tasks.core.engines.vllm_server.launching import LaunchSpec, allowed_rank
-from tasks.core.engines.vllm_server.opening import open_vllm
+from tasks.core.engines.vllm_server.launching import allowed_rank
+from tasks.core.engines.vllm_server.opening import launch_specs, open_vllm
 from tasks.core.engines.vllm_server.probe_records import LocalModel
 from tasks.core.engines.vllm_server.weight_sync_check import mean_difference
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 from tasks.core.interfaces.world import World
-from tasks.core.interpreters import INTERPRETERS, python_executable
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.policies.loading import load_base_model, load_tokenizer, save_policy, trainable_policy
+from tasks.core.policies.loading import device, load_base_model, load_tokenizer, save_policy, trainable_policy
 from tasks.core.rollouts.planning import PlaySettings, draw_tasks, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats
@@ -59,6 +58,7 @@ from tasks.core.worlds.registry import open_world, prepare_world_folder
 ROOT = Path(__file__).parents[2]
 SMALL = ROOT / "data/base_policies/pocket"
 POLICY = PolicyConfig(device="cpu")
+SERVERS = VllmConfig()
 COLLECTION = load_params(ROOT / "params.yaml").collection
 LARGER_MODEL = {"hidden_size": 640, "intermediate_size": 2560, "num_hidden_layers": 12, "num_attention_heads": 10}
 CHECKED = 40
@@ -130,6 +130,10 @@ class Contest:
         rows, stats = play()
         return rows, Rate(stats.generated_tokens, stats.wall_s, self._processor_s() - before)
 
+    def end_offline(self) -> None:
+        self._offline.kill()
+        self._offline.wait()
+
     def _converse(self, waiting: dict[str, list[Turn]]) -> tuple[int, float]:
         tokens, started = 0, perf_counter()
         for turns in waiting.values():
@@ -161,44 +165,47 @@ class Contest:
 
 
 @contextmanager
-def contest(base_policy: Path, folder: Path, chat: ChatFormat) -> Iterator[Contest]:
+def contest(
+    base_policy: Path, folder: Path, chat: ChatFormat, policy: PolicyConfig = POLICY, servers: VllmConfig = SERVERS
+) -> Iterator[Contest]:
     adapter = folder / "adapter"
-    write_adapter(base_policy, adapter)
-    engine = open_vllm(VllmConfig(), POLICY, base_policy, chat)
+    write_adapter(base_policy, adapter, policy)
+    engine = open_vllm(servers, policy, base_policy, chat)
     engine.load_adapter(adapter)
-    offline = start_offline(base_policy, adapter, folder / "offline.log")
+    offline = start_offline(base_policy, adapter, folder / "offline.log", policy, servers)
+    one = Contest(base_policy, adapter, engine, offline)
     try:
-        yield Contest(base_policy, adapter, engine, offline)
+        yield one
     finally:
         engine.close()
-        offline.kill()
-        offline.wait()
+        one.end_offline()
 
 
-def start_offline(base_policy: Path, adapter: Path, log: Path) -> "subprocess.Popen[str]":
+def start_offline(
+    base_policy: Path, adapter: Path, log: Path, policy: PolicyConfig, servers: VllmConfig
+) -> "subprocess.Popen[str]":
     """With the settings and variables of the server, see `tasks.core.engines.vllm_server.launching`."""
-    python = python_executable(INTERPRETERS, VLLM_CPU)
-    config = VllmConfig()
-    spec = LaunchSpec(
-        python, base_policy, "cpu", POLICY.dtype, POLICY.lora.rank, config.sequences, None, 0.0, config.kv_cache_gib, 1
-    )
+    kind = device(policy).type
+    (spec,) = launch_specs(servers, policy, base_policy, kind, Sharing(False, servers.memory_share, "offline"))
     model = {
         "model": str(base_policy.resolve()),
         "dtype": spec.dtype,
         "max_num_seqs": spec.sequences,
+        "max_model_len": spec.context_length,
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",
         "skip_tokenizer_init": True,
         "enable_lora": True,
-        "max_lora_rank": allowed_rank(POLICY.lora.rank),
+        "max_lora_rank": allowed_rank(policy.lora.rank),
         "max_loras": 1,
-        "block_size": 32,
-        "enforce_eager": True,
         "enable_prefix_caching": True,
-        "enable_chunked_prefill": False,
     }
+    if kind == "cpu":
+        model |= {"block_size": 32, "enforce_eager": True, "enable_chunked_prefill": False}
+    else:
+        model |= {"gpu_memory_utilization": spec.memory_share}
     process = subprocess.Popen(
-        [str(python), str(Path(__file__).with_name("vllm_offline.py"))],
+        [str(spec.python), str(Path(__file__).with_name("vllm_offline.py"))],
         env=spec.variables(log.parent / "cache"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -222,10 +229,11 @@ def ask(process: "subprocess.Popen[str]", message: object) -> Any:
     return json.loads(process.stdout.readline())
 
 
-def write_adapter(base_policy: Path, folder: Path) -> None:
+def write_adapter(base_policy: Path, folder: Path, config: PolicyConfig, seed: int = 1) -> None:
     """One with B not zero."""
-    policy = trainable_policy(load_base_model(base_policy, POLICY), POLICY, None, 1)
-    generator = torch.Generator().manual_seed(1)
+    here = config.model_copy(update={"device": "cpu"})
+    policy = trainable_policy(load_base_model(base_policy, here), here, None, seed)
+    generator = torch.Generator().manual_seed(seed)
     for name, weight in policy.named_parameters():
         if "lora_B" in name:
             weight.data.normal_(0, 0.01, generator=generator)

@@ -248,14 +248,14 @@ rollouts go through the learner.
 def examine(name: str, make: Callable[[], PreTrainedModel]) -> Row:
     """Prove an architecture as preflight proves a base policy."""
     with tempfile.TemporaryDirectory() as folder:
-        base, config = Path(folder) / "base", _write(make, Path(folder))
+        base, config = Path(folder) / "base", write_model(make, Path(folder))
         checkpoint = Path(folder) / "shaken"
         learner = _attempt(lambda: _learner(base, config, checkpoint))
         engine = _attempt(lambda: _engine(base, config, checkpoint))
     return Row(name, learner, engine)
 
 
-def _write(make: Callable[[], PreTrainedModel], folder: Path) -> PolicyConfig:
+def write_model(make: Callable[[], PreTrainedModel], folder: Path) -> PolicyConfig:
     """Write base model and adapter into `folder`; return the settings to load them with."""
     torch.manual_seed(0)
     model = make()
