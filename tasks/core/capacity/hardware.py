@@ -46,7 +46,7 @@ _GPU = {
     "start_s": 90.0,
 }
 """The learner's share was measured on one H200, at packs of 8K to 32K with LoRA: 0.31 to 0.37 at 7B, 0.38 to 0.41 at
-32B, counting what checkpointing computes again (tests/benchmarks/results/gpu_mfu.json). 60% of the bandwidth and 8 ms a
+32B, counting what checkpointing computes again (tests/benchmarks/results/gpu/mfu.json). 60% of the bandwidth and 8 ms a
 step are assumed, not measured here: vLLM reaches them with large batches.
 """
 

@@ -1,5 +1,6 @@
-"""Shared parts of gpu_check.sh: the device, whose results these are, and how a part says what it lacks."""
+"""What the parts of the GPU check share: the device, whose results these are, and how a part says what it lacks."""
 
+import gc
 import time
 from collections.abc import Callable
 from typing import Any
@@ -7,6 +8,9 @@ from typing import Any
 import torch
 from result_file import write_result
 from transformers.utils import logging
+
+from tasks.core.interpreters import InterpreterUnavailable
+from tasks.core.records.files import ArtifactError
 
 
 def find_device() -> torch.device:
@@ -19,14 +23,17 @@ def find_device() -> torch.device:
 
 
 def describe(device: torch.device) -> dict[str, Any]:
+    """Return the card's name and its CUDA; None where there is none."""
     if device.type == "cpu":
         return {"device": "CPU, in little", "cuda": None}
     return {"device": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
 
 
 def write_part(name: str, device: torch.device, figures: dict[str, Any]) -> None:
-    """results/gpu_<name>.json; what ran in little never takes the place of a GPU's figures."""
-    write_result(f"gpu_{name}" if device.type == "cuda" else f"gpu_{name}_in_little", describe(device) | figures)
+    """Write results/gpu/<name>.json; what ran in little never takes the place of a GPU's figures."""
+    folder = "gpu" if device.type == "cuda" else "gpu_in_little"
+    command = {"command": f"tests/benchmarks/gpu/check.sh {name}"}
+    write_result(f"{folder}/{name}", describe(device) | command | figures)
 
 
 def attempt(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -35,6 +42,8 @@ def attempt(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return measure()
     except ImportError as error:
         return {"skipped": f"not installed: {error.name or error}"}
+    except (InterpreterUnavailable, ArtifactError) as error:  # vLLM, or a model's weights
+        return {"skipped": str(error)[:300]}
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
         return {"skipped": "out of memory"}
@@ -55,6 +64,16 @@ def seconds(run: Callable[[], object], device: torch.device, rounds: int = 3) ->
     return best
 
 
+def held_bytes(device: torch.device) -> int:
+    """Return the bytes of all tensors on the device: torch's count on a GPU, on a CPU those that Python can reach."""
+    if device.type == "cuda":
+        return int(torch.cuda.memory_allocated())
+    tensors = (one for one in gc.get_objects() if isinstance(one, torch.Tensor))
+    storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}
+    return sum(storages.values())
+
+
 def synchronize(device: torch.device) -> None:
+    """Wait until the device has done what it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize()

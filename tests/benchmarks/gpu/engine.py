@@ -1,6 +1,6 @@
-"""Part of gpu_check.sh: tokens per second of the transformers engine at 64 and 256 conversations.
+"""Part of the GPU check: tokens per second of the transformers engine at 64 and 256 conversations.
 
-    python tests/benchmarks/gpu_engine.py
+    tests/benchmarks/gpu/check.sh engine
 
 A Qwen2 of random weights in the shape of 1.5B parameters, in bfloat16: each conversation has a prompt of 512 ids, which
 no other shares, and samples one turn. `tokens_per_s` counts sampled ids, prompts' time included.
@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpu_device import attempt, find_device, synchronize, write_part
 from learner_mfu import SIZES
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from gpu.device import attempt, find_device, synchronize, write_part
 from tasks.core.engines.in_process.engine import TransformersEngine
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 
@@ -39,7 +39,7 @@ def measure(engine: TransformersEngine, conversations: int, prompt: int, tokens:
     return {"tokens_per_s": round(sampled / (time.perf_counter() - begin), 1), "sampled": sampled}
 
 
-def main() -> None:
+def main(_: float) -> None:
     device = find_device()
     name, prompt, tokens = ("1.5b", 512, 128) if device.type == "cuda" else ("toy", 8, 2)
     counts = (64, 256) if device.type == "cuda" else (2, 4)
@@ -47,7 +47,3 @@ def main() -> None:
     measure(engine, 2, prompt, 2, device)
     rows = {str(count): attempt(lambda count=count: measure(engine, count, prompt, tokens, device)) for count in counts}
     write_part("engine", device, {"model": name, "prompt": prompt, "tokens": tokens, "conversations": rows})
-
-
-if __name__ == "__main__":
-    main()

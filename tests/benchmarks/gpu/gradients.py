@@ -1,6 +1,6 @@
-"""Part of gpu_check.sh: the learner's gradient on this device, in float32 and bfloat16, beside the CPU's in float32.
+"""Part of the GPU check: the learner's gradient on this device, in float32 and bfloat16, beside the CPU's in float32.
 
-    python tests/benchmarks/gpu_gradients.py
+    tests/benchmarks/gpu/check.sh gradients
 
 `difference` is relative, over all trained weights; `cpu_bfloat16` says how much of it the dtype alone makes.
 `first_step_clipped` is the share of importance weights outside the clip range before any step, which must be 0.
@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpu_device import attempt, find_device, write_part
 from torch import Tensor, nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from gpu.device import attempt, find_device, write_part
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
 from tasks.core.learner.backward import backward
@@ -66,7 +66,7 @@ def gradient(policy: nn.Module, rollouts: list[Rollout], device: torch.device) -
     return torch.cat([one.flatten() for one in found]).cpu().double()
 
 
-def main() -> None:
+def main(_: float) -> None:
     device = find_device()
     large = {"vocab_size": 32_768, "hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 8}
     small = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
@@ -93,7 +93,3 @@ def main() -> None:
             "cpu_bfloat16": attempt(lambda: compare(torch.bfloat16, cpu)),
         },
     )
-
-
-if __name__ == "__main__":
-    main()

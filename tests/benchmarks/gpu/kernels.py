@@ -1,6 +1,6 @@
-"""Part of gpu_check.sh: the chunked head and the attention kernels beside the eager formulation, in bfloat16.
+"""Part of the GPU check: the chunked head and the attention kernels beside the eager formulation, in bfloat16.
 
-    python tests/benchmarks/gpu_kernels.py
+    tests/benchmarks/gpu/check.sh kernels
 
 `error` is relative to the eager formulation in float32, whose own in bfloat16 is the row `eager`; `seconds` are of a
 forward and backward pass. `packed` is the learner's attention (flash-attn's kernel where it is installed), `sdpa` its
@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from gpu_device import attempt, find_device, seconds, write_part
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax, scaled_dot_product_attention
 
+from gpu.device import attempt, find_device, seconds, write_part
 from tasks.core.learner.logprobs import fused_kernel, head_logprobs
 from tasks.core.learner.model import flash_kernel, packed_attention
 from tasks.core.policies.float32_logits import widen_head
@@ -125,7 +125,7 @@ def head_rows(device: torch.device, tokens: int, width: int, vocabulary: int, ch
     return {"cross_entropy": kernel, "eager": attempt(lambda: row(plain)), "chunked": attempt(lambda: row(chunked))}
 
 
-def main() -> None:
+def main(_: float) -> None:
     device = find_device()
     if device.type == "cuda":
         attention = attention_rows(device, (4096, 3000, 1000, 96), heads=16, width=128)
@@ -134,7 +134,3 @@ def main() -> None:
         attention = attention_rows(device, (20, 12), heads=4, width=16)
         head = head_rows(device, tokens=24, width=32, vocabulary=300, chunk=8)
     write_part("kernels", device, {"attention": attention, "head": head})
-
-
-if __name__ == "__main__":
-    main()

@@ -1,16 +1,16 @@
-"""Part of gpu_check.sh: a short LOOP training of the embedded policy on this device beside that on the CPU.
+"""Part of the GPU check: a short LOOP training of the embedded policy on this device beside that on the CPU.
 
-    python tests/benchmarks/gpu_training.py [--seed 0 --seed 1 ...] [--seconds 100]
-    python tests/benchmarks/gpu_training.py --iterations 6 --seed 0 --seed 1 --seed 2     # on a CPU: the curves to meet
+    tests/benchmarks/gpu/check.sh training
+    PYTHONPATH=.:tests/benchmarks python -m gpu.training SEED [SEED ...]     # on a CPU: the curves to meet
 
 Pocketworld, the default profile's settings: rollouts by the engine, advantages, one update, in this process. The curve
-is the mean return of the rollouts. On a GPU it is compared with the CPU's of results/gpu_training_cpu.json: `within` is
+is the mean return of the rollouts. On a GPU it is compared with the CPU's of results/gpu/training_cpu.json: `within` is
 whether each mean over the seeds lies no further from the CPU's mean than 3 standard errors of the difference.
 """
 
-import argparse
 import json
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpu_device import describe, find_device, write_part
 from result_file import write_result
 
 from flows.configure import params_of
+from gpu.device import describe, find_device, write_part
 from tasks.core.advantages.groups import compute_advantages
 from tasks.core.advantages.outcomes import Outcomes
 from tasks.core.config.params import Params
@@ -38,8 +38,10 @@ from tasks.core.rollouts.scheduler import CollectionStats
 from tasks.core.seeding import derive_seed
 from tasks.core.worlds.registry import open_world, prepare_world_folder
 
-SHIPPED = Path(__file__).parents[2] / "data/base_policies/pocket"
-CPU_CURVES = Path(__file__).parent / "results/gpu_training_cpu.json"
+SHIPPED = Path(__file__).parents[3] / "data/base_policies/pocket"
+CPU_CURVES = Path(__file__).parents[1] / "results/gpu/training_cpu.json"
+ITERATIONS = 6
+IN_LITTLE = ("collection.tasks_per_iteration=2", "collection.rollouts_per_task=2", "collection.early_stop=null")
 
 
 class Training:
@@ -115,28 +117,22 @@ def against_cpu(curves: list[list[float]]) -> dict[str, Any]:
     return {"standard_errors_from_cpu": found, "within": all(abs(distance) <= 3 for distance in found)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Train the embedded policy shortly.")
-    parser.add_argument("--seed", type=int, action="append")
-    parser.add_argument("--seconds", type=float, default=100.0)
-    parser.add_argument("--iterations", type=int, help="on a CPU: the curves that a GPU's are compared with")
-    arguments = parser.parse_args()
-    device, deadline = find_device(), time.monotonic() + arguments.seconds
-    full = device.type == "cuda" or arguments.iterations
-    little = (
-        ()
-        if full
-        else ("collection.tasks_per_iteration=2", "collection.rollouts_per_task=2", "collection.early_stop=null")
-    )
-    params = params_of("default", little)
-    iterations = arguments.iterations or (6 if full else 1)
-    curves = [curve(params, device, seed, iterations, deadline) for seed in arguments.seed or [0]]
-    figures: dict[str, Any] = {"seeds": arguments.seed or [0], "curves": curves}
-    if arguments.iterations and device.type == "cpu":
-        write_result("gpu_training_cpu", describe(device) | {"device": "CPU"} | figures)
-    else:
-        write_part("training", device, figures | (against_cpu(curves) if device.type == "cuda" else {}))
+def main(seconds: float) -> None:
+    device, deadline = find_device(), time.monotonic() + seconds
+    full = device.type == "cuda"
+    params = params_of("default", () if full else IN_LITTLE)
+    curves = [curve(params, device, 0, ITERATIONS if full else 1, deadline)]
+    figures: dict[str, Any] = {"seeds": [0], "curves": curves}
+    write_part("training", device, figures | (against_cpu(curves) if full else {}))
+
+
+def write_cpu_curves(seeds: list[int]) -> None:
+    """Train on the CPU with each seed, and write the curves that a GPU's are compared with."""
+    device, params = torch.device("cpu"), params_of("default")
+    curves = [curve(params, device, seed, ITERATIONS, deadline=float("inf")) for seed in seeds]
+    write_result("gpu/training_cpu", describe(device) | {"device": "CPU", "seeds": seeds, "curves": curves})
 
 
 if __name__ == "__main__":
-    main()
+    find_device()
+    write_cpu_curves([int(seed) for seed in sys.argv[1:]])

@@ -1,21 +1,38 @@
-"""Part of gpu_check.sh: log-probs of vLLM, if this interpreter has it, beside the learner's, in bfloat16.
+"""Part of the GPU check: the vLLM engine beside vLLM's own offline run, and how it gets a policy and shares the device.
 
-    python tests/benchmarks/gpu_vllm.py
+    tests/benchmarks/gpu/check.sh vllm
+    tests/benchmarks/gpu/check.sh --cpu vllm     # in little on vLLM's CPU build, which is installed on first use
 
-A Qwen2 of random weights with logits up to about 20: vLLM samples one turn after each of a few prompts, the learner
-computes the same tokens. The noise to expect is in results/bfloat16_noise.json, heads "bfloat16".
+A Qwen2 of random weights in the shape of 1.5B parameters, in bfloat16, with LoRA of rank 16. `vs_offline`: tokens/s of
+the pipeline's engine over those of `LLM.generate` on the same turns, all sent at once, in turns. `delivered_s`: a
+second adapter, loaded and proven, beside the first. `engine_mismatch`: the learner's log-probs of what the engine
+sampled. `asleep`: what the engine keeps on the device once it was told to sleep, and how long it takes to wake it after
+the learner has worked there.
 """
 
+import shutil
+import statistics
 import tempfile
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from gpu_device import attempt, find_device, write_part
-from gpu_gradients import CONFIG
+from learner_mfu import LORA, SIZES
 from transformers import Qwen2Config, Qwen2ForCausalLM
+from vllm_engine import SMALL, Contest, Turn, contest, write_adapter
 
+from gpu.device import attempt, find_device, write_part
+from tasks.core.capacity.hardware import GIB
+from tasks.core.capacity.known_models import read_model_config
+from tasks.core.config.engine import VllmConfig
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.config.update import UpdateConfig
+from tasks.core.engines.vllm_server.interpreter import vllm_recipe
+from tasks.core.engines.vllm_server.probe_records import ProbeRecords
+from tasks.core.interpreters import INTERPRETERS, python_executable
+from tasks.core.learner.backward import backward
 from tasks.core.learner.engine_noise import engine_noise
 from tasks.core.learner.fixed_logprobs import compute_fixed_logprobs
 from tasks.core.learner.learner import make_learner
@@ -23,69 +40,133 @@ from tasks.core.learner.metrics import engine_mismatch
 from tasks.core.learner.objective import Objective
 from tasks.core.learner.packing import pack_rollouts
 from tasks.core.learner.rollouts import Rollout
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.loading import load_base_model, load_tokenizer, trainable_policy
+from tasks.core.processes.process_memory import return_freed_memory
 
-PROMPT, TOKENS, COUNT = 64, 64, 64
+UPDATE = UpdateConfig(minibatch=8, fold_adapter=False, tokens_per_pack=8192)
 
 
-def save_model(folder: Path) -> Qwen2ForCausalLM:
+class Load(NamedTuple):
+    """How much is sampled."""
+
+    conversations: int
+    prompt: int
+    tokens: int
+    rounds: int
+    checked: int
+    """Conversations whose log-probs the learner computes too."""
+
+
+ON_A_GPU, IN_LITTLE = Load(256, 512, 128, 3, 32), Load(4, 16, 8, 1, 4)
+
+
+def save_model(folder: Path) -> Path:
+    """Write a model of random weights, whose logits go up to about 20, with the embedded policy's tokenizer."""
     torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=32_768,
-        hidden_size=1024,
-        intermediate_size=3072,
-        num_hidden_layers=24,
-        num_attention_heads=16,
-        num_key_value_heads=4,
-        tie_word_embeddings=False,
-        initializer_range=1 / 32,
-        max_position_embeddings=1024,
-    )
-    model = Qwen2ForCausalLM(config)
+    sizes = SIZES["1.5b"]
+    spread = sizes["hidden_size"] ** -0.5
+    config = Qwen2Config(**sizes, tie_word_embeddings=False, initializer_range=spread, max_position_embeddings=2048)
+    model = Qwen2ForCausalLM(config).to(torch.bfloat16)
     model.lm_head.weight.data.mul_(5)
-    model.to(torch.bfloat16).save_pretrained(folder)
-    return model
+    model.save_pretrained(folder)
+    for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(SMALL / file, folder)
+    return folder
 
 
-def sample(folder: Path) -> list[Rollout]:
-    from vllm import LLM, SamplingParams
+def make_turns(load: Load, vocabulary: int, seed: int) -> list[Turn]:
+    """Return a turn for each conversation, after a prompt that no other shares."""
+    random = np.random.default_rng(seed)
+    prompts = random.integers(0, vocabulary, (load.conversations, load.prompt)).tolist()
+    return [Turn(f"{seed}-{place}", prompt, load.tokens, (), place) for place, prompt in enumerate(prompts)]
 
-    engine = LLM(
-        str(folder), skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=True, gpu_memory_utilization=0.4
-    )
-    random = np.random.default_rng(0)
-    prompts = [{"prompt_token_ids": random.integers(0, 32_768, PROMPT).tolist()} for _ in range(COUNT)]
-    settings = SamplingParams(temperature=1.0, max_tokens=TOKENS, ignore_eos=True, logprobs=0, detokenize=False, seed=0)
-    found = []
-    for prompt, answer in zip(prompts, engine.generate(prompts, settings, use_tqdm=False), strict=True):
-        (output,) = answer.outputs
-        ids = np.array(prompt["prompt_token_ids"] + list(output.token_ids))
-        logprobs = [one[token].logprob for one, token in zip(output.logprobs, output.token_ids, strict=True)]
-        places = np.arange(PROMPT, len(ids))
-        found.append(Rollout(ids, places, np.zeros_like(places), np.array(logprobs, np.float32), 1.0))
+
+def throughput(one: Contest, load: Load, vocabulary: int) -> dict[str, Any]:
+    """Return tokens/s of both on prompts that each meets for the first time; medians over the rounds."""
+    rates = []
+    for seed in range(load.rounds + 1):  # the first warms both up
+        turns = make_turns(load, vocabulary, seed)
+        rates.append({"engine_at_once": one.at_once([turns]).per_s, "offline_at_once": one.offline([turns]).per_s})
+    shares = [rate["engine_at_once"] / rate["offline_at_once"] for rate in rates[1:]]
+    speeds = {name: round(statistics.median(rate[name] for rate in rates[1:])) for name in rates[0]}
+    return {"tokens_per_s": speeds, "vs_offline": {"engine_at_once": round(statistics.median(shares), 3)}}
+
+
+def seconds_of_delivery(one: Contest, folder: Path, policy: PolicyConfig, chat: ChatFormat, vocabulary: int) -> float:
+    """Return how long a second adapter takes to be loaded and proven, with its record, as the learner leaves it."""
+    write_adapter(one.base_policy, folder, policy, seed=2)
+    ProbeRecords(one.base_policy, policy, chat, vocabulary).of(folder)
+    begin = time.perf_counter()
+    one.engine.load_adapter(folder)
+    return round(time.perf_counter() - begin, 3)
+
+
+def sampled(one: Contest, turns: list[Turn]) -> list[Rollout]:
+    """Return what the engine samples after the turns' prompts, as the learner reads it."""
+    prompts, found = {turn.conversation: turn.prompt for turn in turns}, []
+    for turn in turns:
+        one.submit(turn)
+    while generations := one.engine.collect():
+        for generation in generations:
+            prompt = prompts[generation.sequence_id]
+            ids = np.array([*prompt, *generation.token_ids])
+            places = np.arange(len(prompt), len(ids))
+            logprobs = np.array(generation.logprobs, np.float32)
+            found.append(Rollout(ids, places, np.zeros_like(places), logprobs, 1.0))
     return found
 
 
-def measure(device: torch.device) -> dict[str, Any]:
-    import vllm
+def update_beside(base: Path, adapter: Path, policy: PolicyConfig, rollouts: list[Rollout]) -> dict[str, float]:
+    """Take the learner's gradient of the rollouts on the device. Returns the mismatch of their log-probs."""
+    model = trainable_policy(load_base_model(base, policy), policy, adapter, seed=0)
+    learner = make_learner(model, UPDATE).policy
+    packs = pack_rollouts(rollouts, range(len(rollouts)), UPDATE.tokens_per_pack, next(model.parameters()).device)
+    objective = Objective.of(UPDATE, len(rollouts), temperature=1.0)
+    fixed = compute_fixed_logprobs(learner, packs, rollouts, objective)
+    backward(learner, fixed.attach(packs), objective)
+    return dict(engine_mismatch(rollouts, fixed.old, engine_noise(learner).token).model_dump())
 
+
+def used_gib(device: torch.device) -> float | None:
+    """Return what all processes hold on the device; None on a CPU."""
     if device.type == "cpu":
-        return {"skipped": "no CUDA: tests/benchmarks/vllm_engine.py measures vLLM on a CPU"}
-    with tempfile.TemporaryDirectory() as folder:
-        model = save_model(Path(folder))
-        rollouts = sample(Path(folder))
-    policy = make_learner(model.to(device).eval(), CONFIG).policy
-    packs = pack_rollouts(rollouts, range(len(rollouts)), CONFIG.tokens_per_pack, device)
-    old = compute_fixed_logprobs(policy, packs, rollouts, Objective.of(CONFIG, len(rollouts), 1.0)).old
-    return {
-        "vllm": vllm.__version__,
-        "engine_mismatch": engine_mismatch(rollouts, old, engine_noise(policy).token).model_dump(),
-    }
+        return None
+    free, total = torch.cuda.mem_get_info()
+    return (total - free) / GIB
 
 
-def main() -> None:
+def sharing(one: Contest, rollouts: list[Rollout], policy: PolicyConfig, before: float | None) -> dict[str, Any]:
+    """Let the engine sleep, the learner work, and the engine wake; `before` is what was held before it began."""
+    one.engine.sleep()
+    held = used_gib(torch.device(policy.device))
+    asleep: dict[str, Any] = {} if held is None or before is None else {"held_gib": round(held - before, 3)}
+    mismatch = update_beside(one.base_policy, one.adapter, policy, rollouts)
+    return_freed_memory()
+    begin = time.perf_counter()
+    one.engine.load_adapter(one.adapter)
+    return {"engine_mismatch": mismatch, "asleep": asleep | {"wake_s": round(time.perf_counter() - begin, 1)}}
+
+
+def measure(device: torch.device, folder: Path) -> dict[str, Any]:
+    """Measure everything on one server."""
+    on_gpu = device.type == "cuda"
+    python_executable(INTERPRETERS, vllm_recipe(device.type))  # raises before anything large is made
+    load, dtype = (ON_A_GPU, "bfloat16") if on_gpu else (IN_LITTLE, "float32")
+    policy = PolicyConfig.model_validate({"device": device.type, "dtype": dtype, "lora": LORA})
+    servers = VllmConfig(sharing="alternate", memory_share=0.35, context_length=2048, sequences=load.conversations)
+    base, chat = save_model(folder / "model") if on_gpu else SMALL, ChatFormat(load_tokenizer(SMALL))
+    vocabulary, before = int(read_model_config(base)["vocab_size"]), used_gib(device)
+    with contest(base, folder, chat, policy, servers) as one:
+        found = throughput(one, load, vocabulary) | {"engine": one.engine.version}
+        found["delivered_s"] = seconds_of_delivery(one, folder / "second", policy, chat, vocabulary)
+        one.engine.load_adapter(one.adapter)
+        rollouts = sampled(one, make_turns(load, vocabulary, 100)[: load.checked])
+        one.end_offline()
+        return found | sharing(one, rollouts, policy, before)
+
+
+def main(_: float) -> None:
     device = find_device()
-    write_part("vllm", device, attempt(lambda: measure(device)))
-
-
-if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as folder:
+        write_part("vllm", device, attempt(lambda: measure(device, Path(folder))))
