@@ -12,4 +12,5 @@ set -eu
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 cd "$root"
 export PYTHONPATH=$root:$root/tests/benchmarks${PYTHONPATH:+:$PYTHONPATH} TOKENIZERS_PARALLELISM=false
+export PYTORCH_NVML_BASED_CUDA_CHECK=1 # asks for CUDA without touching it: parts are forked from one process (parts.py)
 exec "${PYTHON:-python}" -m gpu "$@"

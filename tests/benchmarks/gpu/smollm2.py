@@ -25,7 +25,11 @@ from gpu.stages import make_project, run_stages
 from tasks.core.interfaces.stage import ProcessCache
 
 SEEDS = (0, 1, 2)
-ON_A_GPU = ("smollm2", ("engine.name=vllm", "policy.dtype=bfloat16"))
+ON_A_GPU = (
+    "smollm2",
+    ("engine.name=vllm", "engine.vllm.kv_cache_gib=8", "policy.dtype=bfloat16", "update.tokens_per_pack=8192"),
+)
+"""Room for the three servers on one card, and packs that fill it."""
 IN_LITTLE = ("drill", ())
 
 

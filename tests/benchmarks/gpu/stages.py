@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[3]
 def make_project(folder: Path) -> Layout:
     """Make an empty project whose base policies and interpreters are this checkout's."""
     for name in ("data/base_policies", ".loopline/interpreters"):
+        (ROOT / name).mkdir(parents=True, exist_ok=True)
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).symlink_to(ROOT / name, target_is_directory=True)
     return Layout(folder)
