@@ -64,20 +64,25 @@ def test_the_part_vllm_runs_in_little_on_its_cpu_build(tmp_path: Path) -> None:
     assert found["asleep"]["wake_s"] > 0 and found["orphans"] == 0
 
 
-def test_a_part_that_fails_leaves_its_reason_and_the_others_alone(tmp_path: Path) -> None:
-    """With an interpreter that cannot import torch, each part fails but the check does not."""
+@pytest.fixture
+def without_torch(tmp_path: Path) -> str:
+    """Return an interpreter that has no packages."""
     stub = tmp_path / "python"
     stub.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
     stub.chmod(0o755)
-    check(tmp_path, "--cpu", "gradients", "kernels", python=str(stub))
+    return str(stub)
+
+
+def test_a_part_that_fails_leaves_its_reason_and_the_others_alone(tmp_path: Path, without_torch: str) -> None:
+    check(tmp_path, "--cpu", "gradients", "kernels", python=without_torch)
     for part in ("gradients", "kernels"):
         failed = read(tmp_path / "gpu_in_little", part)
         assert failed["exit_code"] == 1 and "ModuleNotFoundError" in failed["failed"]
         assert set(verdicts(tmp_path / "gpu_in_little")[part]) == {"failed"}
 
 
-def test_without_time_a_part_is_not_begun(tmp_path: Path) -> None:
-    said = check(tmp_path, "--cpu", "--seconds", "1", "kernels")
+def test_without_time_a_part_is_not_begun(tmp_path: Path, without_torch: str) -> None:
+    said = check(tmp_path, "--cpu", "--seconds", "1", "kernels", python=without_torch)
     assert "kernels: no time left" in said
     assert set(verdicts(tmp_path / "gpu_in_little")["kernels"]) == {"not run"}
 
