@@ -1,6 +1,6 @@
 """What LOOP gained on AppWorld over training seeds, by difficulty, template and habit.
 
-Reads finished runs of the profile `appworld`, each in its own clone and all of one world:
+Reads finished runs of the profile `appworld`, each in its own clone and all with the same world seed:
 
     loopline configure appworld --set scoring.rollouts_per_task=1 --set seed=1 && loopline run
 
@@ -104,9 +104,14 @@ def by_template(
     return dict(sorted(rows.items(), key=lambda row: (row[1][1] - row[1][2], row[0])))
 
 
+def read_scores(runs: Sequence[Path], split: str) -> list[dict[str, Any]]:
+    """Return the scores of a split, of each run."""
+    return [json.loads(Layout(run).score(split).read_text(encoding="utf-8")) for run in runs]
+
+
 def habits(runs: Sequence[Path], split: str) -> dict[str, list[list[float]]]:
     """Return the behaviour figures of base and selected policy, a list with each seed's."""
-    scores = [json.loads(Layout(run).score(split).read_text(encoding="utf-8")) for run in runs]
+    scores = read_scores(runs, split)
     names = scores[0]["behaviour"]["base"]
     return {
         name: [[score["behaviour"][policy][name] for score in scores] for policy in ("base", "selected")]
@@ -116,7 +121,7 @@ def habits(runs: Sequence[Path], split: str) -> dict[str, list[list[float]]]:
 
 def difficulties(runs: Sequence[Path], split: str) -> dict[str, list[float]]:
     """Return (tasks, base, selected) of each difficulty, means over seeds in percent."""
-    scores = [json.loads(Layout(run).score(split).read_text(encoding="utf-8")) for run in runs]
+    scores = read_scores(runs, split)
     names = scores[0]["per_difficulty"]
     return {
         name: [

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 CONTEXT = multiprocessing.get_context("forkserver")
 PRELOADED = ["torch", "transformers", "peft", "tasks.core.learner.learner", "tasks.core.engines.in_process.engine"]
 MARK = "LOOPLINE_GPU_CHECK"
-"""Variable by which processes that a part started are known."""
+"""Environment variable that marks the processes which a part starts."""
 _GRACE_S = 10.0
 _SHOWN = 1000
 

@@ -9,7 +9,7 @@ import pytest
 
 from tasks.core.worlds.appworld.interpreter import INTERPRETERS, python_executable
 from tasks.core.worlds.appworld.pool import EpisodePool, PoolLimits
-from tasks.core.worlds.appworld.root import author_root, verify_root
+from tasks.core.worlds.appworld.root import author_root, layout, verify_root
 from tests.made_once import made_once
 
 LIMITS = PoolLimits(
@@ -48,8 +48,8 @@ def task_of_each_template(appworld_root: Path) -> list[str]:
     found: dict[str, str] = {}
     for tasks in verify_root(appworld_root).tasks.values():
         for task in tasks:
-            truth = appworld_root / "data" / "tasks" / task.task_id / "ground_truth"
-            found.setdefault(json.loads((truth / "metadata.json").read_text())["template"], task.task_id)
+            metadata = layout.ground_truth(appworld_root, task.task_id) / "metadata.json"
+            found.setdefault(json.loads(metadata.read_text())["template"], task.task_id)
     return list(found.values())
 
 
