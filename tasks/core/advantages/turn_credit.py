@@ -33,21 +33,22 @@ def turn_progress(returns: Floats, progress: Sequence[Floats]) -> list[Floats]:
 
 
 def turn_progress_centred(returns: Floats, progress: Sequence[Floats]) -> list[Floats]:
-    """Return G_{i,k} minus its mean over all turns of all rollouts (ProCredit, arXiv 2609.27532).
+    """Return G_{i,k} minus its mean over all turns of all rollouts (after ProCredit, arXiv 2609.27532).
 
-    Takes and returns what `turn_progress` does. A longer rollout weighs more in the mean, and a turn is compared with
-    turns of other numbers: late turns, which have less left to gain, are below the mean more often.
+    Takes and returns what `turn_progress` does. Here p_{-1} does not cancel: it is the least p_0 of the rollouts, for
+    the tests that the untouched world passes. Were it 0, they would be the first turn's merit and every later turn would
+    be below the mean, so rollouts would shrink. A longer rollout weighs more in the mean.
     """
-    to_go = returns_to_go(returns, progress)
+    to_go = returns_to_go(returns, progress, start=min((gained[0] for gained in progress if len(gained)), default=0.0))
     every = np.concatenate(to_go)
     if are_equal(every):
         return [np.zeros(len(turns)) for turns in to_go]
     return [turns - every.mean() for turns in to_go]
 
 
-def returns_to_go(returns: Floats, progress: Sequence[Floats]) -> list[Floats]:
-    """Return G_k = R - p_{k-1} of the turns [T_k] of each rollout."""
-    return [total - np.concatenate([[0.0], gained[:-1]]) for total, gained in zip(returns, progress, strict=True)]
+def returns_to_go(returns: Floats, progress: Sequence[Floats], start: float = 0.0) -> list[Floats]:
+    """Return G_k = R - p_{k-1} of the turns [T_k] of each rollout, where p_{-1} is `start`."""
+    return [total - np.concatenate([[start], gained[:-1]]) for total, gained in zip(returns, progress, strict=True)]
 
 
 TURN_ESTIMATORS: dict[str, TurnEstimator] = {

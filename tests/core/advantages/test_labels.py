@@ -43,9 +43,16 @@ def test_turn_advantages_by_hand() -> None:
 
 def test_centred_turn_advantages_by_hand() -> None:
     found = turn_progress_centred(RETURNS, [np.array(row) for row in PROGRESS])
-    mean = (1 + 0.75 + 0.5 + 0.25 + 0 + 0 - 0.5) / 7
-    expected = [[1 - mean, 0.75 - mean, 0.5 - mean], [0.25 - mean, -mean], [-mean, -0.5 - mean]]
+    # Returns-to-go, when a quarter of the tests pass before the first turn: 0.75, 0.75, 0.5 | 0, 0 | -0.25, -0.5.
+    mean = (0.75 + 0.75 + 0.5 + 0 + 0 - 0.25 - 0.5) / 7
+    expected = [[0.75 - mean, 0.75 - mean, 0.5 - mean], [-mean, -mean], [-0.25 - mean, -0.5 - mean]]
     assert [turns.tolist() for turns in found] == [pytest.approx(turns) for turns in expected]
+
+
+def test_tests_that_the_untouched_world_passes_are_nobodys_merit() -> None:
+    first, second = turn_progress_centred(np.array([0.5, 0.75]), [np.array([0.5, 0.5]), np.array([0.5, 0.75])])
+    assert first.tolist() == pytest.approx([-0.125, -0.125])
+    assert second.tolist() == pytest.approx([0.125, 0.125])
 
 
 def test_centred_advantages_are_exactly_0_where_no_turn_gains() -> None:
