@@ -36,8 +36,8 @@ def turn_progress_centred(returns: Floats, progress: Sequence[Floats]) -> list[F
     """Return G_{i,k} minus its mean over all turns of all rollouts (after ProCredit, arXiv 2609.27532).
 
     Takes and returns what `turn_progress` does. Here p_{-1} does not cancel: it is the least p_0 of the rollouts, for
-    the tests that the untouched world passes. Were it 0, they would be the first turn's merit and every later turn would
-    be below the mean, so rollouts would shrink. A longer rollout weighs more in the mean.
+    the tests that the untouched world passes. Were it 0, they would be the first turn's merit, every later turn would
+    be below the mean, and rollouts would shrink. A longer rollout weighs more in the mean.
     """
     to_go = returns_to_go(returns, progress, start=min((gained[0] for gained in progress if len(gained)), default=0.0))
     every = np.concatenate(to_go)
