@@ -164,6 +164,19 @@ def test_every_flip_is_one_setting_and_all_of_them_at_once_are_canopy() -> None:
     assert {found[GROUPS] * found["collection.tasks_per_iteration"] for found in methods.values()} == {192}
 
 
+def test_the_controls_have_as_many_rollouts_and_optimizer_steps_as_canopy() -> None:
+    methods = knobs_of("canopy_controls")
+    of_flips = knobs_of("flips")["canopy_larger_steps"] | {"lineage.experiment": "canopy_controls"}
+    assert methods["canopy_larger_steps"] == of_flips
+    for name in ("canopy_larger_steps", "canopy_groups_of_8", "canopy_two_updates_doubled"):
+        found = methods[name]
+        rollouts = found[GROUPS] * found["collection.tasks_per_iteration"]
+        assert (found["iterations"] * rollouts, found["update.minibatch"] or rollouts) == (24 * 192, 192)
+    for name, knob in (("canopy_quarter", GROUPS), ("canopy_two_updates", "update.minibatch")):
+        changed = {each for each, value in methods[name].items() if value != methods["canopy_larger_steps"][each]}
+        assert changed == {knob}
+
+
 @pytest.mark.parametrize("study", sorted(path.stem for path in STUDIES.glob("*.yaml")))
 def test_no_two_methods_of_a_study_are_the_same(study: str) -> None:
     found = [sorted(map(repr, knobs.items())) for knobs in knobs_of(study).values()]
