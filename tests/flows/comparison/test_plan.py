@@ -108,6 +108,11 @@ def varied(study: str) -> dict[str, Knobs]:
     return {method: {name: knobs[name] for name in sorted(differ)} for method, knobs in methods.items()}
 
 
+def changed(knobs: Knobs, base: Knobs) -> set[str]:
+    """Return the names of the knobs whose value is not that of `base`."""
+    return {name for name, value in knobs.items() if value != base[name]}
+
+
 GROUPS, REUSE, ACTIONS = "collection.rollouts_per_task", "collection.every", "world.sokoban.max_actions_per_turn"
 SHARE, OF = "advantages.top_variance_share", "advantages.variance_share_of"
 HIGH, KL = "update.loss.clip_epsilon_high", "update.loss.kl_coefficient"
@@ -152,15 +157,13 @@ def test_every_flip_is_one_setting_and_all_of_them_at_once_are_canopy() -> None:
     larger = {name.removesuffix("_larger_steps"): methods.pop(name) for name in list(methods) if "_larger_" in name}
     assert list(larger) == ["one_update", "canopy"]
     for name, found in larger.items():
-        assert {knob for knob, value in found.items() if value != methods[name][knob]} == {"update.learning_rate"}
+        assert changed(found, methods[name]) == {"update.learning_rate"}
     loop, canopy = methods["loop"], methods["canopy"]
     flips = {name: found for name, found in methods.items() if not name.startswith("canopy") and name != "loop"}
     assert len(flips) == 7
     together = {knob: value for found in flips.values() for knob, value in found.items() if value != loop[knob]}
     assert loop | together == canopy
-    assert {knob for knob, value in methods["canopy_without_hardest"].items() if value != canopy[knob]} == {
-        "tasks.max_difficulty"
-    }
+    assert changed(methods["canopy_without_hardest"], canopy) == {"tasks.max_difficulty"}
     assert {found[GROUPS] * found["collection.tasks_per_iteration"] for found in methods.values()} == {192}
 
 
@@ -173,8 +176,7 @@ def test_the_controls_have_as_many_rollouts_and_optimizer_steps_as_canopy() -> N
         rollouts = found[GROUPS] * found["collection.tasks_per_iteration"]
         assert (found["iterations"] * rollouts, found["update.minibatch"] or rollouts) == (24 * 192, 192)
     for name, knob in (("canopy_quarter", GROUPS), ("canopy_two_updates", "update.minibatch")):
-        changed = {each for each, value in methods[name].items() if value != methods["canopy_larger_steps"][each]}
-        assert changed == {knob}
+        assert changed(methods[name], methods["canopy_larger_steps"]) == {knob}
 
 
 @pytest.mark.parametrize("study", sorted(path.stem for path in STUDIES.glob("*.yaml")))
