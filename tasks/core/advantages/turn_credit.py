@@ -1,9 +1,9 @@
 """Turn-level advantages from the progress after each turn: pure functions on the rollouts of ONE task.
 
 A rollout's progress p_k is the share of unit tests that its world's state passes after turn k = 0, 1, ... The value of
-its turns from k on is their return-to-go G_k = R - p_{k-1}, with p_{-1} = 0 for all: tests that all rollouts of a task
-pass before their first turn cancel in the difference to the others. R is the episode's return, so an episode that does
-not end loses what it had gained.
+its turns from k on is their return-to-go G_k = R - p_{k-1}. `turn_progress` takes p_{-1} = 0: tests that all rollouts
+of a task pass before their first turn cancel in the difference to the others. R is the episode's return, so an episode
+that does not end loses what it had gained.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,9 +35,9 @@ def turn_progress(returns: Floats, progress: Sequence[Floats]) -> list[Floats]:
 def turn_progress_centred(returns: Floats, progress: Sequence[Floats]) -> list[Floats]:
     """Return G_{i,k} minus its mean over all turns of all rollouts (after ProCredit, arXiv 2609.27532).
 
-    Takes and returns what `turn_progress` does. Here p_{-1} does not cancel: it is the least p_0 of the rollouts, for
-    the tests that the untouched world passes. Were it 0, they would be the first turn's merit, every later turn would
-    be below the mean, and rollouts would shrink. A longer rollout weighs more in the mean.
+    Takes and returns what `turn_progress` does. Some unit tests pass before any turn. Their share p_{-1} does not
+    cancel here, and is estimated by the least p_0 of the rollouts. With p_{-1} = 0 the first turn would be rewarded for
+    them, every later turn would fall below the mean, and rollouts would shrink. A longer rollout weighs more in the mean.
     """
     to_go = returns_to_go(returns, progress, start=min((gained[0] for gained in progress if len(gained)), default=0.0))
     every = np.concatenate(to_go)
