@@ -37,7 +37,7 @@ def turn_progress_centred(returns: Floats, progress: Sequence[Floats]) -> list[F
 
     Takes and returns what `turn_progress` does. Some unit tests pass before any turn. Their share p_{-1} does not
     cancel here, and is estimated by the least p_0 of the rollouts. With p_{-1} = 0 the first turn would be rewarded for
-    them, every later turn would fall below the mean, and rollouts would shrink. A longer rollout weighs more in the mean.
+    them, every later turn would fall below the mean, and rollouts would shrink. A longer rollout weighs more in it.
     """
     to_go = returns_to_go(returns, progress, start=min((gained[0] for gained in progress if len(gained)), default=0.0))
     every = np.concatenate(to_go)
