@@ -2,8 +2,11 @@
 
 import ast
 import inspect
+import linecache
 import re
-import textwrap
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import pairwise
 from typing import get_args
 
 from pydantic import BaseModel
@@ -51,13 +54,34 @@ def _with_choice(sentence: str, section: type[BaseModel], name: str) -> str:
     return longer if len(named) == len(values) > 1 and len(longer) <= LONGEST_COMMENT else sentence
 
 
-def _texts(kind: type[BaseModel]) -> dict[str, str]:
-    """Return the texts of the fields that this very class defines."""
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    assert isinstance(tree, ast.ClassDef)
+@cache
+def _texts(kind: type[BaseModel]) -> Mapping[str, str]:
+    """Return the texts of the fields that this very class defines; none for a class that was made at run time."""
+    try:
+        written = _classes(inspect.getfile(kind)).get(kind.__qualname__)
+    except OSError:
+        return {}
+    body = written.body if written else []
     return {
         field.target.id: " ".join(text.value.value.split())
-        for field, text in zip(tree.body, tree.body[1:], strict=False)
+        for field, text in pairwise(body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
     }
+
+
+@cache
+def _classes(file: str) -> Mapping[str, ast.ClassDef]:
+    """Return the classes that a file writes, by their qualified names; `inspect` would parse it anew for each."""
+    return dict(_named(ast.parse("".join(linecache.getlines(file))), ""))
+
+
+def _named(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.ClassDef]]:
+    for child in ast.iter_child_nodes(node):
+        below = prefix
+        if isinstance(child, ast.ClassDef):
+            yield prefix + child.name, child
+            below = f"{prefix}{child.name}."
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            below = f"{prefix}{child.name}.<locals>."
+        yield from _named(child, below)

@@ -1,113 +1,75 @@
-"""The `engine` section of params.yaml: what samples the turns of rollouts, and how it is reached."""
+"""The `engine` section of params.yaml. The section of an engine stands in its folder (tasks/core/engines/)."""
 
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, SerializeAsAny
 
-from tasks.core.config.chat_api import ChatApiConfig
-from tasks.core.config.section import UNVERSIONED, NamedSection, Section
+from tasks.core.config.kind_section import KindSection
+from tasks.core.config.kinds import Kinds
 
-
-class VllmConfig(Section):
-    """vLLM servers (`engine.name: vllm`): our own, or those at `urls`."""
-
-    urls: Annotated[tuple[str, ...], UNVERSIONED] = ()
-    """Servers that run already, such as http://node1:8000. Without any, own servers are started. They need the base
-    model, the adapters' folder at the same path, and the flags of own servers (see `launching.LaunchSpec.command`)."""
-    servers: Annotated[int, UNVERSIONED] = Field(1, ge=1)
-    """Own servers, over which rollouts are spread."""
-    gpus_per_server: Annotated[int, UNVERSIONED] = Field(1, ge=1)
-    """GPUs of an own server (tensor parallelism). Unused on a CPU."""
-    sequences: Annotated[int, UNVERSIONED] = Field(256, ge=1)
-    """Turns in flight at one server. The others wait in this process."""
-    context_length: int | None = Field(None, ge=2)
-    """Longest prompt plus turn, in tokens. null: the model's."""
-    memory_share: Annotated[float, UNVERSIONED] = Field(0.9, gt=0, lt=1)
-    """Share of a GPU's memory for an own server. It holds where the update is not on the same GPU."""
-    kv_cache_gib: Annotated[int, UNVERSIONED] = Field(1, ge=1)
-    """Key-value cache of an own server on a CPU, in GiB. On a GPU: what is reserved for it where the update is on it
-    too."""
-    sharing: Annotated[Literal["auto", "alternate", "side_by_side"], UNVERSIONED] = "auto"
-    """Whether rollouts and update take turns on a device. alternate: own servers are stopped around the update;
-    side_by_side: both stay loaded; auto: as the memory allows."""
-    start_timeout_s: Annotated[int, UNVERSIONED] = Field(900, ge=1)
-    """Longest start of an own server."""
-    turn_timeout_s: Annotated[int, UNVERSIONED] = Field(1800, ge=1)
-    """Longest turn, after which a server counts as dead."""
-    restarts: Annotated[int, UNVERSIONED] = Field(2, ge=0)
-    """Restarts of dead servers during one collection."""
-    arguments: tuple[str, ...] = ()
-    """More arguments for own servers, as vLLM takes them."""
-
-    @model_validator(mode="after")
-    def _found_servers_are_not_ours(self) -> "VllmConfig":
-        if self.urls and self.sharing == "alternate":
-            raise ValueError(
-                "sharing: alternate stops servers, but the pipeline did not start those at `urls`; set it to "
-                "side_by_side"
-            )
-        return self
+ENGINES = Kinds("engine", "tasks.core.engines", "ENGINE", "loopline.engines")
 
 
-EngineName = Literal["transformers", "vllm", "oracle", "scripted", "chat_api"]
-SAMPLING_ENGINES: frozenset[EngineName] = frozenset({"transformers", "vllm"})
-"""Those that sample from the run's own policy: the others recite, or ask a model behind an API."""
+class SharedDevice(Protocol):
+    """How servers of ours share the device of the update."""
 
-IN_PROCESS_ENGINES: frozenset[EngineName] = frozenset({"transformers", "oracle", "scripted"})
-"""Those that run in the process that plays the rollouts: the others are shared by all of a machine's processes."""
+    @property
+    def sharing(self) -> Literal["auto", "alternate", "side_by_side"]: ...
+
+    @property
+    def memory_share(self) -> float: ...
+
+    @property
+    def kv_cache_gib(self) -> int: ...
 
 
-class EngineSection(NamedSection):
-    """The engine's name. A subclass adds the section of its engine, under the engine's name."""
+class Rates(Protocol):
+    """Prices, and limits for each minute (None: none)."""
 
+    @property
+    def requests_per_minute(self) -> int | None: ...
+
+    @property
+    def tokens_per_minute(self) -> int | None: ...
+
+    def cost_usd(self, prompt: int, cached: int, sampled: int) -> float:
+        """Return the US dollars for these numbers of prompt tokens, cached prompt tokens and sampled tokens."""
+        ...
+
+
+@dataclass(frozen=True)
+class PaidModel:
+    """A model whose turns are paid for."""
+
+    name: str
+    rates: Rates
+
+
+class EngineSection(KindSection):
+    """The engine's name, and the section of the engine that plays, under its name."""
+
+    kinds: ClassVar = ENGINES
     default_name: ClassVar = "transformers"
+    reciting_name: ClassVar = "oracle"
+    """The engine that plays demonstrations (`collection.demonstrations`)."""
 
-    name: EngineName
+    name: str
     """Engine that samples the turns. transformers: this process. vllm: servers. oracle recites the
     world's own solutions, scripted does so with seeded flaws: the pipeline without a model. chat_api asks a model
     behind an OpenAI-compatible API, which can be scored (iterations: 0) but not trained."""
 
-
-class TransformersSection(EngineSection):
-    """The engine in this process."""
-
-    name: Literal["transformers"] = "transformers"
-
-
-class OracleSection(EngineSection):
-    """The world's own solutions."""
-
-    name: Literal["oracle"] = "oracle"
+    @property
+    def kind(self) -> Any:
+        """The engine's face, an EngineKind (tasks/core/interfaces/engine_kind.py)."""
+        return ENGINES.find(self.name)
 
 
-class ScriptedSection(EngineSection):
-    """The world's own solutions, with seeded flaws."""
-
-    name: Literal["scripted"] = "scripted"
-
-
-class VllmSection(EngineSection):
-    """vLLM servers."""
-
-    name: Literal["vllm"] = "vllm"
-    vllm: VllmConfig = VllmConfig()
-    """vLLM servers, our own or those at `urls`."""
-
-
-class ChatApiSection(EngineSection):
-    """A model behind an API."""
-
-    name: Literal["chat_api"] = "chat_api"
-    chat_api: ChatApiConfig = ChatApiConfig()
-    """A model behind an API."""
-
-
-EngineConfig = Annotated[
-    Annotated[TransformersSection, Tag("transformers")]
-    | Annotated[VllmSection, Tag("vllm")]
-    | Annotated[OracleSection, Tag("oracle")]
-    | Annotated[ScriptedSection, Tag("scripted")]
-    | Annotated[ChatApiSection, Tag("chat_api")],
-    Discriminator(EngineSection.name_of),
-]
+EngineConfig = Annotated[SerializeAsAny[EngineSection], BeforeValidator(EngineSection.chosen)]
 """The section `engine`: of the engine that `name` says, and only that."""
+
+
+def serving_lines(source: str, revision: str | None, rank: int | None, adapter: str) -> list[str]:
+    """Return the command lines by which engines serve a policy (`EngineKind.serving`)."""
+    lines = (ENGINES.find(name).serving(source, revision, rank, adapter) for name in ENGINES.names())
+    return [line for line in lines if line]

@@ -1,5 +1,6 @@
 """The splits of a world's tasks, and their sizes in a generated world."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
@@ -29,3 +30,8 @@ class TaskCounts(Section):
     """Tasks of Test-N."""
     test_challenge: TaskCount
     """Tasks of Test-C."""
+
+    @property
+    def by_split(self) -> Mapping[Split, int]:
+        """The numbers by split."""
+        return {split: getattr(self, split) for split in SPLITS}

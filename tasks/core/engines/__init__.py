@@ -1,1 +1,1 @@
-"""Engines: token ids in, token ids and log-probs out. `interface` is the contract; each module is one engine."""
+"""Engines, which sample tokens. Each folder is an engine, found by its name (tasks/core/interfaces/engine_kind.py)."""

@@ -6,6 +6,7 @@ carry the same conversation as messages too, for models behind a chat API, which
 the key-value cache of a sequence between turns; it must then check that the new prompt extends the cached ids.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,7 @@ class GenerationRequest:
     task_id: str = ""
     """The conversation's task; only for engines that recite or are paid for."""
     messages: Sequence[Message] = ()
-    """The conversation as chat messages, cut as `prompt_ids` are; only for engines behind a chat API."""
+    """The conversation as chat messages, cut as `prompt_ids` are; only for models behind a chat API."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,15 @@ class Generation:
     logprobs: tuple[float, ...]
     """Natural logarithms, one for each id."""
     stop_reason: StopReason
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a log-prob that is no finite number: its token was drawn from no distribution."""
+        for logprob in self.logprobs:
+            if not math.isfinite(logprob):
+                raise ValueError(
+                    f"{self.sequence_id}: a sampled token has the log-prob {logprob}: the policy's weights, or the "
+                    "engine's kernels, give no probabilities"
+                )
 
 
 class ContextOverflow(Exception):  # noqa: N818

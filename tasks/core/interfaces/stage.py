@@ -77,6 +77,10 @@ class Executor(Protocol):
         """
         ...
 
+    def places(self, context: "StageContext[Any]") -> int:
+        """Return how many parts it does at once; at least 1."""
+        ...
+
 
 class SerialExecutor:
     """An executor that does one item after another in this process."""
@@ -85,6 +89,9 @@ class SerialExecutor:
         self, work: Callable[["StageContext[Any]", Item], T], context: "StageContext[Any]", items: Sequence[Item]
     ) -> list[T]:
         return [work(context, item) for item in items]
+
+    def places(self, context: "StageContext[Any]") -> int:
+        return 1
 
 
 @dataclass(frozen=True)
@@ -98,3 +105,5 @@ class StageContext(Generic[Inputs]):
     """The iteration ("i003") or split ("test_normal") of a foreach stage; "" for other stages."""
     cache: ProcessCache = field(default_factory=ProcessCache)
     executor: Executor = field(default_factory=SerialExecutor)
+    version: str = ""
+    """Digest of the code and the parameters that the stage was recorded to run with; "" where nobody recorded it."""

@@ -11,6 +11,7 @@ from typing import Literal, Protocol, runtime_checkable
 from typing_extensions import TypedDict  # pydantic accepts only this TypedDict, up to Python 3.11
 
 from tasks.core.config.splits import Split
+from tasks.core.records.scores import ApiUsage
 
 
 class Message(TypedDict):
@@ -24,7 +25,7 @@ class Message(TypedDict):
 class Task:
     """One task: an initial state and an instruction.
 
-    The three or four tasks of a scenario are variants of each other.
+    The three or four tasks of a scenario are variants of each other. A task without variants is a scenario of its own.
     """
 
     task_id: str
@@ -154,6 +155,15 @@ class ReadsThoughts(Protocol):
     @property
     def reads_thoughts(self) -> bool:
         """Return whether a turn must begin with `<think>...</think>`."""
+        ...
+
+
+@runtime_checkable
+class Paying(Protocol):
+    """A world that pays for part of its play: for a simulated user behind an API."""
+
+    def take_usage(self) -> ApiUsage | None:
+        """Return the tokens used and money paid since the last call; None: nothing in it is paid for."""
         ...
 
 
