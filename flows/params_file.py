@@ -4,15 +4,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from flows.errors import WrongArgument
 from flows.params_text import text_of
 from flows.profile_stack import merged, read_mapping, stacked
 from tasks.core.config.engine import EngineSection
+from tasks.core.config.kind_section import KindSection
 from tasks.core.config.params import Params, ParamsError, parse_params
-from tasks.core.config.section import NamedSection
 from tasks.core.config.world import WorldSection
 from tasks.core.config.yaml_text import YamlFault, parse_yaml
 from tasks.core.records.dotted import dotted
 from tasks.core.records.files import replacing
+
+
+class WrongSetting(ParamsError, WrongArgument):  # noqa: N818
+    """An argument, not a file, is at fault: `--set`, a study's name, a method that it does not have."""
 
 
 def params_of(profiles: str, assignments: Iterable[str] = ()) -> Params:
@@ -20,12 +25,23 @@ def params_of(profiles: str, assignments: Iterable[str] = ()) -> Params:
 
     Raises UnknownProfile or ParamsError.
     """
-    return parse_params(_without_dag(assigned(stacked(profiles.split()), assignments)), profiles)
+    return checked(assigned(stacked(profiles.split()), assignments), profiles)
+
+
+def world_section(name: str, assignments: Iterable[str]) -> WorldSection:
+    """Return the section of the world `name` for who plays it as long as he likes. Raises ParamsError."""
+    any_length = f"collection.limits.max_turns={10**9}"
+    return params_of("default", [*assignments, f"world.name={name}", any_length]).world
+
+
+def checked(content: dict[str, Any], source: str) -> Params:
+    """Return the parameters that `content` means, with what is derived from them. Raises ParamsError."""
+    return parse_params(_without_dag(content), source)
 
 
 def params_in(path: Path, assignments: Iterable[str] = ()) -> Params:
     """Return the parameters of the file at `path`, with `--set` assignments on top. Raises ParamsError."""
-    return parse_params(_without_dag(assigned(read_mapping(path), assignments)), str(path))
+    return checked(assigned(read_mapping(path), assignments), str(path))
 
 
 def assigned(content: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
@@ -38,25 +54,25 @@ def assigned(content: dict[str, Any], assignments: Iterable[str]) -> dict[str, A
 
 
 def _require_in_use(assignments: Iterable[str], content: dict[str, Any]) -> None:
-    """Raise ParamsError for an assignment to a world or an engine that these parameters do not use."""
+    """Raise WrongSetting for an assignment to a world or an engine that these parameters do not use."""
     for name in (assignment.partition("=")[0] for assignment in assignments):
         section, _, below = name.partition(".")
         kind = below.partition(".")[0]
         if section in _NAMED and kind in _NAMED[section].names():
             used = _NAMED[section].name_of(content.get(section) or {})
             if used != kind:
-                raise ParamsError(f"--set {name}: {section}.name is {used}, which has no section {kind}")
+                raise WrongSetting(f"--set {name}: {section}.name is {used}, which has no section {kind}")
 
 
 def parse_assignment(text: str) -> dict[str, Any]:
-    """Return {"update": {"epochs": 3}} for "update.epochs=3". Raises ParamsError."""
+    """Return {"update": {"epochs": 3}} for "update.epochs=3". Raises WrongSetting."""
     name, equals, value = text.partition("=")
     if not equals or not all(name.split(".")):
-        raise ParamsError(f"--set {text}: expected NAME=VALUE, such as update.epochs=3")
+        raise WrongSetting(f"--set {text}: expected NAME=VALUE, such as update.epochs=3")
     try:
         overlay: Any = parse_yaml(value)
     except YamlFault as error:
-        raise ParamsError(f"--set {text}: the value is not valid YAML: {error}") from None
+        raise WrongSetting(f"--set {text}: the value is not valid YAML: {error}") from None
     for part in reversed(name.split(".")):
         overlay = {part: overlay}
     return dict(overlay)
@@ -68,7 +84,7 @@ def write_params(path: Path, content: dict[str, Any]) -> list[str]:
     A file that would stay as it is is not written. Another line says where the file that was there could not be read,
     or has changed in its text alone. Raises ParamsError before anything is written.
     """
-    params = parse_params(_without_dag(content), str(path))
+    params = checked(content, str(path))
     text = text_of(params)
     if path.exists() and path.read_bytes() == text.encode():
         return []
@@ -88,7 +104,7 @@ def _present(path: Path) -> tuple[dict[str, Any], list[str]]:
 
 def params_text(content: dict[str, Any]) -> str:
     """Return the text that `write_params` writes. Raises ParamsError."""
-    return text_of(parse_params(_without_dag(content), "params.yaml"))
+    return text_of(checked(content, "params.yaml"))
 
 
 def _without_dag(content: dict[str, Any]) -> dict[str, Any]:
@@ -105,11 +121,5 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 
 _UNSET = object()
-_NAMED: dict[str, type[NamedSection]] = {"world": WorldSection, "engine": EngineSection}
+_NAMED: dict[str, type[KindSection]] = {"world": WorldSection, "engine": EngineSection}
 _TEXT_ALONE = "no value has changed; the text of params.yaml was written anew"
-
-
-if __name__ == "__main__":
-    from flows.moved import moved
-
-    moved("configure")

@@ -6,7 +6,7 @@ import yaml
 
 from tasks.core.config.descriptions import knob_comments
 from tasks.core.config.params import Params
-from tasks.core.config.yaml_text import yaml_text
+from tasks.core.config.yaml_text import yaml_nodes, yaml_text
 
 _COLUMN = 42
 """Column at which comments begin, if their values leave it free."""
@@ -22,8 +22,7 @@ def text_of(params: Params) -> str:
 def _commented(text: str, comments: Mapping[str, str]) -> str:
     """Return the YAML `text` with the comments of its keys."""
     lines = text.splitlines()
-    whole = yaml.compose(text)
-    assert whole is not None, "every section is there"
+    whole = yaml_nodes(text)
     for line, name in _keys(whole, ""):
         if comment := comments.get(name):
             lines[line] = f"{lines[line]:<{_COLUMN}}  # {comment}"

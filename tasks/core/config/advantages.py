@@ -87,6 +87,8 @@ class AdvantageConfig(Section):
     def _only_advantages_of_rollouts_are_scaled(self) -> "AdvantageConfig":
         if self.estimator == "success" and self.divide_by_std:
             raise ValueError("divide_by_std needs an estimator with a baseline: `success` is 0 or 1; set it to null")
+        if self.estimator == "success" and self.returns == "all_or_nothing" and not self.filters_groups:
+            raise ValueError("returns: all_or_nothing is what estimator: success takes already; set it to share")
         if self.estimator == "success" and self.normalise_over_batch:
             raise ValueError("normalise_over_batch would train against failures, which `success` drops; set false")
         label = "pair_gap" if self.pair_gap is not None else f"estimator: {self.estimator}"

@@ -8,6 +8,7 @@ from pydantic import Field
 from tasks.core.config.section import Section
 
 Temperatures = tuple[Annotated[float, Field(gt=0)], ...]
+Shards = Annotated[int, Field(ge=1)] | Literal["auto"]
 TaskDrawing = Literal["weighted", "coverage", "decks"]
 
 
@@ -23,14 +24,15 @@ class AgentLimits(Section):
 
 
 class ChangedLimits(Section):
-    """Budgets that differ from other ones; null: the same."""
+    """Turns that differ from other ones; null: the same. A turn and an observation are as long as in training."""
+
+    constants: ClassVar[Mapping[str, str]] = {
+        "max_tokens_per_turn": "that of collection.limits",
+        "max_observation_tokens": "that of collection.limits",
+    }
 
     max_turns: int | None = Field(None, ge=1)
     """Turns of an episode."""
-    max_tokens_per_turn: int | None = Field(None, ge=1)
-    """Tokens of one turn."""
-    max_observation_tokens: int | None = Field(None, ge=1)
-    """Tokens of one observation."""
 
     def of(self, limits: AgentLimits) -> AgentLimits:
         """Return `limits` with these changes."""
@@ -38,10 +40,11 @@ class ChangedLimits(Section):
 
 
 class EarlyStop(Section):
-    """Stop collecting when every task has `min_per_task` rollouts and `share` of all are in.
+    """Cut the longest rollouts: enough are in when every task has `min_per_task` and `share` of all are in.
 
-    Each of `collection.shards` counts its own rollouts. Over all shards, as apple/ml-loop counts over its ranks, who is
-    cut would depend on which shard is faster, so on the clock; one shard is the rule over all of an iteration.
+    With an engine in process, length is counted in sampled tokens, and the rollouts beyond the least length that is
+    enough are cut, whatever the number of shards and of concurrent episodes. With a server those are cut that end last
+    by the clock; each of `collection.shards` counts its own there.
     """
 
     min_per_task: int = Field(4, ge=2)
@@ -53,14 +56,13 @@ class EarlyStop(Section):
 class TreeConfig(Section):
     """A search over turns in place of rollouts: one tree for each task, its nodes the turns (LOOP paper, C.4)."""
 
+    constants: ClassVar[Mapping[str, str]] = {"exploration": "the root of 2"}
+
     simulations: int = Field(30, ge=2)
     """Most episodes in one tree. Fewer are played where every candidate of every turn was tried, which in a world of
     chance says nothing yet, since Q is a mean over luck there."""
     candidates: int = Field(2, ge=2)
     """Turns sampled at one node. When all are there, the bound decides with which of them an episode goes on."""
-    exploration: float = Field(2**0.5, ge=0)
-    """Weight of the confidence bound's width, where Q weighs 1. The root of 2 is UCB1's own for returns in [0, 1]; the
-    LOOP paper states none."""
 
 
 class CollectionConfig(Section):
@@ -89,11 +91,11 @@ class CollectionConfig(Section):
     temperature: float = Field(1.0, gt=0)
     """Sampling temperature of training rollouts."""
     temperatures: Temperatures = ()
-    """Temperatures that a task's rollouts take one after another. RFT has 20 of them from 0.05 to 1. The learner's
-    log-probs are those at `temperature` all the same: for supervised objectives."""
+    """Temperatures that a task's rollouts take one after another. RFT has 20 of them from 0.05 to 1. For supervised
+    objectives alone: the learner computes log-probs at `temperature`."""
     demonstrations: bool = False
-    """Recite the world's own solutions in place of sampling. As the engine `oracle` does; evaluation samples all the
-    same."""
+    """Recite the world's own solutions in place of sampling. The engine `oracle` does so. Evaluation samples from the
+    policy."""
     turn_progress: bool = False
     """Run the task's unit tests after every turn. The share that passes is kept, for `advantages.estimator:
     turn_progress`."""
@@ -110,10 +112,10 @@ class CollectionConfig(Section):
     early_stop: EarlyStop | None = EarlyStop()
     """Stop when nearly all rollouts are in. null: wait for all."""
     max_concurrent_episodes: int = Field(144, ge=1)
-    """Episodes that are open at once."""
-    shards: int = Field(1, ge=1)
-    """Parts in which rollouts are played. Whole tasks, and a share of `max_concurrent_episodes`. Each stops by itself.
-    It decides the bytes, since a batch's make-up does; where the parts are played does not."""
+    """Episodes that are open at once. Changes no byte with the engine `transformers` on a CPU."""
+    shards: Shards = 1
+    """Parts in which rollouts are played. Whole tasks, and a share of `max_concurrent_episodes`. auto: as many as
+    `machines` plays at once. Changes no byte with the engine `transformers` on a CPU."""
     staleness: int = Field(0, ge=0, strict=True)
     """Updates that the sampling policy may lag behind. 0: strictly on-policy, as in the paper. 1: asynchronous
     collection; an iteration's rollouts do not wait for the update before, and `update.loss.max_behaviour_weight` bounds

@@ -1,9 +1,9 @@
 """The section `dag` of params.yaml: what dvc.yaml loops over (its templating cannot count), and files that DVC watches.
 
 No knobs: `dag_of` derives the whole section from `iterations`, `collection.staleness`, `.every` and `.tree`,
-`monitor.action`, `evaluation.every`, `policy.source` and the world's data. `Sources` are the files that knobs name and
-no stage wrote. DVC keeps the digest of each by its size, inode and time of change, so that an unchanged model of tens
-of GB is read once.
+`monitor.action`, `evaluation.every`, `policy.source`, `policy.warm_start` and the world's data. `Sources` are the files
+that knobs name and no stage wrote. DVC keeps the digest of each by its size, inode and time of change, so that an
+unchanged model of tens of GB is read once.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,17 @@ from pathlib import Path
 
 from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.evaluation import EvaluationConfig
+from tasks.core.config.kinds import PROJECT
 from tasks.core.config.monitor import MonitorAction, MonitorConfig
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.section import Section
-from tasks.core.config.world import AppWorldSection, WebShopSection, WorldConfig
+from tasks.core.config.world import WORLDS, WorldConfig
 
 NO_POLICY_FILES = "data/base_policies"
 """Source of a policy that no folder holds: `recipe`, a package or a hub id, which are pinned by name."""
-NO_WORLD_FILES = "tasks/core/worlds/registry.py"
-"""Source of a world that code alone makes. DVC wants some path here; the stage's version has this file in any case."""
+NO_WORLD_FILES = "tasks/core/interfaces/world_kind.py"
+"""Source of a world that code alone makes, and package of one that is a folder of this repository. DVC wants some path
+here; the stages' versions have this file in any case."""
 
 
 class Sources(Section):
@@ -28,24 +30,41 @@ class Sources(Section):
     policy: str = NO_POLICY_FILES
     """The folder `policy.source`."""
     world: str = NO_WORLD_FILES
-    """The data of the world in use: `world.webshop.root`, or the part of `world.appworld.root` that is only read."""
+    """The data of the world in use, where a knob names some (`WorldSettings.source_files`)."""
+    package: str = NO_WORLD_FILES
+    """File or folder that changes with the package that brings the world (`Kinds.installed_at`); the machine's own."""
 
 
 def sources_of(policy: PolicyConfig, world: WorldConfig) -> Sources:
     """Return the sources that these knobs name."""
     files = Path(policy.source).as_posix() if policy.is_folder else NO_POLICY_FILES
-    return Sources(policy=files, world=_world_files(world))
+    return Sources(policy=files, world=_world_files(world), package=_package(world))
 
 
 def _world_files(world: WorldConfig) -> str:
-    if isinstance(world, WebShopSection) and world.webshop.root is not None:
-        return world.webshop.root.as_posix()
-    if isinstance(world, AppWorldSection) and world.appworld.root is not None:
-        return (world.appworld.root / "data").as_posix()
-    return NO_WORLD_FILES
+    files = world.settings.source_files
+    return NO_WORLD_FILES if files is None else files.as_posix()
+
+
+def _package(world: WorldConfig) -> str:
+    place = WORLDS.installed_at(world.name)
+    if place is None:
+        return NO_WORLD_FILES
+    return (place.relative_to(PROJECT) if place.is_relative_to(PROJECT) else place).as_posix()
 
 
 NEUTRAL_COURSES = "data/courses"
+WORLD_FOLDER = "data/world"
+
+
+def recited_world_of(policy: PolicyConfig, world: WorldConfig) -> str:
+    """Return the world's folder where the warm start recites its solutions, else NO_WORLD_FILES: it reads no world.
+
+    A world with scripted play of its own (`WorldKind.demonstrations`) recites none.
+    """
+    if policy.warm_start is None or WORLDS.find(world.name).demonstrations() is not None:
+        return NO_WORLD_FILES
+    return WORLD_FOLDER
 
 
 def iteration_key(index: int) -> str:
@@ -90,8 +109,14 @@ class Dag(Section):
     """Courses that begin_courses writes. All of them, or the first alone where the monitor acts."""
     evaluated: list[str]
     """Iterations whose policies are evaluated on dev."""
+    recited_world: str
+    """The world that the warm start recites, which prepare_world writes; NO_WORLD_FILES where it recites none."""
     sources: Sources
     """Files that stages read and no stage wrote."""
+
+    def with_package_of(self, other: "Dag") -> "Dag":
+        """Return this section with the package of another: each machine has it elsewhere."""
+        return self.model_copy(update={"sources": self.sources.model_copy(update={"package": other.sources.package})})
 
     @property
     def sampled(self) -> dict[str, str]:
@@ -119,6 +144,7 @@ def dag_of(
         # Courses lie at the same places either way, so that the action can be changed in the middle of a run.
         neutral_courses=f"{NEUTRAL_COURSES}/{iteration_key(0)}.json" if acts else NEUTRAL_COURSES,
         evaluated=evaluated_keys(iterations, evaluation.every),
+        recited_world=recited_world_of(policy, world),
         sources=sources_of(policy, world),
     )
 

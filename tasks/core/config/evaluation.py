@@ -34,7 +34,7 @@ class ScoringConfig(Section):
 
     renamed: ClassVar[Mapping[str, str]] = {"evaluation_runs": "rollouts_per_task"}
 
-    rollouts_per_task: int = Field(3, ge=1)
+    rollouts_per_task: int = Field(1, ge=1)
     """Evaluation runs of every task. Each has a seed of its own and plays every task once."""
     temperature: float = Field(0.1, ge=0)
     """Sampling temperature; 0 is greedy."""

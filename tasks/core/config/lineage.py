@@ -1,6 +1,7 @@
 """The `lineage` section of params.yaml: what MLflow is told, and when a model version may become champion."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -8,21 +9,20 @@ from tasks.core.config.section import Section
 
 
 class PromotionRule(Section):
-    """A version becomes champion if it is better than the present one on dev and not worse on Test-N.
+    """A version becomes champion if its TGC is better than the present one's on dev and not worse on Test-N.
 
     Where there is no champion yet, the base policy stands in for it.
     """
 
-    metric: Literal["tgc", "sgc"] = "tgc"
-    """Score that decides."""
-    better_on: str = "dev"
-    """Split on which it must have risen by more than `min_gain`."""
-    min_gain: float = Field(0.0, ge=0)
-    """Least gain, in percentage points."""
+    constants: ClassVar[Mapping[str, str]] = {
+        "metric": "tgc",
+        "better_on": "dev",
+        "min_gain": "0",
+        "confidence": "0.95",
+    }
+
     not_worse_on: str = "test_normal"
     """Split on which it must not be worse. The interval of the difference must not lie wholly below zero."""
-    confidence: float = Field(0.95, gt=0, lt=1)
-    """Confidence of all intervals that comparisons print."""
 
 
 class LineageConfig(Section):

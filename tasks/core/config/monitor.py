@@ -1,11 +1,17 @@
 """The `monitor` section of params.yaml: what is watched for a collapse of training, and what is done about one."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from tasks.core.config.section import Section
 
+LOWERED = 0.3
+"""Factor of the learning rate under `lower_learning_rate`, for each iteration with a new warning."""
+TIGHTENED = 0.5
+"""Share of the groups that train under `tighten_filter`. RAGEN: with the half of them that varies most, FrozenLake did
+not collapse."""
 MonitorAction = Literal["none", "stop", "lower_learning_rate", "tighten_filter", "discard_update"]
 
 
@@ -16,11 +22,11 @@ class InformationConfig(Section):
     it, and with few groups left (StarPO-S keeps a quarter) fewer prompts than asked for.
     """
 
+    constants: ClassVar[Mapping[str, str]] = {"responses": "16"}
+
     prompts: int = Field(8, ge=0)
-    """Prompts under which each response is read. At most, all different; 0: nothing is measured."""
-    responses: int = Field(16, ge=1)
-    """First turns, from these prompts in turn. The cost: `prompts` x `responses` forward passes, of a prompt and a turn
-    each; in the default profile 4% of an update's CPU time."""
+    """Prompts under which each response is read. At most, all different; 0: nothing is measured. Each of 16 first turns
+    is passed once under each; in the default profile 4% of an update's CPU time."""
 
     @model_validator(mode="after")
     def _one_prompt_tells_nothing(self) -> "InformationConfig":
@@ -34,16 +40,13 @@ class InformationConfig(Section):
 class MonitorConfig(Section):
     """The collapse monitor."""
 
+    constants: ClassVar[Mapping[str, str]] = {"learning_rate_factor": "0.3", "variance_share": "0.5"}
+
     information: InformationConfig = InformationConfig()
     """Sample that measures how much responses say of their prompts (RAGEN-2)."""
     action: MonitorAction = "none"
     """Action after a warning. stop: no further iteration is played; those that were can be scored with `iterations` set
-    to their number. lower_learning_rate: by `learning_rate_factor`, once more for every iteration with a new warning.
-    tighten_filter: only `variance_share` of the groups train from then on. discard_update: an update whose own figures
-    (gradient norm, and KL before its last step, which an update of one step has none of) break a rule leaves the policy
-    as it was."""
-    learning_rate_factor: float = Field(0.3, gt=0, le=1)
-    """Factor of lower_learning_rate."""
-    variance_share: float = Field(0.5, gt=0, le=1)
-    """Share of groups of tighten_filter. As advantages.top_variance_share, and of what advantages.variance_share_of
-    says. RAGEN: the half of the groups that varies most was enough that FrozenLake did not collapse."""
+    to their number. lower_learning_rate: by 0.3, once more for every iteration with a new warning.
+    tighten_filter: only half of the groups train from then on, those that vary most. discard_update: an update whose
+    own figures (gradient norm, and KL before its last step, which an update of one step has none of) break a rule
+    leaves the policy as it was."""

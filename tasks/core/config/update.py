@@ -1,5 +1,6 @@
 """The `update` section of params.yaml: loss, optimizer and batching of one LOOP update."""
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -20,9 +21,10 @@ class LossConfig(Section):
     importance: Literal["token", "turn", "trajectory"] = "token"
     """Unit of an importance weight. Each token, each assistant turn, or the whole rollout."""
     unit_weight: Literal["product", "geometric_mean"] = "product"
-    """How a unit's weight comes from its tokens'. product: clipped by the mean of its tokens' advantages.
-    geometric_mean: with `trajectory` GSPO's sequence weight; each token is clipped by its own advantage (GSPO-token),
-    which differ where turns have advantages. The weight pi_old / pi_behaviour is the product with both."""
+    """How a unit's weight comes from its tokens'. Both are the same for `token`. product: clipped by the mean of its
+    tokens' advantages. geometric_mean: with `trajectory` GSPO's sequence weight; each token is clipped by its own
+    advantage (GSPO-token), which differ where turns have advantages. The weight pi_old / pi_behaviour is the product
+    with both."""
     average: Literal["rollout", "token", "constant"] = "rollout"
     """Units that count alike in a minibatch's loss. rollout: a mean over each rollout's units, then over rollouts
     (LOOP). token: policy tokens; a mean over all of the minibatch (DAPO, CANOPY). constant: policy tokens; a sum over
@@ -40,15 +42,18 @@ class LossConfig(Section):
     it. It corrects stale rollouts (`collection.staleness` above 0), and engines if `correct_engine_mismatch`."""
     correct_engine_mismatch: bool = False
     """Weight fresh rollouts by it as well. For an engine that does not compute as the learner does (vLLM's kernels in
-    bfloat16, a quantised model or cache), say when `update_policy` warns of `max_engine_mismatch`; off where both
+    bfloat16, a quantised model or cache), say when `update_policy` warns that their log-probs differ; off where both
     agree, as the embedded policy's engine and learner do: the weights are then 1 up to rounding."""
     kl_coefficient: float = Field(0.0, ge=0)
-    """Weight of the penalty KL(policy || base policy), estimated by k3. 0: no reference forward pass is made."""
-    kl_gradient: Literal["k3", "unbiased"] = "k3"
-    """How the penalty's gradient is estimated. The penalty's gradient. k3: that of the estimate as it stands (GRPO, eq.
-    4), which is the gradient of KL(base || policy) and not of the value above: the policy is drawn over all that the
-    base does. unbiased: each token's estimate is weighted by pi / pi_old, by which the gradient is that of KL(policy ||
-    base) (TRL: `use_bias_correction_kl`)."""
+    """Weight of the penalty KL(policy || base policy). 0: no reference forward pass is made."""
+    kl_gradient: Literal["k3", "unbiased", "returns"] = "k3"
+    """How the penalty's gradient is estimated. k3: differentiate the k3 estimate of each token itself (GRPO, eq. 4).
+    Its gradient is that of KL(base || policy) of each token, which pulls the policy towards everything that the base
+    does. unbiased: weight each token's k3 estimate by pi / pi_old; the gradient is that of KL(policy || base) of each
+    token, given the tokens before it (TRL: `use_bias_correction_kl`). returns: subtract from a unit's advantage the
+    estimates log pi_old - log base of its tokens and all later ones of the rollout (REINFORCE++; verl:
+    `use_kl_in_reward`); the gradient is that of KL(policy || base) of whole rollouts, which counts what a token does
+    to later ones."""
     entropy_coefficient: float = Field(0.0, ge=0)
     """Weight of the entropy bonus."""
 
@@ -57,19 +62,25 @@ class PreferenceConfig(Section):
     """Direct preference optimisation over pairs of rollouts (`update.objective: preference`)."""
 
     gamma: float | None = Field(None, gt=0, le=1)
-    """Discount of turns in DMPO, null for DPO. Turn t of T, the first being 0, counts (1 - gamma^(T - t)) / (1 -
-    gamma^T) (arXiv 2406.14868, eq. 16); at 1 its limit (T - t) / T. The authors' code has 0.7, and multiplies by
-    gamma^t, which the equation does not. null: every turn counts 1, plain DPO (arXiv 2305.18290)."""
+    """Discount of turns in DMPO, null for DPO. Turn t of T, the first being 0, counts gamma^t (1 - gamma^(T - t)) / (1
+    - gamma^T); at 1 its limit (T - t) / T. That is what the paper (arXiv 2406.14868) derives and its code computes,
+    with 0.7; its eq. 16 as printed lacks gamma^t. null: every turn counts 1, plain DPO (arXiv 2305.18290)."""
 
     beta: float = Field(0.1, gt=0)
     """Inverse scale of the implied reward, in nats. The larger, the nearer the policy stays to its reference."""
     reference: PreferenceReference = "iteration"
-    """Policy that it is compared with. The policy as it was when the iteration began (DMPO as in the LOOP paper), or
-    the base policy."""
+    """The reference policy. iteration: the policy at the start of the iteration (DMPO as in the LOOP paper); base: the
+    base policy."""
 
 
 class CriticConfig(Section):
     """A learned critic: PPO's baseline in place of the group's (the LOOP paper's PPO row; StarPO)."""
+
+    constants: ClassVar[Mapping[str, str]] = {
+        "max_grad_norm": "1.0",
+        "loss_coefficient": "0.1",
+        "final_loss_coefficient": "0.001",
+    }
 
     credit: Literal["token", "turn", "bilevel"] = "token"
     """Step of generalised advantage estimation. A token; a turn, whose tokens share its advantage; or turns first and
@@ -78,7 +89,7 @@ class CriticConfig(Section):
     """Rewards that the critic sees. return: the episode's return, after its last turn. turns: what the world gives for
     each turn, in its own unit (RAGEN's worlds do); `value_range` then has to hold that unit, or be null."""
     gamma: float = Field(1.0, gt=0, le=1)
-    """Discount from one token to the next."""
+    """Discount from one token to the next. Of `token` and `bilevel`."""
     turn_gamma: float = Field(1.0, gt=0, le=1)
     """Discount from one turn to the next. Of `turn` and `bilevel` (RAGEN: 0.95)."""
     gae_lambda: float = Field(1.0, ge=0, le=1)
@@ -91,14 +102,9 @@ class CriticConfig(Section):
     """Range to which values are clipped. Where advantages are estimated: the range of a return."""
     learning_rate: float = Field(1e-3, gt=0)
     """Learning rate of the critic."""
-    max_grad_norm: float = Field(1.0, gt=0)
-    """Norm to which the critic's gradient is clipped."""
-    loss_coefficient: float = Field(0.1, gt=0)
-    """Weight of the critic's loss at first."""
-    final_loss_coefficient: float = Field(0.001, gt=0)
-    """Weight of the critic's loss in the end."""
     decay_iterations: int = Field(80, ge=1)
-    """Iterations over which that weight falls. By equal factors, after the warm-up."""
+    """Iterations over which the weight of the critic's loss falls. From 0.1 to 0.001, by equal factors, after the
+    warm-up."""
     warmup_iterations: int = Field(10, ge=0)
     """Iterations in which the critic trains alone."""
 
@@ -106,16 +112,16 @@ class CriticConfig(Section):
 class DistributedConfig(Section):
     """The processes of one update; more than one are started by torch's elastic launcher, as `torchrun` does."""
 
+    constants: ClassVar[Mapping[str, str]] = {"timeout_s": "1800"}
+
     ranks: int = Field(1, ge=1)
-    """Processes on each machine, one per GPU."""
+    """Processes on each machine, one per GPU. Part of the recipe: another number adds gradients in another order."""
     nodes: int = Field(1, ge=1)
     """Machines of one update. `update_policy` logs the command that the others run; they share the project's folder."""
     rendezvous: Annotated[str | None, UNVERSIONED] = Field(None, pattern=r"^\S+:\d+$")
     """HOST:PORT of the machine that runs the pipeline. There the others find it; needed when nodes > 1."""
     sharding: Literal["fsdp", "replicated"] = "fsdp"
-    """Part that each rank holds. fsdp: a share of weights, gradients and optimizer (FSDP2); replicated: all."""
-    timeout_s: Annotated[float, UNVERSIONED] = Field(1800.0, gt=0)
-    """Longest wait of one rank for the others, in seconds. Then it fails, and the update with it."""
+    """Part that each rank holds. fsdp: a share of weights, gradients and optimizer (FSDP2); replicated: all of them."""
 
     @property
     def size(self) -> int:
@@ -144,11 +150,12 @@ class UpdateConfig(Section):
     """One policy update. The paper: AdamW, 5e-5, gradient norm 1, minibatch 32, 2 epochs."""
 
     renamed: ClassVar = {"warmup_updates": "warmup_steps", "max_kl": "kl_stop.limit"}
+    constants: ClassVar[Mapping[str, str]] = {"max_engine_mismatch": "null, what rounding in the dtype explains"}
 
     objective: ObjectiveName = "clipped"
     """Objective that is maximised. clipped: the clipped policy gradient. supervised: the rollouts' log-likelihood,
-    weighted by their advantages. preference: that the better rollout of a pair is the likelier one, more than for the
-    reference."""
+    weighted by their advantages, without importance weights and their clip range. preference: that the better rollout
+    of a pair is the likelier one, more than for the reference; it takes nothing from `loss`."""
     loss: LossConfig = LossConfig()
     """Clipped policy-gradient loss, equations 6 to 8 of LOOP."""
     preference: PreferenceConfig = PreferenceConfig()
@@ -186,10 +193,6 @@ class UpdateConfig(Section):
     """Processes of one update."""
     shuffle: bool = True
     """Draw minibatches anew in every epoch."""
-    max_engine_mismatch: Annotated[float | None, UNVERSIONED] = Field(None, gt=0)
-    """Warn where engine and learner differ by more, in nats. The mean over a batch of |engine - learner| log-prob: over
-    it, the engine samples from something else. null: what rounding cannot explain, 1e-3 in float32 and 0.1 in bfloat16
-    (core/learner/engine_noise.py)."""
 
     @property
     def needs_reference(self) -> bool:
@@ -204,10 +207,10 @@ class UpdateConfig(Section):
             raise ValueError("objective: preference uses no kl_coefficient and no entropy_coefficient; set both to 0")
         if self.critic is not None:
             raise ValueError("objective: preference trains on pairs, not on a critic's advantages; set critic: null")
-        if self.loss.average == "token":
+        if self.loss.average != "rollout":
             raise ValueError(
-                "objective: preference is a mean over pairs, which loss.average: token would divide by their tokens; "
-                "set loss.average: rollout"
+                f"objective: preference is a mean over pairs, not over tokens as loss.average: {self.loss.average} "
+                "would have it; set loss.average: rollout"
             )
         return self
 

@@ -40,6 +40,13 @@ def parse_yaml(text: str) -> Any:
         raise YamlFault(str(error)) from None
 
 
+def yaml_nodes(text: str) -> yaml.Node:
+    """Return the root of a YAML text's nodes, which know their lines."""
+    root = yaml.compose(text, Loader=_BASE)
+    assert root is not None, "the text is empty"
+    return root
+
+
 def yaml_text(content: Any, flat: bool = False) -> str:
     """Return `content` as YAML that version 1.1 and version 1.2 read alike, keys in their order.
 

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from flows.configure import params_of
+from flows.params_file import params_of
 from tasks.core.config.advantages import AdvantageConfig
 
 

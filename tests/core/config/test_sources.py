@@ -7,9 +7,11 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from flows.configure import params_of
+from flows.params_file import params_of
 from tasks.core.config.dag import NO_POLICY_FILES, NO_WORLD_FILES
 from tasks.core.config.params import Params, ParamsError, parse_params
+from tasks.core.config.world import WORLDS
+from tasks.core.interfaces.world_kind import find_world
 
 COMMIT = "a" * 40
 
@@ -46,8 +48,11 @@ def test_the_data_of_the_world_in_use_is_a_source(settings: list[str], world: st
 
 
 def test_each_knob_that_is_a_path_is_watched() -> None:
-    """A new one must come into `sources_of`, or into the stage's artifact, and then into this list."""
-    assert set(_paths(Params)) == {"world.appworld.root", "world.webshop.root"}
+    """A new one must come into `source_files` of its world, or into the stage's artifact, and then into this list."""
+    assert not list(_paths(Params))
+    worlds = {name: find_world(name).settings for name in WORLDS.names()}
+    found = {path for name, settings in worlds.items() for path in _paths(settings, f"world.{name}.")}
+    assert found == {"world.appworld.root", "world.webshop.root"}
 
 
 def _paths(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
