@@ -2,11 +2,12 @@
 
 from typing import Protocol
 
-from tasks.core.config.world import AppWorldSection
+from tasks.core.code_blocks import turn_code
+from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import Evaluation, Observation
 from tasks.core.worlds.appworld.pool import ShellRun, Verdict
 from tasks.core.worlds.appworld.prompt import NO_CODE, Prompt
-from tasks.core.worlds.code_blocks import turn_code
+from tasks.core.worlds.appworld.settings import AppWorldConfig
 
 GAVE_UP = "the task was not ended with status fail"
 """The one requirement that is not the engine's: see `AppWorldEpisode.evaluate`."""
@@ -30,14 +31,14 @@ class Session(Protocol):
 class AppWorldEpisode:
     """See `tasks.core.interfaces.world.Episode`."""
 
-    def __init__(self, session: Session, config: AppWorldSection) -> None:
-        self._session, self._config = session, config
-        self._prompt = Prompt(session.facts, config.appworld.reminder)
+    def __init__(self, session: Session, config: AppWorldConfig, code_blocks: CodeBlocks = "first") -> None:
+        self._session, self._config, self._code_blocks = session, config, code_blocks
+        self._prompt = Prompt(session.facts, config.reminder)
         self.prompt = self._prompt.opening()
 
     def step(self, text: str) -> Observation:
         """Run the code of `text` (see `turn_code`). Raises as the interface says."""
-        code = turn_code(text, self._config.code_blocks)
+        code = turn_code(text, self._code_blocks)
         if not code.blocks:
             return Observation(NO_CODE, done=False, failed=True, code_blocks=0)
         run = self._session.run(code.text)
@@ -60,7 +61,7 @@ class AppWorldEpisode:
         """
         verdict = self._session.evaluate()
         failed = verdict.failed
-        if verdict.status == "fail" and not verdict.question and not self._config.appworld.official_rule:
+        if verdict.status == "fail" and not verdict.question and not self._config.official_rule:
             failed = (*failed, GAVE_UP)
         return Evaluation(verdict.passed, failed)
 

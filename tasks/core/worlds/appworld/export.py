@@ -14,14 +14,17 @@ from typing import Any
 
 from tqdm import tqdm
 
+from tasks.core.code_blocks import turn_code
 from tasks.core.config.splits import Split
 from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import WorldFault
+from tasks.core.interfaces.world_kind import PackageVerdicts, ScoredEpisode, ScoredRun
 from tasks.core.records.files import ArtifactError, read_json, replacing
-from tasks.core.worlds.appworld.interpreter import engine_variables
+from tasks.core.worlds.appworld.episode import GAVE_UP
+from tasks.core.worlds.appworld.interpreter import engine_variables, python_executable
 from tasks.core.worlds.appworld.official_server import OfficialServer, make_agent_root
-from tasks.core.worlds.appworld.root import layout
-from tasks.core.worlds.code_blocks import turn_code
+from tasks.core.worlds.appworld.root import layout, read_prepared_root
+from tasks.core.worlds.appworld.settings import AppWorldConfig
 
 _SECONDS_PER_CALL = 120.0
 
@@ -40,6 +43,26 @@ class PackageScores:
     """Percent of scenarios."""
     successes: Mapping[str, bool]
     """By task."""
+
+
+def export(run: ScoredRun[AppWorldConfig]) -> PackageVerdicts:
+    """Write the episodes as experiment outputs and let the package judge them. Raises EvaluationFailed."""
+    python, root = python_executable(), read_prepared_root(run.settings, run.world).root
+    turns = {episode.task_id: episode.turns for episode in run.episodes}
+    export_outputs(python, root, run.split, turns, run.folder, run.code_blocks)
+    scores = package_scores(python, run.folder, run.split)
+    return PackageVerdicts(
+        judge="appworld evaluate",
+        solved=scores.successes,
+        ours={episode.task_id: by_package_rule(episode) for episode in run.episodes},
+        rule="an untouched task that was given up can count as solved",
+        figures=(scores.tgc, scores.sgc),
+    )
+
+
+def by_package_rule(episode: ScoredEpisode) -> bool:
+    """Return whether the recorded tests are a success as the package counts it, however the episode ended."""
+    return bool(episode.passed) and not {*episode.failed} - {GAVE_UP}
 
 
 def experiment_name(split: Split) -> str:

@@ -4,31 +4,31 @@ import ast
 from functools import partial
 from pathlib import Path
 
-from tasks.core.config.world import AppWorldSection
+from tasks.core.config.world import CodeBlocks
 from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.appworld.interpreter import python_executable
 from tasks.core.worlds.appworld.official_server import OfficialServers
 from tasks.core.worlds.appworld.pool import EpisodePool
 from tasks.core.worlds.appworld.root import layout, read_prepared_root
+from tasks.core.worlds.appworld.settings import AppWorldConfig
 from tasks.core.worlds.appworld.world import AppWorldTasks
 
 
-def open_appworld(config: AppWorldSection, folder: Path) -> AppWorldTasks:
+def open_appworld(settings: AppWorldConfig, code_blocks: CodeBlocks, folder: Path) -> AppWorldTasks:
     """Open the root that `prepare_world` wrote to `folder`. Raises ArtifactError and InterpreterUnavailable."""
-    prepared = read_prepared_root(config, folder)
-    settings = config.appworld
+    prepared = read_prepared_root(settings, folder)
     recite = partial(demonstration, prepared.root, settings.demonstrated_turns)
     demonstrate = recite if settings.source == "authored" else None
     pool = EpisodePool(python_executable(), prepared.root)
     if settings.engine == "pool":
-        return AppWorldTasks(prepared.tasks, pool.open, pool.close, config, demonstrate)
+        return AppWorldTasks(prepared.tasks, pool.open, pool.close, settings, code_blocks, demonstrate)
     servers = OfficialServers(python_executable(), prepared.root, pool)
 
     def close() -> None:
         servers.close()
         pool.close()
 
-    return AppWorldTasks(prepared.tasks, servers.open, close, config, demonstrate)
+    return AppWorldTasks(prepared.tasks, servers.open, close, settings, code_blocks, demonstrate)
 
 
 def demonstration(root: Path, most_turns: int | None, task_id: str) -> list[str]:

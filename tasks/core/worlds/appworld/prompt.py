@@ -7,8 +7,8 @@ in words, then one block of code, then read its output.
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from tasks.core.code_blocks import TurnCode
 from tasks.core.interfaces.world import Message
-from tasks.core.worlds.code_blocks import TurnCode
 
 REMINDER = (
     "(Reminder: think first, then write one ```python block. Look an API up before you call it. When all is done, call "

@@ -55,8 +55,13 @@ class AppWorldRecipe(Recipe):
     """Share of imperfect demonstrations in the imperfect phase, drills apart. At 0.6 the habits are a minority, which
     sampling at a low temperature never shows: then training changes rollouts at temperature 1 alone."""
 
+    def make(self) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
+        """Author roots, play demonstrations, train. Raises as `author_root` and the engine do."""
+        with TemporaryDirectory(prefix="appworld-demonstrations-") as folder:
+            return policy_of(self, list(_demonstrations(self, Path(folder))))
 
-APPWORLD_RECIPE = AppWorldRecipe(
+
+RECIPE = AppWorldRecipe(
     sizes=TinyQwen2(layers=3, rope_theta=1e6, induction=True),
     supervised=SupervisedSettings(tokens_per_step=2048, tokens_per_forward=1024),
     perfect_demonstrations=1,
@@ -65,15 +70,6 @@ APPWORLD_RECIPE = AppWorldRecipe(
     imperfect_steps=250,
     learning_rate=3e-3,
 )
-
-
-def make_appworld_policy(recipe: AppWorldRecipe) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
-    """Author roots, play demonstrations, train. Deterministic on one CPU thread.
-
-    Raises as `author_root` and the engine do.
-    """
-    with TemporaryDirectory(prefix="appworld-demonstrations-") as folder:
-        return policy_of(recipe, list(_demonstrations(recipe, Path(folder))))
 
 
 def policy_of(

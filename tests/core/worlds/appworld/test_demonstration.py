@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from flows.configure import params_of
+from flows.params_file import params_of
 from tasks.core.config.collection import AgentLimits
-from tasks.core.config.world import AppWorldSection
-from tasks.core.engines.scripted import ScriptedEngine, flawed_engine, oracle_engine
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer
+from tasks.core.recital import ScriptedEngine, flawed_engine, oracle_engine
 from tasks.core.records.files import ArtifactError
 from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.worlds.appworld.opening import demonstration
 from tasks.core.worlds.appworld.pool import EpisodePool
 from tasks.core.worlds.appworld.root import verify_root
+from tasks.core.worlds.appworld.settings import AppWorldConfig
 from tasks.core.worlds.appworld.world import AppWorldTasks
 
 SHIPPED = Path(__file__).parents[4] / "data" / "base_policies" / "pocket"
@@ -58,7 +58,7 @@ def test_a_broken_oracle_is_named(source: str, tmp_path: Path) -> None:
 
 
 def test_official_solutions_are_not_shown() -> None:
-    world = AppWorldTasks({"train": ()}, lambda task_id: pytest.fail("opened"), lambda: None, AppWorldSection())
+    world = AppWorldTasks({"train": ()}, lambda task_id: pytest.fail("opened"), lambda: None, AppWorldConfig(), "first")
     with pytest.raises(ValueError, match="need an authored AppWorld root"):
         world.demonstration("a_1")
 
@@ -72,7 +72,7 @@ def test_recited_oracles_solve_authored_tasks_and_flaws_do_not(
     pool = EpisodePool(appworld_python, appworld_root)
     tasks = verify_root(appworld_root).tasks
     recite = partial(demonstration, appworld_root, most_turns)
-    world = AppWorldTasks(tasks, pool.open, pool.close, params_of("appworld_recited").world, recite)
+    world = AppWorldTasks(tasks, pool.open, pool.close, params_of("appworld_recited").world.settings, "first", recite)
     chosen = random.Random(0).sample(tasks["train"], 6)
     planned = plan_rollouts(chosen, 3, seed=1)
 

@@ -7,7 +7,6 @@ from random import Random
 import pytest
 import torch
 
-from tasks.core.policies.appworld_recipe import AppWorldRecipe, policy_of
 from tasks.core.policies.architecture import TinyQwen2
 from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.worlds.appworld.demonstrations.drills import drill
@@ -15,6 +14,7 @@ from tasks.core.worlds.appworld.demonstrations.playing import Demonstration, pla
 from tasks.core.worlds.appworld.demonstrations.renaming import is_reserved, random_name, renamed, reserved_names
 from tasks.core.worlds.appworld.demonstrations.vocabulary import COPIED, pieces
 from tasks.core.worlds.appworld.inside.authoring import words
+from tasks.core.worlds.appworld.recipe import AppWorldRecipe, policy_of
 
 OPENING = 12
 

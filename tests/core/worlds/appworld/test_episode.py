@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from tasks.core.config.world import AppWorldConfig, AppWorldSection
 from tasks.core.interfaces.world import Task
 from tasks.core.worlds.appworld.episode import GAVE_UP, AppWorldEpisode
 from tasks.core.worlds.appworld.pool import ShellRun, Verdict
 from tasks.core.worlds.appworld.prompt import NO_CODE, REMINDER, Prompt
+from tasks.core.worlds.appworld.settings import AppWorldConfig
 from tasks.core.worlds.appworld.world import AppWorldTasks
 
 FACTS: dict[str, Any] = {
@@ -52,7 +52,7 @@ VERDICT = Verdict(("one",), (), "fail", question=False)
 )
 def test_the_first_block_runs(text: str, code: str, blocks: int) -> None:
     session = Recorded(RUN, VERDICT)
-    seen = AppWorldEpisode(session, AppWorldSection()).step(text)
+    seen = AppWorldEpisode(session, AppWorldConfig()).step(text)
     assert session.codes == [code] and seen.code_blocks == blocks
     assert seen.text == "Output:\n```\n7" and seen.ending.startswith("\n```\n") and seen.ending.endswith(REMINDER)
     assert ("Only the first" in seen.ending) == (blocks > 1)
@@ -68,7 +68,7 @@ def test_the_first_block_runs(text: str, code: str, blocks: int) -> None:
     ],
 )
 def test_the_error_stays_whole_and_what_was_printed_may_be_cut(output: str, text: str, ending: str) -> None:
-    seen = AppWorldEpisode(Recorded(ShellRun(output, False, False, ()), VERDICT), AppWorldSection()).step(
+    seen = AppWorldEpisode(Recorded(ShellRun(output, False, False, ()), VERDICT), AppWorldConfig()).step(
         "```py\na\n```"
     )
     assert seen.text == f"Output:\n```\n{text}" and seen.ending == ending + REMINDER
@@ -76,15 +76,13 @@ def test_the_error_stays_whole_and_what_was_printed_may_be_cut(output: str, text
 
 def test_all_blocks_run_as_one_text_where_the_knob_says_so() -> None:
     session = Recorded(RUN, VERDICT)
-    seen = AppWorldEpisode(session, AppWorldSection(code_blocks="all")).step(
-        "```py\na\n```\n```json\n{}\n```\n```python\nb\n```"
-    )
+    seen = AppWorldEpisode(session, AppWorldConfig(), "all").step("```py\na\n```\n```json\n{}\n```\n```python\nb\n```")
     assert session.codes == ["a\nb\n"] and seen.code_blocks == 2 and "Only the first" not in seen.ending
 
 
 def test_the_whole_task_is_the_reminder_where_the_knob_says_so() -> None:
     session = Recorded(RUN, VERDICT)
-    episode = AppWorldEpisode(session, AppWorldSection(appworld=AppWorldConfig(reminder="task")))
+    episode = AppWorldEpisode(session, AppWorldConfig(reminder="task"))
     seen = episode.step("```python\nx\n```")
     assert seen.ending.endswith("Task: Do it.)") and "a@b.com" in seen.ending and REMINDER not in seen.ending
     assert all(REMINDER not in message["content"] for message in episode.prompt)
@@ -93,7 +91,7 @@ def test_the_whole_task_is_the_reminder_where_the_knob_says_so() -> None:
 @pytest.mark.parametrize("text", ["", "no code", "`x = 1`", "\ud800", "```\nx = 1\n```", "```bash\nls\n```"])
 def test_a_turn_without_code_is_answered(text: str) -> None:
     session = Recorded(RUN, VERDICT)
-    seen = AppWorldEpisode(session, AppWorldSection()).step(text)
+    seen = AppWorldEpisode(session, AppWorldConfig()).step(text)
     assert seen.text == NO_CODE and seen.failed and not seen.done and seen.code_blocks == 0 and not session.codes
 
 
@@ -109,7 +107,7 @@ def test_a_turn_without_code_is_answered(text: str) -> None:
 )
 def test_giving_up_is_no_success(status: str | None, question: bool, official: bool, success: bool) -> None:
     session = Recorded(RUN, Verdict(("one",), (), status, question))
-    verdict = AppWorldEpisode(session, AppWorldSection(appworld=AppWorldConfig(official_rule=official))).evaluate()
+    verdict = AppWorldEpisode(session, AppWorldConfig(official_rule=official)).evaluate()
     assert verdict.success is success
     assert (GAVE_UP in verdict.failed) is not success
 
@@ -125,7 +123,7 @@ def test_the_prompt_names_apps_supervisor_and_task_and_alternates() -> None:
 def test_a_world_knows_its_tasks_and_closes_what_it_could_not_open() -> None:
     task = Task("a_1", "a", 1, "train", "Do it.")
     session = Recorded(RUN, VERDICT)
-    world = AppWorldTasks({"train": [task], "dev": []}, lambda _: session, lambda: None, AppWorldSection())
+    world = AppWorldTasks({"train": [task], "dev": []}, lambda _: session, lambda: None, AppWorldConfig(), "first")
     assert world.tasks("train") == (task,)
     with pytest.raises(ValueError, match="unknown split"):
         world.tasks("test_normal")

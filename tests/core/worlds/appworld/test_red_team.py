@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.config.world import AppWorldSection
 from tasks.core.interfaces.world import ExecutionTimeout
 from tasks.core.worlds.appworld.episode import AppWorldEpisode
 from tasks.core.worlds.appworld.opening import demonstration
 from tasks.core.worlds.appworld.pool import EpisodePool
+from tasks.core.worlds.appworld.settings import AppWorldConfig
 
 pytestmark = pytest.mark.appworld
 
@@ -187,7 +187,7 @@ def test_no_template_is_solved_with_a_side_effect(
 
 def _solved(pool: EpisodePool, task: str, blocks: list[str]) -> bool:
     """Whether the blocks, each a turn, solve the task."""
-    episode = AppWorldEpisode(pool.open(task), AppWorldSection())
+    episode = AppWorldEpisode(pool.open(task), AppWorldConfig())
     try:
         for block in blocks:
             episode.step(f"```python\n{block}\n```")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.config.world import AppWorldSection
 from tasks.core.interfaces.world import Task, WorldFault
 from tasks.core.worlds.appworld.episode import GAVE_UP
 from tasks.core.worlds.appworld.official_server import OfficialServer, OfficialServers, make_agent_root
 from tasks.core.worlds.appworld.pool import EpisodePool
+from tasks.core.worlds.appworld.settings import AppWorldConfig
 from tasks.core.worlds.appworld.world import AppWorldTasks
 
 pytestmark = pytest.mark.appworld
@@ -150,7 +150,7 @@ def test_the_fallback_plays_scores_and_hides_the_ground_truth(
 ) -> None:
     tasks = {"train": [Task(one, one[:-2], 1, "train", "x") for one in (task_id, question_id)]}
     servers = OfficialServers(appworld_python, appworld_root, pool)
-    world = AppWorldTasks(tasks, servers.open, servers.close, AppWorldSection())  # type: ignore[arg-type]
+    world = AppWorldTasks(tasks, servers.open, servers.close, AppWorldConfig(), "first")  # type: ignore[arg-type]
     try:
         episode = world.open(question_id, 0)
         code = f"from appworld.ground_truth import GroundTruth\nprint(GroundTruth.load('{question_id}').answer)"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tasks.core.config.splits import SPLITS
-from tasks.core.config.world import AppWorldConfig, AppWorldSection
 from tasks.core.records.files import ArtifactError, digest
 from tasks.core.worlds.appworld.root import layout, prepare_root, read_prepared_root, verify_root
+from tasks.core.worlds.appworld.settings import AppWorldConfig
 
 TASKS = {split: [f"{number}abc_{place}" for place in (1, 2, 3)] for number, split in enumerate(SPLITS)}
 
@@ -137,8 +137,8 @@ def test_denied_tasks_are_in_no_split_and_are_reported(root: Path) -> None:
 
 
 def test_official_root_is_prepared_by_reference_and_read_again(root: Path, tmp_path: Path) -> None:
-    config = AppWorldSection(appworld=AppWorldConfig(source="official", root=root, denylist=("1abc_1",)))
-    assert not prepare_root(config, tmp_path / "world").official_counts
+    config = AppWorldConfig(source="official", root=root, denylist=("1abc_1",))
+    assert not prepare_root(config, 2502, tmp_path / "world").official_counts
     prepared = read_prepared_root(config, tmp_path / "world")
     assert prepared.root == root
     assert [task.task_id for task in prepared.tasks["dev"]] == ["1abc_2", "1abc_3"]
@@ -147,20 +147,20 @@ def test_official_root_is_prepared_by_reference_and_read_again(root: Path, tmp_p
 
 def test_each_file_of_an_official_root_is_in_the_artifact_of_the_world(root: Path, tmp_path: Path) -> None:
     """Episodes read it in place: DVC knows of it by data/world alone."""
-    config = AppWorldSection(appworld=AppWorldConfig(source="official", root=root))
+    config = AppWorldConfig(source="official", root=root)
     digests = []
     for text in ("a", "a", "b"):
         (root / "data" / "base_dbs" / "notes.txt").write_text(text)
-        prepare_root(config, tmp_path / "world")
+        prepare_root(config, 2502, tmp_path / "world")
         digests.append(digest(tmp_path / "world"))
     assert digests[0] == digests[1] != digests[2]
 
 
 def test_broken_official_root_leaves_no_world(root: Path, tmp_path: Path) -> None:
     _duplicate(root)
-    config = AppWorldSection(appworld=AppWorldConfig(source="official", root=root))
+    config = AppWorldConfig(source="official", root=root)
     with pytest.raises(ArtifactError, match="duplicate"):
-        prepare_root(config, tmp_path / "world")
+        prepare_root(config, 2502, tmp_path / "world")
     assert [path.name for path in tmp_path.iterdir()] == ["root"]
 
 

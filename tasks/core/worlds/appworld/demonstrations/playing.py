@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from tasks.core.config.world import AppWorldSection
 from tasks.core.interfaces.world import Episode, Message
 from tasks.core.worlds.appworld.demonstrations.demonstrator import Demonstrator, read_steps
 from tasks.core.worlds.appworld.demonstrations.habits import IMPERFECT, PERFECT, Habits
@@ -14,6 +13,7 @@ from tasks.core.worlds.appworld.episode import AppWorldEpisode
 from tasks.core.worlds.appworld.interpreter import python_executable
 from tasks.core.worlds.appworld.pool import EpisodePool
 from tasks.core.worlds.appworld.root import layout
+from tasks.core.worlds.appworld.settings import AppWorldConfig
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def play_demonstrations(
 def _play(
     root: Path, open_session: Callable[[str], "object"], task_id: str, habits: Habits, seed: str
 ) -> Demonstration:
-    episode: Episode = AppWorldEpisode(open_session(task_id), AppWorldSection())  # type: ignore[arg-type]
+    episode: Episode = AppWorldEpisode(open_session(task_id), AppWorldConfig())  # type: ignore[arg-type]
     try:
         demonstrator = Demonstrator(episode, read_steps(root, task_id), habits, Random(seed))
         demonstrator.play()

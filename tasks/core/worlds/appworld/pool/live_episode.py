@@ -42,7 +42,7 @@ class Lender(Protocol):
         ...
 
     def give_back(self, world: WarmProcess | None) -> None:
-        """The episode has ended; None when its world has ended too."""
+        """Take the world's process back after an episode; None if it died."""
         ...
 
 

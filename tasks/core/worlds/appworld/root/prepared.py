@@ -9,18 +9,16 @@ from tempfile import TemporaryDirectory
 from filelock import FileLock
 
 from tasks.core.config.splits import SPLITS, Split
-from tasks.core.config.world import AppWorldSection
 from tasks.core.interfaces.world import Task
 from tasks.core.records.files import ArtifactError, digest, read_json, replacing, write_json
 from tasks.core.worlds.appworld.interpreter import APPWORLD, python_executable
 from tasks.core.worlds.appworld.root.archive import pack_root, unpack_root
 from tasks.core.worlds.appworld.root.authored import author_root
 from tasks.core.worlds.appworld.root.verification import RootReport, verify_root
+from tasks.core.worlds.appworld.settings import ROOTS, AppWorldConfig
 
 _TASKS = "tasks.json"
 _ARCHIVE = "root.tar"
-ROOTS = Path(".loopline/appworld_roots")
-"""Archives of roots that were authored here, and roots unpacked; may be deleted at any time."""
 
 
 @dataclass(frozen=True)
@@ -31,29 +29,29 @@ class PreparedRoot:
     tasks: dict[Split, tuple[Task, ...]]
 
 
-def prepare_root(config: AppWorldSection, folder: Path) -> RootReport:
+def prepare_root(config: AppWorldConfig, seed: int, folder: Path) -> RootReport:
     """Author or verify the root that `config` names and write `folder`, whole or not at all.
 
     Raises ArtifactError for an official root that is not whole, InterpreterUnavailable and AuthoringFailed.
     """
     with replacing(folder) as temporary:
         temporary.mkdir(parents=True)
-        root = config.appworld.root
+        root = config.root
         if root is None:
-            copyfile(_kept_archive(config), temporary / _ARCHIVE)
+            copyfile(_kept_archive(config, seed), temporary / _ARCHIVE)
             root = unpack_root(temporary / _ARCHIVE, ROOTS)
-        report = verify_root(root, config.appworld.denylist)
+        report = verify_root(root, config.denylist)
         document = _document(report)
-        if config.appworld.root is not None:  # episodes read its files in place: what they read is in this artifact
+        if config.root is not None:  # episodes read its files in place: what they read is in this artifact
             document["data_sha256"] = digest(root / "data")
         write_json(temporary / _TASKS, document)
     return report
 
 
-def read_prepared_root(config: AppWorldSection, folder: Path) -> PreparedRoot:
+def read_prepared_root(config: AppWorldConfig, folder: Path) -> PreparedRoot:
     """Read what `prepare_root` wrote. Raises ArtifactError naming the file."""
     document = read_json(folder / _TASKS)
-    root = config.appworld.root or unpack_root(folder / _ARCHIVE, ROOTS)
+    root = config.root or unpack_root(folder / _ARCHIVE, ROOTS)
     if not (root / "data" / "tasks").is_dir():
         raise ArtifactError(f"{root}: the AppWorld root is gone; put it back or run `dvc repro prepare_world`")
     try:
@@ -63,27 +61,22 @@ def read_prepared_root(config: AppWorldSection, folder: Path) -> PreparedRoot:
     return PreparedRoot(root.resolve(), tasks)
 
 
-def _kept_archive(config: AppWorldSection) -> Path:
+def _kept_archive(config: AppWorldConfig, seed: int) -> Path:
     """Return the archive of the root that `config` asks for, authored once: it takes minutes.
 
     Its name says what its bytes depend on: the generator's code, the engine's requirements, seed and counts.
     """
     package = Path(__file__).parents[1]
     files = [*sorted((package / "inside/authoring").rglob("*.py")), APPWORLD.requirements]
-    inputs = ([digest(file) for file in files], config.seed, _counts(config))
+    inputs = ([digest(file) for file in files], seed, config.counts.by_split)
     archive = ROOTS / f"{sha256(repr(inputs).encode()).hexdigest()[:16]}.tar"
     archive.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(archive.with_name(f".{archive.name}.lock")):  # runs of a study ask at the same time
         if not archive.is_file():
             with TemporaryDirectory(prefix="loopline-appworld-") as folder:
-                author_root(Path(folder) / "root", python_executable(), config.seed, _counts(config))
+                author_root(Path(folder) / "root", python_executable(), seed, config.counts.by_split)
                 pack_root(Path(folder) / "root", archive)
     return archive
-
-
-def _counts(config: AppWorldSection) -> dict[Split, int]:
-    counts = config.appworld.counts
-    return {split: getattr(counts, split) for split in SPLITS}
 
 
 def _document(report: RootReport) -> dict[str, object]:

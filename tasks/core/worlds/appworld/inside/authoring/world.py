@@ -91,7 +91,7 @@ class World:
         return self.people[person_id - 1]
 
     def named(self, rng: Random, person: Person, relationships: Sequence[str]) -> tuple[str, Person]:
-        """A relationship and one who has it to `person`, alone with that first name among those who have it."""
+        """Return a relationship and who has it to `person`; nobody else who has it shares that first name."""
         found = []
         for relationship in relationships:
             related = [self.person(other) for other in person.related(relationship)]
