@@ -7,10 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tasks.core.config.openenv import OpenEnvConfig, OpenEnvScenario, OpenEnvSplits, OpenEnvTask, OpenEnvVerdict
 from tasks.core.config.splits import SPLITS, Split
-from tasks.core.config.world import OpenEnvSection, WorldConfig
+from tasks.core.config.world import WorldConfig, WorldSection
 from tasks.core.interfaces.world import World
+from tasks.core.worlds.openenv.settings import (
+    OpenEnvConfig,
+    OpenEnvScenario,
+    OpenEnvSplits,
+    OpenEnvTask,
+    OpenEnvVerdict,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 SCENARIOS = 4
@@ -54,7 +60,7 @@ def served_config(url: str, world: World, **changes: Any) -> WorldConfig:
         "max_turns": 12,
         **changes,
     }
-    return OpenEnvSection(openenv=OpenEnvConfig(url=url, splits=splits, **rules))
+    return WorldSection.of("openenv", openenv=OpenEnvConfig(url=url, splits=splits, **rules))
 
 
 def _scenarios(world: World, split: Split) -> tuple[OpenEnvScenario, ...]:

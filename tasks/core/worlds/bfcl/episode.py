@@ -3,6 +3,7 @@
 from tasks.core.interfaces.world import Evaluation, Observation
 from tasks.core.worlds.bfcl.player import Played
 from tasks.core.worlds.bfcl.pool import BfclPool, Turns
+from tasks.core.worlds.bfcl.settings import STEPS_PER_TURN
 
 SOLVED = "after each of the user's turns, state and results are those of the ground truth"
 """The only requirement; if it fails, the verdict is the package's own message."""
@@ -18,9 +19,9 @@ class BfclEpisode:
     the task has failed.
     """
 
-    def __init__(self, pool: BfclPool, task_id: str, steps_per_turn: int) -> None:
+    def __init__(self, pool: BfclPool, task_id: str) -> None:
         """Begin the episode. Raises WorldFault."""
-        self._pool, self._task_id, self._steps_per_turn = pool, task_id, steps_per_turn
+        self._pool, self._task_id = pool, task_id
         task = pool.task(task_id)
         self.prompt, *self._coming = task["turns"]
         self._functions: dict[str, str] = task["functions"]
@@ -47,7 +48,7 @@ class BfclEpisode:
 
     def _executed(self, played: Played) -> Observation:
         self._turns[-1].append(played.calls)
-        self._over = len(self._turns[-1]) > self._steps_per_turn
+        self._over = len(self._turns[-1]) > STEPS_PER_TURN
         pairs = list(zip(played.calls, played.results, strict=True))
         named = [(self._api(call), result) for call, result in pairs]
         return Observation(

@@ -10,8 +10,11 @@ from tqdm import tqdm
 
 from tasks.core.confinement.warm_processes import WarmProcess
 from tasks.core.interfaces.world import WorldFault
+from tasks.core.interfaces.world_kind import PackageVerdicts, ScoredRun
 from tasks.core.records.files import ArtifactError
+from tasks.core.worlds.bfcl.interpreter import python_executable
 from tasks.core.worlds.bfcl.pool import BfclPool
+from tasks.core.worlds.bfcl.settings import BfclConfig
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,23 @@ class Examined:
     """The texts of each of the user's turns, as the package records them; None if its loop did not finish."""
     messages: list[dict[str, str]]
     """The whole conversation, as conducted by the package."""
+
+
+def export(run: ScoredRun[BfclConfig]) -> PackageVerdicts:
+    """Have the package converse with the episodes and judge them, and write its result files. Raises WorldFault."""
+    require_new(run.folder)
+    pool = BfclPool(python_executable())
+    try:
+        examined = examine(pool, {episode.task_id: episode.turns for episode in run.episodes})
+    finally:
+        pool.close()
+    write_results(run.folder, f"loopline_{run.split}", examined)
+    return PackageVerdicts(
+        judge="bfcl-eval",
+        solved={task: verdict.valid for task, verdict in examined.items()},
+        ours={episode.task_id: episode.success for episode in run.episodes},
+        groups={task: task.rpartition("_")[0] for task in examined},
+    )
 
 
 def examine(pool: BfclPool, turns: Mapping[str, Sequence[str]]) -> dict[str, Examined]:

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from tasks.core.confinement.confined_process import ConfinedProcess
 from tasks.core.confinement.data_zygote import DataZygote
 from tasks.core.confinement.fork_server import ProcessDied
+from tasks.core.confinement.package_pool import PackageLimits
 from tasks.core.interfaces.world import WorldFault
 
 
@@ -23,31 +24,21 @@ class PlainPlayer(ConfinedProcess):
         self.close()
 
 
-@dataclass(frozen=True)
-class PoolLimits:
-    """Limits of the pool. Seconds are wall-clock unless named CPU. A player that exceeds a limit is killed."""
+@dataclass(frozen=True, kw_only=True)
+class PoolLimits(PackageLimits):
+    """Limits of the pool. A plain player serves no more episodes after using a tenth of its CPU seconds."""
 
-    wall_seconds_per_turn: float = 60.0
     cpu_seconds_per_turn: float = 2.0
-    player_cpu_seconds: int = 60
-    """CPU seconds of a player, enforced by the kernel; a plain player serves no more episodes after using a tenth."""
     episodes_per_player: int = 256
     idle_players: int = 16
     """Plain players waiting for an episode."""
     player_memory_bytes: int = 128 * 2**20
-    """Address space that the agent's calls may add; beyond it they get MemoryError."""
     result_chars: int = 200_000
     """Characters kept of one call's result; results in the package's own tasks have up to 40,000."""
     message_bytes: int = 8 * 2**20
-    """Largest message of a player: the results of a turn."""
-    judge_cpu_seconds: int = 900
-    """CPU seconds of a judge, enforced by the kernel; it judges no more after using half."""
     judge_memory_bytes: int = 512 * 2**20
-    judging_seconds: float = 180.0
     judgings_per_process: int = 256
-    idle_judges: int = 4
     known_tasks: int = 64
-    """Tasks whose prompts and initial states stay in memory."""
     start_seconds: float = 120.0
 
 

@@ -5,14 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks.core.config.bfcl import BfclConfig
 from tasks.core.config.splits import Split
-from tasks.core.interfaces.world import Task
+from tasks.core.interfaces.listed_tasks import ListedTasks, described
 from tasks.core.seeding import derive_seed
+from tasks.core.text_games.task_files import GameTask, read_tasks, write_tasks
 from tasks.core.worlds.bfcl.episode import BfclEpisode
 from tasks.core.worlds.bfcl.interpreter import python_executable
 from tasks.core.worlds.bfcl.pool import BfclPool
-from tasks.core.worlds.text_games.task_files import GameTask, read_tasks, write_tasks
 
 BLOCK = 50
 """Consecutive scenarios of one kind: file system, vehicle, trading, travel."""
@@ -29,36 +28,24 @@ class BfclTask(GameTask):
     """The user's messages of all turns."""
 
 
-class BfclWorld:
+class BfclWorld(ListedTasks[BfclTask]):
     """A `World` and `Demonstrating` (see `tasks.core.interfaces.world`)."""
 
-    def __init__(self, tasks: Mapping[Split, Sequence[BfclTask]], pool: BfclPool, steps_per_turn: int) -> None:
-        self._tasks = {split: tuple(Task(**task.model_dump()) for task in part) for split, part in tasks.items()}
-        self._known = {task.task_id for part in self._tasks.values() for task in part}
-        self._pool, self._steps_per_turn = pool, steps_per_turn
-
-    def tasks(self, split: Split) -> Sequence[Task]:
-        """Return the tasks of a split. Raises ValueError for an unknown split."""
-        if split not in self._tasks:
-            raise ValueError(f"unknown split {split!r}; there are {', '.join(self._tasks)}")
-        return self._tasks[split]
+    def __init__(self, tasks: Mapping[Split, Sequence[BfclTask]], pool: BfclPool) -> None:
+        super().__init__(tasks, described)
+        self._pool = pool
 
     def open(self, task_id: str, seed: int) -> BfclEpisode:
         """Start an episode; `seed` changes nothing. Raises KeyError for an unknown task, WorldFault."""
-        return BfclEpisode(self._pool, self._checked(task_id), self._steps_per_turn)
+        return BfclEpisode(self._pool, self.task(task_id).task_id)
 
     def demonstration(self, task_id: str) -> list[str]:
         """Return the solution of a task; see `Demonstrating`."""
-        return self._pool.solution(self._checked(task_id))
+        return self._pool.solution(self.task(task_id).task_id)
 
     def close(self) -> None:
         """End all processes."""
         self._pool.close()
-
-    def _checked(self, task_id: str) -> str:
-        if task_id not in self._known:
-            raise KeyError(f"unknown task {task_id!r}")
-        return task_id
 
 
 def write_bfcl(seed: int, folder: Path) -> None:
@@ -71,9 +58,9 @@ def write_bfcl(seed: int, folder: Path) -> None:
     write_tasks(folder, parted(listed, seed))
 
 
-def open_bfcl(config: BfclConfig, folder: Path) -> BfclWorld:
+def open_bfcl(folder: Path) -> BfclWorld:
     """Open what `write_bfcl` wrote. Raises ArtifactError naming file, line and rule, and InterpreterUnavailable."""
-    return BfclWorld(read_tasks(folder, BfclTask), BfclPool(python_executable()), config.steps_per_turn)
+    return BfclWorld(read_tasks(folder, BfclTask), BfclPool(python_executable()))
 
 
 def parted(listed: Sequence[Mapping[str, Any]], seed: int) -> dict[Split, list[BfclTask]]:

@@ -17,11 +17,11 @@ import httpx2
 from pydantic import BaseModel, Field, FiniteFloat, JsonValue
 from websockets.exceptions import InvalidStatus, WebSocketException
 
-from tasks.core.config.openenv import OpenEnvConfig
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.processes.event_loop import EventLoopThread
 from tasks.core.transient import Transient
 from tasks.core.worlds.openenv.conversation import OpenEnvMismatch
+from tasks.core.worlds.openenv.settings import OpenEnvConfig
 
 try:
     from openenv.core import GenericEnvClient
@@ -30,6 +30,8 @@ except ImportError as error:
         f"world.name: openenv: {error}; run `pip install -e '.[openenv]'` and `pip install --no-deps openenv==0.10.0`"
     ) from None
 
+CONNECT_S = 10.0
+"""Longest wait for a session. So also how long a server may take to start again."""
 _POLL_S = 0.1
 _CLOSE_S = 2.0
 """How long to wait for the end of a session; on a server that hangs, `websockets` ends it after 10 s."""
@@ -70,16 +72,14 @@ class Session:
     """A live session. Only one thread at a time may use it."""
 
     def __init__(self, config: OpenEnvConfig, reset: Mapping[str, JsonValue], loop: EventLoopThread) -> None:
-        """Connect and reset. Retry for `connect_s` while nobody listens or the server has no room.
+        """Connect and reset. Retry for `CONNECT_S` while nobody listens or the server has no room.
 
         Raises WorldFault, OpenEnvMismatch, and OpenEnvUnavailable if there was no room all that time.
         """
         self._url, self._loop = config.url, loop
-        until = time.monotonic() + config.connect_s
+        until = time.monotonic() + CONNECT_S
         while True:
-            self._client = OneConnection(
-                config.url, connect_timeout_s=config.connect_s, message_timeout_s=config.answer_s
-            )
+            self._client = OneConnection(config.url, connect_timeout_s=CONNECT_S, message_timeout_s=config.answer_s)
             try:
                 self.opening = self._run(_opened(self._client, reset))
                 return
@@ -189,7 +189,7 @@ _START_POLL_S = 0.2
 def check_server(config: OpenEnvConfig) -> None:
     """Compare the server's version with `config.version`, and its action schema with the fields of `config.action`.
 
-    Raises OpenEnvUnavailable when nobody answers for `connect_s`, OpenEnvMismatch for another server or other fields.
+    Raises OpenEnvUnavailable when nobody answers for `CONNECT_S`, OpenEnvMismatch for another server or other fields.
     """
     if config.version is not None:
         _check_version(config, config.version)
@@ -241,7 +241,7 @@ def _is_of_this_machine(url: str) -> bool:
 
 
 def _answer(url: str, config: OpenEnvConfig) -> httpx2.Response:
-    until = time.monotonic() + config.connect_s
+    until = time.monotonic() + CONNECT_S
     while True:
         try:
             answer = httpx2.get(url, timeout=config.answer_s, trust_env=not _is_of_this_machine(url))

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from tasks.core.config.openenv import OpenEnvConfig, OpenEnvVerdict
+from tasks.core.code_blocks import turn_code
 from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import Evaluation, Message
-from tasks.core.worlds.code_blocks import turn_code
+from tasks.core.text_games.prompt import read_answer
+from tasks.core.worlds.openenv.settings import OpenEnvConfig, OpenEnvVerdict
 from tasks.core.worlds.openenv.tasks import filled
-from tasks.core.worlds.text_games.prompt import read_answer
 
 Fields = Mapping[str, JsonValue]
 _MESSAGES = TypeAdapter(list[Message])

@@ -1,11 +1,13 @@
 """The section of params.yaml for any server of the OpenEnv protocol (package openenv 0.10)."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
 from tasks.core.config.section import UNVERSIONED, Section
-from tasks.core.config.world_settings import WorldSettings
+from tasks.core.config.splits import SPLITS, Split
+from tasks.core.config.world_settings import MeanEpisode, WorldSettings
 
 Reset = dict[str, JsonValue]
 
@@ -74,14 +76,15 @@ class OpenEnvConfig(WorldSettings):
     then the turns before have 0; any other null, which NaN is sent as, is an error that names the episode.
     """
 
+    constants: ClassVar[Mapping[str, str]] = {"connect_s": "10"}
+    mean_episode: ClassVar = MeanEpisode(600, 10, 40, 120, 0.01, "assumed; the server decides")
+
     url: Annotated[str, UNVERSIONED] = Field("http://127.0.0.1:8000", pattern="^https?://")
     """Address of the server. The world that plays there is in no stage's version and in no lineage, unless `version`
     names it: after a change on the server, `dvc repro -f`."""
     version: str | None = Field(None, min_length=1)
     """Version that the server must tell at /metadata. Ours (`loopline serve`) tells the digest of its
     tasks; null: any. Another one is refused; stages run again when this changes."""
-    connect_s: Annotated[float, UNVERSIONED] = Field(10.0, gt=0)
-    """Longest wait for a session, in seconds. So also how long a server may take to start again."""
     answer_s: Annotated[float, UNVERSIONED] = Field(60.0, gt=0)
     """Longest wait for an answer, in seconds. A server that takes longer hangs: the episode is void (a world error)."""
     prompt: str = ""
@@ -107,3 +110,11 @@ class OpenEnvConfig(WorldSettings):
     def most_turns(self) -> int:
         """As `max_turns`."""
         return self.max_turns
+
+    @property
+    def task_counts(self) -> Mapping[Split, int]:
+        """Those that `splits` names."""
+        return {
+            split: sum(scenario.count * len(scenario.tasks) for scenario in getattr(self.splits, split))
+            for split in SPLITS
+        }

@@ -5,15 +5,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from weakref import WeakSet
 
-from tasks.core.config.openenv import OpenEnvConfig
 from tasks.core.config.splits import Split
 from tasks.core.config.world import CodeBlocks
-from tasks.core.interfaces.world import Evaluation, Observation, Task, WorldFault
+from tasks.core.interfaces.listed_tasks import ListedTasks, described
+from tasks.core.interfaces.world import Evaluation, Observation, WorldFault
 from tasks.core.processes.event_loop import EventLoopThread
+from tasks.core.text_games.task_files import read_tasks
 from tasks.core.worlds.openenv.client import ActionRefused, Session, StepOutcome, check_server, others_done
 from tasks.core.worlds.openenv.conversation import OpenEnvMismatch, judged, opening, shown, turn_action
+from tasks.core.worlds.openenv.settings import OpenEnvConfig
 from tasks.core.worlds.openenv.tasks import ResetTask, filled
-from tasks.core.worlds.text_games.task_files import read_tasks
 
 _UNREADABLE = "There is no action in your answer."
 _REFUSED = "That is no action here."
@@ -89,28 +90,21 @@ _LEFT_S = 12.0
 """Longer than `websockets` waits for the end of a connection to a server that hangs."""
 
 
-class OpenEnvWorld:
+class OpenEnvWorld(ListedTasks[ResetTask]):
     """A `World` and `Demonstrating` (see `tasks.core.interfaces.world`). Contacts the server at the first episode."""
 
     def __init__(
         self, tasks: Mapping[Split, Sequence[ResetTask]], config: OpenEnvConfig, code_blocks: CodeBlocks
     ) -> None:
+        super().__init__(tasks, described)
         self._config, self._code_blocks = config, code_blocks
-        self._by_id = {task.task_id: task for part in tasks.values() for task in part}
-        self._tasks = {split: tuple(map(_listed, part)) for split, part in tasks.items()}
         self._lock, self._closed = threading.Lock(), False
         self._loop: EventLoopThread | None = None
         self._sessions: WeakSet[Session] = WeakSet()
 
-    def tasks(self, split: Split) -> Sequence[Task]:
-        """Return the tasks of a split. Raises ValueError for an unknown split."""
-        if split not in self._tasks:
-            raise ValueError(f"unknown split {split!r}; there are {', '.join(self._tasks)}")
-        return self._tasks[split]
-
     def open(self, task_id: str, seed: int) -> OpenEnvEpisode:
         """Reset a session. Raises KeyError for an unknown task, WorldFault, OpenEnvUnavailable, OpenEnvMismatch."""
-        task = self._task(task_id)
+        task = self.task(task_id)
         session = Session(self._config, filled(task.reset, {"$rollout_seed": seed}), self._started_loop())
         self._sessions.add(session)
         try:
@@ -122,7 +116,7 @@ class OpenEnvWorld:
 
     def demonstration(self, task_id: str) -> list[str]:
         """Return the task's solution from params.yaml; see `Demonstrating`. Raises ValueError if there is none."""
-        solution = self._task(task_id).solution
+        solution = self.task(task_id).solution
         if not solution:
             raise ValueError(f"params.yaml has no solution for {task_id}; name it in world.openenv.splits")
         return list(solution)
@@ -148,16 +142,7 @@ class OpenEnvWorld:
                 self._loop = EventLoopThread("openenv")
             return self._loop
 
-    def _task(self, task_id: str) -> ResetTask:
-        if task_id not in self._by_id:
-            raise KeyError(f"unknown task {task_id!r}")
-        return self._by_id[task_id]
-
 
 def open_openenv(config: OpenEnvConfig, code_blocks: CodeBlocks, folder: Path) -> OpenEnvWorld:
     """Open the world in `folder`. Raises ArtifactError naming file, line and rule."""
     return OpenEnvWorld(read_tasks(folder, ResetTask), config, code_blocks)
-
-
-def _listed(task: ResetTask) -> Task:
-    return Task(task.task_id, task.scenario_id, task.difficulty, task.split, task.instruction)

@@ -9,13 +9,13 @@ from typing import TypedDict
 
 from tqdm import tqdm
 
-from tasks.core.config.scienceworld import ScienceCounts, ScienceWorldConfig
 from tasks.core.config.splits import Split
 from tasks.core.processes.usable_cores import usable_cores
+from tasks.core.text_games.task_files import write_tasks
 from tasks.core.worlds.scienceworld.interpreter import java_executable, python_executable
 from tasks.core.worlds.scienceworld.pool import SimulatorPool
+from tasks.core.worlds.scienceworld.settings import ScienceCounts, ScienceWorldConfig
 from tasks.core.worlds.scienceworld.tasks import ScienceTask, Variation, draw_variations, listed
-from tasks.core.worlds.text_games.task_files import write_tasks
 
 _HEAP_MIB = 1536
 """Heap of a JVM that searches for solutions and keeps many paths in memory."""

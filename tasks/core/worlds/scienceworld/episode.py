@@ -2,9 +2,9 @@
 
 from typing import Any, Protocol
 
-from tasks.core.config.scienceworld import ScienceWorldConfig
 from tasks.core.interfaces.world import Evaluation, Message, Observation
-from tasks.core.worlds.text_games.prompt import PLAIN_FORMAT, SYSTEM_PROMPT, THINKING_FORMAT, read_answer
+from tasks.core.text_games.prompt import PLAIN_FORMAT, SYSTEM_PROMPT, THINKING_FORMAT, read_answer
+from tasks.core.worlds.scienceworld.settings import ScienceWorldConfig
 
 RULES = """You are in a house with several rooms, and do a science experiment, one action a turn. Actions:
 open OBJ, close OBJ: doors and containers

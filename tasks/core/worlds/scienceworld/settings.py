@@ -5,7 +5,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from tasks.core.config.splits import TaskCount, TaskCounts
-from tasks.core.config.world_settings import WorldMetric, WorldSettings
+from tasks.core.config.world_settings import MeanEpisode, WorldMetric
+from tasks.core.text_games.settings import TextTurns
 
 
 class ScienceCounts(TaskCounts):
@@ -17,7 +18,7 @@ class ScienceCounts(TaskCounts):
     test_challenge: TaskCount = 30
 
 
-class ScienceWorldConfig(WorldSettings):
+class ScienceWorldConfig(TextTurns):
     """ScienceWorld: experiments of thirty types in a house of ten rooms, one action of text in a turn.
 
     A task is an official variation of a type. train and dev: official train and dev variations of twenty types;
@@ -29,10 +30,9 @@ class ScienceWorldConfig(WorldSettings):
     agent could earn the same progress twice.
     """
 
+    mean_episode: ClassVar = MeanEpisode(600, 40, 40, 120, 0.02, "assumed")
     own_metric: ClassVar[WorldMetric] = WorldMetric("score", "return", 100)
 
-    thinking: bool = True
-    """Turns are <think>...</think><answer>...</answer>. False: <answer>...</answer> alone."""
     max_moves: int | None = Field(100, ge=1)
     """Official limit of moves, at which an episode ends by itself. They are ticks of the simulator's clock, 11 for
     `wait`, none for looking around; null: none. Of the official solutions one in five is longer."""
@@ -41,13 +41,3 @@ class ScienceWorldConfig(WorldSettings):
     must not be below it."""
     counts: ScienceCounts = ScienceCounts()
     """Tasks per split."""
-
-    @property
-    def most_turns(self) -> int:
-        """As `max_turns`."""
-        return self.max_turns
-
-    @property
-    def task_counts(self) -> ScienceCounts:
-        """As `counts`."""
-        return self.counts

@@ -5,10 +5,10 @@ from itertools import cycle
 from random import Random
 from typing import Any
 
-from tasks.core.config.scienceworld import ScienceCounts
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.seeding import derive_seed
-from tasks.core.worlds.text_games.task_files import GameTask, task_names
+from tasks.core.text_games.task_files import GameTask, task_names
+from tasks.core.worlds.scienceworld.settings import ScienceCounts
 
 HELD_OUT = frozenset(
     {

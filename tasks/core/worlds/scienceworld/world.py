@@ -5,15 +5,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks.core.config.scienceworld import ScienceWorldConfig
 from tasks.core.config.splits import Split
-from tasks.core.interfaces.world import Task, WorldFault
+from tasks.core.interfaces.listed_tasks import ListedTasks, described
+from tasks.core.interfaces.world import WorldFault
+from tasks.core.text_games.prompt import answer_text
+from tasks.core.text_games.task_files import read_tasks
 from tasks.core.worlds.scienceworld.episode import ScienceEpisode
 from tasks.core.worlds.scienceworld.interpreter import java_executable, python_executable
 from tasks.core.worlds.scienceworld.pool import SimulatorPool
+from tasks.core.worlds.scienceworld.settings import ScienceWorldConfig
 from tasks.core.worlds.scienceworld.tasks import ScienceTask
-from tasks.core.worlds.text_games.prompt import answer_text
-from tasks.core.worlds.text_games.task_files import read_tasks
 
 
 class PooledSession:
@@ -45,28 +46,21 @@ class PooledSession:
         self._pool.give_back(self.process)
 
 
-class ScienceWorld:
+class ScienceWorld(ListedTasks[ScienceTask]):
     """A `World` and `Demonstrating` (see `tasks.core.interfaces.world`)."""
 
     def __init__(
         self, tasks: Mapping[Split, Sequence[ScienceTask]], pool: SimulatorPool, config: ScienceWorldConfig
     ) -> None:
+        super().__init__(tasks, described)
         self._pool, self._config = pool, config
-        self._by_id = {task.task_id: task for part in tasks.values() for task in part}
-        self._tasks = {split: tuple(map(_listed, part)) for split, part in tasks.items()}
-
-    def tasks(self, split: Split) -> Sequence[Task]:
-        """Return the tasks of a split. Raises ValueError for an unknown split."""
-        if split not in self._tasks:
-            raise ValueError(f"unknown split {split!r}; there are {', '.join(self._tasks)}")
-        return self._tasks[split]
 
     def open(self, task_id: str, seed: int) -> ScienceEpisode:
         """Start an episode. Raises KeyError for an unknown task, WorldFault.
 
         `seed` changes nothing: a task's randomness is fixed by its variation, as in the package.
         """
-        return ScienceEpisode(PooledSession(self._pool, self._task(task_id)), self._config)
+        return ScienceEpisode(PooledSession(self._pool, self.task(task_id)), self._config)
 
     @property
     def reads_thoughts(self) -> bool:
@@ -76,23 +70,14 @@ class ScienceWorld:
     def demonstration(self, task_id: str) -> list[str]:
         """Return the official solution, which may exceed the official limit of moves; see `Demonstrating`."""
         thought = "I do what solves it." if self._config.thinking else None
-        return [answer_text([action], thought) for action in self._task(task_id).gold]
+        return [answer_text([action], thought) for action in self.task(task_id).gold]
 
     def close(self) -> None:
         """End all processes."""
         self._pool.close()
-
-    def _task(self, task_id: str) -> ScienceTask:
-        if task_id not in self._by_id:
-            raise KeyError(f"unknown task {task_id!r}")
-        return self._by_id[task_id]
 
 
 def open_scienceworld(config: ScienceWorldConfig, folder: Path) -> ScienceWorld:
     """Return the world in `folder`. Raises ArtifactError naming file, line and rule, and InterpreterUnavailable."""
     tasks = read_tasks(folder, ScienceTask)
     return ScienceWorld(tasks, SimulatorPool(python_executable(), java_executable()), config)
-
-
-def _listed(task: ScienceTask) -> Task:
-    return Task(task.task_id, task.scenario_id, task.difficulty, task.split, task.instruction)

@@ -26,7 +26,7 @@ def pool() -> Iterator[BfclPool]:
 
 @pytest.fixture(scope="session")
 def world(pool: BfclPool) -> BfclWorld:
-    return BfclWorld(parted(pool.tasks(), 2502), pool, STEPS_PER_TURN)
+    return BfclWorld(parted(pool.tasks(), 2502), pool)
 
 
 @pytest.fixture(scope="session")

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.config.bfcl import BfclConfig
 from tasks.core.config.splits import SPLITS
 from tasks.core.records.files import ArtifactError
+from tasks.core.text_games.task_files import write_tasks
 from tasks.core.worlds.bfcl.interpreter import BFCL
 from tasks.core.worlds.bfcl.pool import BfclPool
+from tasks.core.worlds.bfcl.settings import BfclConfig
 from tasks.core.worlds.bfcl.world import BfclTask, BfclWorld, difficulty, open_bfcl, parted, scenario_splits
-from tasks.core.worlds.text_games.task_files import write_tasks
 
 KINDS = {"train": 75, "dev": 15, "test_normal": 60, "test_challenge": 50}
 
@@ -38,7 +38,7 @@ def test_difficulty_is_the_number_of_calls(calls: int, level: int) -> None:
 
 
 def test_the_longest_episode_is_known() -> None:
-    assert BfclConfig().most_turns == 8 * 21 and BfclConfig(steps_per_turn=3).most_turns == 8 * 4
+    assert BfclConfig().most_turns == 8 * 21
 
 
 def test_a_broken_task_file_is_named_with_line_and_rule(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_broken_task_file_is_named_with_line_and_rule(tmp_path: Path) -> None:
     path = tmp_path / "world" / "dev.jsonl"
     path.write_text(path.read_text().replace('"difficulty":1', '"difficulty":9', 1))
     with pytest.raises(ArtifactError, match=r"dev\.jsonl: line 1: difficulty"):
-        open_bfcl(BfclConfig(), tmp_path / "world")
+        open_bfcl(tmp_path / "world")
     assert BfclTask.model_fields.keys() >= {"instruction"}
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tasks.core.config.openenv import OpenEnvConfig
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.processes.addresses import free_port
 from tasks.core.transient import Transient
+from tasks.core.worlds.openenv.settings import OpenEnvConfig
 from tests.openenv_servers import running
 
 pytestmark = pytest.mark.openenv
@@ -29,17 +29,18 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture
-def world() -> Iterator[Open]:
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     """Opens the world at an address, with one task, and closes it after the test."""
     from tasks.core.worlds.openenv.tasks import ResetTask
     from tasks.core.worlds.openenv.world import OpenEnvWorld
 
     with ExitStack() as opened:
 
-        def world_at(url: str, seed: int = 1, **rules: object) -> OpenEnvWorld:
+        def world_at(url: str, seed: int = 1, connect_s: float = 10, **rules: object) -> OpenEnvWorld:
+            monkeypatch.setattr("tasks.core.worlds.openenv.client.CONNECT_S", connect_s)
             names = {"task_id": "dev_001_1", "scenario_id": "dev_001", "difficulty": 1, "split": "dev"}
             task = ResetTask(**names, instruction="Talk.", reset={"seed": seed}, solution=("once",))
-            settled = {"action": {"message": "$text"}, "observation": ("said",), "connect_s": 10, "answer_s": 2} | rules
+            settled = {"action": {"message": "$text"}, "observation": ("said",), "answer_s": 2} | rules
             config = OpenEnvConfig(url=url, **settled)  # type: ignore[arg-type]
             return opened.enter_context(closing(OpenEnvWorld({"dev": [task]}, config, "first")))
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from flows.profile_stack import stacked
-from tasks.core.config.openenv import OpenEnvConfig, OpenEnvScenario, OpenEnvSplits, OpenEnvTask
-from tasks.core.config.world import PocketworldSection
+from tasks.core.config.world import WorldSection
+from tasks.core.interfaces.world_kind import prepare_world_folder
 from tasks.core.records.files import ArtifactError
+from tasks.core.text_games.task_files import read_tasks
+from tasks.core.worlds.openenv.settings import OpenEnvConfig, OpenEnvScenario, OpenEnvSplits, OpenEnvTask
 from tasks.core.worlds.openenv.tasks import ResetTask, filled, write_openenv
 from tasks.core.worlds.pocketworld.world import read_specs
-from tasks.core.worlds.registry import prepare_world_folder
-from tasks.core.worlds.text_games.task_files import read_tasks
 
 DRAWN = OpenEnvScenario(instruction="Play.", count=2)
 LISTED = OpenEnvScenario(
@@ -51,7 +51,7 @@ def test_entries_count_on_from_their_first_index(tmp_path: Path) -> None:
 def test_the_profile_says_what_pocketworld_serves(tmp_path: Path) -> None:
     profile = OpenEnvConfig.model_validate(stacked(["openenv"])["world"]["openenv"])
     write_openenv(profile, 1, tmp_path / "served")
-    prepare_world_folder(PocketworldSection(), tmp_path / "world")
+    prepare_world_folder(WorldSection.of("pocketworld"), tmp_path / "world")
     told = read_tasks(tmp_path / "served", ResetTask)
     for split, specs in read_specs(tmp_path / "world").items():
         assert [task.difficulty for task in told[split]] == [spec.difficulty for spec in specs]

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tasks.core.config.scienceworld import ScienceWorldConfig
+from tasks.core.text_games.prompt import answer_text
 from tasks.core.worlds.scienceworld.episode import ScienceEpisode
-from tasks.core.worlds.text_games.prompt import answer_text
+from tasks.core.worlds.scienceworld.settings import ScienceWorldConfig
 
 CONFIG = ScienceWorldConfig()
 

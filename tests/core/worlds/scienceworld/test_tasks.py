@@ -2,9 +2,9 @@
 
 import pytest
 
-from tasks.core.config.scienceworld import ScienceCounts
 from tasks.core.config.splits import SPLITS
 from tasks.core.worlds.scienceworld.authoring import over_the_limit
+from tasks.core.worlds.scienceworld.settings import ScienceCounts
 from tasks.core.worlds.scienceworld.tasks import HELD_OUT, difficulty, draw_variations
 
 KEPT = ("boil", "find-plant")
