@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
-from tasks.core.config.text_games import TurnRules
 from tasks.core.interfaces.world import Message
 from tasks.core.seeding import derive_seed
-from tasks.core.worlds.text_games.episode import GameEpisode
-from tasks.core.worlds.text_games.prompt import answer_text
+from tasks.core.text_games.episode import GameEpisode
+from tasks.core.text_games.prompt import answer_text
+from tasks.core.text_games.settings import TurnRules
 
 _LONGEST_SIDE = 8
 PLACES = tuple(f"{row},{column}" for row in range(_LONGEST_SIDE) for column in range(_LONGEST_SIDE))

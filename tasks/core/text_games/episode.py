@@ -1,9 +1,9 @@
 """A live episode of a game: turns in, observations and rewards out, until the game or its limits end it."""
 
-from tasks.core.config.text_games import TurnRules
 from tasks.core.interfaces.world import Evaluation, Observation
-from tasks.core.worlds.text_games.game import Briefing, Game, GameRules
-from tasks.core.worlds.text_games.prompt import opening, read_answer, reminder, reward_text, turn_text
+from tasks.core.text_games.game import Briefing, Game, GameRules
+from tasks.core.text_games.prompt import opening, read_answer, reminder, reward_text, turn_text
+from tasks.core.text_games.settings import FORMAT_PENALTY, TurnRules
 
 
 class GameEpisode:
@@ -30,7 +30,7 @@ class GameEpisode:
         answer = read_answer(text, thinking=rules.thinking, max_actions=rules.max_actions_per_turn)
         played, idle, unknown, earned = self._play(answer.actions)
         failed = unknown or not answer.actions
-        reward = earned - rules.format_penalty * failed
+        reward = earned - FORMAT_PENALTY * failed
         self._turns += 1
         self._total += reward
         left = rules.max_actions - self._actions
@@ -79,6 +79,6 @@ class GameEpisode:
         return tuple(played), tuple(idle), unknown, earned
 
     def _score(self) -> float:
-        lowest = self._common.lowest_reward - self._rules.max_turns * self._rules.format_penalty
+        lowest = self._common.lowest_reward - self._rules.max_turns * FORMAT_PENALTY
         share = (self._total - lowest) / (self._common.highest_reward - lowest)
         return min(1.0, max(0.0, share))

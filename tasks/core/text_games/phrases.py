@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from random import Random
 
 from tasks.core.interfaces.world import Message
-from tasks.core.worlds.text_games.demonstrations import UNKNOWN_ACTION, Teacher
-from tasks.core.worlds.text_games.prompt import SYSTEM_PROMPT, opening, reminder, turn_text
+from tasks.core.text_games.demonstrations import UNKNOWN_ACTION, Teacher
+from tasks.core.text_games.prompt import SYSTEM_PROMPT, opening, reminder, turn_text
 
 _STATE = "\x00"
 _FIXED = (

@@ -6,9 +6,9 @@ Also the way back: the actions that a turn's text requests. The text is hostile;
 import re
 from dataclasses import dataclass
 
-from tasks.core.config.text_games import TurnRules
 from tasks.core.interfaces.world import Message
-from tasks.core.worlds.text_games.game import Briefing
+from tasks.core.text_games.game import Briefing
+from tasks.core.text_games.settings import TurnRules
 
 SEPARATOR = "||"
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>")

@@ -1,15 +1,16 @@
 """A world of games: its tasks, and an episode on each."""
 
 from collections.abc import Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from tasks.core.config.splits import Split
-from tasks.core.config.text_games import TurnRules
+from tasks.core.interfaces.listed_tasks import ListedTasks
 from tasks.core.interfaces.world import Task
-from tasks.core.worlds.text_games.episode import GameEpisode
-from tasks.core.worlds.text_games.game import Briefing, Game, GameRules
-from tasks.core.worlds.text_games.prompt import answer_text
-from tasks.core.worlds.text_games.task_files import GameTask
+from tasks.core.text_games.episode import GameEpisode
+from tasks.core.text_games.game import Briefing, Game, GameRules
+from tasks.core.text_games.prompt import answer_text
+from tasks.core.text_games.settings import TurnRules
+from tasks.core.text_games.task_files import GameTask
 
 T = TypeVar("T", bound=GameTask)
 S = TypeVar("S", bound=GameTask, contravariant=True)
@@ -36,23 +37,16 @@ class GameKind(Protocol[S]):
         ...
 
 
-class TextGameWorld(Generic[T]):
+class TextGameWorld(ListedTasks[T]):
     """A `World`, `OfChance` and `Demonstrating` (see `tasks.core.interfaces.world`)."""
 
     def __init__(self, tasks: Mapping[Split, Sequence[T]], kind: GameKind[T], turns: TurnRules) -> None:
         self._kind, self._turns = kind, turns
-        self._by_id = {task.task_id: task for part in tasks.values() for task in part}
-        self._tasks = {split: tuple(map(self._listed, part)) for split, part in tasks.items()}
-
-    def tasks(self, split: Split) -> Sequence[Task]:
-        """Return the tasks of a split. Raises ValueError for an unknown split."""
-        if split not in self._tasks:
-            raise ValueError(f"unknown split {split!r}; there are {', '.join(self._tasks)}")
-        return self._tasks[split]
+        super().__init__(tasks, self._listed)
 
     def open(self, task_id: str, seed: int) -> GameEpisode:
         """Start an episode. Raises KeyError for an unknown task."""
-        task = self._task(task_id)
+        task = self.task(task_id)
         return GameEpisode(self._kind.start(task, seed), self._kind.briefing(task), self._kind.rules, self._turns)
 
     @property
@@ -67,17 +61,12 @@ class TextGameWorld(Generic[T]):
 
     def demonstration(self, task_id: str) -> list[str]:
         """Return a solution in as few turns as possible; see `Demonstrating`."""
-        actions, size = list(self._kind.solution(self._task(task_id))), self._turns.max_actions_per_turn
+        actions, size = list(self._kind.solution(self.task(task_id))), self._turns.max_actions_per_turn
         thought = "I do what solves it." if self._turns.thinking else None
         return [answer_text(actions[i : i + size], thought) for i in range(0, len(actions), size)]
 
     def close(self) -> None:
         """Do nothing: there is nothing to free."""
-
-    def _task(self, task_id: str) -> T:
-        if task_id not in self._by_id:
-            raise KeyError(f"unknown task {task_id!r}")
-        return self._by_id[task_id]
 
     def _listed(self, task: T) -> Task:
         instruction = self._kind.instruction(task)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tasks.core.config.text_games import SokobanConfig
+from tasks.core.text_games.world import TextGameWorld
 from tasks.core.worlds.sokoban.authoring import SokobanTask
+from tasks.core.worlds.sokoban.settings import SokobanConfig
 from tasks.core.worlds.sokoban.world import SokobanKind
-from tasks.core.worlds.text_games.world import TextGameWorld
 
 ROOM = "#####\n#PXO#\n#___#\n#####"
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tasks.core.policies.recipe import teacher_of
+from tasks.core.interfaces.world_kind import find_world
 from tasks.core.policies.tokenizer import build_tokenizer
-from tasks.core.worlds.text_games.demonstrations import demonstrations, places_text
-from tasks.core.worlds.text_games.phrases import phrases
+from tasks.core.text_games.demonstrations import demonstrations, places_text
+from tasks.core.text_games.phrases import phrases
 
 
 def test_a_place_is_row_and_column_from_the_upper_left() -> None:
@@ -19,7 +19,7 @@ def test_a_place_is_row_and_column_from_the_upper_left() -> None:
 
 @pytest.mark.parametrize("world, named", [("sokoban", 4), ("frozen_lake", 2)])
 def test_a_thought_names_the_places_in_one_token_each_and_a_plain_answer_none(world: str, named: int) -> None:
-    teacher = teacher_of(world)
+    teacher = find_world(world).recipe().teacher()
     tokenizer = build_tokenizer(phrases(teacher), 512)
     thinking, plain = (talk[2]["content"] for talk in demonstrations(teacher, 0, 2, imperfect=False))
     tokens = [tokenizer.decode([token]) for token in tokenizer.encode(thinking)]

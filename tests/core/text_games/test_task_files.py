@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tasks.core.config.splits import SPLITS
-from tasks.core.config.world import SokobanSection, world_section
+from tasks.core.config.world import WorldSection
+from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.records.files import ArtifactError
-from tasks.core.worlds.registry import open_world, prepare_world_folder
-from tasks.core.worlds.text_games.task_files import read_tasks, task_names, write_tasks
+from tasks.core.text_games.task_files import read_tasks, task_names, write_tasks
 from tasks.core.worlds.webshop.catalogue import GoalTask
 
 BROKEN = [
@@ -33,7 +33,7 @@ BROKEN = [
 
 @pytest.fixture
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    prepare_world_folder(world_section(request.param), tmp_path / "world")
+    prepare_world_folder(WorldSection.of(request.param), tmp_path / "world")
     return tmp_path / "world"
 
 
@@ -46,7 +46,7 @@ def test_a_broken_task_is_named(
     lines[1] = json.dumps(json.loads(lines[1]) | changes)
     path.write_text("\n".join(lines) + "\n")
     with pytest.raises(ArtifactError, match=rf"dev\.jsonl: line 2: .*({rule})"):
-        open_world(world_section(request.node.callspec.params["folder"]), folder)
+        open_world(WorldSection.of(request.node.callspec.params["folder"]), folder)
 
 
 @pytest.mark.parametrize("folder", ["sokoban"], indirect=True)
@@ -54,10 +54,10 @@ def test_a_missing_or_truncated_file_is_named(folder: Path) -> None:
     path = folder / "dev.jsonl"
     path.write_text(path.read_text()[:-40])
     with pytest.raises(ArtifactError, match=r"dev\.jsonl: line 48: line: .*delete the folder and run"):
-        open_world(SokobanSection(), folder)
+        open_world(WorldSection.of("sokoban"), folder)
     path.unlink()
     with pytest.raises(ArtifactError, match=r"dev\.jsonl: missing"):
-        open_world(SokobanSection(), folder)
+        open_world(WorldSection.of("sokoban"), folder)
 
 
 def test_a_line_ends_at_a_line_feed_alone(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ Of the unseen arms only the names occur; the demonstrations do not reveal which 
 from collections.abc import Sequence
 from random import Random
 
-from tasks.core.config.text_games import BanditConfig
+from tasks.core.worlds.bandit.settings import BanditConfig
 from tasks.core.worlds.bandit.world import TRAINED, UNSEEN, BanditKind, BanditTask
 
 OTHERS = ("Oak", "Wind", "River", "Stone", "Lantern", "Meadow", "Harbour", "Thunder", "Pebble", "Falcon", *UNSEEN)
@@ -14,13 +14,13 @@ TRAINED_SHARE = 0.3
 
 
 class BanditTeacher:
-    """A `Teacher` (see `tasks.core.worlds.text_games.demonstrations`)."""
+    """A `Teacher` (see `tasks.core.text_games.demonstrations`)."""
 
     vocabulary: Sequence[str] = ()
 
     def __init__(self) -> None:
         self.turns = BanditConfig()
-        self.kind = BanditKind(self.turns)
+        self.kind = BanditKind()
 
     def task(self, random: Random) -> BanditTask:
         safe, risky = TRAINED if random.random() < TRAINED_SHARE else random.sample(OTHERS, 2)

@@ -8,11 +8,11 @@ from typing import Self
 from pydantic import model_validator
 
 from tasks.core.config.splits import SPLITS, Split
-from tasks.core.config.text_games import BanditConfig
 from tasks.core.seeding import derive_seed
-from tasks.core.worlds.text_games.game import Briefing, GameRules
-from tasks.core.worlds.text_games.task_files import GameTask, read_tasks, task_names, write_tasks
-from tasks.core.worlds.text_games.world import TextGameWorld
+from tasks.core.text_games.game import Briefing, GameRules
+from tasks.core.text_games.task_files import GameTask, read_tasks, task_names, write_tasks
+from tasks.core.text_games.world import TextGameWorld
+from tasks.core.worlds.bandit.settings import BanditConfig
 
 TRAINED, REVERSED, UNSEEN = ("Phoenix", "Dragon"), ("Dragon", "Phoenix"), ("Trader", "Librarian")
 """(safe arm, risky arm)."""
@@ -44,11 +44,16 @@ class BanditTask(GameTask):
         return (self.risky, self.safe) if self.risky_first else (self.safe, self.risky)
 
 
+SAFE_REWARD, RISKY_REWARD, RISKY_PROBABILITY = 0.15, 1.0, 0.25
+"""Rewards of the arms, and the chance that the risky one pays. The world is about their names: RAGEN pays 0.1 for the
+safe one, and the order is the same."""
+
+
 class Bandit:
     """A game of one pull."""
 
-    def __init__(self, task: BanditTask, config: BanditConfig, seed: int) -> None:
-        self._task, self._config, self._random = task, config, Random(seed)
+    def __init__(self, task: BanditTask, seed: int) -> None:
+        self._task, self._random = task, Random(seed)
         self._names = {name.casefold(): name for name in task.arms}
         self.state = f"The arms are {task.arms[0]} and {task.arms[1]}."
         self.over = self.solved = False
@@ -59,21 +64,18 @@ class Bandit:
 
     def play(self, action: str) -> float:
         """Pull the arm."""
-        config, risky = self._config, action == self._task.risky
-        lucky = self._random.random() < config.risky_probability
-        reward = (config.risky_reward if lucky else 0.0) if risky else config.safe_reward
-        self.over, self.solved = True, action == better_arm(self._task, config)
+        risky = action == self._task.risky
+        lucky = self._random.random() < RISKY_PROBABILITY
+        reward = (RISKY_REWARD if lucky else 0.0) if risky else SAFE_REWARD
+        self.over, self.solved = True, risky  # 0.25 on average, which is more than 0.15
         self.state = f"{action}: {reward:g} points"
         return reward
 
 
 class BanditKind:
-    """A `GameKind` (see `tasks.core.worlds.text_games.world`)."""
+    """A `GameKind` (see `tasks.core.text_games.world`)."""
 
-    def __init__(self, config: BanditConfig) -> None:
-        self._config = config
-        highest = max(config.safe_reward, config.risky_reward)
-        self.rules = GameRules("bandit", "pulled the arm that pays more on average", 0.0, highest, of_chance=True)
+    rules = GameRules("bandit", "pulled the arm that pays more on average", 0.0, RISKY_REWARD, of_chance=True)
 
     def briefing(self, task: BanditTask) -> Briefing:
         first_arm, second_arm = task.arms
@@ -92,15 +94,10 @@ class BanditKind:
         return f"Choose between {task.arms[0]} and {task.arms[1]}."
 
     def start(self, task: BanditTask, seed: int) -> Bandit:
-        return Bandit(task, self._config, seed)
+        return Bandit(task, seed)
 
     def solution(self, task: BanditTask) -> Sequence[str]:
-        return (better_arm(task, self._config),)
-
-
-def better_arm(task: BanditTask, config: BanditConfig) -> str:
-    """Return the arm that pays more on average; the risky arm if they pay the same."""
-    return task.risky if config.risky_probability * config.risky_reward >= config.safe_reward else task.safe
+        return (task.risky,)
 
 
 def write_bandit(config: BanditConfig, seed: int, folder: Path) -> None:
@@ -110,7 +107,7 @@ def write_bandit(config: BanditConfig, seed: int, folder: Path) -> None:
 
 def open_bandit(config: BanditConfig, folder: Path) -> TextGameWorld[BanditTask]:
     """Open the world of the tasks in `folder`. Raises ArtifactError naming file, line and rule."""
-    return TextGameWorld(read_tasks(folder, BanditTask), BanditKind(config), config)
+    return TextGameWorld(read_tasks(folder, BanditTask), BanditKind(), config)
 
 
 def _split(config: BanditConfig, seed: int, split: Split) -> list[BanditTask]:

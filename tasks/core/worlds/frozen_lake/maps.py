@@ -8,12 +8,16 @@ from typing import Self
 from pydantic import model_validator
 
 from tasks.core.config.splits import SPLITS, Split
-from tasks.core.config.text_games import FrozenLakeConfig
 from tasks.core.seeding import derive_seed
-from tasks.core.worlds.text_games.task_files import GameTask, task_names
+from tasks.core.text_games.task_files import GameTask, task_names
+from tasks.core.worlds.frozen_lake.settings import FrozenLakeConfig
 
 MOVES = {"Left": (0, -1), "Down": (1, 0), "Right": (0, 1), "Up": (-1, 0)}
 """Change of row and column by name, in the order of gymnasium's actions 0 to 3."""
+FROZEN = 0.8
+"""Chance of a cell to be ice, not a hole: gymnasium's own."""
+CHALLENGE_SIZE = 5
+"""Cells along a side in Test-C: larger than any map that the default trains on."""
 
 
 class FrozenLakeTask(GameTask):
@@ -59,7 +63,7 @@ def draw_tasks(config: FrozenLakeConfig, seed: int) -> dict[Split, list[FrozenLa
 
 def draw_maps(random: Random, size: int, config: FrozenLakeConfig) -> Iterator[tuple[str, ...]]:
     """Yield maps with the same random ice and holes and up to three different starts and goals."""
-    ice = [["F" if random.random() < config.frozen else "H" for _ in range(size)] for _ in range(size)]
+    ice = [["F" if random.random() < FROZEN else "H" for _ in range(size)] for _ in range(size)]
     for _ in range(3):
         cells = [list(row) for row in ice]
         start, goal = random.sample(range(size * size), 2)
@@ -71,7 +75,7 @@ def draw_maps(random: Random, size: int, config: FrozenLakeConfig) -> Iterator[t
 
 def _draw_split(config: FrozenLakeConfig, seed: int, split: Split, seen: set[tuple[str, ...]]) -> list[FrozenLakeTask]:
     random, count = Random(derive_seed(seed, "frozen_lake", split)), getattr(config.counts, split)
-    size = config.challenge_size if split == "test_challenge" else config.size
+    size = CHALLENGE_SIZE if split == "test_challenge" else config.size
     tasks: list[FrozenLakeTask] = []
     for _ in range(100 * count):
         maps = set(draw_maps(random, size, config)) - seen

@@ -8,10 +8,10 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.core.config.text_games import FrozenLakeConfig
+from tasks.core.text_games.demonstrations import cell_of, places_text, places_vocabulary
 from tasks.core.worlds.frozen_lake.maps import MOVES, FrozenLakeTask, draw_maps
+from tasks.core.worlds.frozen_lake.settings import FrozenLakeConfig
 from tasks.core.worlds.frozen_lake.world import FrozenLakeKind, Transitions
-from tasks.core.worlds.text_games.demonstrations import cell_of, places_text, places_vocabulary
 
 MARKS = {"I am": "PX√", "the goal": "G√"}
 """Names in a thought, with the map symbols that show them."""
@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 
 class FrozenLakeTeacher:
-    """A `Teacher` (see `tasks.core.worlds.text_games.demonstrations`)."""
+    """A `Teacher` (see `tasks.core.text_games.demonstrations`)."""
 
     vocabulary: Sequence[str] = places_vocabulary(MARKS)
 

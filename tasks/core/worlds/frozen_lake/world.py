@@ -7,16 +7,18 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.core.config.text_games import FrozenLakeConfig
+from tasks.core.text_games.game import Briefing, GameRules
+from tasks.core.text_games.task_files import read_tasks, write_tasks
+from tasks.core.text_games.world import TextGameWorld
 from tasks.core.worlds.frozen_lake.maps import MOVES, FrozenLakeTask, draw_tasks, shortest_way
-from tasks.core.worlds.text_games.game import Briefing, GameRules
-from tasks.core.worlds.text_games.task_files import read_tasks, write_tasks
-from tasks.core.worlds.text_games.world import TextGameWorld
+from tasks.core.worlds.frozen_lake.settings import FrozenLakeConfig
 
 MEANINGS = ("player", "empty", "hole", "goal", "player in hole", "player on goal")
 SYMBOLS, NEW_SYMBOLS = "P_OGX√", "A.#*@!"
 """Symbols in the order of MEANINGS."""
 ACTIONS = {name.casefold(): name for name in MOVES}
+SUCCESS_RATE = 1 / 3
+"""Chance of a step on slippery ice to go where it was meant to: gymnasium's own."""
 Transitions = dict[int, dict[int, list[tuple[float, int, float, bool]]]]
 """By cell and number of the action: (probability, next cell, reward, over)."""
 NUMBERS = {name: number for number, name in enumerate(MOVES)}
@@ -59,7 +61,7 @@ class FrozenLake:
 
 
 class FrozenLakeKind:
-    """A `GameKind` (see `tasks.core.worlds.text_games.world`)."""
+    """A `GameKind` (see `tasks.core.text_games.world`)."""
 
     def __init__(self, config: FrozenLakeConfig) -> None:
         self._config = config
@@ -96,7 +98,7 @@ class FrozenLakeKind:
         from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
         config = self._config
-        env = FrozenLakeEnv(desc=list(rows), is_slippery=config.slippery, success_rate=config.success_rate)
+        env = FrozenLakeEnv(desc=list(rows), is_slippery=config.slippery, success_rate=SUCCESS_RATE)
         return env.P
 
 

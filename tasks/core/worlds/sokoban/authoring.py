@@ -6,8 +6,8 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from tasks.core.config.splits import SPLITS, Split
-from tasks.core.config.text_games import SokobanConfig
 from tasks.core.seeding import derive_seed
+from tasks.core.text_games.task_files import GameTask, task_names
 from tasks.core.worlds.sokoban.rooms import (
     FLOOR,
     LETTERS,
@@ -18,10 +18,12 @@ from tasks.core.worlds.sokoban.rooms import (
     read_room,
     shortest_solution,
 )
-from tasks.core.worlds.text_games.task_files import GameTask, task_names
+from tasks.core.worlds.sokoban.settings import SokobanConfig
 
 STROKES = (((0, -1), (0, 0), (0, 1)), ((-1, 0), (0, 0), (1, 0)), ((0, -1), (0, 0), (1, 0)), ((0, 0), (0, 1), (1, 0)))
 """Cells (row, column), relative to the walk's position, that become floor."""
+MIN_MOVES = 2
+"""Least length of the shortest solution: the median of rooms that are drawn without it."""
 SMALL, LARGE = (6, 1), (8, 2)
 """(side, boxes)."""
 
@@ -54,14 +56,14 @@ def draw_tasks(config: SokobanConfig, seed: int) -> dict[Split, list[SokobanTask
 
 
 def draw_room(random: Random, side: int, boxes: int, config: SokobanConfig) -> str:
-    """Draw a room that takes `min_moves` to `max_actions` moves; all counts that its plan allows are equally likely."""
+    """Draw a room that takes `MIN_MOVES` to `max_actions` moves; all counts that its plan allows are equally likely."""
     while True:
         room = _carved(random, side, boxes)
         if room is None:
             continue
         by_moves: dict[int, list[str]] = {}
         for position, moves in moves_to_go(room, config.max_actions).items():
-            if moves >= config.min_moves and not position[1] & room.targets:
+            if moves >= MIN_MOVES and not position[1] & room.targets:
                 by_moves.setdefault(moves, []).append(room.text(position))
         if by_moves:
             return random.choice(sorted(by_moves[random.choice(sorted(by_moves))]))

@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from functools import lru_cache
 from random import Random
 
-from tasks.core.config.text_games import SokobanConfig
+from tasks.core.text_games.demonstrations import place, places_text, places_vocabulary
 from tasks.core.worlds.sokoban.authoring import SMALL, SokobanTask, draw_room
 from tasks.core.worlds.sokoban.rooms import LETTERS, read_room, shortest_solution
+from tasks.core.worlds.sokoban.settings import SokobanConfig
 from tasks.core.worlds.sokoban.world import ACTIONS, SokobanKind
-from tasks.core.worlds.text_games.demonstrations import place, places_text, places_vocabulary
 
 MARKS = {"I am": "PS", "the box": "X√", "the target": "O√S"}
 """Names in a thought, with the map symbols that show them."""
 
 
 class SokobanTeacher:
-    """A `Teacher` (see `tasks.core.worlds.text_games.demonstrations`)."""
+    """A `Teacher` (see `tasks.core.text_games.demonstrations`)."""
 
     vocabulary: Sequence[str] = (*places_vocabulary(MARKS), ". Push ", " from ")
 

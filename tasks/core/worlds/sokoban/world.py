@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tasks.core.config.text_games import SokobanConfig
+from tasks.core.text_games.game import Briefing, GameRules
+from tasks.core.text_games.task_files import read_tasks, write_tasks
+from tasks.core.text_games.world import TextGameWorld
 from tasks.core.worlds.sokoban.authoring import LARGE, SokobanTask, draw_tasks
 from tasks.core.worlds.sokoban.rooms import (
     BOX,
@@ -15,9 +17,7 @@ from tasks.core.worlds.sokoban.rooms import (
     WALLS,
     read_room,
 )
-from tasks.core.worlds.text_games.game import Briefing, GameRules
-from tasks.core.worlds.text_games.task_files import read_tasks, write_tasks
-from tasks.core.worlds.text_games.world import TextGameWorld
+from tasks.core.worlds.sokoban.settings import SokobanConfig
 
 MOVE_REWARD, BOX_REWARD, SOLVED_REWARD = -0.1, 1.0, 10.0
 MEANINGS = ("wall", "empty", "target", "box on target", "box", "player", "player on target")
@@ -77,7 +77,7 @@ class Sokoban:
 
 
 class SokobanKind:
-    """A `GameKind` (see `tasks.core.worlds.text_games.world`)."""
+    """A `GameKind` (see `tasks.core.text_games.world`)."""
 
     def __init__(self, config: SokobanConfig) -> None:
         most = LARGE[1] * BOX_REWARD + SOLVED_REWARD + MOVE_REWARD

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tasks.core.config.broken_rules import broken_rules
 from tasks.core.records.files import ArtifactError, load_json
 from tasks.core.seeding import derive_seed
-from tasks.core.worlds.text_games.task_files import GameTask
+from tasks.core.text_games.task_files import GameTask
 
 PATH_SEPARATOR = " \u203a "
 """Separates the parts of a product category."""

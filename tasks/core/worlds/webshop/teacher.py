@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from random import Random
 
-from tasks.core.config.text_games import WebShopConfig
 from tasks.core.seeding import derive_seed
 from tasks.core.worlds.webshop.authoring import ASKING, KINDS, MAKERS, NAMES, Kind, draw_catalogue, draw_goal
 from tasks.core.worlds.webshop.catalogue import GoalTask
+from tasks.core.worlds.webshop.settings import WebShopConfig
 from tasks.core.worlds.webshop.shop import BACK, BUY, DETAILS, NEXT, OFFER, PREVIOUS, SEPARATOR, Shop, Shopping
 from tasks.core.worlds.webshop.world import WebShopKind
 
@@ -62,7 +62,7 @@ class _Shops(WebShopKind):
 
 
 class WebShopTeacher:
-    """A `tasks.core.worlds.text_games.demonstrations.Teacher`. Its catalogues differ from the world's."""
+    """A `tasks.core.text_games.demonstrations.Teacher`. Its catalogues differ from the world's."""
 
     vocabulary: Sequence[str] = _vocabulary()
 

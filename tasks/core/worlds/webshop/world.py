@@ -5,21 +5,21 @@ from pathlib import Path
 from random import Random
 
 from tasks.core.config.splits import Split
-from tasks.core.config.text_games import WebShopConfig
 from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.seeding import derive_seed
-from tasks.core.worlds.text_games.game import Briefing, GameRules
-from tasks.core.worlds.text_games.task_files import read_tasks, task_names, write_task_files
-from tasks.core.worlds.text_games.world import TextGameWorld
+from tasks.core.text_games.game import Briefing, GameRules
+from tasks.core.text_games.task_files import read_tasks, task_names, write_task_files
+from tasks.core.text_games.world import TextGameWorld
 from tasks.core.worlds.webshop.authoring import CHALLENGE_CATEGORY, draw_catalogue, draw_goals, highest_price
 from tasks.core.worlds.webshop.catalogue import GoalTask, Product, ProductFile, read_human_goals, read_original
+from tasks.core.worlds.webshop.settings import WebShopConfig
 from tasks.core.worlds.webshop.shop import BUY, NEXT, PER_PAGE, SearchEngine, Shop, Shopping, chosen_option
 
 CATALOGUE = "catalogue.jsonl"
 
 
 class WebShopKind:
-    """A `tasks.core.worlds.text_games.world.GameKind`."""
+    """A `tasks.core.text_games.world.GameKind`."""
 
     rules = GameRules("webshop", "bought what was asked for", 0.0, 1.0)
 

@@ -5,8 +5,9 @@ from collections import Counter
 import pytest
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
-from tasks.core.config.text_games import FrozenLakeConfig, GameCounts
+from tasks.core.text_games.settings import GameCounts
 from tasks.core.worlds.frozen_lake.maps import MOVES, FrozenLakeTask, draw_tasks, shortest_way
+from tasks.core.worlds.frozen_lake.settings import FrozenLakeConfig
 from tasks.core.worlds.frozen_lake.world import FrozenLakeKind
 
 MAP = ("SFF", "FHF", "FFG")

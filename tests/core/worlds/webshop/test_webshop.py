@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from tasks.core.config.text_games import GameCounts, WebShopConfig
 from tasks.core.records.files import ArtifactError
-from tasks.core.worlds.text_games.prompt import answer_text
+from tasks.core.text_games.prompt import answer_text
+from tasks.core.text_games.settings import GameCounts
 from tasks.core.worlds.webshop.authoring import draw_catalogue
 from tasks.core.worlds.webshop.catalogue import GoalTask, Product, read_original
 from tasks.core.worlds.webshop.reward import reward, token_set_ratio, type_factor
+from tasks.core.worlds.webshop.settings import WebShopConfig
 from tasks.core.worlds.webshop.shop import Shop, Shopping
 from tasks.core.worlds.webshop.world import WebShopKind, open_webshop, write_webshop
 

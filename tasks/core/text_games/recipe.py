@@ -1,0 +1,27 @@
+"""Recipes of the embedded policies of text games: with and without thinking."""
+
+from typing import TYPE_CHECKING
+
+from tasks.core.policies.recipe import Recipe, train_policy
+from tasks.core.policies.supervised import SupervisedSettings
+from tasks.core.text_games.demonstrations import Teacher, demonstrations
+from tasks.core.text_games.phrases import grid_rows, phrases
+
+if TYPE_CHECKING:
+    from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
+
+SMALL_STEPS = SupervisedSettings(tokens_per_step=2048, tokens_per_forward=1024)
+
+
+class GameRecipe(Recipe):
+    """The settings of a game's policy. A subclass names its teacher."""
+
+    def teacher(self) -> Teacher:
+        """Return who demonstrates the game."""
+        raise NotImplementedError
+
+    def make(self) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
+        teacher = self.teacher()
+        perfect = list(demonstrations(teacher, self.seed, self.perfect_demonstrations, imperfect=False))
+        imperfect = list(demonstrations(teacher, self.seed, self.imperfect_demonstrations, imperfect=True))
+        return train_policy(self, [*phrases(teacher), *grid_rows([*perfect, *imperfect])], perfect, imperfect)
