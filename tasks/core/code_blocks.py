@@ -14,7 +14,7 @@ from tasks.core.config.world import CodeBlocks
 _FENCE = "```"
 _FENCED = re.compile(
     r"""(?P<fence>`{3,}+)
-    (?: [ \t]*(?:python3?|py)(?!\w) [ \t]*(?:\r?\n)? (?P<code>.*?) (?:`{3,}+|\Z)
+    (?: [ \t]*(?:python3?|py)(?!\w) [ \t]*(?:\r?\n)? (?P<code>.*?) (?:(?P=fence)`*+|\Z)
       | .*? (?:(?P=fence)`*+(?!\w)|\Z)
     )""",
     re.DOTALL | re.IGNORECASE | re.VERBOSE,
@@ -37,8 +37,8 @@ def turn_code(turn: str, rule: CodeBlocks) -> TurnCode:
     """Return the code of the assistant turn `turn`; its `blocks` is 0 if there is none.
 
     first: a code block opens with three or more backticks and the tag python, python3 or py in any case, and ends at
-    the next three backticks or with the turn. Any other fenced block is skipped whole, including anything in it that
-    looks like code: it ends with the turn, or at a fence at least as long as its own that no word directly follows. The
+    the next fence at least as long as its own or with the turn. Any other fenced block is skipped whole, including
+    anything in it that looks like code: it ends with the turn, or at such a fence that no word directly follows. The
     first code block runs.
 
     first_or_bare: like first, but a turn without any fence is code as a whole, for clients that strip the fences.

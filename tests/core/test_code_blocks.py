@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tasks.core.worlds.code_blocks import TurnCode, turn_code
+from tasks.core.code_blocks import TurnCode, turn_code
 
 PIECES = [
     *["```", "````", "``", "`", "~~~"],
@@ -40,8 +40,8 @@ def first_blocks(said: str) -> list[str]:
         if tag and not is_word(after[len(tag) : len(tag) + 1]):
             rest = after[len(tag) :].lstrip(" \t")
             rest = rest.removeprefix("\r\n") if rest.startswith("\r\n") else rest.removeprefix("\n")
-            blocks.append(rest.partition("```")[0])
-            closing = rest.find("```")
+            blocks.append(rest.partition("`" * length)[0])
+            closing = rest.find("`" * length)
             if closing < 0:
                 return blocks
             place = len(said) - len(rest[closing:].lstrip("`"))
@@ -94,6 +94,8 @@ def test_the_first_block_runs_and_code_blocks_alone_count(turns: list[str]) -> N
         ("```python\n  indented\n```", "  indented\n", "indented\n", 1),
         ("```markdown\n```python\nx\n```\n```", "", "x\n", 0),
         ("````md\n```python\nx\n```\n````\n```python\ny\n```", "y\n", "x\ny\n", 1),
+        ("````python\nx = 1\n```\ny\n````\nend", "x = 1\n```\ny\n", "x = 1\n", 1),
+        ("````python\nx\n```\n", "x\n```\n", "x\n", 1),
         ("```pycon\n>>> x\n```", "", "con\n>>> x\n", 0),
         ("print(1)", "", "", 0),
         ("```\nprint(1)\n```", "", "", 0),

@@ -4,7 +4,7 @@ data/world/ has a JSON Lines file of task specs per split, checked line by line 
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from tasks.core.config.broken_rules import broken_rules
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.config.world import CodeBlocks
-from tasks.core.interfaces.world import Task
+from tasks.core.interfaces.listed_tasks import ListedTasks, described
 from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.worlds.pocketworld.authoring.scenarios import TaskSpec, build_problem, read_chain
 from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode, Repl
@@ -82,7 +82,7 @@ def _check(spec: TaskSpec, location: str, split: Split) -> None:
         raise ArtifactError(f"{location}: split {spec.split!r} in the file of {split!r}")
 
 
-class PocketWorld:
+class PocketWorld(ListedTasks[TaskSpec]):
     """A `World` (see `tasks.core.interfaces.world`). `start_repl(seed)` gives each episode its REPL."""
 
     def __init__(
@@ -92,21 +92,12 @@ class PocketWorld:
         close_sandbox: Callable[[], None] = lambda: None,
         code_blocks: CodeBlocks = "first",
     ) -> None:
-        self._specs = {spec.task_id: spec for tasks in specs.values() for spec in tasks}
-        self._tasks = {split: tuple(spec.task for spec in tasks) for split, tasks in specs.items()}
+        super().__init__(specs, described)
         self._start_repl, self._close_sandbox, self._code_blocks = start_repl, close_sandbox, code_blocks
-
-    def tasks(self, split: Split) -> Sequence[Task]:
-        """Return the tasks of a split. Raises ValueError for an unknown split."""
-        if split not in self._tasks:
-            raise ValueError(f"unknown split {split!r}; there are {', '.join(self._tasks)}")
-        return self._tasks[split]
 
     def open(self, task_id: str, seed: int) -> PocketEpisode:
         """Start an episode. Raises KeyError for an unknown task, ArtifactError for an altered spec."""
-        if task_id not in self._specs:
-            raise KeyError(f"unknown task {task_id!r}")
-        spec = self._specs[task_id]
+        spec = self.task(task_id)
         problem = build_problem(spec)
         if problem.instruction != spec.instruction:
             raise ArtifactError(
@@ -116,9 +107,7 @@ class PocketWorld:
 
     def demonstration(self, task_id: str) -> list[str]:
         """Return the oracle's turns for the task; see `tasks.core.interfaces.world.Demonstrating`."""
-        if task_id not in self._specs:
-            raise KeyError(f"unknown task {task_id!r}")
-        return oracle(build_problem(self._specs[task_id]))
+        return oracle(build_problem(self.task(task_id)))
 
     def close(self) -> None:
         """End the sandbox's processes."""

@@ -3,15 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.config.world import PocketworldSection
+from tasks.core.config.world import WorldSection
 from tasks.core.interfaces.world import ExecutionTimeout
+from tasks.core.interfaces.world_kind import open_world
 from tasks.core.policies.loading import load_chat_format
 from tasks.core.rollouts.episode import shown_observation
 from tasks.core.worlds.pocketworld.authoring.scenarios import build_problem
 from tasks.core.worlds.pocketworld.episodes.episode import NO_CODE, ONLY_FIRST
 from tasks.core.worlds.pocketworld.solutions import oracle, turn
 from tasks.core.worlds.pocketworld.world import write_specs
-from tasks.core.worlds.registry import open_world
 
 NULL_BYTE = "SyntaxError" if sys.version_info >= (3, 11, 4) else "ValueError"
 
@@ -20,7 +20,7 @@ NULL_BYTE = "SyntaxError" if sys.version_info >= (3, 11, 4) else "ValueError"
 def world(tmp_path_factory, specs):
     folder = tmp_path_factory.mktemp("pocketworld") / "world"
     write_specs(folder, specs)
-    world = open_world(PocketworldSection(), folder)
+    world = open_world(WorldSection.of("pocketworld"), folder)
     yield world
     world.close()
 

@@ -4,12 +4,12 @@ import pytest
 
 from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import WorldInputs
-from tasks.core.config.world import PocketworldSection
+from tasks.core.config.world import WorldSection
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.worlds.pocketworld.world import read_specs, write_specs
-from tasks.core.worlds.registry import open_world, prepare_world_folder
 from tasks.prepare_world import prepare_world
 
 
@@ -30,7 +30,7 @@ def test_what_is_written_is_read(folder, specs):
 
 
 def test_the_same_seed_writes_the_same_bytes(folder, tmp_path):
-    prepare_world_folder(PocketworldSection(seed=2502), tmp_path / "again")
+    prepare_world_folder(WorldSection.of("pocketworld", seed=2502), tmp_path / "again")
     for file in folder.iterdir():
         assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "world"]
@@ -71,12 +71,12 @@ def test_a_line_that_is_no_json_is_named(folder):
 def test_a_missing_split_is_named(folder):
     (folder / "test_normal.jsonl").unlink()
     with pytest.raises(ArtifactError, match=r"test_normal\.jsonl: missing"):
-        open_world(PocketworldSection(), folder)
+        open_world(WorldSection.of("pocketworld"), folder)
 
 
 def test_an_altered_task_cannot_be_opened(folder):
     rewrite(folder / "train.jsonl", 1, seed=5)
-    world = open_world(PocketworldSection(), folder)
+    world = open_world(WorldSection.of("pocketworld"), folder)
     with pytest.raises(ArtifactError, match="train_001_1"):
         world.open("train_001_1", 0)
 
@@ -85,7 +85,7 @@ def test_the_stage_replaces_what_was_there(tmp_path, specs):
     layout = Layout(tmp_path)
     layout.world.mkdir(parents=True)
     (layout.world / "stale").touch()
-    params = Params(iterations=2, world=PocketworldSection(seed=2502))
+    params = Params(iterations=2, world=WorldSection.of("pocketworld", seed=2502))
     prepare_world(StageContext(layout, WorldInputs.of(params)))
     assert sorted(path.stem for path in layout.world.iterdir()) == sorted(specs)
     assert read_specs(layout.world) == specs

@@ -1,9 +1,9 @@
 from collections import Counter
 
-from tasks.core.config.world import PocketworldConfig
 from tasks.core.worlds.pocketworld.authoring.apps import HELD_OUT_APPS
 from tasks.core.worlds.pocketworld.authoring.scenarios import build_problem, generate_specs
 from tasks.core.worlds.pocketworld.authoring.state import POOLS
+from tasks.core.worlds.pocketworld.settings import PocketworldConfig
 from tasks.core.worlds.pocketworld.solutions import completion_code, oracle, turn
 
 HELD_OUT = {app.name for app in HELD_OUT_APPS}

@@ -13,8 +13,6 @@ from typing import Any
 from pydantic import ConfigDict
 
 from tasks.core.config.splits import SPLITS, Split
-from tasks.core.config.world import PocketworldConfig
-from tasks.core.interfaces.world import Task
 from tasks.core.seeding import derive_seed
 from tasks.core.worlds.pocketworld.authoring.apps import APPS, App, Release, draw_release
 from tasks.core.worlds.pocketworld.authoring.state import POOLS, EntityPool, State, populate
@@ -28,6 +26,7 @@ from tasks.core.worlds.pocketworld.authoring.templates import (
     Unsuitable,
 )
 from tasks.core.worlds.pocketworld.authoring.vocabulary import FIRST_NAMES, LAST_NAMES, PASSWORD_WORDS
+from tasks.core.worlds.pocketworld.settings import PocketworldConfig
 
 Link = tuple[Template, tuple[App, ...]]
 NamedLink = tuple[Template, tuple[str, ...]]
@@ -102,11 +101,6 @@ class TaskSpec:
     seed: int
     """Draws the initial state, the releases and the entities."""
     instruction: str
-
-    @property
-    def task(self) -> Task:
-        """The part that the agent loop sees."""
-        return Task(self.task_id, self.scenario_id, self.difficulty, self.split, self.instruction)
 
 
 @dataclass(frozen=True)

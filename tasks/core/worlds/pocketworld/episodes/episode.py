@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from tasks.core.code_blocks import TurnCode, turn_code
 from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import Evaluation, Message, Observation
 from tasks.core.sandbox import CallApi, Execution
-from tasks.core.worlds.code_blocks import TurnCode, turn_code
 from tasks.core.worlds.pocketworld.authoring.scenarios import Problem
 from tasks.core.worlds.pocketworld.authoring.state import Difference, State, difference
 from tasks.core.worlds.pocketworld.episodes.server import Completion, Server
