@@ -25,8 +25,8 @@ def draw(
     logits: Tensor,
     temperature: Tensor,
     uniform: Tensor,
-    top_k: Tensor | None = None,
-    top_p: Tensor | None = None,
+    top_k: Tensor,
+    top_p: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Invert the distribution function of softmax(logits / temperature) at `uniform`; greedy where temperature is 0.
 
@@ -38,8 +38,9 @@ def draw(
     greedy = temperature == 0
     scale = torch.where(greedy, 1.0, temperature)[:, None]
     probabilities = torch.softmax(logits.float() / scale, dim=-1)
-    if top_k is not None and top_p is not None and bool(((top_k > 0) | (top_p < 1)).any()):
-        probabilities = torch.where(greedy[:, None], probabilities, truncated(probabilities, top_k, top_p))
+    limited = ~greedy & ((top_k > 0) | (top_p < 1))
+    if limited.any():  # by a mask: another row's limit must not change a row's last bits
+        probabilities[limited] = truncated(probabilities[limited], top_k[limited], top_p[limited])
     cumulative = probabilities.cumsum(dim=-1, dtype=torch.float64)
     target = uniform[:, None] * cumulative[:, -1:]
     # `right` finds the first entry above the target, so that a token of probability 0 is never drawn.
@@ -140,6 +141,13 @@ class Conversations:
         self.end[row], self.temperature[row], self.state[row] = end, sampling.temperature, QUEUED
         self.top_k[row], self.top_p[row] = sampling.top_k, sampling.top_p
         self._set_stops(row, sampling.stop_ids)
+
+    @torch.inference_mode()
+    def sample(self, rows: Rows, logits: Tensor) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Draw the next id of each of `rows`, by its own settings, from logits [B, V]. Returns ids and log-probs."""
+        settings = (self.temperature[rows], self.draws[rows, self.known[rows]], self.top_k[rows], self.top_p[rows])
+        ids, logprobs = draw(logits, *(torch.from_numpy(setting).to(logits.device) for setting in settings))
+        return ids.cpu().numpy(), logprobs.cpu().numpy()
 
     def append(self, rows: Rows, ids: NDArray[np.int64], logprobs: NDArray[np.float32]) -> Rows:
         """Add one sampled id to each of `rows`. Rows whose turn ends become idle and are returned."""

@@ -5,8 +5,9 @@ its length. Ids that arrive in bulk (new prompts, observations) are prefilled be
 except the last id, which joins the next step. So all log-probs are computed in one place, and equal those of a full
 forward pass. The order of work depends on the requests alone, never on the clock.
 
-On a CPU, the rows of a larger model are split into passes that run on all cores in parallel. The split depends on the
-model alone, so that the number of cores does not change what is sampled.
+On a CPU a conversation's ids and log-probs depend on the policy, the conversation and its seeds alone: not on other
+rows, their order, the number of threads, or whose cache a prefix comes from (`tiles`, tried by `self_check`). The rows
+of a larger model are split into passes that run on all cores in parallel.
 
 The engine uses the model's own forward pass. A hand-written one for the embedded policy (joined Q, K and V, fused
 norms) gives the same bits in 8.5 instead of 9.2 ms at 144 rows and 0.5 instead of 1.0 ms at 4: about 6% of a
@@ -15,27 +16,31 @@ reading the cache.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
-from tasks.core.engines.in_process.conversations import IDLE, QUEUED, SAMPLING, Conversations, Rows, draw
-from tasks.core.engines.in_process.decode_attention import Reading, plan_reading, use_decode_attention
-from tasks.core.engines.in_process.policy_weights import PolicyWeights
-from tasks.core.engines.in_process.row_cache import AllCached, RowCache, Window
+from tasks.core.engines.transformers.conversations import IDLE, QUEUED, SAMPLING, Conversations, Rows
+from tasks.core.engines.transformers.decode_attention import read_by, use_decode_attention
+from tasks.core.engines.transformers.passes import Pass, next_ids, prompt_batches, prompts
+from tasks.core.engines.transformers.row_cache import AllCached, RowCache
+from tasks.core.engines.transformers.self_check import Trial, first_that_holds
+from tasks.core.engines.transformers.tiles import FREE, Tiles
 from tasks.core.interfaces.engine import Generation, GenerationRequest, check_request, check_room
 from tasks.core.policies.float32_logits import use_float32_logits
 from tasks.core.policies.head import body_of
 from tasks.core.policies.layers import foreign_layer
-from tasks.core.policies.pass_threads import map_passes
+from tasks.core.policies.pass_threads import map_passes, one_thread
+from tasks.core.policies.policy_weights import PolicyWeights
 from tasks.core.policies.positions import context_length, require_fixed_rotary
 
 if TYPE_CHECKING:
@@ -54,18 +59,6 @@ _WORTHWHILE_PREFIX = 16
 """A prompt waits for another prompt's prefill if that saves this many ids."""
 
 
-class _Pass(NamedTuple):
-    """One forward pass over some of the rows, which fit into the cache."""
-
-    rows: Rows
-    ids: Tensor
-    """[B, Q] int64: the next ids of each row; rows with fewer ids are padded on the right."""
-    position_ids: Tensor
-    """[B, Q] int64; padding repeats a position that the row has."""
-    window: Window
-    reading: Reading | None
-
-
 class TransformersEngine:
     """An `Engine` over a loaded model; the engine owns the model's weights from now on (see `PolicyWeights`)."""
 
@@ -80,7 +73,17 @@ class TransformersEngine:
         self._adopt(model)
         use_decode_attention(model)
         self._rows_per_pass, self._prefill_positions = _pass_sizes(model)
+        self._like = torch.zeros(1, 1, 1, 1, dtype=model.dtype, device=model.device)
+        """In place of a mask, which `read_by` has; transformers would make its own."""
         self._cache = RowCache(model.config.get_text_config().num_hidden_layers)
+        self._tiles = FREE
+        if self._device.type == "cpu":
+            trial = partial(Trial, self, model.num_parameters(), self._vocabulary)
+            self._use(first_that_holds(self._use, trial, f"{model.dtype} {model.config}"))
+            self.close()  # the trial's cache
+
+    def _use(self, tiles: Tiles) -> None:
+        self._tiles = tiles
 
     def _adopt(self, model: "PreTrainedModel") -> None:
         """Take over a model, whatever its layers store."""
@@ -126,9 +129,12 @@ class TransformersEngine:
             row = self._rows.add(name)
         self._rows.queue(row, request, end=min(length + request.sampling.max_tokens, self._context_length))
 
-    @torch.inference_mode()
     def collect(self) -> list[Generation]:
         """Run until at least one queued turn is done. Returns all finished turns; [] if nothing is queued."""
+        with one_thread(self._device), torch.inference_mode():
+            return self._advance()
+
+    def _advance(self) -> list[Generation]:
         rows = self._rows
         while True:
             queued, sampling = len(rows.rows(QUEUED)), len(rows.rows(SAMPLING))
@@ -167,8 +173,8 @@ class TransformersEngine:
         while len(waiting):
             wave, later = self._share_prefixes(waiting)
             lengths = rows.known - 1 - rows.cached
-            batches = list(_batches(wave, lengths[wave], self._prefill_positions))
-            self._run(self._read, [self._pass(batch, int(lengths[batch].max())) for batch in batches])
+            batches = list(prompt_batches(wave, lengths[wave], self._prefill_positions))
+            self._run(self._read, [prompts(rows, batch, self._tiles, self._like) for batch in batches])
             rows.cached[wave] = rows.known[wave] - 1
             rows.state[wave] = SAMPLING
             waiting = later
@@ -204,78 +210,44 @@ class TransformersEngine:
         dense = 2 * len(sampling) > rows.count
         parts = _parts(rows.count if dense else len(sampling), self._rows_per_pass)
         chosen = [part if dense else sampling[part] for part in parts]
-        sampled = self._run(self._sample, [self._pass(part, 1) for part in chosen if self._samples(part)])
+        passes = [next_ids(rows, part, self._tiles, self._like) for part in chosen if self._samples(part)]
+        sampled = self._run(self._sample, passes)
         ids, logprobs = (np.concatenate(part) for part in zip(*sampled, strict=True))
         return rows.append(sampling, ids, logprobs)
 
     def _samples(self, part: slice | Rows) -> bool:
         return bool((self._rows.state[part] == SAMPLING).any())
 
-    def _run(self, run: Callable[[_Pass], Any], passes: Sequence[_Pass]) -> list[Any]:
+    def _run(self, run: Callable[[Pass], Any], passes: Sequence[Pass]) -> list[Any]:
         """Call `run` on each pass and return the results in order; on a CPU the passes run in parallel."""
         self._cache.reserve(self._rows.count, max((each_pass.window.length for each_pass in passes), default=0))
         return list(map_passes(run, passes, self._device))
 
     @torch.inference_mode()
-    def _read(self, pass_: _Pass) -> None:
+    def _read(self, pass_: Pass) -> None:
         with suppress(AllCached):
             self._forward(self._body, pass_, whole=False)
 
     @torch.inference_mode()
-    def _sample(self, pass_: _Pass) -> tuple[Rows, NDArray[np.float32]]:
+    def _sample(self, pass_: Pass) -> tuple[Rows, NDArray[np.float32]]:
         """Return the next ids of the sampling rows, and their log-probs."""
         rows, logits = self._rows, self._forward(self._model, pass_, whole=True).logits[:, -1]
         sampled = rows.state[pass_.rows] == SAMPLING
-        sampling, device = pass_.rows[sampled], self._device
-        if not sampled.all():
-            logits = logits[torch.from_numpy(np.flatnonzero(sampled)).to(device)]
-        draws = torch.from_numpy(rows.draws[sampling, rows.known[sampling]]).to(device)
-        temperature, top_k, top_p = (
-            torch.from_numpy(each[sampling]).to(device) for each in (rows.temperature, rows.top_k, rows.top_p)
-        )
-        ids, logprobs = draw(logits, temperature, draws, top_k, top_p)
-        return ids.cpu().numpy(), logprobs.cpu().numpy()
+        sampling = pass_.rows[sampled]
+        if len(sampling) < len(logits):
+            logits = logits[torch.from_numpy(np.flatnonzero(sampled)).to(self._device)]
+        return rows.sample(sampling, logits)
 
-    def _pass(self, part: slice | Rows, width: int) -> _Pass:
-        """Return a pass over the next `width` ids of the rows.
-
-        Rows with fewer ids are padded on the right: values written there are overwritten before they are read.
-        """
-        rows, device = self._rows, self._device
-        index = np.arange(rows.count)[part]
-        offsets = rows.cached[index][:, None] + np.arange(width)
-        inside = np.minimum(offsets, np.maximum(rows.known[index] - 1, 0)[:, None])
-        window = Window(
-            part if isinstance(part, slice) else torch.from_numpy(part).to(device),
-            torch.from_numpy(offsets).to(device),
-            int(offsets.max()) + 1,
-        )
-        return _Pass(
-            index,
-            torch.from_numpy(rows.ids[index[:, None], inside]).to(device),
-            torch.from_numpy(inside).to(device),
-            window,
-            self._reading(part, offsets),
-        )
-
-    def _forward(self, model: nn.Module, pass_: _Pass, whole: bool) -> Any:
+    def _forward(self, model: nn.Module, pass_: Pass, whole: bool) -> Any:
         """Feed the ids of a pass to `model` and cache them. Returns the model's output if the pass is `whole`."""
-        return model(
-            input_ids=pass_.ids,
-            attention_mask=_mask(pass_.window.positions, pass_.window.length, self._model.dtype),
-            position_ids=pass_.position_ids,
-            past_key_values=self._cache.through(pass_.window, whole=whole),
-            use_cache=True,
-            reading=pass_.reading,
-            query_positions=pass_.window.positions,
-        )
-
-    def _reading(self, part: slice | Rows, offsets: Rows) -> Reading | None:
-        """Return how a step over neighbouring rows reads the cache; idle rows may be read short."""
-        if not isinstance(part, slice) or offsets.shape[1] > 1:
-            return None
-        sampling = self._rows.state[part] == SAMPLING
-        return plan_reading(np.where(sampling, offsets[:, 0] + 1, 0), self._device)
+        with read_by(pass_.reading):
+            return model(
+                input_ids=pass_.ids,
+                attention_mask=self._like,
+                position_ids=pass_.position_ids,
+                past_key_values=self._cache.through(pass_.window, whole=whole),
+                use_cache=True,
+            )
 
 
 def _pass_sizes(model: "PreTrainedModel") -> tuple[int | None, int]:
@@ -295,27 +267,6 @@ def _parts(count: int, least: int | None) -> list[slice]:
     parts = 2 ** int(math.log2(max(1, count // least))) if least else 1
     bounds = [count * part // parts for part in range(parts + 1)]
     return [slice(*pair) for pair in pairwise(bounds)]
-
-
-def _mask(positions: Tensor, length: int, dtype: torch.dtype) -> Tensor:
-    """Return an additive mask [B, 1, Q, length] in which position p reads 0 .. p."""
-    hidden = torch.arange(length, device=positions.device) > positions[:, None, :, None]
-    return torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, torch.finfo(dtype).min)
-
-
-def _batches(rows: Rows, lengths: Rows, positions: int) -> Iterator[Rows]:
-    """Split rows into batches of similar length and at most `positions` padded positions; skip rows of length 0."""
-    batch: list[int] = []
-    for index in np.argsort(-lengths, kind="stable"):
-        if lengths[index] == 0:
-            break
-        widest = lengths[rows == batch[0]][0] if batch else 0
-        if batch and (len(batch) + 1) * widest > positions:
-            yield np.asarray(batch)
-            batch = []
-        batch.append(int(rows[index]))
-    if batch:
-        yield np.asarray(batch)
 
 
 def context_of(model: "PreTrainedModel") -> int:

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tasks.core.engines.in_process.conversations import QUEUED, SAMPLING, Conversations, Rows, draw
-from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.engines.transformers.conversations import QUEUED, SAMPLING, Conversations, Rows
+from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.policies.layers import foreign_layer, use_own_attention
 from tasks.core.policies.pass_threads import map_passes
 
@@ -89,10 +89,7 @@ class OwnCacheEngine(TransformersEngine):
         """Return the next id [1] of a conversation, and its log-prob [1]."""
         rows, position = self._rows, self._rows.known[row]
         logits = self._feed(self._model, row, position - 1, rows.ids[row, position - 1 : position]).logits[:, -1]
-        draws = torch.from_numpy(rows.draws[row, position : position + 1]).to(self._device)
-        temperature = torch.from_numpy(rows.temperature[row : row + 1]).to(self._device)
-        ids, logprobs = draw(logits, temperature, draws)
-        return ids.cpu().numpy(), logprobs.cpu().numpy()
+        return rows.sample(np.array([row]), logits)
 
     def _feed(self, model: Any, row: int, start: int, ids: NDArray[np.int64]) -> Any:
         """Feed `ids`, which begin at position `start`, to `model` after the conversation's cached ids.

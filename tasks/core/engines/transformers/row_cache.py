@@ -7,21 +7,20 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 
 @dataclass(frozen=True)
 class Window:
-    """The part of the cache that one forward pass writes and reads."""
+    """The part of the cache that one forward pass writes."""
 
-    rows: slice | Tensor
-    """Rows of the batch: adjacent rows as a slice (read without a copy), or indices [B] int64."""
+    rows: Tensor
+    """[N] int64: the row of each id; a pass may have more ids, whose states are not kept."""
     positions: Tensor
-    """[B, Q] int64: the position of each new key and value."""
+    """[N] int64: the position of each new key and value."""
     length: int
-    """Cached positions to read: 0 .. length-1; the attention mask hides positions that a row does not have."""
+    """Cached positions that are read at most: 0 .. length-1."""
 
 
 class HeldStates:
@@ -33,7 +32,7 @@ class HeldStates:
         self._first = Lock()
 
     def exchange(self, keys: Tensor, values: Tensor, window: Window, room: tuple[int, int]) -> tuple[Tensor, Tensor]:
-        """Write the new states [B, heads, Q, head dim]; return those of the window [B, heads, length, head dim].
+        """Write the new states [T, heads, 1, head dim]; return all that are held [rows, heads, positions, head dim].
 
         Passes over different rows may call this in parallel. The first call creates the tensors, with `room` for (rows,
         positions).
@@ -135,10 +134,8 @@ def _empty(states: Tensor, room: tuple[int, int]) -> Tensor:
 
 
 def _exchange(held: Tensor, new: Tensor, window: Window) -> Tensor:
-    rows = window.rows
-    index = torch.arange(rows.start, rows.stop, device=new.device) if isinstance(rows, slice) else rows
-    held[index[:, None], :, window.positions] = new.transpose(1, 2)
-    return held[rows, :, : window.length]
+    held[window.rows, :, window.positions] = new[: len(window.rows), :, 0]
+    return held
 
 
 def _moved(held: Tensor, rows: int, positions: int) -> Tensor:

@@ -6,12 +6,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.core.engines.in_process.conversations import draw, truncated, uniforms
+from tasks.core.engines.transformers.conversations import draw, truncated, uniforms
+
+
+def whole(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """`top_k` and `top_p` of rows that sample among all tokens."""
+    return torch.zeros(rows, dtype=torch.int64), torch.ones(rows)
 
 
 def drawn(logits: list[float], temperature: float, uniform: float) -> tuple[int, float]:
     ids, logprobs = draw(
-        torch.tensor([logits]), torch.tensor([temperature]), torch.tensor([uniform], dtype=torch.float64)
+        torch.tensor([logits]), torch.tensor([temperature]), torch.tensor([uniform], dtype=torch.float64), *whole(1)
     )
     return int(ids), float(logprobs)
 
@@ -42,7 +47,9 @@ def test_a_token_of_probability_zero_is_never_drawn() -> None:
 def test_frequencies_follow_the_distribution() -> None:
     shares = torch.tensor([0.1, 0.2, 0.3, 0.4])
     count = 40_000
-    ids, _ = draw(shares.log().expand(count, 4), torch.ones(count), torch.from_numpy(uniforms(11, count)))
+    ids, _ = draw(
+        shares.log().expand(count, 4), torch.ones(count), torch.from_numpy(uniforms(11, count)), *whole(count)
+    )
     assert torch.allclose(ids.bincount(minlength=4) / count, shares, atol=0.01)
 
 
@@ -52,8 +59,8 @@ def test_a_rows_draw_does_not_depend_on_its_place(seed: int, rows: int, shift: i
     generator = torch.Generator().manual_seed(seed)
     logits, temperature = torch.randn(rows, 50, generator=generator), torch.rand(rows, generator=generator).round()
     uniform = torch.rand(rows, generator=generator, dtype=torch.float64)
-    ids, logprobs = draw(logits, temperature, uniform)
-    moved_ids, moved = draw(*(tensor.roll(shift, 0) for tensor in (logits, temperature, uniform)))
+    ids, logprobs = draw(logits, temperature, uniform, *whole(len(logits)))
+    moved_ids, moved = draw(*(tensor.roll(shift, 0) for tensor in (logits, temperature, uniform)), *whole(rows))
     assert torch.equal(moved_ids, ids.roll(shift, 0)) and torch.equal(moved, logprobs.roll(shift, 0))
 
 
@@ -81,6 +88,6 @@ def test_a_truncated_rows_logprob_is_of_what_it_was_drawn_from_and_the_others_ar
     temperature, uniform = torch.tensor([1.0, 1.0, 0.0]), torch.full((3,), 0.99, dtype=torch.float64)
     top_k, top_p = torch.tensor([2, 0, 2]), torch.ones(3)
     ids, logprobs = draw(logits, temperature, uniform, top_k, top_p)
-    plain_ids, plain = draw(logits, temperature, uniform)
+    plain_ids, plain = draw(logits, temperature, uniform, *whole(len(logits)))
     assert ids.tolist() == [3, 3, 1] and plain_ids.tolist() == [3, 3, 1]
     assert logprobs[0].exp() == pytest.approx(3 / 7) and torch.equal(logprobs[1:], plain[1:])
