@@ -11,7 +11,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.core.engines.vllm_server.interpreter import VLLM_CPU
+from tasks.core.engines.vllm.interpreter import VLLM_CPU
 from tasks.core.interpreters import INTERPRETERS, python_executable
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]

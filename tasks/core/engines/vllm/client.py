@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from tasks.core.engines.vllm_server.launching import Address
+from tasks.core.engines.vllm.launching import Address
 from tasks.core.transient import Transient
 
 
@@ -78,15 +78,15 @@ class ServerClient:
     request.
     """
 
-    def __init__(self, address: Address, sequences: int, turn_timeout_s: float) -> None:
+    def __init__(self, address: Address, sequences: int, turn_s: float) -> None:
         """Create the client, inside the event loop.
 
         aiohttp: httpx needs 50 times its CPU time for hundreds of connections.
         """
-        self.url, self._timeout_s = address.url, turn_timeout_s
+        self.url, self._turn_s = address.url, turn_s
         self._http = aiohttp.ClientSession(
             headers={"Authorization": f"Bearer {address.key}"} if address.key else {},
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=turn_timeout_s),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=turn_s),
             connector=aiohttp.TCPConnector(limit=0),
         )
         self._slots = asyncio.Semaphore(sequences)
@@ -163,8 +163,7 @@ class ServerClient:
             try:
                 return await self._once(method, path, body)
             except aiohttp.SocketTimeoutError:
-                limit = f"{self._timeout_s:g} s (engine.vllm.turn_timeout_s)"
-                raise ServerGone(f"{self.url}: no answer in {limit}") from None
+                raise ServerGone(f"{self.url}: no answer in {self._turn_s:g} s") from None
             except aiohttp.ClientError as error:
                 if attempt + 1 == _ATTEMPTS or not await self._is_healthy():
                     raise ServerGone(f"{self.url}: {error!r}") from None

@@ -7,16 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tasks.core.engines.vllm_server.client import ServerClient, WrongPolicy
-from tasks.core.engines.vllm_server.weight_sync_check import (
-    TOLERANCES,
-    Delivery,
-    Reading,
-    check_delivery,
-    mean_difference,
-)
+from tasks.core.engines.vllm.client import ServerClient, WrongPolicy
+from tasks.core.engines.vllm.weight_sync_check import Delivery, Reading, check_delivery
 from tasks.core.policies.delivery_probe import COMMON_IDS
-from tasks.core.records.delivery_probe import DeliveryProbe, ProbeSequence
+from tasks.core.records.delivery_probe import TOLERANCES, DeliveryProbe, ProbeSequence, mean_difference
 
 BASE, BEFORE = "the base model", "the policy before it"
 _SAMPLED = 8

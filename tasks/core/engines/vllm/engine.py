@@ -13,13 +13,11 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from tasks.core.engines.vllm_server.client import Sampled, ServerGone
-from tasks.core.engines.vllm_server.server_pool import ServerHandle, ServerPool
+from tasks.core.engines.vllm.client import Sampled, ServerGone
+from tasks.core.engines.vllm.server_pool import ServerHandle, ServerPool
+from tasks.core.engines.vllm.settings import LEAST_TEMPERATURE
 from tasks.core.interfaces.engine import Generation, GenerationRequest, check_request, check_room
 from tasks.core.processes.event_loop import EventLoopThread
-
-_LEAST_TEMPERATURE = 0.01
-"""vLLM's lowest sampling temperature."""
 
 
 @dataclass(eq=False)
@@ -126,8 +124,8 @@ class VllmEngine:
     def _check(self, request: GenerationRequest) -> None:
         check_request(request, self._vocabulary)
         name = request.sequence_id
-        if 0 < request.sampling.temperature < _LEAST_TEMPERATURE:
-            raise ValueError(f"{name}: vLLM samples at a temperature of {_LEAST_TEMPERATURE} or more, or greedily at 0")
+        if 0 < request.sampling.temperature < LEAST_TEMPERATURE:
+            raise ValueError(f"{name}: vLLM samples at a temperature of {LEAST_TEMPERATURE} or more, or greedily at 0")
         if name in self._turns:
             raise ValueError(f"{name}: its last turn is still being sampled")
         check_room(request, self.context_length)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.core.engines.vllm_server.inside import api_server
+from tasks.core.engines.vllm.inside import api_server
 from tasks.core.interpreters import inherited_variables
 
 BASE_NAME = "base"
@@ -46,6 +46,8 @@ class LaunchSpec:
     cpu_threads: int | None
     gpus: tuple[int, ...] = ()
     """Indices among the GPUs that this process may use."""
+    batch_invariant: bool = False
+    """Whether a row's bits do not depend on the other rows; only on a GPU."""
     arguments: tuple[str, ...] = ()
     weights: str = ""
     """Digest of a fully trained checkpoint, because its folder may later hold another one."""
@@ -112,7 +114,8 @@ class LaunchSpec:
 
     def _device_variables(self) -> dict[str, str]:
         if self.device == "cuda":
-            return {"CUDA_VISIBLE_DEVICES": _cuda_devices(self.gpus)}
+            invariant = {"VLLM_BATCH_INVARIANT": "1"} if self.batch_invariant else {}
+            return {"CUDA_VISIBLE_DEVICES": _cuda_devices(self.gpus)} | invariant
         # Without multiprocessing the server starts in half the time and samples faster. vLLM binds threads to whole
         # sockets;
         # our servers share the machine with the world and the learner.

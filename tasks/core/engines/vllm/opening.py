@@ -9,14 +9,14 @@ import psutil
 from tasks.core.capacity.flops import ModelShape
 from tasks.core.capacity.known_models import read_model_config
 from tasks.core.capacity.memory import Sharing, choose_sharing, engine_memory
-from tasks.core.config.engine import VllmConfig
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.vllm_server.engine import VllmEngine
-from tasks.core.engines.vllm_server.interpreter import vllm_recipe
-from tasks.core.engines.vllm_server.launching import LaunchSpec
-from tasks.core.engines.vllm_server.probe_records import ProbeRecords
-from tasks.core.engines.vllm_server.server_pool import ServerPool
-from tasks.core.engines.vllm_server.server_provider import ExternalServers, OwnServers, ServerProvider
+from tasks.core.engines.vllm.engine import VllmEngine
+from tasks.core.engines.vllm.interpreter import vllm_recipe
+from tasks.core.engines.vllm.launching import LaunchSpec
+from tasks.core.engines.vllm.probe_records import ProbeRecords
+from tasks.core.engines.vllm.server_pool import ServerPool
+from tasks.core.engines.vllm.server_provider import ExternalServers, OwnServers, ServerProvider
+from tasks.core.engines.vllm.settings import LONGEST_START_S, VllmConfig
 from tasks.core.interpreters import INTERPRETERS, python_executable
 from tasks.core.policies.chat_format import ChatFormat
 
@@ -36,10 +36,10 @@ def open_vllm(
     sharing = _sharing(config, policy, base_policy, kind, learner_bytes)
     provider: ServerProvider
     if config.urls:
-        provider = ExternalServers(config.urls, config.start_timeout_s)
+        provider = ExternalServers(config.urls, LONGEST_START_S)
     else:
         print(f"vLLM: {sharing.reason}", file=sys.stderr)
-        provider = OwnServers(launch_specs(config, policy, base_policy, kind, sharing), config.start_timeout_s)
+        provider = OwnServers(launch_specs(config, policy, base_policy, kind, sharing), LONGEST_START_S)
     vocabulary = int(read_model_config(base_policy)["vocab_size"])
     pool = ServerPool(provider, ProbeRecords(base_policy, policy, chat, vocabulary), config)
     return VllmEngine(pool, vocabulary, kind, releases_device=sharing.releases_device and not config.urls)
@@ -48,7 +48,12 @@ def open_vllm(
 def launch_specs(
     config: VllmConfig, policy: PolicyConfig, base_policy: Path, kind: str, sharing: Sharing
 ) -> Sequence[LaunchSpec]:
-    """Return how to start each own server; server i gets the GPUs after those of server i - 1."""
+    """Return how to start each own server; server i gets the GPUs after those of server i - 1.
+
+    Raises ValueError for what vLLM has on GPUs alone.
+    """
+    if config.batch_invariant and kind != "cuda":
+        raise ValueError("engine.vllm.batch_invariant: vLLM has this mode for GPUs alone; set it to false on a CPU")
     python = python_executable(INTERPRETERS, vllm_recipe(kind))
     per_server = config.gpus_per_server
     return [
@@ -64,6 +69,7 @@ def launch_specs(
             kv_cache_gib=config.kv_cache_gib,
             cpu_threads=policy.cpu_threads,
             gpus=tuple(range(index * per_server, (index + 1) * per_server)) if kind == "cuda" else (),
+            batch_invariant=config.batch_invariant,
             arguments=config.arguments,
         )
         for index in range(config.servers)

@@ -18,8 +18,8 @@ from typing import Any
 import psutil
 from tqdm import tqdm
 
-from tasks.core.engines.vllm_server.client import EngineUnavailable
-from tasks.core.engines.vllm_server.launching import Address, LaunchSpec
+from tasks.core.engines.vllm.client import EngineUnavailable
+from tasks.core.engines.vllm.launching import Address, LaunchSpec
 from tasks.core.processes.addresses import free_port, is_healthy
 from tasks.core.processes.running import Process, exists, pipeline_process
 from tasks.core.records.files import ArtifactError, read_json
@@ -99,7 +99,7 @@ class OwnServer:
         }
         with self.log.open("ab") as log:
             supervisor = subprocess.Popen(
-                [sys.executable, "-m", "tasks.core.engines.vllm_server.supervisor"],
+                [sys.executable, "-m", "tasks.core.engines.vllm.supervisor"],
                 cwd=_CODE,
                 stdin=subprocess.PIPE,
                 stdout=log,
@@ -138,8 +138,7 @@ class OwnServer:
                 time.sleep(_POLL_S)
         self.stop()
         raise EngineUnavailable(
-            f"vLLM server {self.index} was not ready after {timeout_s:.0f} s "
-            f"(engine.vllm.start_timeout_s).\n{self._last_words()}"
+            f"vLLM server {self.index} was not ready after {timeout_s:.0f} s.\n{self._last_words()}"
         )
 
     def _last_words(self, lines: int = _SHOWN_LINES) -> str:

@@ -40,9 +40,9 @@ class LocalModel:
 
     def readings(self, policies: Sequence[Path | None], sequences: Sequence[Sequence[int]]) -> list[list[list[float]]]:
         """Return `logprobs` of several sequences, by policy, loading the model once."""
-        from tasks.core.engines.in_process.policy_weights import PolicyWeights
         from tasks.core.policies.delivery_probe import sequence_logprobs
         from tasks.core.policies.loading import load_base_model
+        from tasks.core.policies.policy_weights import PolicyWeights
 
         model = load_base_model(self._folder, self._config)
         weights, logprobs = PolicyWeights(model), []
@@ -78,8 +78,8 @@ class ProbeRecords:
 
     def require_fit(self, policy: Path) -> None:
         """Raise ValueError, naming the tensor, if an adapter does not fit the base model. Loads no weights."""
-        from tasks.core.engines.in_process.policy_weights import PolicyWeights
         from tasks.core.policies.empty import empty_base_model
+        from tasks.core.policies.policy_weights import PolicyWeights
 
         PolicyWeights(empty_base_model(self._base, self._config)).load(policy)
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tasks.core.config.engine import VllmConfig
-from tasks.core.engines.vllm_server.client import (
+from tasks.core.engines.vllm.client import (
     EngineUnavailable,
     Served,
     ServerClient,
@@ -15,11 +14,12 @@ from tasks.core.engines.vllm_server.client import (
     ServerLost,
     WrongPolicy,
 )
-from tasks.core.engines.vllm_server.delivery import prove_delivery, require_base
-from tasks.core.engines.vllm_server.launching import Address
-from tasks.core.engines.vllm_server.probe_records import ProbeRecords
-from tasks.core.engines.vllm_server.server_provider import ServerProvider
-from tasks.core.engines.vllm_server.weight_sync_check import Delivery
+from tasks.core.engines.vllm.delivery import prove_delivery, require_base
+from tasks.core.engines.vllm.launching import Address
+from tasks.core.engines.vllm.probe_records import ProbeRecords
+from tasks.core.engines.vllm.server_provider import ServerProvider
+from tasks.core.engines.vllm.settings import LONGEST_TURN_S, VllmConfig
+from tasks.core.engines.vllm.weight_sync_check import Delivery
 from tasks.core.policies.checkpoint_files import ADAPTER_WEIGHTS, policy_digest, weights_file
 from tasks.core.records.delivery_probe import DeliveryProbe
 
@@ -134,7 +134,7 @@ class ServerPool:
             server.epoch += 1
 
     def _client(self, address: Address) -> ServerClient:
-        return ServerClient(address, self._config.sequences, self._config.turn_timeout_s)
+        return ServerClient(address, self._config.sequences, LONGEST_TURN_S)
 
     async def _sync(self, server: ServerHandle, probe: DeliveryProbe) -> Served:
         """Deliver the policy to one server, prove it, and unload older adapters of ours.

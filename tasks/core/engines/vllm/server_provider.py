@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from tasks.core.engines.vllm_server.client import ServerLost
-from tasks.core.engines.vllm_server.launching import Address, LaunchSpec
-from tasks.core.engines.vllm_server.own_server import OwnServer
+from tasks.core.engines.vllm.client import ServerLost
+from tasks.core.engines.vllm.launching import Address, LaunchSpec
+from tasks.core.engines.vllm.own_server import OwnServer
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.processes.addresses import is_healthy
 

@@ -1,4 +1,4 @@
-"""The process that one of our servers lives and dies with: `python -m tasks.core.engines.vllm_server.supervisor`.
+"""The process that one of our servers lives and dies with: `python -m tasks.core.engines.vllm.supervisor`.
 
 A server must outlive the stage that started it (loading a model takes minutes) but not the pipeline. So each server is
 the child of a supervisor in its own session, which ends the server when the pipeline's process is gone, however it

@@ -24,20 +24,23 @@ has probability at most ERROR = 1e-4 per comparison if the two policies are equa
 if they differ. Anything in between is `cannot tell`, and is reported. A position above 3/2 (an adapter applied twice, a
 later policy) is refused by the same rule.
 
+Anything that is no finite number is refused before all this: NaN would pass every comparison as `cannot tell`.
+
 Which model (`check_delivery`). A server may be far from both policies, in another direction: another base model,
 another adapter, a broken kernel. So the mean |a - r| must also be within the difference between correct implementations
 at this precision (TOLERANCES). That alone would prove nothing: a small update lies within it.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
 from scipy.special import stdtrit
 
-from tasks.core.engines.vllm_server.client import WrongPolicy
+from tasks.core.engines.vllm.client import WrongPolicy
+from tasks.core.records.delivery_probe import TOLERANCES, mean_difference
 
 ERROR = 1e-4
 """Probability of either error in one comparison."""
@@ -45,9 +48,6 @@ DEPENDENCE = 2.0
 """Factor on standard errors that assume independent tokens. On the embedded policy in bfloat16, for equal policies, the
 distance from 1/2 had a spread of 1.25 such standard errors with differently rounded activations, and 1.93 with
 differently rounded weights (test_weight_sync_check.py)."""
-TOLERANCES = {"float32": 1e-3, "bfloat16": 0.1}
-"""Mean |difference| in nats between the log-probs of correct implementations, by dtype, with room to spare: vLLM's CPU
-build differs from the learner by 2e-6 and by 0.02 to 0.03 on the embedded policy."""
 
 Verdict = Literal["delivered", "cannot tell", "not delivered"]
 Reading = Sequence[float | None]
@@ -114,11 +114,6 @@ class Delivery:
         }
 
 
-def mean_difference(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the mean |difference| between two equally long lists of log-probs."""
-    return fmean(abs(a - b) for a, b in zip(first, second, strict=True))
-
-
 def compare(answer: Sequence[float], expected: Sequence[float], other: Reading, name: str) -> Comparison:
     """Return the position of `answer` between `other` (called `name`) and `expected`, on the tokens of `other`."""
     known = [index for index, value in enumerate(other) if value is not None]
@@ -148,6 +143,11 @@ def check_delivery(
 
     Raises WrongPolicy if the answer does not come from the expected policy.
     """
+    if strange := [value for value in answer if not math.isfinite(value)]:
+        raise WrongPolicy(
+            f"{server}: {len(strange)} of the {len(answer)} log-probs that it gives for {policy} are not finite "
+            f"({strange[0]}): its weights or kernels are broken"
+        )
     distance, tolerance = mean_difference(answer, expected), TOLERANCES[dtype]
     comparisons = tuple(compare(answer, expected, other, name) for name, other in others.items())
     for comparison in comparisons:

@@ -7,11 +7,11 @@ import psutil
 import pytest
 import torch
 
-from tasks.core.config.engine import VllmConfig
 from tasks.core.config.policy import LoraSettings, PolicyConfig
-from tasks.core.engines.vllm_server import probe_records
-from tasks.core.engines.vllm_server.engine import VllmEngine
-from tasks.core.engines.vllm_server.opening import open_vllm
+from tasks.core.engines.vllm import probe_records
+from tasks.core.engines.vllm.engine import VllmEngine
+from tasks.core.engines.vllm.opening import open_vllm
+from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer, save_policy, trainable_policy
 
@@ -65,7 +65,7 @@ def servers() -> Processes:
 
 def _supervises(process: psutil.Process) -> bool:
     try:
-        return "vllm_server.supervisor" in " ".join(process.cmdline())
+        return "vllm.supervisor" in " ".join(process.cmdline())
     except psutil.ZombieProcess:  # ended with its server, and nobody asked after it yet
         return False
 

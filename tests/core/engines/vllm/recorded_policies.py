@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.vllm_server.probe_records import LocalModel
+from tasks.core.engines.vllm.probe_records import LocalModel
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.policies.delivery_probe import lasting_sequences, probe_sequence, write_probe

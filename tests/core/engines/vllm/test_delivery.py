@@ -6,17 +6,17 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tasks.core.config.engine import VllmConfig
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.vllm_server.client import WrongPolicy
-from tasks.core.engines.vllm_server.engine import VllmEngine
-from tasks.core.engines.vllm_server.opening import open_vllm
-from tasks.core.engines.vllm_server.probe_records import LocalModel
-from tasks.core.engines.vllm_server.weight_sync_check import mean_difference
+from tasks.core.engines.vllm.client import WrongPolicy
+from tasks.core.engines.vllm.engine import VllmEngine
+from tasks.core.engines.vllm.opening import open_vllm
+from tasks.core.engines.vllm.probe_records import LocalModel
+from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.policies.delivery_probe import lasting_sequences
-from tests.core.engines.vllm_server.recorded_policies import SHIPPED, VOCABULARY, moved, recorded
+from tasks.core.records.delivery_probe import mean_difference
+from tests.core.engines.vllm.recorded_policies import SHIPPED, VOCABULARY, moved, recorded
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800), pytest.mark.usefixtures("own_records")]
 

@@ -11,17 +11,18 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tasks.core.config.collection import AgentLimits, EarlyStop
-from tasks.core.config.engine import VllmConfig
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.vllm_server.client import EngineUnavailable, ServerLost, WrongPolicy
-from tasks.core.engines.vllm_server.engine import VllmEngine
-from tasks.core.engines.vllm_server.opening import open_vllm
-from tasks.core.engines.vllm_server.probe_records import LocalModel
-from tasks.core.engines.vllm_server.weight_sync_check import mean_difference
+from tasks.core.engines.transformers.conversations import truncated
+from tasks.core.engines.vllm.client import EngineUnavailable, ServerLost, WrongPolicy
+from tasks.core.engines.vllm.engine import VllmEngine
+from tasks.core.engines.vllm.opening import open_vllm
+from tasks.core.engines.vllm.probe_records import LocalModel
+from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest, SamplingSettings
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model
+from tasks.core.records.delivery_probe import mean_difference
 from tasks.core.records.files import read_json, write_json
 from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
@@ -100,6 +101,21 @@ def test_logprobs_follow_the_temperature_and_are_at_1_when_greedy(engine: VllmEn
             mean_difference([row[i].item() for row, i in zip(full, turn.token_ids, strict=True)], turn.logprobs) < 1e-4
         )
         assert temperature or list(turn.token_ids) == logits.argmax(-1).tolist()
+
+
+def test_only_the_likeliest_tokens_are_sampled_and_share_the_probability(engine: VllmEngine, chat: ChatFormat) -> None:
+    engine.load_adapter(None)
+    (prompt,) = prompts(chat, 1)
+    model = load_base_model(SHIPPED, POLICY)
+    for top_k, top_p in ((1, 1.0), (3, 0.9)):
+        sampling = SamplingSettings(1.5, 12, (STOP,), top_k=top_k, top_p=top_p)
+        turn = answers(engine, [GenerationRequest("t", prompt, sampling, seed=5)])["t"]
+        with torch.inference_mode():
+            logits = model(torch.tensor([[*prompt, *turn.token_ids]])).logits[0, len(prompt) - 1 : -1]
+        rows = len(turn.token_ids)
+        shares = truncated((logits / 1.5).softmax(-1), torch.full((rows,), top_k), torch.full((rows,), top_p))
+        expected = shares.gather(1, torch.tensor(turn.token_ids)[:, None])[:, 0].log().tolist()
+        assert mean_difference(expected, turn.logprobs) < 1e-4
 
 
 def test_turns_are_spread_over_the_servers_and_a_conversation_stays(engine: VllmEngine, chat: ChatFormat) -> None:

@@ -11,15 +11,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tasks.core.config.engine import VllmConfig
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.vllm_server.client import ServerLost
-from tasks.core.engines.vllm_server.engine import VllmEngine
-from tasks.core.engines.vllm_server.opening import open_vllm
-from tasks.core.engines.vllm_server.probe_records import LocalModel
-from tasks.core.engines.vllm_server.weight_sync_check import mean_difference
+from tasks.core.engines.vllm.client import ServerLost
+from tasks.core.engines.vllm.engine import VllmEngine
+from tasks.core.engines.vllm.opening import open_vllm
+from tasks.core.engines.vllm.probe_records import LocalModel
+from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.interfaces.engine import Generation, GenerationRequest, SamplingSettings
 from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.records.delivery_probe import mean_difference
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 
@@ -104,11 +104,14 @@ def test_a_connection_that_breaks_is_not_taken_for_a_dead_server(meddler: Meddle
     found.close()
 
 
-@pytest.mark.parametrize(("cuts", "mute", "words"), [(1000, False, "Disconnected|Reset"), (0, True, "turn_timeout_s")])
+@pytest.mark.parametrize(
+    ("cuts", "mute", "words"), [(1000, False, "Disconnected|Reset"), (0, True, "no answer in 5 s")]
+)
 def test_a_server_that_is_lost_too_often_is_one_error(
-    meddler: Meddler, chat: ChatFormat, cuts: int, mute: bool, words: str
+    meddler: Meddler, chat: ChatFormat, monkeypatch: pytest.MonkeyPatch, cuts: int, mute: bool, words: str
 ) -> None:
-    found = open_vllm(VllmConfig(urls=(meddler.url,), restarts=1, turn_timeout_s=5), POLICY, SHIPPED, chat)
+    monkeypatch.setattr("tasks.core.engines.vllm.server_pool.LONGEST_TURN_S", 5)
+    found = open_vllm(VllmConfig(urls=(meddler.url,), restarts=1), POLICY, SHIPPED, chat)
     found.load_adapter(None)
     meddler.cuts, meddler.mute = cuts, mute
     submit(found, turns(chat, 1, MARKED))

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from tasks.core.config.collection import AgentLimits
-from tasks.core.config.engine import VllmConfig
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.vllm_server.engine import VllmEngine
-from tasks.core.engines.vllm_server.opening import open_vllm
-from tasks.core.engines.vllm_server.probe_records import LocalModel
-from tasks.core.engines.vllm_server.weight_sync_check import mean_difference
+from tasks.core.engines.vllm.engine import VllmEngine
+from tasks.core.engines.vllm.opening import open_vllm
+from tasks.core.engines.vllm.probe_records import LocalModel
+from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
+from tasks.core.records.delivery_probe import mean_difference
 from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.config.engine import VllmConfig
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.vllm_server.client import WrongPolicy
-from tasks.core.engines.vllm_server.engine import VllmEngine
-from tasks.core.engines.vllm_server.opening import open_vllm
+from tasks.core.engines.vllm.client import WrongPolicy
+from tasks.core.engines.vllm.engine import VllmEngine
+from tasks.core.engines.vllm.opening import open_vllm
+from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.policies.chat_format import ChatFormat
-from tests.core.engines.vllm_server.recorded_policies import SHIPPED, moved, recorded
+from tests.core.engines.vllm.recorded_policies import SHIPPED, moved, recorded
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800), pytest.mark.usefixtures("own_records")]
 

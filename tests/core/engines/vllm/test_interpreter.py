@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks.core.engines.vllm_server.interpreter import VLLM_CPU, VLLM_GPU, vllm_recipe
+from tasks.core.engines.vllm.interpreter import VLLM_CPU, VLLM_GPU, vllm_recipe
 from tasks.core.interpreters import InterpreterRecipe
 
 

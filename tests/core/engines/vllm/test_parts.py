@@ -17,11 +17,14 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from pydantic import ValidationError
 
-from tasks.core.config.engine import VllmConfig
-from tasks.core.engines.vllm_server import own_server
-from tasks.core.engines.vllm_server.client import EngineUnavailable, Sampled, ServerClient, ServerGone
-from tasks.core.engines.vllm_server.launching import Address, LaunchSpec, allowed_rank
-from tasks.core.engines.vllm_server.server_provider import ExternalServers
+from tasks.core.capacity.memory import Sharing
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.engines.vllm import own_server
+from tasks.core.engines.vllm.client import EngineUnavailable, Sampled, ServerClient, ServerGone
+from tasks.core.engines.vllm.launching import Address, LaunchSpec, allowed_rank
+from tasks.core.engines.vllm.opening import launch_specs
+from tasks.core.engines.vllm.server_provider import ExternalServers
+from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.processes.running import Process, find_process, pipeline_process
 
 CODE = Path(__file__).parents[4]
@@ -78,6 +81,19 @@ def test_gpu_servers_stay_on_the_gpus_that_the_process_was_given(
     assert replace(SPEC, device="cuda", gpus=(1,)).variables(tmp_path)["CUDA_VISIBLE_DEVICES"] == "GPU-5"
     with pytest.raises(ValueError, match="the servers need 3 GPUs, but CUDA_VISIBLE_DEVICES is '4,GPU-5'"):
         replace(SPEC, device="cuda", gpus=(2,)).variables(tmp_path)
+
+
+def test_the_batch_invariant_mode_is_for_own_servers_on_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    on_gpu = replace(SPEC, device="cuda", gpus=(0,))
+    assert "VLLM_BATCH_INVARIANT" not in on_gpu.variables(tmp_path)
+    invariant = replace(on_gpu, batch_invariant=True)
+    assert invariant.variables(tmp_path)["VLLM_BATCH_INVARIANT"] == "1" and invariant.digest != on_gpu.digest
+    config, policy = VllmConfig(batch_invariant=True), PolicyConfig(device="cpu")
+    with pytest.raises(ValueError, match=r"engine\.vllm\.batch_invariant: vLLM has this mode for GPUs alone"):
+        launch_specs(config, policy, tmp_path, "cpu", Sharing(False, 0.9, ""))
+    with pytest.raises(ValidationError, match="batch_invariant: the pipeline did not start the servers at `urls`"):
+        VllmConfig(batch_invariant=True, urls=("http://x",))
 
 
 def test_ranks_are_rounded_up_to_what_vllm_takes() -> None:

@@ -49,7 +49,7 @@ def kept(tmp_path: Path, owner: "subprocess.Popen[bytes]") -> Iterator[tuple[psu
         "owner_started": find_process(owner.pid).started,
     }
     supervisor = subprocess.Popen(
-        [sys.executable, "-m", "tasks.core.engines.vllm_server.supervisor"], cwd=CODE, stdin=subprocess.PIPE
+        [sys.executable, "-m", "tasks.core.engines.vllm.supervisor"], cwd=CODE, stdin=subprocess.PIPE
     )
     assert supervisor.stdin is not None
     with supervisor.stdin as stdin:

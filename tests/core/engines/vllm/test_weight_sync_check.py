@@ -1,5 +1,6 @@
 """The statistics of a delivery's proof: by hand, as properties, and on the noise of a real model in bfloat16."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.vllm_server.client import WrongPolicy
-from tasks.core.engines.vllm_server.weight_sync_check import Comparison, check_delivery, compare
+from tasks.core.engines.vllm.client import WrongPolicy
+from tasks.core.engines.vllm.weight_sync_check import Comparison, check_delivery, compare
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.delivery_probe import lasting_sequences, sequence_logprobs
 from tasks.core.policies.loading import load_base_model
+from tasks.core.records.delivery_probe import mean_difference
 
 SHIPPED = Path(__file__).parents[4] / "data" / "base_policies" / "pocket"
 TOKENS = 1500
@@ -111,6 +113,19 @@ def test_another_model_is_refused_whatever_lies_beside_it() -> None:
     for dtype in ("float32", "bfloat16"):
         with pytest.raises(WrongPolicy, match=r"server: the server samples from another model.*of i001 by 0\.15"):
             check_delivery(elsewhere, expected, {}, dtype, "server", "i001")
+
+
+@pytest.mark.parametrize("strange", [math.nan, -math.inf])
+@pytest.mark.parametrize("count", [1, TOKENS])
+def test_log_probs_that_are_no_numbers_prove_nothing(strange: float, count: int) -> None:
+    answer, expected, other = drawn(5, 0.1, 0.0, 1)
+    broken = [strange] * count + answer[count:]
+    with pytest.raises(WrongPolicy, match=rf"server: {count} of the {TOKENS} log-probs that it gives for i001 are not"):
+        check_delivery(broken, expected, {"the policy before it": other}, "float32", "server", "i001")
+
+
+def test_no_limit_allows_a_difference_from_nan() -> None:
+    assert mean_difference([-1.0, math.nan], [-1.0, -2.0]) == math.inf > mean_difference([-1.0, -4.0], [-1.0, -2.0])
 
 
 def test_a_third_policy_is_refused_though_it_is_as_near() -> None:
