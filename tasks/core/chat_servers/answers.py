@@ -42,6 +42,16 @@ class PromptTooLong(Exception):  # noqa: N818
 
 
 @dataclass(frozen=True)
+class ToolCall:
+    """A call of one of the tools that a request offered; whatever the model wrote."""
+
+    id: str
+    name: str
+    arguments: str
+    """JSON, unless the model wrote something else."""
+
+
+@dataclass(frozen=True)
 class ChatTurn:
     """An assistant turn and its token counts."""
 
@@ -55,11 +65,23 @@ class ChatTurn:
     """Prompt tokens that the server had cached."""
     answer_tokens: int
     """Sampled tokens, including hidden reasoning."""
+    calls: tuple[ToolCall, ...] = ()
+
+
+class _Function(BaseModel):
+    name: str
+    arguments: str = "{}"
+
+
+class _ToolCall(BaseModel):
+    id: str = ""
+    function: _Function
 
 
 class _Message(BaseModel):
     content: str | None = None
     refusal: str | None = None
+    tool_calls: list[_ToolCall] | None = None
 
 
 class _Choice(BaseModel):
@@ -100,6 +122,9 @@ def read_answer(body: bytes) -> ChatTurn:
         prompt_tokens=completion.usage.prompt_tokens,
         cached_tokens=cached or 0,
         answer_tokens=completion.usage.completion_tokens,
+        calls=tuple(
+            ToolCall(call.id, call.function.name, call.function.arguments) for call in choice.message.tool_calls or ()
+        ),
     )
 
 

@@ -7,6 +7,7 @@ is used up.
 """
 
 import asyncio
+import json
 import os
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
@@ -18,8 +19,7 @@ from typing import Any
 import httpx2
 from openai import APIConnectionError, APIStatusError, APITimeoutError, AsyncOpenAI, Omit
 
-from tasks.core.config.chat_api import ChatApiConfig
-from tasks.core.engines.chat_api.answers import (
+from tasks.core.chat_servers.answers import (
     ChatApiError,
     ChatTurn,
     PassingFault,
@@ -27,15 +27,24 @@ from tasks.core.engines.chat_api.answers import (
     read_answer,
     retry_after,
 )
-from tasks.core.engines.chat_api.pace import Pace
+from tasks.core.chat_servers.pace import Pace
+from tasks.core.chat_servers.settings import ChatApiConfig
 from tasks.core.interfaces.engine import SamplingSettings
 from tasks.core.interfaces.world import Message
 
+ATTEMPTS = 20
+"""Times that one request is sent at most: pauses grow between them, so that the last ones are minutes away."""
+LONGEST_SILENCE_S = 300.0
+"""Longest silence of the server: a model that reasons answers late."""
 LONGEST_WAIT_S = 120.0
 """Longest pause that a server may ask for. The vendor's client heeds no longer one, and a server that asks for more has
 no quota left: the run ends instead of waiting."""
 BYTES_PER_TOKEN = 4
 """For the estimate behind the token limit; OpenAI too counts a request by its characters and maximum turn length."""
+
+
+ChatMessage = Message | Mapping[str, Any]
+"""A message of the API: beside role and content it may have tool calls, or the id of the call that it answers."""
 
 
 @dataclass(eq=False)
@@ -75,36 +84,49 @@ class ChatClient:
     Raises ChatApiError if the environment has no key.
     """
 
-    def __init__(self, config: ChatApiConfig, environment: Mapping[str, str] = os.environ) -> None:
-        self._request, traffic = config.request, config.traffic
-        self._traffic, self._key = traffic, _key(traffic.key_variable, environment)
+    def __init__(
+        self, config: ChatApiConfig, environment: Mapping[str, str] = os.environ, knobs: str = "engine.chat_api"
+    ) -> None:
+        """Open the client; `knobs` is the section of params.yaml that `config` is, for messages."""
+        self._request, traffic, self._knobs = config.request, config.traffic, knobs
+        self._traffic, self._key = traffic, _key(traffic.key_variable, environment, knobs)
         self._pace = Pace(traffic.requests_per_minute, traffic.tokens_per_minute)
         self._headers: Mapping[str, str | Omit] = {} if self._key else {"Authorization": Omit()}
         self._slots = asyncio.Semaphore(traffic.concurrency)
         self._vendor = AsyncOpenAI(
             api_key=self._key or "none",
             base_url=config.request.base_url,
-            max_retries=traffic.attempts - 1,
-            timeout=traffic.timeout_s,
+            max_retries=ATTEMPTS - 1,
+            timeout=LONGEST_SILENCE_S,
             http_client=httpx2.AsyncClient(
                 limits=httpx2.Limits(max_connections=traffic.concurrency),
                 event_hooks={"request": [self._before_attempt], "response": [self._after_attempt]},
             ),
         )
 
-    def call(self, messages: Sequence[Message], sampling: SamplingSettings, seed: int) -> Call:
-        """Prepare the request for a turn, without sending it."""
+    def call(
+        self,
+        messages: Sequence[ChatMessage],
+        sampling: SamplingSettings,
+        seed: int,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> Call:
+        """Prepare the request for a turn, without sending it; `tools` are schemas of what the model may call."""
         asked = self._request
         body = {"model": asked.model, "messages": list(messages), asked.max_tokens_field: sampling.max_tokens}
+        if tools:
+            body["tools"] = list(tools)
         if asked.send_temperature:
             body["temperature"] = sampling.temperature
         if sampling.top_k:
-            body["top_k"] = sampling.top_k
+            body["extra_body"] = {
+                "top_k": sampling.top_k
+            }  # OpenAI's own API has none, so the client knows no such name
         if sampling.top_p < 1:
             body["top_p"] = sampling.top_p
         if asked.send_seed:
             body["seed"] = seed
-        prompt = sum(len(message["content"].encode()) for message in messages)
+        prompt = len(json.dumps([*messages, *tools], ensure_ascii=False).encode())
         return Call(body, prompt // BYTES_PER_TOKEN + sampling.max_tokens)
 
     async def complete(self, call: Call) -> ChatTurn:
@@ -122,7 +144,7 @@ class ChatClient:
             except APIStatusError as error:
                 raise self._explained(fault(error.status_code, _json(error.response)), call) from None
             except APITimeoutError:
-                raise self._gave_up(f"no answer within {self._traffic.timeout_s:g} s", call) from None
+                raise self._gave_up(f"no answer within {LONGEST_SILENCE_S:g} s", call) from None
             except APIConnectionError as error:
                 raise self._gave_up(_cause(error), call) from None
         assert call.turn is not None
@@ -163,14 +185,14 @@ class ChatClient:
             return self._gave_up(str(error), call)
         message = self._without_key(str(error))
         if isinstance(error, ChatApiError):
-            message = f"{self._place}: {message}; check {self._traffic.key_variable} and engine.chat_api.request"
+            message = f"{self._place}: {message}; check {self._traffic.key_variable} and {self._knobs}.request"
         return type(error)(message)
 
     def _gave_up(self, last: str, call: Call) -> ChatApiError:
         asked = f", which asks to wait {call.wait_s:.0f} s" if call.wait_s else ""
         return ChatApiError(
             f"{self._place}: gave up after {call.attempts} attempts; the last error: {self._without_key(last)}{asked}. "
-            "Run again later, which requests only the missing answers, or raise the limits in engine.chat_api.traffic"
+            f"Run again later, which requests only the missing answers, or raise the limits in {self._knobs}.traffic"
         )
 
     @property
@@ -189,14 +211,14 @@ def _cause(error: APIConnectionError) -> str:
     return f"the connection failed ({cause or type(cause).__name__})"
 
 
-def _key(variable: str | None, environment: Mapping[str, str]) -> str:
+def _key(variable: str | None, environment: Mapping[str, str], knobs: str) -> str:
     if variable is None:
         return ""
     key = environment.get(variable, "").strip()
     if not key:
         raise ChatApiError(
             f"the environment variable {variable} holds no key: export it, or name another variable in "
-            "engine.chat_api.traffic.key_variable (null for a server without keys)"
+            f"{knobs}.traffic.key_variable (null for a server without keys)"
         )
     if not (key.isascii() and key.isprintable()):
         raise ChatApiError(

@@ -18,8 +18,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from tasks.core.config.chat_api import Traffic
-from tasks.core.engines.chat_api.answers import ChatApiError, ChatTurn
+from tasks.core.chat_servers.answers import ChatApiError, ChatTurn
+from tasks.core.chat_servers.settings import Traffic
 from tasks.core.interfaces.engine import GenerationRequest
 from tasks.core.records.scores import ApiUsage
 

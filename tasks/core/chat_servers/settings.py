@@ -5,7 +5,7 @@ changes no score. The key is in neither: only the name of the environment variab
 """
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
@@ -13,21 +13,35 @@ from pydantic import Field, field_validator
 from tasks.core.config.section import UNVERSIONED, Section
 
 MILLION = 1e6
+_NEWER_NAMES = ("openai.com", "openai.azure.com")
+"""Hosts that call the longest turn max_completion_tokens."""
 
 
 class ChatRequest(Section):
     """The model that is asked, and how: POST {base_url}/chat/completions."""
 
+    constants: ClassVar[Mapping[str, str]] = {
+        "max_tokens_field": "max_completion_tokens for OpenAI and Azure, max_tokens for other servers"
+    }
+
     base_url: str = "https://api.openai.com/v1"
     """Address of the API, to which /chat/completions is added."""
     model: str = Field("gpt-4o-2024-11-20", min_length=1)
     """The model that is asked. A dated snapshot where the provider has one: a bare name may change its meaning."""
-    max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
-    """The server's name for the longest turn. OpenAI's own name, or the older one of most other servers."""
     send_temperature: bool = True
     """Send the temperature. False for models that refuse it (o1)."""
     send_seed: bool = True
     """Send a seed with each turn. False for servers that refuse it."""
+
+    @property
+    def max_tokens_field(self) -> str:
+        """The server's name for the longest turn: OpenAI's models refuse the older one, which other servers take."""
+        host = urlsplit(self.base_url).hostname or ""
+        return "max_completion_tokens" if host.endswith(_NEWER_NAMES) else "max_tokens"
+
+    def named(self, task_id: str) -> str:
+        """Return the name under which the answers of this model on a task are kept: other models' are theirs."""
+        return f"{self.model} at {self.base_url}: {task_id}"
 
     @field_validator("base_url")
     @classmethod
@@ -43,7 +57,7 @@ class ChatRequest(Section):
 class Traffic(Section):
     """Rate limits, retries and prices."""
 
-    constants: ClassVar[Mapping[str, str]] = {"longest_wait_s": "120"}
+    constants: ClassVar[Mapping[str, str]] = {"longest_wait_s": "120", "attempts": "20", "timeout_s": "300"}
 
     key_variable: str | None = Field("OPENAI_API_KEY", pattern=r"^[A-Z_][A-Z0-9_]*$")
     """Environment variable that holds the key. null: a server that wants none."""
@@ -53,10 +67,6 @@ class Traffic(Section):
     """Most requests a minute. null: no limit of ours, only the server's."""
     tokens_per_minute: int | None = Field(None, ge=1)
     """Most tokens a minute, prompts and answers together. null: no limit of ours, only the server's."""
-    attempts: int = Field(20, ge=1)
-    """Times that one request is sent at most."""
-    timeout_s: float = Field(300.0, gt=0)
-    """Longest silence of the server."""
     prompt_price: float = Field(0.0, ge=0)
     """US dollars per million prompt tokens."""
     cached_price: float | None = Field(None, ge=0)

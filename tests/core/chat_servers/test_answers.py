@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tasks.core.engines.chat_api.answers import (
+from tasks.core.chat_servers.answers import (
     ChatApiError,
     PassingFault,
     PromptTooLong,

@@ -3,12 +3,14 @@
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tasks.core.engines.chat_api.answers import ChatApiError, ChatTurn, PromptTooLong
-from tasks.core.engines.chat_api.client import Call, ChatClient
+from tasks.core.chat_servers import client as client_module
+from tasks.core.chat_servers.answers import ChatApiError, ChatTurn, PromptTooLong
+from tasks.core.chat_servers.client import Call, ChatClient
 from tasks.core.interfaces.engine import SamplingSettings
 from tasks.core.interfaces.world import Message
 
@@ -42,8 +44,15 @@ def test_a_turn_is_asked_for_and_read(server: Any, ask: Ask) -> None:
     answer, attempts = ask()
     assert (answer.text, answer.complete, answer.model, attempts) == ("1 messages", True, "tiny-dated", 1)
     assert (answer.prompt_tokens, answer.cached_tokens, answer.answer_tokens) == (100, 40, 10)
-    asked = {"model": "tiny", "messages": MESSAGES, "max_completion_tokens": 20, "temperature": 0.5, "seed": 7}
+    asked = {"model": "tiny", "messages": MESSAGES, "max_tokens": 20, "temperature": 0.5, "seed": 7}
     assert server.requests == [asked]
+
+
+def test_likeliest_tokens_alone_are_asked_for_by_both_settings(server: Any, configured: Callable[..., Any]) -> None:
+    client = ChatClient(configured(server))
+    call = client.call(MESSAGES, replace(SAMPLING, top_k=3, top_p=0.9), 7)
+    asyncio.run(closing(client, client.complete(call)))
+    assert (server.requests[0]["top_k"], server.requests[0]["top_p"]) == (3, 0.9)
 
 
 def test_what_a_server_refuses_is_not_sent(server: Any, ask: Ask) -> None:
@@ -69,9 +78,10 @@ def test_a_fault_that_may_pass_is_asked_again(fault: dict[str, Any], server: Any
     assert (answer.text, attempts, len(server.requests)) == ("1 messages", 3, 3)
 
 
-def test_silence_ends_after_the_timeout(server: Any, ask: Ask) -> None:
+def test_silence_ends_after_the_timeout(server: Any, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "LONGEST_SILENCE_S", 0.3)
     server.fail(silent=True)
-    answer, attempts = ask(timeout_s=0.3)
+    answer, attempts = ask()
     assert (answer.text, attempts) == ("1 messages", 2)
 
 
@@ -105,10 +115,11 @@ def test_a_pause_over_the_limit_is_an_error(server: Any, ask: Ask) -> None:
         ask()
 
 
-def test_faults_that_do_not_pass_end_in_one_error(server: Any, ask: Ask) -> None:
+def test_faults_that_do_not_pass_end_in_one_error(server: Any, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "ATTEMPTS", 3)
     server.fail(times=9, status=502)
     with pytest.raises(ChatApiError, match="gave up after 3 attempts; the last error: status 502"):
-        ask(attempts=3)
+        ask()
     assert len(server.requests) == 3
 
 
@@ -142,9 +153,10 @@ def test_a_missing_or_broken_key_is_one_error(key: str, ask: Ask, monkeypatch: p
         ask()
 
 
-def test_a_server_that_is_not_there_is_one_error(server: Any, ask: Ask) -> None:
+def test_a_server_that_is_not_there_is_one_error(server: Any, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "ATTEMPTS", 2)
     with pytest.raises(ChatApiError, match=r"tiny at http://127.0.0.1:1/v1: gave up after 2 .*connection failed"):
-        ask(base_url="http://127.0.0.1:1/v1", attempts=2)
+        ask(base_url="http://127.0.0.1:1/v1")
 
 
 def test_a_full_context_is_told_apart(server: Any, ask: Ask) -> None:

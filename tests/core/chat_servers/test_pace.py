@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from tasks.core.engines.chat_api import pace as pace_module
-from tasks.core.engines.chat_api.pace import Pace
+from tasks.core.chat_servers import pace as pace_module
+from tasks.core.chat_servers.pace import Pace
 
 MINUTE_S = 1.0
 

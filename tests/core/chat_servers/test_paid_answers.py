@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.engines.chat_api.answers import ChatApiError, ChatTurn
-from tasks.core.engines.chat_api.paid_answers import (
+from tasks.core.chat_servers.answers import ChatApiError, ChatTurn
+from tasks.core.chat_servers.paid_answers import (
     DAY_S,
     LONGEST_DAYS,
     PAID_ANSWERS,
@@ -18,13 +18,13 @@ from tasks.core.engines.chat_api.paid_answers import (
 )
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 PAID = PaidAnswer(ChatTurn("naïve\n\0", False, "m-dated", 100, 40, 10), 3)
 WRITER = """
 import sys, time
 from itertools import count
-from tasks.core.engines.chat_api.answers import ChatTurn
-from tasks.core.engines.chat_api.paid_answers import PaidAnswer, PaidAnswers
+from tasks.core.chat_servers.answers import ChatTurn
+from tasks.core.chat_servers.paid_answers import PaidAnswer, PaidAnswers
 paid = PaidAnswers()
 for number in count():
     key = f"{sys.argv[1]}-{number}"

@@ -6,16 +6,16 @@ their log-probs are unknown: the column holds 0. Nothing may train on that, and 
 engine only for runs without iterations.
 """
 
-import asyncio
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tasks.core.config.chat_api import ChatApiConfig
-from tasks.core.engines.chat_api.answers import PromptTooLong
-from tasks.core.engines.chat_api.client import Call, ChatClient
-from tasks.core.engines.chat_api.paid_answers import PaidAnswer, PaidAnswers, Spending, request_key
+from tasks.core.chat_servers.answers import PromptTooLong
+from tasks.core.chat_servers.client import Call
+from tasks.core.chat_servers.paid_answers import PaidAnswer
+from tasks.core.chat_servers.paying_client import PayingClient
+from tasks.core.chat_servers.settings import ChatApiConfig
 from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.processes.event_loop import EventLoopThread
@@ -49,9 +49,7 @@ class ChatApiEngine:
         Raises ChatApiError when the environment holds no key, or the file cannot be used.
         """
         self.version = f"{config.request.model} at {urlsplit(config.request.base_url).netloc}"
-        self._chat, self._client = chat, ChatClient(config)
-        self._spending, self._paid = Spending(config.traffic), PaidAnswers()
-        self._base_url = config.request.base_url
+        self._chat, self._client = chat, PayingClient(config, config.request.named)
         self._loop = EventLoopThread("chat_api")
         self._asked: dict[str, _PendingTurn] = {}
         self._under_way: set[Future[tuple[PaidAnswer, bool]]] = set()
@@ -68,8 +66,8 @@ class ChatApiEngine:
             raise ValueError(f"{request.sequence_id}: a request to a chat API needs the conversation's messages")
         if len(request.prompt_ids) >= self.context_length:
             raise ContextOverflow(request.sequence_id, f"a prompt of {len(request.prompt_ids)} tokens")
-        call = self._client.call(request.messages, request.sampling, request.seed)
-        result = self._loop.submit(self._answer(request, call))
+        call = self._client.call(request)
+        result = self._loop.submit(self._client.answer(request, call))
         self._asked[request.sequence_id] = _PendingTurn(call, result)
         self._under_way.add(result)
         result.add_done_callback(self._under_way.discard)
@@ -86,7 +84,7 @@ class ChatApiEngine:
             return [self._turn(name) for name, asked in list(self._asked.items()) if asked.result in done]
         except Exception as error:
             self.load_adapter(None)
-            error.add_note(f"so far: {self._spending.said()}, kept for the next run")
+            error.add_note(f"so far: {self._client.spending.said()}, kept for the next run")
             raise
 
     def release(self, sequence_id: str) -> None:
@@ -97,7 +95,7 @@ class ChatApiEngine:
 
     def take_usage(self) -> ApiUsage:
         """Return the tokens used and money paid since the last call."""
-        return self._spending.take()
+        return self._client.take_usage()
 
     def close(self) -> None:
         """Send no more requests, and wait briefly for answers under way. Idempotent."""
@@ -109,17 +107,6 @@ class ChatApiEngine:
             result.cancel()
         self._loop.run(self._client.close())
         self._loop.close()
-        self._paid.close()
-
-    async def _answer(self, request: GenerationRequest, call: Call) -> tuple[PaidAnswer, bool]:
-        """Return the answer, and whether an earlier attempt paid for it."""
-        key = request_key({"base_url": self._base_url, **call.body}, request)
-        stored = await asyncio.to_thread(self._paid.find, key)
-        if stored is not None:
-            return stored, True
-        paid = PaidAnswer(await self._client.complete(call), call.attempts)
-        await asyncio.to_thread(self._paid.keep, key, request.task_id, paid)
-        return paid, False
 
     def _turn(self, name: str) -> Generation:
         asked = self._asked.pop(name)
@@ -127,7 +114,7 @@ class ChatApiEngine:
             paid, earlier = asked.result.result()
         except PromptTooLong:
             return Generation(name, (), (), "context")
-        self._spending.add(paid, earlier)
+        self._client.spending.add(paid, earlier)
         answer = paid.answer
         ids = self._chat.turn_ids(answer.text)
         complete = answer.complete or len(ids) == 1

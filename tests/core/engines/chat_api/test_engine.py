@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from tasks.core.chat_servers.answers import ChatApiError
+from tasks.core.chat_servers.settings import ChatApiConfig
 from tasks.core.config.collection import AgentLimits
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.chat_api.answers import ChatApiError
 from tasks.core.engines.chat_api.engine import ChatApiEngine
-from tasks.core.engines.in_process.engine import TransformersEngine
-from tasks.core.engines.registry import forget_paid_answers
+from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.interfaces.engine import GenerationRequest, Metered, SamplingSettings
+from tasks.core.interfaces.engine_kind import find_engine
 from tasks.core.interfaces.world import Demonstrating, World
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model
@@ -69,7 +70,7 @@ def sampled_by(model_folder: Path, chat: ChatFormat) -> Callable[[dict[str, Any]
     lock = threading.Lock()
 
     def reply(body: dict[str, Any]) -> tuple[str, str]:
-        settings = SamplingSettings(body["temperature"], body["max_completion_tokens"], chat.stop_ids)
+        settings = SamplingSettings(body["temperature"], body["max_tokens"], chat.stop_ids)
         with lock:
             engine.submit(GenerationRequest("one", chat.prompt_ids(body["messages"]), settings, body["seed"]))
             (turn,) = engine.collect()
@@ -123,13 +124,19 @@ def test_faults_on_the_way_change_nothing_but_the_count_of_retries(
 
 
 def test_a_play_that_failed_goes_on_where_it_was(
-    world: World, chat: ChatFormat, serve: Callable[..., Any], open_engine: Open, capsys: pytest.CaptureFixture[str]
+    world: World,
+    chat: ChatFormat,
+    serve: Callable[..., Any],
+    open_engine: Open,
+    configured: Callable[..., ChatApiConfig],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The second attempt asks only for what is missing; rows and usage are those of a play that nothing disturbed."""
     server = serve(recited(world))
+    settings = configured(server)
     undisturbed = open_engine(server, prompt_price=2.0)
     rows, usage = play(world, chat, undisturbed, temperature=0.5), undisturbed.take_usage()
-    forget_paid_answers("chat_api", [task.task_id for task in world.tasks("dev")])
+    find_engine("chat_api").forget(settings, [task.task_id for task in world.tasks("dev")])
     turns = len(server.requests)
     server.requests.clear()
 
@@ -146,9 +153,24 @@ def test_a_play_that_failed_goes_on_where_it_was(
     assert (play(world, chat, again, temperature=0.5), again.take_usage()) == (rows, usage)
     assert len(server.requests) == turns - 5
     assert "an earlier attempt had paid for 5 answers, 500 prompt and 50 answer tokens" in capsys.readouterr().out
-    forget_paid_answers("chat_api", [task.task_id for task in world.tasks("dev")])
+    find_engine("chat_api").forget(settings, [task.task_id for task in world.tasks("dev")])
     play(world, chat, again, temperature=0.5)
     assert len(server.requests) == 2 * turns - 5, "once the result is written, a new one is played anew"
+
+
+def test_the_result_of_another_model_leaves_the_answers_of_this_one(
+    world: World,
+    chat: ChatFormat,
+    serve: Callable[..., Any],
+    open_engine: Open,
+    configured: Callable[..., ChatApiConfig],
+) -> None:
+    server = serve(recited(world))
+    play(world, chat, open_engine(server), temperature=0.5)
+    find_engine("chat_api").forget(configured(server, model="another"), [task.task_id for task in world.tasks("dev")])
+    server.requests.clear()
+    play(world, chat, open_engine(server), temperature=0.5)
+    assert server.requests == [], "they are paid for, and the attempt of this model goes on"
 
 
 def test_an_answer_that_is_under_way_at_the_end_is_kept(serve: Callable[..., Any], open_engine: Open) -> None:

@@ -15,17 +15,19 @@ import pytest
 
 from flows.cli.app import main
 from flows.dag.stages import STAGES
-from flows.workers.plain_runner import PlainRunner
+from flows.runners.plain_runner import PlainRunner
+from tasks.core.chat_servers.paid_answers import PAID_ANSWERS
 from tasks.core.config.params import ParamsError, load_params
-from tasks.core.config.world import PocketworldSection
-from tasks.core.engines.chat_api.paid_answers import PAID_ANSWERS
+from tasks.core.config.world import WorldSection
 from tasks.core.interfaces.stage import ProcessCache
+from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.scores import Evaluation, Scores, Selection
 from tasks.core.records.tables import read_table
-from tasks.core.worlds.registry import open_world, prepare_world_folder
+
+pytestmark = pytest.mark.whole_runs
 
 ROOT = Path(__file__).parents[4]
 """They need the project's git and DVC; flows and lineage test them."""
@@ -42,8 +44,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def server(project: Path, serve: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A model that solves the tasks of a scenario but its last; params.yaml asks it for little."""
     folder = tmp_path_factory.mktemp("world")
-    prepare_world_folder(PocketworldSection(), folder)
-    world: Any = open_world(PocketworldSection(), folder)
+    prepare_world_folder(WorldSection.of("pocketworld"), folder)
+    world: Any = open_world(WorldSection.of("pocketworld"), folder)
     tasks = [task for split in ("dev", "test_normal", "test_challenge") for task in world.tasks(split)]
     solutions = {task.instruction: world.demonstration(task.task_id) for task in tasks if task.task_id[-1] != "3"}
     world.close()
@@ -141,7 +143,7 @@ def _nowhere(secret: str, folder: Path) -> None:
 
 
 def test_such_an_engine_cannot_train(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["configure", "openai", "--set", "iterations=2"]) == 1
+    assert main(["configure", "openai", "--set", "iterations=2"]) == 2
     assert "can be scored but not trained; set iterations: 0" in capsys.readouterr().err
     main(["configure", "openai"])
     path = project / "params.yaml"

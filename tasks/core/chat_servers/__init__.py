@@ -1,0 +1,1 @@
+"""Models behind OpenAI-compatible servers: requests, answers, rate limits and paid answers, whoever asks."""
