@@ -2,8 +2,9 @@
 
 `oracle` solves every task that its world can demonstrate. `scripted` does so in half of the rollouts and has a seeded
 flaw in the others, so that groups have mixed returns. No policy is asked: the log-probs are 0, as of a policy that is
-certain, and the loaded checkpoint changes nothing. Updates on such rollouts are imitation with signed weights (the
-learner uses its own old log-probs): they show that the learner works, but are not LOOP.
+certain, neither the loaded checkpoint nor a temperature changes anything, and `top_k` and `top_p` are refused. Updates
+on such rollouts are imitation with signed weights (the learner uses its own old log-probs): they show that the learner
+works, but are not LOOP.
 """
 
 import random
@@ -56,8 +57,11 @@ class ScriptedEngine:
     def submit(self, request: GenerationRequest) -> None:
         """Queue one turn.
 
-        Raises ContextOverflow, and whatever the script raises for the task (KeyError, ValueError).
+        Raises ContextOverflow, ValueError for `top_k` or `top_p`, and whatever the script raises for the task
+        (KeyError, ValueError).
         """
+        if request.sampling.top_k or request.sampling.top_p < 1:
+            raise ValueError(f"{request.sequence_id}: the engine {self.name} recites: it has no top_k and no top_p")
         if len(request.prompt_ids) >= self.context_length:
             raise ContextOverflow(request.sequence_id, f"a prompt of {len(request.prompt_ids)} tokens")
         if request.sequence_id not in self._recitals:
@@ -89,13 +93,13 @@ class ScriptedEngine:
         return Generation(request.sequence_id, kept, (0.0,) * len(kept), "stop" if len(ids) <= room else "length")
 
 
-def oracle_engine(world: World, chat: ChatFormat) -> ScriptedEngine:
+def oracle_engine(world: World | None, chat: ChatFormat) -> ScriptedEngine:
     """Return an engine that recites the world's solutions. Raises ValueError for a world without demonstrations."""
     demonstrating = _demonstrating(world)
     return ScriptedEngine("oracle", chat, lambda task_id, seed: demonstrating.demonstration(task_id))
 
 
-def flawed_engine(world: World, chat: ChatFormat) -> ScriptedEngine:
+def flawed_engine(world: World | None, chat: ChatFormat) -> ScriptedEngine:
     """Return an engine like the oracle, but flawed in FLAW_SHARE of the rollouts. Raises like `oracle_engine`."""
     demonstrating = _demonstrating(world)
     return ScriptedEngine(
@@ -120,7 +124,7 @@ def with_flaw(turns: Sequence[str], generator: random.Random) -> list[str]:
     return generator.choice(flaws)
 
 
-def _demonstrating(world: World) -> Demonstrating:
+def _demonstrating(world: World | None) -> Demonstrating:
     if not isinstance(world, Demonstrating):
         raise ValueError(
             "engine.name: this world has no solutions to recite; use an engine that samples, without demonstrations"

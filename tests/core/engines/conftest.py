@@ -6,11 +6,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2ForCausalLM
 
-from tasks.core.config.world import PocketworldSection
+from tasks.core.config.world import WorldSection
 from tasks.core.interfaces.world import World
-from tasks.core.worlds.registry import open_world, prepare_world_folder
+from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
+from tests.tiny_models import tiny_qwen2
 
 VOCABULARY = 61
 
@@ -18,8 +19,8 @@ VOCABULARY = 61
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("world")
-    prepare_world_folder(PocketworldSection(), folder)
-    world = open_world(PocketworldSection(), folder)
+    prepare_world_folder(WorldSection.of("pocketworld"), folder)
+    world = open_world(WorldSection.of("pocketworld"), folder)
     yield world
     world.close()
 
@@ -36,18 +37,9 @@ def sharpened(model: PreTrainedModel) -> PreTrainedModel:
 
 def _qwen2(context: int = 256, **changes: object) -> Qwen2ForCausalLM:
     """Grouped-query attention (4 heads, 2 of keys and values), tied embeddings, biases in the projections."""
-    torch.manual_seed(3)
-    sizes = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": context,
-        "tie_word_embeddings": True,
-    }
-    return sharpened(Qwen2ForCausalLM(Qwen2Config(**{**sizes, **changes})))
+    sizes = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4}
+    more = {"max_position_embeddings": context, "tie_word_embeddings": True}
+    return sharpened(tiny_qwen2(3, **{**sizes, **more, **changes}))
 
 
 def _llama() -> LlamaForCausalLM:

@@ -2,6 +2,7 @@
 
 import random
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from statistics import pstdev
 from typing import Any
@@ -9,18 +10,18 @@ from typing import Any
 import pytest
 
 from tasks.core.config.collection import AgentLimits
-from tasks.core.config.engine import OracleSection, ScriptedSection
+from tasks.core.config.engine import EngineSection
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.config.world import FrozenLakeSection
-from tasks.core.engines.registry import open_engine
-from tasks.core.engines.scripted import CONTEXT_LENGTH, GIVE_UP, WRONG_ANSWER, ScriptedEngine, with_flaw
+from tasks.core.config.world import WorldSection
 from tasks.core.interfaces.engine import ContextOverflow, GenerationRequest, SamplingSettings
+from tasks.core.interfaces.engine_kind import EngineNeeds, open_engine
 from tasks.core.interfaces.world import Demonstrating, World
+from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer
+from tasks.core.recital import CONTEXT_LENGTH, GIVE_UP, WRONG_ANSWER, ScriptedEngine, with_flaw
 from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
-from tasks.core.worlds.registry import open_world, prepare_world_folder
 
 SHIPPED = Path(__file__).parents[3] / "data" / "base_policies" / "pocket"
 SETTINGS = PlaySettings(1.0, AgentLimits(max_tokens_per_turn=4096), max_concurrent_episodes=16, world_retries=0)
@@ -32,8 +33,8 @@ def chat() -> ChatFormat:
 
 
 def play(world: World, chat: ChatFormat, name: str, tasks: int, each: int, seed: int = 7) -> list[dict[str, Any]]:
-    config = OracleSection() if name == "oracle" else ScriptedSection()
-    engine = open_engine(config, PolicyConfig(), SHIPPED, world, chat)
+    config = EngineSection.of("oracle") if name == "oracle" else EngineSection.of("scripted")
+    engine = open_engine(config, EngineNeeds(PolicyConfig(), SHIPPED, world, chat))
     planned = plan_rollouts(world.tasks("train")[:tasks], each, seed)
     return play_rollouts(world, engine, chat, planned, SETTINGS, policy=None)
 
@@ -104,12 +105,15 @@ def test_limits_cut_a_turn_and_end_a_conversation(chat: ChatFormat) -> None:
     assert (len(generation.token_ids), len(generation.logprobs), generation.stop_reason) == (5, 5, "length")
     with pytest.raises(ContextOverflow):
         engine.submit(request("b", prompt=CONTEXT_LENGTH))
+    for likeliest in ({"top_k": 1}, {"top_p": 0.5}):
+        with pytest.raises(ValueError, match="the engine told recites: it has no top_k and no top_p"):
+            engine.submit(replace(request("c"), sampling=SamplingSettings(1.0, 5, (), **likeliest)))
 
 
 def test_where_luck_decides_there_is_nothing_to_recite(chat: ChatFormat, tmp_path: Path) -> None:
-    prepare_world_folder(FrozenLakeSection(), tmp_path / "world")
+    prepare_world_folder(WorldSection.of("frozen_lake"), tmp_path / "world")
     refused = pytest.raises(ValueError, match=r"world\.frozen_lake: on slippery ice .* no collection\.demonstrations")
-    with closing(open_world(FrozenLakeSection(), tmp_path / "world")) as luck, refused:
+    with closing(open_world(WorldSection.of("frozen_lake"), tmp_path / "world")) as luck, refused:
         play(luck, chat, "oracle", tasks=2, each=2)
 
 
@@ -118,4 +122,4 @@ def test_a_world_without_solutions_is_refused(chat: ChatFormat, world: World) ->
         tasks, open, close = world.tasks, world.open, world.close
 
     with pytest.raises(ValueError, match=r"engine\.name: this world has no solutions to recite; use an engine"):
-        open_engine(OracleSection(), PolicyConfig(), SHIPPED, Mute(), chat)
+        open_engine(EngineSection.of("oracle"), EngineNeeds(PolicyConfig(), SHIPPED, Mute(), chat))
