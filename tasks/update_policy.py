@@ -5,13 +5,13 @@ import shutil
 
 import torch
 
-from tasks.core.config.engine import SAMPLING_ENGINES
+from tasks.core.config.engine import ENGINES
 from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.learner.checkpoint import save_learner
-from tasks.core.learner.engine_noise import ENGINE_NOISE
-from tasks.core.learner.launcher import train_on_ranks
 from tasks.core.learner.metrics import trained_metrics, unchanged_metrics
+from tasks.core.learner.proofs import ENGINE_NOISE
+from tasks.core.learner.ranks import train_on_ranks
 from tasks.core.learner.training import UpdateJob, read_batch, train
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.records.documents import read_document, write_document
@@ -37,12 +37,12 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
     trained = None
     if not rollouts:
         metrics = unchanged_metrics(summary)
-    elif job.update.distributed.size > 1:
+    elif job.inputs.update.distributed.size > 1:
         metrics = train_on_ranks(job).metrics
     else:
         trained = train(job, rollouts, context.cache)
         metrics = trained_metrics(
-            rollouts, trained.stats, trained.learner, summary, job.update.loss, job.previous.staleness
+            rollouts, trained.stats, trained.learner, summary, job.inputs.update.loss, job.previous.staleness
         )
     if not _sampled_by_the_policy(context.inputs):
         metrics = metrics.model_copy(update={"engine_mismatch": None})
@@ -61,21 +61,16 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
 
 def _sampled_by_the_policy(inputs: UpdateInputs) -> bool:
     """Return whether the engine had this policy at this temperature, so that its log-probs should be the learner's."""
-    return inputs.engine in SAMPLING_ENGINES and not inputs.temperatures and not inputs.demonstrations
+    return ENGINES.find(inputs.engine).samples_policy and not inputs.temperatures and not inputs.demonstrations
 
 
 def _job(context: StageContext[UpdateInputs], course: Course) -> UpdateJob:
-    inputs = context.inputs
-    learning_rate = inputs.update.learning_rate * course.learning_rate_factor
+    update = context.inputs.update
+    slowed = update.model_copy(update={"learning_rate": update.learning_rate * course.learning_rate_factor})
     return UpdateJob(
         root=context.layout.root.resolve(),
         key=context.key,
-        previous=inputs.previous[context.key],
-        seed=inputs.seed,
-        policy=inputs.policy,
-        update=inputs.update.model_copy(update={"learning_rate": learning_rate}),
-        information=inputs.information,
-        temperature=inputs.temperature,
+        inputs=context.inputs.model_copy(update={"update": slowed}),
         passes=read_document(context.layout.preflight, Preflight).passes,
     )
 
@@ -89,20 +84,19 @@ def _leave_as_before(job: UpdateJob) -> None:
 
 
 def _too_far(metrics: Metrics, course: Course) -> str:
-    """Return in words the figures of an update that exceed the limits of `course`; "" where none does."""
+    """Return in words the figures of an update that exceed the limits of `course`, as NaN does; "" where none does."""
     figures = watched(metrics)
-    over = {name: limit for name, limit in course.discard_above.items() if (getattr(figures, name) or 0) > limit}
+    over = {name: limit for name, limit in course.discard_above.items() if not (getattr(figures, name) or 0) <= limit}
     return ", ".join(f"{name} {getattr(figures, name):.3g} is over {limit:.3g}" for name, limit in over.items())
 
 
 def _mismatch_limit(job: UpdateJob) -> float:
-    chosen = job.update.max_engine_mismatch
-    return ENGINE_NOISE[getattr(torch, job.policy.dtype)].mean if chosen is None else chosen
+    return ENGINE_NOISE[getattr(torch, job.inputs.policy.dtype)].mean
 
 
 def _warn_of_mismatch(metrics: Metrics, limit: float, key: str) -> None:
     mismatch = metrics.engine_mismatch
-    if mismatch is not None and mismatch.mean > limit and not metrics.staleness:
+    if mismatch is not None and not mismatch.mean <= limit and not metrics.staleness:
         _log.warning(
             "update_policy@%s: the engine's log-probs differ from the learner's by %.2g on average (limit %.2g): "
             "check that the engine samples from this policy, at this temperature, in this precision; "

@@ -12,12 +12,13 @@ import torch
 
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
-from tasks.core.learner.fixed_logprobs import compute_fixed_logprobs
 from tasks.core.learner.learner import make_learner
+from tasks.core.learner.logprobs import compute_fixed_logprobs
 from tasks.core.learner.objective import Objective
-from tasks.core.learner.packing import pack_rollouts
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout, pack_rollouts
 from tasks.core.policies.loading import load_base_model, trainable_policy
+
+pytestmark = pytest.mark.whole_runs
 
 ROOT = Path(__file__).resolve().parents[1]
 CPU = torch.device("cpu")

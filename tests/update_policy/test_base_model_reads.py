@@ -12,11 +12,11 @@ from torch import nn
 
 from tasks.core.config.params import parse_params
 from tasks.core.config.stage_inputs import BasePolicyInputs
-from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.learner import learner, training
 from tasks.core.learner.objective import StepStats
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout
 from tasks.core.policies.loading import load_base_model
 from tasks.core.records.layout import Layout
 from tasks.prepare_policy import prepare_policy

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tasks.core.config.params import Params
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout
 from tasks.core.records.files import ArtifactError, digest, read_json
 from tasks.core.records.schemas import TRAINING_BATCH
 from tasks.core.records.tables import write_rows

@@ -11,19 +11,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.collection import CollectionConfig
-from tasks.core.config.engine import ScriptedSection
+from tasks.core.config.engine import EngineSection
 from tasks.core.config.params import Params
 from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.config.update import UpdateConfig
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.learner.learner import UpdateDiverged, make_learner, update
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout
+from tasks.core.learner.proofs import ENGINE_NOISE, EngineNoise
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import digest
@@ -164,13 +166,18 @@ def test_metrics_hold_the_documented_figures(base: Path, make_rollouts: MakeRoll
 
 
 def test_a_large_mismatch_gives_a_warning(
-    base: Path, make_rollouts: MakeRollouts, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    base: Path,
+    make_rollouts: MakeRollouts,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    params = make_params()
     with caplog.at_level(logging.WARNING):
-        params = make_params(max_engine_mismatch=100.0)
-        run(prepare(tmp_path / "a", base, params, {"i001": make_rollouts(4)}), params, "i001")
+        with monkeypatch.context() as patched:
+            patched.setitem(ENGINE_NOISE, torch.float32, EngineNoise(100.0, 100.0))
+            run(prepare(tmp_path / "a", base, params, {"i001": make_rollouts(4)}), params, "i001")
         assert "log-probs differ" not in caplog.text
-        params = make_params()
         run(prepare(tmp_path / "b", base, params, {"i001": make_rollouts(4)}), params, "i001")
     assert "update_policy@i001: the engine's log-probs differ from the learner's by" in caplog.text
 
@@ -180,7 +187,11 @@ def test_rollouts_that_the_policy_did_not_sample_at_its_temperature_show_no_engi
     base: Path, make_rollouts: MakeRollouts, tmp_path: Path, caplog: pytest.LogCaptureFixture, sampled: dict[str, Any]
 ) -> None:
     params = make_params(objective="supervised")
-    changes = {"collection": params.collection.model_copy(update=sampled)} if sampled else {"engine": ScriptedSection()}
+    changes = (
+        {"collection": params.collection.model_copy(update=sampled)}
+        if sampled
+        else {"engine": EngineSection.of("scripted")}
+    )
     params = params.model_copy(update=changes)
     metrics = run(prepare(tmp_path, base, params, {"i001": make_rollouts(4)}), params, "i001")
     assert metrics.engine_mismatch is None and "log-probs differ" not in caplog.text

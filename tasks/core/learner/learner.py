@@ -4,30 +4,35 @@ The learner sees token ids, masks, turns, advantages and a frozen config. It kno
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
-from tqdm import tqdm
 
 from tasks.core.config.monitor import InformationConfig
-from tasks.core.config.update import PAIRED, UpdateConfig
-from tasks.core.learner.backward import backward, rollouts_not_finite
+from tasks.core.config.update import UpdateConfig
 from tasks.core.learner.critic import Critic
-from tasks.core.learner.distributed import SINGLE, ProcessGroup, full_tensor, is_sharded, shard
-from tasks.core.learner.fixed_logprobs import ReferenceView, compute_fixed_logprobs
-from tasks.core.learner.logprobs import SHARDED_FORWARD, forward_pass
-from tasks.core.learner.model import checkpoint_activations, fold_adapter, narrow_adapter
-from tasks.core.learner.objective import Objective, StepStats, read_stats
-from tasks.core.learner.packing import TrainingPack, pack_rollouts
-from tasks.core.learner.passes import pack_capacity, use_passes
+from tasks.core.learner.distributed import SINGLE, ProcessGroup, full_tensor, is_sharded, set_gradient_sync, shard
+from tasks.core.learner.logprobs import SHARDED_FORWARD, ReferenceView, compute_fixed_logprobs, forward_pass
+from tasks.core.learner.model import checkpoint_activations, fold_adapter, narrow_adapter, pack_capacity, use_passes
+from tasks.core.learner.objective import Objective, PackStats, StepStats, read_stats
+from tasks.core.learner.packing import (
+    Rollout,
+    TrainingPack,
+    draw_minibatches,
+    first_epoch,
+    pack_rollouts,
+    require_pairs,
+)
 from tasks.core.learner.prompt_information import UNMEASURED, measure_information, sample_pairs
-from tasks.core.learner.rollouts import Rollout, bundles
 from tasks.core.policies.float32_logits import use_float32_logits
+from tasks.core.policies.loading import is_lora
+from tasks.core.policies.pass_threads import add_gradients
+from tasks.core.processes.shown_work import shown_work
 from tasks.core.records.training import Passes, PromptInformation
 from tasks.core.seeding import derive_seed
 
@@ -107,9 +112,7 @@ def make_learner(
     trained = [weight for weight in policy.parameters() if weight.requires_grad]
     masters = make_masters(trained)
     stepped = [masters.get(weight, weight) for weight in trained]
-    optimizer = AdamW(
-        stepped, lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay, fused=True
-    )
+    optimizer = AdamW(stepped, betas=config.betas, weight_decay=config.weight_decay, fused=True)  # a step sets its rate
     return Learner(policy, optimizer, group=group, masters=masters)
 
 
@@ -155,19 +158,19 @@ def update(
     """
     started, policy, group = time.perf_counter(), learner.policy, learner.group
     first_step = learner.optimizer_steps
-    _require_pairs(rollouts, config)
+    require_pairs(rollouts, config)
     objective = Objective.of(config, len(rollouts), temperature, stale=stale, critic=learner.critic)
     capacity = pack_capacity(policy, config.tokens_per_pack)
     pack = partial(pack_rollouts, rollouts, capacity=capacity, device=_device(policy), group=group)
-    minibatches = list(_minibatches(rollouts, config, seed))
-    rows = [range(len(rollouts))] if _computes_in_float32(policy) else _first_epoch(minibatches, len(rollouts))
+    minibatches = list(draw_minibatches(rollouts, config, seed))
+    rows = [range(len(rollouts))] if _computes_in_float32(policy) else first_epoch(minibatches, len(rollouts))
     first = [packed for chosen in rows for packed in pack(chosen)]
     fixed = compute_fixed_logprobs(policy, first, rollouts, objective, reference_view, group)
     prompts, pairs = sample_pairs(rollouts, information, derive_seed(seed, "information"))
     measured = measure_information(policy, prompts, pairs, objective, capacity, group)
     steps: list[StepStats] = []
     total = sum(map(len, minibatches))
-    with tqdm(total=total, desc=name, unit="rollout", leave=False, disable=not group.is_main) as bar:
+    with shown_work(name, total, "rollout") if group.is_main else nullcontext() as work:
         for minibatch in minibatches:
             part = objective.of_minibatch([rollouts[row] for row in minibatch])
             steps.append(optimizer_step(learner, fixed.attach(pack(minibatch)), part, config))
@@ -179,7 +182,8 @@ def update(
                 raise UpdateDiverged(_explained(steps[-1], minibatch_label, names))
             if not steps[-1].allows_step(config.kl_stop.limit):
                 break
-            bar.update(len(minibatch))
+            if work is not None:
+                work.advance(len(minibatch))
     if learner.critic is not None:
         learner.critic.updates += 1
     return UpdateStats(
@@ -236,38 +240,6 @@ def learning_rate(config: UpdateConfig, optimizer_steps: int) -> float:
     return config.learning_rate * min(1.0, (optimizer_steps + 1) / max(1, config.warmup_steps))
 
 
-def _minibatches(rollouts: Sequence[Rollout], config: UpdateConfig, seed: int) -> Iterator[list[int]]:
-    """Yield the rows of each optimizer step, shuffled across tasks and again in every epoch. Pairs stay whole."""
-    size, together = config.minibatch or len(rollouts), bundles(rollouts, range(len(rollouts)))
-    for epoch in range(config.epochs):
-        order = np.arange(len(together))
-        if config.shuffle:
-            np.random.Generator(np.random.PCG64(derive_seed(seed, "epoch", epoch))).shuffle(order)
-        minibatch: list[int] = []
-        for bundle in (together[index] for index in order):
-            if minibatch and len(minibatch) + len(bundle) > size:
-                yield minibatch
-                minibatch = []
-            minibatch = [*minibatch, *bundle]
-        yield minibatch
-
-
-def _require_pairs(rollouts: Sequence[Rollout], config: UpdateConfig) -> None:
-    if config.objective in PAIRED and any(rollout.pair is None for rollout in rollouts):
-        raise ValueError(f"update.objective: {config.objective}: the batch has no pairs; set advantages.pair_gap")
-
-
-def _first_epoch(minibatches: Sequence[Sequence[int]], rollouts: int) -> Sequence[Sequence[int]]:
-    """Return the minibatches in whose packs a policy of lower precision computes the fixed values.
-
-    A GPU's kernels add in another order for another shape, and bfloat16 rounds the difference up to importance weights
-    that leave the clip range. The same pack gives the same bits: the first weights are 1, and through the first epoch
-    only the policy's steps change them. Packs of later epochs hold other rollouts side by side, so this noise is back.
-    """
-    seen = np.cumsum([len(minibatch) for minibatch in minibatches])
-    return minibatches[: int(np.searchsorted(seen, rollouts)) + 1]
-
-
 def _computes_in_float32(policy: nn.Module) -> bool:
     return next(policy.parameters()).dtype == torch.float32
 
@@ -282,3 +254,78 @@ def _explained(stats: StepStats, label: str, names: Sequence[str]) -> str:
 
 def _device(policy: nn.Module) -> torch.device:
     return next(policy.parameters()).device
+
+
+Loss = Callable[[nn.Module, TrainingPack], tuple[Tensor, PackStats]]
+"""An `Objective`: returns the loss [] of a pack, and the pack's sums."""
+
+
+def backward(
+    policy: nn.Module,
+    packs: Sequence[TrainingPack],
+    objective: Loss,
+    group: ProcessGroup = SINGLE,
+    beside: Sequence[nn.Parameter] = (),
+) -> list[PackStats]:
+    """Run loss, stats = objective(policy, pack); loss.backward() on each pack. Return the stats, in the packs' order.
+
+    Gradients are added over the ranks (collective). Padding packs take part and leave no stats. `beside`: further
+    weights that the objective trains, each whole on every rank.
+    """
+    trained = [*(weight for weight in policy.parameters() if weight.requires_grad), *beside]
+    if is_sharded(policy):
+        stats = _backward_sharded(policy, packs, objective)
+        _add_over_ranks(beside, group)
+    else:
+        stats = add_gradients(partial(objective, policy), packs, trained, group.local_size)
+        _add_over_ranks(trained, group)
+    return [stat for stat, pack in zip(stats, packs, strict=True) if not pack.is_padding]
+
+
+def _backward_sharded(policy: nn.Module, packs: Sequence[TrainingPack], objective: Loss) -> list[PackStats]:
+    """Run one pack after the other; all ranks run side by side.
+
+    The ranks add an adapter's gradients up at the last pack, and those of a fully trained policy at every pack, because
+    gradients that are not added up yet lie whole on every rank.
+    """
+    pack_stats = []
+    for number, pack in enumerate(packs):
+        set_gradient_sync(policy, number == len(packs) - 1 or not is_lora(policy))
+        loss, stats = objective(policy, pack)
+        loss.backward()  # type: ignore[no-untyped-call]
+        pack_stats.append(stats)
+    return pack_stats
+
+
+def _add_over_ranks(trained: Sequence[nn.Parameter], group: ProcessGroup) -> None:
+    """Add gradients over the ranks one tensor at a time: adding all at once would need two more copies of them."""
+    for weight in trained:
+        if weight.grad is not None and group.size > 1:
+            weight.grad.copy_(group.sum(weight.grad))
+
+
+def rollouts_not_finite(
+    policy: nn.Module, packs: Sequence[TrainingPack], objective: Objective, batch: int, group: ProcessGroup
+) -> list[int]:
+    """Return the rows, of `batch` rows, whose own loss is not finite, else those whose own gradient is not.
+
+    `packs` hold one rollout each, so each gets a pass of its own. Several ranks pass one rollout each and add their
+    gradients up, so all rollouts of a round that failed are named (collective). Leaves no gradient behind.
+    """
+    losses: list[int] = []
+    gradients: list[int] = []
+    for pack in packs:
+        policy.zero_grad(set_to_none=True)
+        stats = backward(policy, [pack], objective, group)
+        grads = [weight.grad for weight in policy.parameters() if weight.grad is not None]
+        norm = full_tensor(nn.utils.get_total_norm(grads))
+        losses += [row for stat in stats for row in pack.rows if not stat.loss.isfinite()]
+        gradients += [row for _ in stats for row in pack.rows if not norm.isfinite()]
+    policy.zero_grad(set_to_none=True)
+    return _on_any_rank(losses, batch, group) or _on_any_rank(gradients, batch, group)
+
+
+def _on_any_rank(rows: Iterable[int], batch: int, group: ProcessGroup) -> list[int]:
+    marks = torch.zeros(batch)
+    marks[list(rows)] = 1
+    return [int(row) for row in group.sum(marks).nonzero().flatten()]

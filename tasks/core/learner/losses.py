@@ -206,18 +206,29 @@ def sum_by_rollout(values: Tensor, rollout_ids: Tensor, rollouts: int) -> Tensor
     return values.new_zeros(rollouts).index_add(0, rollout_ids, values)
 
 
+def sum_from_here(values: Tensor, units: ImportanceUnits, rollouts: int) -> Tensor:
+    """Return for each token [P] the sum of token values [P] from the first token of its unit to its rollout's end."""
+    by_unit = _sum_by_unit(values, units).double()
+    before = by_unit.cumsum(0) - by_unit
+    ends = sum_by_rollout(by_unit, units.rollout_ids, rollouts).cumsum(0)
+    return (ends[units.rollout_ids] - before).to(values.dtype)[units.ids]
+
+
 def turn_discounts(turns: ImportanceUnits, rollouts: int, gamma: float) -> Tensor:
     """Return DMPO's weight [P] float32 of each token's turn, number t = 0, 1, ... of its rollout's T turns with tokens.
 
-    The weight is (1 - gamma^(T - t)) / (1 - gamma^T), and at gamma = 1 its limit (T - t) / T (arXiv 2406.14868, eq.
-    16). It is 1 for the first turn and falls to the last.
+    The weight is gamma^t (1 - gamma^(T - t)) / (1 - gamma^T), and at gamma = 1 its limit (T - t) / T. It is 1 for the
+    first turn and falls to the last. It follows from the paper's premises (arXiv 2406.14868): turn s of a rollout has
+    the share gamma^s (1 - gamma) / (1 - gamma^T) of the discounted, length-normalised return, its reward is beta log
+    of the two policies' occupancy measures, and those hold the policy's probabilities of turns 0 to s. So turn t
+    counts in every share from its own on. Eq. 16 as printed lacks gamma^t; the authors' code has it.
     """
     counts = sum_by_rollout(torch.ones_like(turns.rollout_ids), turns.rollout_ids, rollouts)
     firsts = counts.cumsum(0) - counts
     number = torch.arange(len(turns.rollout_ids), device=counts.device) - firsts[turns.rollout_ids]
     total = counts[turns.rollout_ids].double()
     left = total - number
-    weights = left / total if gamma == 1 else (1 - gamma**left) / (1 - gamma**total)
+    weights = left / total if gamma == 1 else gamma**number * (1 - gamma**left) / (1 - gamma**total)
     return weights.float()[turns.ids]
 
 
@@ -234,18 +245,18 @@ def k3(log_ratios: Tensor) -> Tensor:
 
     Beyond x = 20 it continues as a straight line, so that nearer to p is always less. Source: Schulman, "Approximating
     KL divergence"; with p the policy and q the base it is GRPO's KL term (eq. 4). Its gradient, without that of the
-    samples' own probability, is that of KL(q || p): see `weighted_by_ratio`.
+    samples' own probability, is that of a token's KL(q || p): see `weighted_by_ratio`.
     """
     beyond = math.exp(_MAX_LOG_WEIGHT) * (log_ratios - _MAX_LOG_WEIGHT).relu()
     return torch.expm1(log_ratios.clamp(max=_MAX_LOG_WEIGHT)) + beyond - log_ratios
 
 
 def weighted_by_ratio(estimates: Tensor, log_ratios: Tensor) -> Tensor:
-    """Return KL estimates [P] times pi / pi_old, so that their gradient is that of KL(pi || base).
+    """Return KL estimates [P] times pi / pi_old, so that their gradient is that of each token's KL(pi || base).
 
     log_ratios [P] = log pi - log pi_old. pi_old drew the samples. Differentiated as they stand, the k3 terms give the
-    gradient of KL(base || pi), which lacks how pi changes what is sampled; the ratio adds it (TRL:
-    `use_bias_correction_kl`).
+    gradient of KL(base || pi), which lacks how pi changes the token that is sampled; the ratio adds it (TRL:
+    `use_bias_correction_kl`). How the token changes those after it is not in it.
     """
     return estimates * _exponential(log_ratios)
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from tasks.core.config.update import LossConfig
-from tasks.core.learner.engine_noise import engine_noise
 from tasks.core.learner.learner import Learner, UpdateStats
 from tasks.core.learner.losses import behaviour_weights, importance_units, k3, sum_by_rollout
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout
+from tasks.core.learner.proofs import engine_noise
 from tasks.core.records.training import AdvantageSummary, EngineMismatch, Metrics
 
 

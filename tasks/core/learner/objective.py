@@ -1,21 +1,142 @@
-"""The objective of an update as one object: `loss, stats = objective(policy, pack)`."""
+"""The objective of an update: the terms that `update.objective` names, and their sums as one object.
+
+Terms are pure functions on a pack: each returns every rollout's part of the sum to maximise. An `Objective` does the
+pass before them and the sum after them: `loss, stats = objective(policy, pack)`.
+"""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
 
-from tasks.core.config.update import WEIGHTED, UpdateConfig
+from tasks.core.config.update import WEIGHTED, LossConfig, PreferenceConfig, UpdateConfig
 from tasks.core.learner.critic import Critic
 from tasks.core.learner.distributed import ProcessGroup
 from tasks.core.learner.logprobs import TokenLogprobs, token_logprobs
-from tasks.core.learner.losses import KL_ESTIMATORS, k3, loss_divisor, sum_by_rollout
-from tasks.core.learner.packing import Pack, TrainingPack
-from tasks.core.learner.rollouts import Rollout
-from tasks.core.learner.terms import OBJECTIVES, ObjectiveSettings, Terms, clipped_terms
+from tasks.core.learner.losses import (
+    KL_ESTIMATORS,
+    ImportanceUnits,
+    averaged,
+    clipped_objective,
+    importance_units,
+    k3,
+    loss_divisor,
+    sum_by_rollout,
+    sum_from_here,
+    turn_discounts,
+    weighted_by_ratio,
+)
+from tasks.core.learner.packing import Pack, Rollout, TrainingPack
+
+
+@dataclass(frozen=True)
+class ObjectiveSettings:
+    """Settings that are fixed for one update, except the divisor, which is fixed for a minibatch."""
+
+    loss: LossConfig
+    temperature: float
+    """The sampling temperature of the rollouts."""
+    loss_divisor: int
+    """Divisor of the loss of a minibatch."""
+    logprob_chunk: int
+    """Policy tokens whose logits are in memory at one time."""
+    corrects_behaviour: bool = False
+    """Whether units are weighted by pi_old / pi_behaviour, truncated."""
+    preference: PreferenceConfig = field(default_factory=PreferenceConfig)
+
+
+class PackTerms(NamedTuple):
+    """An objective's terms for a pack."""
+
+    values: Tensor
+    """[R] each rollout's part of the sum to maximise: the loss is minus their sum over the divisor."""
+    clipped: Tensor | None
+    """[] importance units without a gradient; None where nothing is clipped."""
+    units: int
+    """The things that the objective counts: importance units, tokens or pairs."""
+
+
+Terms = Callable[[ObjectiveSettings, TokenLogprobs, TrainingPack], PackTerms]
+
+
+def clipped_terms(settings: ObjectiveSettings, new: TokenLogprobs, pack: TrainingPack) -> PackTerms:
+    """Compute the clipped policy gradient (LOOP, eq. 6 to 8), minus a KL term, plus an entropy bonus."""
+    units = _units(settings.loss.importance, pack)
+    behaviour = pack.old_logprobs - pack.behaviour_logprobs if settings.corrects_behaviour else None
+    log_ratios = new.logprobs - pack.old_logprobs
+    clipped = clipped_objective(log_ratios, units, _advantages(settings.loss, units, pack), settings.loss, behaviour)
+    values = averaged(clipped.values, units, len(pack.rows), settings.loss)
+    return PackTerms(_regularised(values, settings, new, pack), clipped.clipped, len(units.rollout_ids))
+
+
+def supervised_terms(settings: ObjectiveSettings, new: TokenLogprobs, pack: TrainingPack) -> PackTerms:
+    """Compute A log pi without importance weights: minus the cross-entropy where each kept rollout's advantage is 1.
+
+    The estimator `success` gives such advantages: supervised training on rollouts that succeeded.
+    """
+    units = _units("token", pack)
+    values = averaged(new.logprobs * _advantages(settings.loss, units, pack), units, len(pack.rows), settings.loss)
+    return PackTerms(_regularised(values, settings, new, pack), None, len(pack.targets))
+
+
+def preference_terms(settings: ObjectiveSettings, new: TokenLogprobs, pack: TrainingPack) -> PackTerms:
+    """Compute direct preference optimisation over whole rollouts: for each pair
+
+        log sigmoid(beta (log pi(better) / ref(better) - log pi(worse) / ref(worse)))
+
+    with sums over policy tokens, each times the weight of its turn (DMPO, see `turn_discounts`), or 1 (DPO, arXiv
+    2305.18290, eq. 7). A pair's term counts twice, because the divisor counts rollouts: `update.minibatch` rollouts are
+    half as many pairs.
+    """
+    reference = pack.old_logprobs if pack.reference_logprobs is None else pack.reference_logprobs
+    log_ratios, gamma = new.logprobs - reference, settings.preference.gamma
+    if gamma is not None:
+        log_ratios = log_ratios * turn_discounts(_units("turn", pack), len(pack.rows), gamma)
+    gains = sum_by_rollout(log_ratios, pack.rollout_ids, len(pack.rows))
+    better, worse = (torch.tensor(side, device=gains.device) for side in zip(*pack.pairs, strict=True))
+    margins = settings.preference.beta * (gains[better] - gains[worse])
+    values = gains.new_zeros(len(pack.rows)).index_add(0, better, 2 * logsigmoid(margins))
+    return PackTerms(values, None, len(pack.pairs))
+
+
+OBJECTIVES: dict[str, Terms] = {
+    "clipped": clipped_terms,
+    "supervised": supervised_terms,
+    "preference": preference_terms,
+}
+
+
+def _advantages(loss: LossConfig, units: ImportanceUnits, pack: TrainingPack) -> Tensor:
+    """Return the advantages [P]: with the KL penalty in the returns, minus that of the unit's tokens and all later."""
+    if pack.reference_logprobs is None or loss.kl_gradient != "returns":
+        return pack.advantages
+    log_ratios = pack.old_logprobs - pack.reference_logprobs
+    return pack.advantages - loss.kl_coefficient * sum_from_here(log_ratios, units, len(pack.rows))
+
+
+def _regularised(values: Tensor, settings: ObjectiveSettings, new: TokenLogprobs, pack: TrainingPack) -> Tensor:
+    """Return values [R] minus the KL term, plus the entropy bonus, averaged as `update.loss.average` says.
+
+    No term for a KL penalty that is in the returns already (`_advantages`).
+    """
+    loss, count = settings.loss, len(pack.rows)
+    if pack.reference_logprobs is not None and loss.kl_gradient != "returns":
+        kl = k3(pack.reference_logprobs - new.logprobs)
+        if loss.kl_gradient == "unbiased":
+            kl = weighted_by_ratio(kl, new.logprobs - pack.old_logprobs)
+        values = values - loss.kl_coefficient * averaged(kl, _units("token", pack), count, loss)
+    if new.entropies is not None:
+        values = values + loss.entropy_coefficient * averaged(new.entropies, _units("token", pack), count, loss)
+    return values
+
+
+def _units(importance: str, pack: Pack) -> ImportanceUnits:
+    counts = {"token": len(pack.targets), "turn": pack.turn_count, "trajectory": len(pack.rows)}
+    return importance_units(importance, pack.rollout_ids, pack.turns, counts[importance])
 
 
 class PackStats(NamedTuple):

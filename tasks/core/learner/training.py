@@ -10,16 +10,14 @@ from torch import nn
 
 from tasks.core.capacity.known_models import read_model_config
 from tasks.core.config.dag import Predecessors
-from tasks.core.config.monitor import InformationConfig
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.section import Section
+from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.config.update import UpdateConfig
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.learner.checkpoint import restore_optimizer
 from tasks.core.learner.critic import make_critic, restore_critic
-from tasks.core.learner.delivery_probe import ProbeTokens, Readings, learner_record, probe_tokens, read_tokens
 from tasks.core.learner.distributed import SINGLE, ProcessGroup
-from tasks.core.learner.fixed_logprobs import ReferenceView
 from tasks.core.learner.learner import (
     Learner,
     UpdateDiverged,
@@ -30,10 +28,10 @@ from tasks.core.learner.learner import (
     update,
     uses_fsdp,
 )
-from tasks.core.learner.passes import suggested
-from tasks.core.learner.passes_proof import prove_passes
-from tasks.core.learner.prompt_information import UNMEASURED
-from tasks.core.learner.rollouts import Rollout, read_rollouts
+from tasks.core.learner.logprobs import ReferenceView
+from tasks.core.learner.model import suggested
+from tasks.core.learner.packing import Rollout, read_rollouts
+from tasks.core.learner.proofs import ProbeTokens, Readings, learner_record, probe_tokens, prove_passes, read_tokens
 from tasks.core.policies.empty import allocate, empty_base_model, fill_base
 from tasks.core.policies.loading import device, is_lora, load_base_model, load_weights, with_trained_part
 from tasks.core.records.delivery_probe import DeliveryProbe
@@ -46,21 +44,20 @@ from tasks.core.seeding import derive_seed
 
 
 class UpdateJob(Section):
-    """Inputs of one update: the project's folder, the iteration, and the parameters."""
+    """One update: the project's folder, the iteration, and the parameters."""
 
     root: Path
     key: str
-    previous: Predecessors
-    """The iterations whose policy is trained, and whose policy sampled the rollouts."""
-    seed: int
-    policy: PolicyConfig
-    update: UpdateConfig
-    information: InformationConfig = UNMEASURED
-    temperature: float
+    inputs: UpdateInputs
     passes: Passes | None = None
     """The way of the forward passes that preflight has proven; None: the way that the model's layers suggest."""
     proves_passes: bool = False
-    """Whether to prove before the update that the passes are exact, and find the fastest exact way."""
+    """Whether to prove before the update that the passes are exact, and find the fastest exact way from `passes` on."""
+
+    @property
+    def previous(self) -> Predecessors:
+        """The iterations whose policy is trained, and whose policy sampled the rollouts."""
+        return self.inputs.previous[self.key]
 
     @property
     def layout(self) -> Layout:
@@ -96,20 +93,20 @@ def train(job: UpdateJob, rollouts: list[Rollout], cache: ProcessCache, group: P
     UpdateDiverged (loss or gradient not finite), on every rank alike, and AnotherFunction (see `prove_passes`).
     """
     learner = _load_learner(job, cache, group)
-    passes = prove_passes(learner.policy, job.update) if job.proves_passes else job.passes
+    passes = prove_passes(learner.policy, job.inputs.update, job.passes) if job.proves_passes else job.passes
     vocabulary = int(read_model_config(job.layout.base_policy)["vocab_size"])
     tokens = probe_tokens(job.layout.policy(job.previous.policy), vocabulary, rollouts)
-    previous = read_tokens(learner.policy, tokens, job.update, group)
+    previous = read_tokens(learner.policy, tokens, job.inputs.update, group)
     try:
         stats = update(
             learner,
             rollouts,
-            job.update,
-            temperature=job.temperature,
-            seed=derive_seed(job.seed, "update_policy", job.key),
+            job.inputs.update,
+            temperature=job.inputs.temperature,
+            seed=derive_seed(job.inputs.seed, "update_policy", job.key),
             reference_view=_reference_view(job, learner),
             stale=job.previous.staleness > 0,
-            information=job.information,
+            information=job.inputs.information,
             name=f"update {job.key}",
         )
     except UpdateDiverged as error:
@@ -120,11 +117,11 @@ def train(job: UpdateJob, rollouts: list[Rollout], cache: ProcessCache, group: P
 
 def _record(job: UpdateJob, learner: Learner, tokens: ProbeTokens, previous: Readings) -> DeliveryProbe:
     """Record the updated policy's log-probs of the probe's tokens, with those of the previous and the base policy."""
-    now, base = read_tokens(learner.policy, tokens, job.update, learner.group), None
+    now, base = read_tokens(learner.policy, tokens, job.inputs.update, learner.group), None
     if is_lora(learner.policy):  # the base of a fully trained policy would have to be loaded for it
         with _without_adapter(learner.policy) as view:
-            base = read_tokens(view, tokens, job.update, learner.group)
-    return learner_record(tokens, now, base, previous, job.policy.dtype, device(job.policy).type)
+            base = read_tokens(view, tokens, job.inputs.update, learner.group)
+    return learner_record(tokens, now, base, previous, job.inputs.policy.dtype, device(job.inputs.policy).type)
 
 
 def _load_learner(job: UpdateJob, cache: ProcessCache, group: ProcessGroup) -> Learner:
@@ -133,17 +130,19 @@ def _load_learner(job: UpdateJob, cache: ProcessCache, group: ProcessGroup) -> L
 
     def load() -> nn.Module:
         # The checkpoint of a policy that is trained whole holds every weight, so the base model's are not read.
-        return load_prepared(folder, job.policy, job.update, group, filled=job.policy.trained == "lora")
+        return load_prepared(
+            folder, job.inputs.policy, job.inputs.update, group, filled=job.inputs.policy.trained == "lora"
+        )
 
-    computing = (job.update.activation_checkpointing, job.update.fold_adapter)
-    policy = cache.get("learner_policy", (fingerprint(folder), job.policy, computing), load)
+    computing = (job.inputs.update.activation_checkpointing, job.inputs.update.fold_adapter)
+    policy = cache.get("learner_policy", (fingerprint(folder), job.inputs.policy, computing), load)
     load_weights(policy, previous)
-    learner = make_learner(policy, job.update, group, job.passes)
+    learner = make_learner(policy, job.inputs.update, group, job.passes)
     restore_optimizer(learner, previous)
-    if job.update.critic is not None:
-        seed = derive_seed(job.seed, "critic")
+    if job.inputs.update.critic is not None:
+        seed = derive_seed(job.inputs.seed, "critic")
         config, weight = cast(Any, policy.config).get_text_config(), next(policy.parameters())
-        learner.critic = make_critic(config.hidden_size, job.update.critic, weight.device, seed)
+        learner.critic = make_critic(config.hidden_size, job.inputs.update.critic, weight.device, seed)
         restore_critic(learner.critic, previous)
     return learner
 
@@ -174,7 +173,7 @@ def _reference_view(job: UpdateJob, learner: Learner) -> ReferenceView:
         "lora": lambda: _without_adapter(learner.policy),
         "full": lambda: _separate_base(job, learner.group),
     }
-    return views[job.policy.trained]
+    return views[job.inputs.policy.trained]
 
 
 @contextmanager
@@ -188,5 +187,5 @@ def _separate_base(job: UpdateJob, group: ProcessGroup) -> Iterator[nn.Module]:
     """Load the base policy. The caller drops its reference before closing: the model's patched methods refer to it, and
     it is as large as the policy.
     """
-    yield load_prepared(job.layout.base_policy, job.policy, job.update, group).requires_grad_(False)
+    yield load_prepared(job.layout.base_policy, job.inputs.policy, job.inputs.update, group).requires_grad_(False)
     gc.collect()

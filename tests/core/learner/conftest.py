@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tasks.core.config.policy import LoraSettings, PolicyConfig
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout
 from tasks.core.policies.loading import load_base_model, trainable_policy, trained_tensors
+from tests.tiny_models import tiny_qwen2
 
 VOCABULARY = 32
 
@@ -18,18 +18,8 @@ VOCABULARY = 32
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a tiny Qwen2 with grouped key-value heads, its weights so large that log-probs are far from uniform."""
     folder = tmp_path_factory.mktemp("base")
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        tie_word_embeddings=True,
-        initializer_range=0.3,
-    )
-    Qwen2ForCausalLM(config).save_pretrained(folder)
+    model = tiny_qwen2(vocab_size=VOCABULARY, num_attention_heads=4, tie_word_embeddings=True, initializer_range=0.3)
+    model.save_pretrained(folder)
     return folder
 
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
 from tasks.core.learner import learner
 from tasks.core.learner.learner import make_learner, update
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout
 from tasks.core.policies.loading import trainable_policy, trained_tensors
+from tests.tiny_models import tiny_qwen2
 
 MakeRollouts = Callable[..., list[Rollout]]
 CONFIG = UpdateConfig(minibatch=8, tokens_per_pack=64, learning_rate=1e-5, fold_adapter=False)
@@ -34,18 +34,14 @@ def sum_by_shape(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) 
 
 def make_policy() -> nn.Module:
     """Make a model of six layers that matter as much as the embedding, with logits up to about 20."""
-    torch.manual_seed(0)
-    config = Qwen2Config(
+    model = tiny_qwen2(
         vocab_size=256,
         hidden_size=64,
         intermediate_size=128,
         num_hidden_layers=6,
-        num_attention_heads=2,
         num_key_value_heads=1,
-        tie_word_embeddings=False,
         initializer_range=0.125,
     )
-    model = Qwen2ForCausalLM(config)
     model.lm_head.weight.data.normal_(0, 0.9)
     for layer in model.base_model.layers:
         layer.mlp.down_proj.register_forward_hook(sum_by_shape)
@@ -78,10 +74,3 @@ def test_every_rollout_has_its_fixed_log_probs_whatever_the_minibatches(
 ) -> None:
     found = update(make_learner(make_policy(), CONFIG), make_rollouts(rollouts), CONFIG, temperature=1.0, seed=0)
     assert [len(one) for one in found.old_logprobs] == [len(one.policy_positions) for one in make_rollouts(rollouts)]
-
-
-def test_the_first_epoch_ends_with_its_last_rollout_whatever_the_number_of_minibatches_in_later_ones() -> None:
-    """Use pairs, which stay whole and fill three minibatches in one order and two in another."""
-    first = [[0, 1], [2, 3], [4]]
-    assert learner._first_epoch([*first, [3, 2, 4], [0, 1]], 5) == first
-    assert learner._first_epoch(first, 5) == first

@@ -14,13 +14,24 @@ from torch import Tensor, nn
 
 from tasks.core.config.update import CriticConfig, UpdateConfig
 from tasks.core.learner.checkpoint import restore_optimizer, save_learner
-from tasks.core.learner.credit import CREDIT_RULES, Credit, gae, rewarded_credit, rollout_credit, whitened
-from tasks.core.learner.critic import Critic, ValueHead, make_critic, restore_critic
+from tasks.core.learner.critic import (
+    CREDIT_RULES,
+    MAX_GRAD_NORM,
+    Credit,
+    Critic,
+    ValueHead,
+    gae,
+    make_critic,
+    restore_critic,
+    rewarded_credit,
+    rollout_credit,
+    whitened,
+)
 from tasks.core.learner.learner import Learner, make_learner, update
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout
 from tasks.core.policies.loading import load_weights
 from tasks.core.records.files import digest
-from tests.core.learner.test_terms import logprobs
+from tests.core.learner.test_objective import logprobs
 
 MakePolicy = Callable[..., nn.Module]
 MakeRollouts = Callable[..., list[Rollout]]
@@ -240,7 +251,7 @@ def test_the_first_step_is_that_of_the_naive_losses(
             torch.cat([weight.grad.double().flatten() for weight in module.parameters() if weight.grad is not None])
             for module in (found, expected)
         )
-        limit = config.max_grad_norm if found is learner.policy else critic.config.max_grad_norm
+        limit = config.max_grad_norm if found is learner.policy else MAX_GRAD_NORM
         clipped = theirs * min(1.0, limit / float(theirs.norm()))
         assert (ours - clipped).norm() < 1e-5 * clipped.norm()
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.vllm_server.probe_records import LocalModel
-from tasks.core.learner.delivery_probe import WINDOW_TOKENS, WINDOWS, batch_windows
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.engines.vllm.probe_records import LocalModel
+from tasks.core.learner.packing import Rollout
+from tasks.core.learner.proofs import WINDOW_TOKENS, WINDOWS, batch_windows
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.policies.delivery_probe import read_probe
 from tasks.core.records.delivery_probe import DeliveryProbe, ProbeSequence

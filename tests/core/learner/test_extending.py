@@ -15,15 +15,13 @@ from tasks.core.advantages.estimators import ESTIMATORS, Flags, Floats
 from tasks.core.advantages.groups import compute_advantages
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.update import PAIRED, CriticConfig, UpdateConfig
-from tasks.core.learner import terms
-from tasks.core.learner.credit import CREDIT_RULES, Credit, Integers
-from tasks.core.learner.critic import make_critic
+from tasks.core.learner import objective
+from tasks.core.learner.critic import CREDIT_RULES, Credit, Integers, make_critic
 from tasks.core.learner.learner import Learner, make_learner, update
 from tasks.core.learner.logprobs import TokenLogprobs
 from tasks.core.learner.losses import sum_by_rollout
-from tasks.core.learner.packing import TrainingPack
-from tasks.core.learner.rollouts import Rollout
-from tasks.core.learner.terms import ObjectiveSettings, PackTerms
+from tasks.core.learner.objective import ObjectiveSettings, PackTerms
+from tasks.core.learner.packing import Rollout, TrainingPack
 from tests.core.advantages.test_labels import outcomes
 
 MakePolicy = Callable[..., nn.Module]
@@ -61,7 +59,7 @@ def test_a_supervised_objective(
         values = torch.log1p(-new.logprobs.exp())
         return PackTerms(sum_by_rollout(values, pack.rollout_ids, len(pack.rows)), None, len(values))
 
-    monkeypatch.setitem(terms.OBJECTIVES, "unlikelihood", unlikelihood)
+    monkeypatch.setitem(objective.OBJECTIVES, "unlikelihood", unlikelihood)
     config = CONFIG.model_copy(update={"objective": "unlikelihood"})
     assert all(gain < 0 for gain in gains(make_learner(make_policy(), config), make_rollouts(8), config))
 
@@ -76,8 +74,8 @@ def test_a_preference_objective(
         margins = sums[better] - sums[worse] - 1
         return PackTerms(torch.zeros_like(sums).index_add(0, better, margins.clamp(max=0)), None, len(pack.pairs))
 
-    monkeypatch.setitem(terms.OBJECTIVES, "hinge", hinge)
-    monkeypatch.setattr("tasks.core.learner.learner.PAIRED", PAIRED | {"hinge"})
+    monkeypatch.setitem(objective.OBJECTIVES, "hinge", hinge)
+    monkeypatch.setattr("tasks.core.learner.packing.PAIRED", PAIRED | {"hinge"})
     config = CONFIG.model_copy(update={"objective": "hinge"})
     drawn = [replace(made, token_ids=made.token_ids[: made.length + 1]) for made in make_rollouts(8)]
     drawn.sort(key=lambda made: -made.length)  # the longer, so rarer, is the better: each pair breaks the rule

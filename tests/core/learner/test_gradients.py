@@ -12,15 +12,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tasks.core.config.update import UpdateConfig
-from tasks.core.learner.backward import backward
 from tasks.core.learner.distributed import SINGLE, ProcessGroup
-from tasks.core.learner.fixed_logprobs import compute_fixed_logprobs
-from tasks.core.learner.learner import make_learner
-from tasks.core.learner.logprobs import head_logprobs
+from tasks.core.learner.learner import backward, make_learner
+from tasks.core.learner.logprobs import compute_fixed_logprobs, head_logprobs
 from tasks.core.learner.model import use_packed_attention
 from tasks.core.learner.objective import Objective, PackStats, StepStats, read_stats
-from tasks.core.learner.packing import pack_rollouts
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout, pack_rollouts
 
 MakePolicy = Callable[..., nn.Module]
 MakeRollouts = Callable[..., list[Rollout]]
@@ -223,6 +220,17 @@ def test_no_tensor_of_tokens_times_vocabulary_exists_in_forward_or_backward() ->
         assert stats.entropies is not None
         (stats.logprobs.sum() + stats.entropies.sum()).backward()  # type: ignore[no-untyped-call]
     assert Largest.elements == chunk * vocabulary
+
+
+def test_a_masked_token_adds_nothing_to_an_entropy_and_gets_no_gradient() -> None:
+    """Three equal tokens of five: ln 3. The head's other rows are masked, as the padding of a vocabulary is."""
+    bias = torch.tensor([0.0, 0.0, -math.inf, 0.0, -math.inf])
+    states = torch.randn(2, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    weight = torch.zeros(5, 4, requires_grad=True)
+    stats = head_logprobs(states, torch.tensor([0, 3]), lambda x: x @ weight.T + bias, 1.0, 2, entropy=True)
+    assert stats.entropies is not None and stats.entropies.tolist() == pytest.approx([math.log(3)] * 2)
+    (stats.logprobs.sum() + stats.entropies.sum()).backward()  # type: ignore[no-untyped-call]
+    assert weight.grad is not None and weight.grad.isfinite().all() and not weight.grad[[2, 4]].any()
 
 
 @pytest.mark.parametrize("threads", [2, 3])

@@ -11,12 +11,11 @@ from torch import nn
 from tasks.core.config.update import KlStop, UpdateConfig
 from tasks.core.learner.checkpoint import restore_optimizer, save_learner
 from tasks.core.learner.distributed import SINGLE
-from tasks.core.learner.fixed_logprobs import compute_fixed_logprobs
 from tasks.core.learner.learner import Learner, UpdateDiverged, learning_rate, make_learner, optimizer_step, update
+from tasks.core.learner.logprobs import compute_fixed_logprobs
 from tasks.core.learner.losses import k1
 from tasks.core.learner.objective import Objective, PackStats, read_stats
-from tasks.core.learner.packing import pack_rollouts
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout, pack_rollouts
 from tasks.core.policies.loading import load_weights, trained_tensors
 from tasks.core.records.files import ArtifactError, digest
 

@@ -2,14 +2,19 @@
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM
 
+from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.learner.model import fold_adapter, narrow_adapter
-from tasks.core.policies.loading import trained_tensors
+from tasks.core.policies.float32_logits import use_float32_logits
+from tasks.core.policies.loading import freeze_base, save_policy, trainable_policy, trained_tensors
+from tasks.core.policies.policy_weights import PolicyWeights
 from tests.core.learner.conftest import VOCABULARY
 
 IDS = (torch.arange(60) % VOCABULARY).reshape(2, 30)
@@ -72,6 +77,35 @@ def test_weights_stay_float32_and_no_input_is_kept_in_it(peft_policy: nn.Module)
     narrow = changed(peft_policy, narrow_adapter)
     assert {weight.dtype for weight in trained_tensors(narrow).values()} == {torch.float32}
     assert floats(narrow) < floats(peft_policy) / 2
+
+
+def test_an_adapter_of_the_head_trains_with_float32_logits_and_the_engine_computes_the_same(
+    base: Path, tmp_path: Path
+) -> None:
+    settings = LoraSettings(rank=2, targets=("q_proj", "lm_head"))
+    config = PolicyConfig(dtype="bfloat16", device="cpu", lora=settings)
+    policy = trainable_policy(untied(base, config), config, None, seed=3)
+    with torch.no_grad():
+        for tensor in trained_tensors(policy).values():
+            tensor.add_(0.1 * torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1)))
+    use_float32_logits(policy)
+    narrow_adapter(policy)
+    logits, gradient = logits_and_gradient(policy)
+    assert logits.float().double().equal(logits) and not logits.bfloat16().double().equal(logits)
+    assert gradient.isfinite().all() and gradient.abs().max() > 0
+    save_policy(policy, tmp_path)
+    engine = untied(base, config)
+    use_float32_logits(engine)
+    PolicyWeights(engine).load(tmp_path)
+    with torch.no_grad():
+        assert engine(IDS).logits.double().equal(logits)
+
+
+def untied(base: Path, config: PolicyConfig) -> Any:
+    """Return the base model with a head of its own, which an adapter may have."""
+    sizes = AutoConfig.from_pretrained(base, tie_word_embeddings=False)
+    torch.manual_seed(0)
+    return freeze_base(AutoModelForCausalLM.from_config(sizes, dtype=torch.bfloat16), config)
 
 
 def test_a_float32_policy_keeps_its_bits_and_is_folded_as_before(peft_policy: nn.Module) -> None:

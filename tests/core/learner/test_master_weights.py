@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tasks.core.config.update import UpdateConfig
 from tasks.core.learner.checkpoint import restore_optimizer, save_learner
 from tasks.core.learner.learner import Learner, make_learner, update
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout
 from tasks.core.policies.loading import load_weights
 from tasks.core.records.files import digest
 

@@ -1,12 +1,19 @@
-"""Attention inside packed rows: each rollout attends to itself, and flash-attn's kernel gets the right layout."""
+"""The model as the learner passes it: attention in packed rows, flash-attn's layout, and passes of one rollout each."""
+
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from tasks.core.config.update import UpdateConfig
 from tasks.core.learner import model as attention
-from tasks.core.learner.model import packed_attention, varlen_attention
+from tasks.core.learner.distributed import SINGLE
+from tasks.core.learner.learner import prepare_forward
+from tasks.core.learner.logprobs import token_logprobs
+from tasks.core.learner.model import pack_capacity, packed_attention, use_passes, varlen_attention
+from tasks.core.learner.packing import Rollout, pack_rollouts
 
 LENGTHS = (5, 1, 7)
 
@@ -87,3 +94,28 @@ def test_flash_attention_gets_the_window() -> None:
 
     varlen_attention(*tensors(), LENGTHS, 0.3, kernel, window=3)
     assert told["window_size"] == (2, 0)
+
+
+@pytest.mark.parametrize("way", ["single", "single_eager"])
+def test_log_probs_and_gradients_are_those_of_packs(
+    make_policy: Callable[..., nn.Module], make_rollouts: Callable[..., list[Rollout]], way: str
+) -> None:
+    policy, rollouts = make_policy(), make_rollouts(4)
+    (pack,) = pack_rollouts(rollouts, range(4), 10_000, torch.device("cpu"))
+    figures = []
+    for one in ("packed", way):
+        prepare_forward(policy, UpdateConfig(), SINGLE, one)  # type: ignore[arg-type]
+        found = token_logprobs(policy, pack, 1.0, 1024, entropy=False).logprobs
+        trained = [weight for weight in policy.parameters() if weight.requires_grad]
+        figures.append((found.detach(), torch.autograd.grad(found.square().sum(), trained)))
+    (packed, gradients), (alone, others) = figures
+    assert torch.allclose(packed, alone, atol=1e-5)
+    assert all(torch.allclose(ours, theirs, atol=1e-4) for ours, theirs in zip(gradients, others, strict=True))
+
+
+def test_packs_are_of_one_rollout_where_passes_are_not_shared(make_policy: Callable[..., nn.Module]) -> None:
+    policy = make_policy()
+    use_passes(policy, None)
+    assert pack_capacity(policy, 600) == 600
+    use_passes(policy, "single")
+    assert pack_capacity(policy, 600) == 1

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tasks.core.config.update import LossConfig, UpdateConfig
-from tasks.core.learner.backward import backward
 from tasks.core.learner.distributed import SINGLE
-from tasks.core.learner.fixed_logprobs import compute_fixed_logprobs
-from tasks.core.learner.learner import make_learner, update
+from tasks.core.learner.learner import backward, make_learner, update
+from tasks.core.learner.logprobs import compute_fixed_logprobs
 from tasks.core.learner.losses import (
     averaged,
     importance_units,
@@ -27,8 +26,7 @@ from tasks.core.learner.losses import (
 )
 from tasks.core.learner.model import use_packed_attention
 from tasks.core.learner.objective import Objective, read_stats
-from tasks.core.learner.packing import pack_rollouts
-from tasks.core.learner.rollouts import Rollout, bundles
+from tasks.core.learner.packing import Rollout, bundles, pack_rollouts
 from tests.core.learner.test_gradients import gradients, nudge, relative_difference
 
 MakePolicy = Callable[..., nn.Module]
@@ -159,10 +157,15 @@ def test_the_supervised_loss_is_the_naive_one(
 
 
 def phi(turn: int, turns: int, gamma: float | None) -> float:
-    """Return eq. 16 of DMPO (arXiv 2406.14868), and 1 for DPO."""
+    """Return how much a turn's log-ratio counts in DMPO's preference (arXiv 2406.14868), and 1 for DPO.
+
+    The rewards' weights are gamma^s over their sum, and a turn's log-ratio is part of the log of every later state's
+    occupancy measure: so it counts with the weights of all turns s >= t.
+    """
     if gamma is None:
         return 1.0
-    return (turns - turn) / turns if gamma == 1 else (1 - gamma ** (turns - turn)) / (1 - gamma**turns)
+    weights = [gamma**later for later in range(turns)]
+    return sum(weights[turn:]) / sum(weights)
 
 
 @pytest.mark.parametrize("gamma", [None, 0.7, 1.0])
@@ -184,7 +187,7 @@ def test_the_preference_loss_is_the_naive_one(
 
 
 @pytest.mark.parametrize(
-    ("gamma", "weights"), [(1.0, [1, 1, 2 / 3, 1 / 3, 1, 0.5]), (0.5, [1, 1, 6 / 7, 4 / 7, 1, 2 / 3])]
+    ("gamma", "weights"), [(1.0, [1, 1, 2 / 3, 1 / 3, 1, 0.5]), (0.5, [1, 1, 3 / 7, 1 / 7, 1, 1 / 3])]
 )
 def test_turn_discounts_by_hand(gamma: float, weights: list[float]) -> None:
     """Rollouts have turns 0, 1, 2 and turns 4, 7: turns without tokens do not count."""

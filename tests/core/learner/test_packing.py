@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.core.learner.distributed import ProcessGroup
-from tasks.core.learner.packing import first_fit_decreasing, pack_rollouts, spread, waste
-from tasks.core.learner.rollouts import Rollout, read_rollouts
+from tasks.core.learner.packing import (
+    Rollout,
+    first_epoch,
+    first_fit_decreasing,
+    pack_rollouts,
+    read_rollouts,
+    spread,
+    waste,
+)
 from tasks.core.records.schemas import TRAINING_BATCH
 
 CPU = torch.device("cpu")
@@ -128,3 +135,10 @@ def test_rows_survive_a_table_of_several_chunks() -> None:
 def test_a_sampled_first_token_is_refused_by_its_row() -> None:
     with pytest.raises(ValueError, match="row 1, column policy_mask: the first token"):
         read_rollouts(batch(policy_mask=[[False, True, True], [True, False]]))
+
+
+def test_the_first_epoch_ends_with_its_last_rollout_whatever_the_number_of_minibatches_in_later_ones() -> None:
+    """Use pairs, which stay whole and fill three minibatches in one order and two in another."""
+    first = [[0, 1], [2, 3], [4]]
+    assert first_epoch([*first, [3, 2, 4], [0, 1]], 5) == first
+    assert first_epoch(first, 5) == first

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from flows.configure import params_of
+from flows.params_file import params_of
 from tasks.core.advantages.groups import compute_advantages
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout
 from tests.core.advantages.test_labels import outcomes
-from tests.core.learner.test_terms import compare
+from tests.core.learner.test_objective import compare
 
 MakePolicy = Callable[..., nn.Module]
 MakeRollouts = Callable[..., list[Rollout]]

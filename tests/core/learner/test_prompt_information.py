@@ -14,8 +14,8 @@ from tasks.core.config.update import UpdateConfig
 from tasks.core.learner.distributed import SINGLE
 from tasks.core.learner.learner import prepare_forward
 from tasks.core.learner.objective import Objective
+from tasks.core.learner.packing import Rollout
 from tasks.core.learner.prompt_information import measure_information, mutual_information, sample_pairs
-from tasks.core.learner.rollouts import Rollout
 from tasks.core.records.training import PromptInformation
 
 
@@ -72,14 +72,20 @@ BATCH = [rollout([1, 2], [3]), rollout([1, 2], [4]), rollout([5], [6, 7]), rollo
 
 
 def test_a_sample_takes_first_turns_of_different_prompts_in_turn() -> None:
-    prompts, pairs = sample_pairs(BATCH, InformationConfig(prompts=4, responses=3), seed=1)
+    prompts, pairs = sample_pairs(BATCH, InformationConfig(prompts=4), seed=1)
     assert sorted(prompts) == [(1, 2), (5,)]
     assert [prompts[own] for own, _ in pairs[:2]] == prompts, "one of each before a second one"
     assert prompts[pairs[2][0]] == (1, 2), "the other has no more"
     answers = {(1, 2): {(3,), (4,), (5,)}, (5,): {(6, 7)}}
     assert all(answer in answers[prompts[own]] for own, answer in pairs)
-    assert len(set(pairs)) == 3
-    assert sample_pairs(BATCH, InformationConfig(prompts=4, responses=3), seed=1) == (prompts, pairs)
+    assert len(set(pairs)) == 4
+    assert sample_pairs(BATCH, InformationConfig(prompts=4), seed=1) == (prompts, pairs)
+
+
+def test_a_sample_has_sixteen_first_turns_at_most() -> None:
+    batch = [rollout([prompt], [answer]) for prompt in (1, 2, 3) for answer in range(10, 20)]
+    _, pairs = sample_pairs(batch, InformationConfig(prompts=4), seed=1)
+    assert len(set(pairs)) == 16
 
 
 @pytest.mark.parametrize(("rollouts", "prompts"), [(BATCH[:2], 8), (BATCH, 0), ([], 8)])
