@@ -11,8 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tasks.core.config.update import DistributedConfig
 from tasks.core.learner.model import decoder_layers
+
+LONGEST_WAIT_S = 1800
+"""Seconds that one rank waits for the others before it fails, and the update with it. A rank may be that late: it loads
+a model of any size, and its machine is started by hand."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ SINGLE = ProcessGroup()
 
 
 @contextmanager
-def join_process_group(config: DistributedConfig, device: torch.device) -> Iterator[ProcessGroup]:
+def join_process_group(device: torch.device) -> Iterator[ProcessGroup]:
     """Meet the other ranks at the address that torchrun put into the environment (RANK, WORLD_SIZE, MASTER_ADDR, ...).
 
     Uses one GPU per local rank and NCCL, or the CPU and gloo.
@@ -54,7 +57,7 @@ def join_process_group(config: DistributedConfig, device: torch.device) -> Itera
         device = torch.device("cuda", local)
         torch.cuda.set_device(device)
     torch.distributed.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo", timeout=timedelta(seconds=config.timeout_s)
+        "nccl" if device.type == "cuda" else "gloo", timeout=timedelta(seconds=LONGEST_WAIT_S)
     )
     try:
         yield ProcessGroup(

@@ -22,11 +22,12 @@ from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.config.update import DistributedConfig, UpdateConfig
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.learner import ranks as rank_starter
 from tasks.core.learner.checkpoint import save_learner
 from tasks.core.learner.distributed import SINGLE
-from tasks.core.learner.launcher import _rank_failed
 from tasks.core.learner.learner import make_learner
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout
+from tasks.core.learner.ranks import _rank_failed
 from tasks.core.learner.training import UpdateJob
 from tasks.core.policies.delivery_probe import read_probe
 from tasks.core.records.files import digest
@@ -52,19 +53,12 @@ def job_params(steps: int = FEW_STEPS) -> Params:
         learning_rate=1e-3,
         epochs=steps // 3,
         kl_stop={"limit": 1e6},
-        distributed={"ranks": 2, "timeout_s": 300},
+        distributed={"ranks": 2},
     )
 
 
 def make_job(layout: Layout, params: Params) -> UpdateJob:
-    names = {"seed": params.seed, "policy": params.policy, "update": params.update}
-    return UpdateJob(
-        root=layout.root,
-        key="i001",
-        previous=params.dag.previous["i001"],
-        temperature=params.collection.temperature,
-        **names,
-    )
+    return UpdateJob(root=layout.root, key="i001", inputs=UpdateInputs.of(params))
 
 
 @pytest.fixture(scope="module")
@@ -202,15 +196,14 @@ class Stage:
         )
         self.process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
 
-    def read_until(self, text: str) -> str:
-        """Return the text that the stage wrote to stderr up to and including `text`."""
-        assert self.process.stderr is not None
-        seen = b""
-        while text.encode() not in seen:
-            more = os.read(self.process.stderr.fileno(), 4096)
-            assert more, seen.decode()
-            seen += more
-        return seen.decode()
+    def started_ranks(self) -> dict[int, int]:
+        """Return {rank: process id} as soon as both ranks run."""
+        deadline = time.monotonic() + DEADLINE_S
+        while len(ranks := ranks_of(self.process.pid)) < 2:
+            assert self.process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        return ranks
 
     def end(self) -> tuple[int, str]:
         """Return the stage's exit code and the rest of its stderr."""
@@ -250,9 +243,7 @@ def test_a_killed_rank_fails_the_stage_and_the_next_run_writes_the_same_bytes(pr
     params = job_params(TO_BE_KILLED_IN)
     undisturbed = Layout(Path(shutil.copytree(project.root, tmp_path / "undisturbed")))
     stage = Stage(project, params)
-    stage.read_until("update i001")
-    ranks = ranks_of(stage.process.pid)
-    assert sorted(ranks) == [0, 1]
+    ranks = stage.started_ranks()
     os.kill(ranks[1], signal.SIGKILL)
     code, errors = stage.end()
     assert code == 1
@@ -275,9 +266,7 @@ def test_a_killed_rank_fails_the_stage_and_the_next_run_writes_the_same_bytes(pr
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the ranks in /proc")
 def test_no_rank_outlives_a_killed_stage(project: Layout) -> None:
     stage = Stage(project, job_params(TO_BE_KILLED_IN))
-    stage.read_until("log-probs")
-    ranks = ranks_of(stage.process.pid)
-    assert len(ranks) == 2
+    ranks = stage.started_ranks()
     stage.process.kill()
     stage.end()
     deadline = time.monotonic() + DEADLINE_S
@@ -294,7 +283,7 @@ def test_ranks_of_two_machines_write_the_bytes_of_ranks_that_accelerate_launched
     with socket.create_server(("localhost", 0)) as free:
         address = f"localhost:{free.getsockname()[1]}"
     params = job_params()
-    machines = {"ranks": 1, "nodes": 2, "rendezvous": address, "timeout_s": 300}
+    machines = {"ranks": 1, "nodes": 2, "rendezvous": address}
     distributed = DistributedConfig.model_validate(machines)
     params = params.model_copy(update={"update": params.update.model_copy(update={"distributed": distributed})})
     (project.root / "params.yaml").touch()
@@ -308,19 +297,20 @@ def test_ranks_of_two_machines_write_the_bytes_of_ranks_that_accelerate_launched
 
 
 def test_a_machine_waits_for_the_next_update_when_nobody_else_comes_to_this_one(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job's file is left by a pipeline that was killed."""
     with socket.create_server(("localhost", 0)) as free:
         address = f"localhost:{free.getsockname()[1]}"
-    settings = {"ranks": 1, "nodes": 2, "rendezvous": address, "timeout_s": 2}
+    settings = {"ranks": 1, "nodes": 2, "rendezvous": address}
+    monkeypatch.setattr(rank_starter, "LONGEST_WAIT_S", 2)
     params = job_params()
     distributed = DistributedConfig.model_validate(settings)
     params = params.model_copy(update={"update": params.update.model_copy(update={"distributed": distributed})})
     file = tmp_path / "job.json"
     file.write_text(make_job(Layout(tmp_path), params).model_dump_json())
     worker_node._take_part(file, done := set())
-    assert f"update_policy@i001: no other machine came to {address}" in caplog.text
+    assert f"update_policy@i001: the 2 machines did not meet at {address}: " in caplog.text
     assert len(done) == 1
 
 

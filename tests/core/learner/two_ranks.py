@@ -14,16 +14,14 @@ import torch
 from torch import nn
 
 from tasks.core.config.update import UpdateConfig
-from tasks.core.learner.backward import backward
 from tasks.core.learner.checkpoint import restore_optimizer, save_learner
 from tasks.core.learner.critic import make_critic
 from tasks.core.learner.distributed import SINGLE, ProcessGroup, full_tensor, join_process_group
-from tasks.core.learner.fixed_logprobs import compute_fixed_logprobs
-from tasks.core.learner.learner import Learner, UpdateDiverged, make_learner, update
+from tasks.core.learner.learner import Learner, UpdateDiverged, backward, make_learner, update
+from tasks.core.learner.logprobs import compute_fixed_logprobs
 from tasks.core.learner.objective import Objective, read_stats
-from tasks.core.learner.packing import pack_rollouts
-from tasks.core.learner.rank import run_rank
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout, pack_rollouts
+from tasks.core.learner.ranks import run_rank
 from tasks.core.learner.training import UpdateJob, load_prepared
 from tasks.core.policies.loading import load_weights, save_policy, trained_tensors
 from tests.core.learner.conftest import _policy as make_whole_policy
@@ -130,8 +128,7 @@ def error_of(policy: nn.Module, rollouts: list[Rollout], group: ProcessGroup) ->
 
 def main(base: Path, out: Path) -> None:
     torch.set_num_threads(1)
-    config = UpdateConfig.model_validate({"distributed": {"ranks": 2, "timeout_s": 300}}).distributed
-    with join_process_group(config, torch.device("cpu")) as group:
+    with join_process_group(torch.device("cpu")) as group:
         if not group.is_main:
             warnings.simplefilter("ignore")
         results = {name: case_gradients(base, case, group) for name, case in CASES.items()}

@@ -1,0 +1,268 @@
+"""The ranks of an update: their start with torch's elastic launcher (which `torchrun` runs), each rank, and why one
+failed.
+
+    torchrun ... -m tasks.core.learner.ranks JOB      (or accelerate launch --multi_gpu ..., which calls it)
+
+JOB is the update as JSON, which `train_on_ranks` wrote. The main rank writes policy and metrics next to it. A failed
+rank is not restarted: the update fails as a whole, and the next run of the stage repeats it to the same bytes.
+"""
+
+import logging
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tasks.core.learner.distributed import LONGEST_WAIT_S
+from tasks.core.learner.training import UpdateJob
+from tasks.core.records.documents import read_document
+from tasks.core.records.files import read_json, replacing
+from tasks.core.records.layout import Layout
+from tasks.core.records.training import Metrics, Passes
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+    from torch.distributed.launcher.api import LaunchConfig
+import os
+import warnings
+
+import torch
+from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+from tasks.core.interfaces.stage import ProcessCache
+from tasks.core.learner.checkpoint import save_learner
+from tasks.core.learner.distributed import ProcessGroup, join_process_group
+from tasks.core.learner.metrics import trained_metrics
+from tasks.core.learner.rendezvous import endpoint, name_interface, own_address
+from tasks.core.learner.training import read_batch, train
+from tasks.core.policies.loading import device
+from tasks.core.processes.parent_death import parent_death_signal
+from tasks.core.processes.process_memory import spare_old_objects
+from tasks.core.records.documents import write_document
+from tasks.core.records.files import write_json
+from tasks.core.records.training import AdvantageSummary
+
+_log = logging.getLogger(__name__)
+_RANK_MODULE = "tasks.core.learner.ranks"
+_CLOSING_S = 15
+_WORKPLACE, _JOB = ".update_policy", "job.json"
+
+
+class RankFailed(RuntimeError):  # noqa: N818 - the field's word
+    """A rank of an update failed or died, and the update with it."""
+
+    def __init__(self, message: str, ended_by: signal.Signals | None = None) -> None:
+        """Make the error. `ended_by`: the signal that ended the rank; None for a rank that exited by itself."""
+        super().__init__(message)
+        self.ended_by = ended_by
+
+
+class TrainedOnRanks(NamedTuple):
+    """Results of an update on ranks, besides its policy."""
+
+    metrics: Metrics
+    passes: Passes
+    """How forward passes took the rollouts."""
+
+
+def train_on_ranks(job: UpdateJob) -> TrainedOnRanks:
+    """Run `job` on its ranks and move the policy that they wrote into its folder, whole or not at all.
+
+    Raises RankFailed, after every rank of this machine has ended.
+    """
+    with _workplace(job) as folder:
+        start_ranks(job, folder, holds_store=True)
+        with replacing(job.layout.policy(job.key)) as temporary:
+            (folder / POLICY).rename(temporary)
+        return TrainedOnRanks(read_document(folder / METRICS, Metrics), read_json(folder / PASSES)["passes"])
+
+
+def job_files(layout: Layout) -> Iterator[Path]:
+    """Return the job files of the updates that now run in a project."""
+    return layout.iteration("*").parent.glob(f"*/{_WORKPLACE}/{_JOB}")
+
+
+def start_ranks(job: UpdateJob, folder: Path, *, holds_store: bool) -> None:
+    """Start this machine's ranks of the job whose file lies in `folder`; return when all have succeeded.
+
+    `holds_store`: whether this is the pipeline's own machine, where those of an update meet. Raises RankFailed,
+    also where the machines did not meet, and ParamsError for a rendezvous without an address.
+    """
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import RendezvousError
+    from torch.distributed.launcher.api import elastic_launch
+
+    config = _launch_config(job, holds_store)
+    try:
+        with _own_signal_handlers(), _quiet_launcher():
+            elastic_launch(config, sys.executable)("-m", _RANK_MODULE, str(folder / _JOB))
+    except ChildFailedError as error:
+        raise _rank_failed(job, error.failures) from None
+    except SignalException as error:
+        if error.sigval == signal.SIGINT:
+            raise KeyboardInterrupt from None
+        raise SystemExit(128 + error.sigval) from None
+    except (RendezvousError, torch.distributed.DistError, ConnectionError) as error:
+        raise RankFailed(
+            f"update_policy@{job.key}: the {job.inputs.update.distributed.nodes} machines did not meet at "
+            f"{job.inputs.update.distributed.rendezvous}: {_first_line(error)}"
+        ) from None
+
+
+def _launch_config(job: UpdateJob, holds_store: bool) -> "LaunchConfig":
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+    from torch.distributed.launcher.api import LaunchConfig
+
+    settings, place = job.inputs.update.distributed, ("localhost", 0)
+    address = "localhost"
+    if settings.rendezvous is not None:
+        place = endpoint(settings.rendezvous)
+        address = own_address(settings.rendezvous, holds_store)
+        name_interface(address)
+    return LaunchConfig(
+        min_nodes=settings.nodes,
+        max_nodes=settings.nodes,
+        nproc_per_node=settings.ranks,
+        run_id=f"update_policy-{job.key}",
+        rdzv_backend="c10d",
+        rdzv_endpoint="{}:{}".format(*place),
+        rdzv_configs={"join_timeout": LONGEST_WAIT_S, "is_host": holds_store},
+        local_addr=address,
+        max_restarts=0,
+        shutdown_timeout=_CLOSING_S,
+        logs_specs=DefaultLogsSpecs(),
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    """Return what an error says, or its cause where that says more, without torch's C++ frames."""
+    return str(error.__cause__ or error).partition("\n")[0].partition(" Exception raised from")[0]
+
+
+@contextmanager
+def _workplace(job: UpdateJob) -> Iterator[Path]:
+    """Make a folder with the job's file, on the file system of the result. Remove what a killed run left there."""
+    folder = job.layout.iteration(job.key) / _WORKPLACE
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        with replacing(folder / _JOB) as temporary:
+            temporary.write_text(job.model_dump_json(), encoding="utf-8")
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def _own_signal_handlers() -> Iterator[None]:
+    """Restore the process's signal handlers, which the launcher replaces for good."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    names = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+    held: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in names}
+    try:
+        yield
+    finally:
+        for number, handler in held.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _quiet_launcher() -> Iterator[None]:
+    """Silence the launcher's own log of a failed rank; this module reports it as one error."""
+    logger = logging.getLogger("torch.distributed.elastic")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _rank_failed(job: UpdateJob, failures: "dict[int, ProcessFailure]") -> RankFailed:
+    """Return one error, for the failure that caused the others: our own error, else a signal, else the first failure.
+
+    SIGTERM comes last: the launcher ends the other ranks with it.
+    """
+
+    def order(rank: int) -> tuple[bool, bool, bool, int, int]:
+        code = failures[rank].exitcode
+        return (code == -signal.SIGTERM, code != EXPECTED, code >= 0, failures[rank].timestamp, rank)
+
+    rank = min(failures, key=order)
+    failure = failures[rank]
+    message = _message(failure)
+    if failure.exitcode == EXPECTED:
+        return RankFailed(message)
+    rank_label = f"update_policy@{job.key}: rank {rank} of {job.inputs.update.distributed.size}"
+    if failure.exitcode < 0:
+        hint = " (the system kills processes when memory runs out)" if failure.exitcode == -signal.SIGKILL else ""
+        text = (
+            f"{rank_label} was killed by {failure.signal_name()}{hint}; nothing was saved, run the same command again"
+        )
+        return RankFailed(text, signal.Signals(-failure.exitcode))
+    return RankFailed(f"{rank_label} failed: {message}; nothing was saved")
+
+
+def _message(failure: "ProcessFailure") -> str:
+    """Return the error's text without the exception's name, which torch put there (`record_exception`)."""
+    error_entry: Any = failure.error_file_data.get("message")
+    if not isinstance(error_entry, dict):
+        return f"exit code {failure.exitcode}, without an error message"
+    _log.info("%s", error_entry["extraInfo"]["py_callstack"])
+    text = str(error_entry["message"])
+    return text.partition(": ")[2] if failure.exitcode == EXPECTED else text
+
+
+POLICY, METRICS, PASSES = "policy", "metrics.json", "passes.json"
+EXPECTED = 3
+"""Exit code of a rank whose error message needs no stack trace."""
+
+
+def main(arguments: list[str]) -> int:
+    """Join the other ranks, train, write. Leave any error in torchrun's error file, from which the stage reports it."""
+    _die_with_the_launcher()
+    spare_old_objects()
+    file = Path(arguments[0])
+    errors = get_error_handler()
+    errors.initialize()
+    try:
+        job = UpdateJob.model_validate_json(file.read_text(encoding="utf-8"))
+        with join_process_group(device(job.inputs.policy)) as group:
+            run_rank(job, group, file.parent)
+    except Exception as error:
+        errors.record_exception(error)
+        return EXPECTED if isinstance(error, ValueError) else 1
+    return 0
+
+
+def run_rank(job: UpdateJob, group: ProcessGroup, output: Path) -> None:
+    """Train with the other ranks; the main rank writes policy, metrics.json and passes.json into `output`."""
+    if not group.is_main:
+        warnings.simplefilter("ignore")
+    summary = read_document(job.layout.advantage_summary(job.previous.batch), AdvantageSummary)
+    rollouts = read_batch(job)
+    learner, stats, probe, passes = train(job, rollouts, ProcessCache(), group)
+    save_learner(learner, output / POLICY, probe)
+    if group.is_main:
+        metrics = trained_metrics(rollouts, stats, learner, summary, job.inputs.update.loss, job.previous.staleness)
+        write_document(output / METRICS, metrics)
+        write_json(output / PASSES, {"passes": passes})
+
+
+def _die_with_the_launcher() -> None:
+    """Make this rank end with the process that started it, however that ends (Linux; elsewhere rely on its signals)."""
+    if sys.platform == "linux":
+        parent_death_signal(signal.SIGKILL)()
+        if os.getppid() == 1:
+            os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

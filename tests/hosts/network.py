@@ -1,0 +1,154 @@
+"""Hosts on one machine: each has a network, a name, processes and folders of its own, on a bridge between them.
+
+Network, mount, UTS and PID namespaces of Linux. The bridge is in a namespace, too, so no host reaches this machine's
+own network, and nothing of this machine's network changes. Links can be cut and mended. Needs root.
+"""
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tests.flows.tiny_project import ROOT
+
+NETWORK, NETWORK_6 = "10.77.0", "fd77::"
+FOLDERS_OF_A_USER = (Path("/tmp"), Path("/root"))
+_names = itertools.count()
+
+
+class NoNamespaces(RuntimeError):  # noqa: N818
+    """This machine lets nobody make hosts."""
+
+
+@dataclass
+class Host:
+    """One host of a `Network`."""
+
+    name: str
+    number: int
+    network: "Network"
+    holder: int
+    """Process that keeps the host's namespaces, by its number outside of them."""
+
+    @property
+    def address(self) -> str:
+        """IPv4 address on the bridge."""
+        return f"{NETWORK}.{self.number}"
+
+    @property
+    def address_6(self) -> str:
+        """IPv6 address on the bridge."""
+        return f"{NETWORK_6}{self.number}"
+
+    def start(self, folder: Path, *command: str, **variables: str) -> "subprocess.Popen[str]":
+        """Start a command on this host, in a folder of its own."""
+        enter = ["nsenter", f"--target={self.holder}", "--mount", "--uts", "--net", "--pid", f"--wdns={folder}"]
+        return subprocess.Popen(
+            [*enter, *command],
+            env={**os.environ, "HOME": "/root", **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    @staticmethod
+    def end(process: "subprocess.Popen[str]") -> str:
+        """Terminate a command that was started on a host; return what it wrote."""
+        for inside in psutil.Process(process.pid).children():  # the process itself only entered the host
+            inside.terminate()
+        stdout, stderr = process.communicate(timeout=60)
+        return stdout + stderr
+
+    def run(self, folder: Path, *command: str, timeout: float = 60, **variables: str) -> str:
+        """Run a command that must succeed; return its output."""
+        stdout, stderr = self.start(folder, *command, **variables).communicate(timeout=timeout)
+        return stdout + stderr
+
+    def cut(self) -> None:
+        """Cut the link to the bridge; both ends stay, and nobody is told."""
+        _ip("-n", self.network.switch, "link", "set", "dev", self.name, "down")
+
+    def mend(self) -> None:
+        """Mend the link."""
+        _ip("-n", self.network.switch, "link", "set", "dev", self.name, "up")
+
+
+class Network:
+    """A bridge and the hosts on it, until it is closed."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the bridge; files of the hosts are kept in `folder`. Raises NoNamespaces."""
+        self._folder, self._number, self._ends = folder, itertools.count(1), ExitStack()
+        self.switch = self._namespace("switch")
+        _ip("-n", self.switch, "link", "add", "name", "bridge", "type", "bridge")
+        _ip("-n", self.switch, "link", "set", "dev", "bridge", "up")
+
+    def host(self, name: str, *, shared: Sequence[Path] = (), own_name: str | None = None) -> Host:
+        """Add a host.
+
+        It has this machine's system, Python and checkout; of /tmp and /root it has the `shared` folders alone. It
+        knows no other host by name. Its own name is `own_name` (by default its address on the bridge).
+        """
+        number = next(self._number)
+        space = self._namespace(name)
+        _ip("-n", self.switch, "link", "add", "name", name, "type", "veth", "peer", "name", "eth0", "netns", space)
+        _ip("-n", self.switch, "link", "set", "dev", name, "master", "bridge", "up")
+        for address in (f"{NETWORK}.{number}/24", f"{NETWORK_6}{number}/64"):
+            _ip("-n", space, "address", "add", address, "dev", "eth0", *(["nodad"] if ":" in address else []))
+        _ip("-n", space, "link", "set", "eth0", "up")
+        _ip("-n", space, "link", "set", "lo", "up")
+        hosts = self._folder / f"{name}.hosts"
+        hosts.write_text(f"127.0.0.1 localhost\n::1 localhost\n{own_name or f'{NETWORK}.{number}'} {name}\n")
+        return Host(name, number, self, self._hold(space, name, hosts, [ROOT, Path(sys.base_prefix), *shared]))
+
+    def close(self) -> None:
+        """End every process of the hosts and remove what the network was made of."""
+        self._ends.close()
+
+    def _namespace(self, name: str) -> str:
+        space = f"loopline-{os.getpid()}-{next(_names)}-{name}"
+        _ip("netns", "add", space)
+        self._ends.callback(_ip, "netns", "delete", space)
+        return space
+
+    def _hold(self, space: str, name: str, hosts: Path, kept: Sequence[Path]) -> int:
+        """Start the process that keeps a host's namespaces; return its number."""
+        script = self._folder / f"{name}.sh"
+        script.write_text(_folders_of_a_host(name, hosts, kept))
+        enter = ["ip", "netns", "exec", space]
+        apart = ["unshare", "--mount", "--uts", "--pid", "--fork", "--mount-proc", "--kill-child"]
+        outer = subprocess.Popen([*enter, *apart, "sh", "-e", str(script)], stdout=subprocess.PIPE, text=True)
+        self._ends.callback(outer.wait)
+        self._ends.callback(outer.kill)
+        assert outer.stdout is not None
+        if outer.stdout.readline() != "ready\n":
+            raise NoNamespaces(f"{name} could not be made")
+        return psutil.Process(outer.pid).children()[0].pid
+
+
+def _folders_of_a_host(name: str, hosts: Path, kept: Sequence[Path]) -> str:
+    """Return the script that names a host and gives it folders, as its first process."""
+    lines = [f"hostname {name}", "mount --make-rprivate /", f"mount --bind {hosts} /etc/hosts"]
+    inside = [one for one in kept if any(one.is_relative_to(own) for own in FOLDERS_OF_A_USER)]
+    lines += ["mkdir -p /mnt", "mount -t tmpfs kept /mnt"]
+    for number, folder in enumerate(inside):
+        lines += [f"mkdir /mnt/{number}", f"mount --rbind {folder} /mnt/{number}"]
+    lines += [f"mount -t tmpfs own {folder}" for folder in FOLDERS_OF_A_USER]
+    for number, folder in enumerate(inside):
+        lines += [f"mkdir -p {folder}", f"mount --rbind /mnt/{number} {folder}"]
+    return "\n".join([*lines, "echo ready", "exec sleep infinity", ""])
+
+
+def _ip(*arguments: str) -> None:
+    try:
+        done = subprocess.run(["ip", *arguments], capture_output=True, text=True)
+    except FileNotFoundError:
+        raise NoNamespaces("there is no command ip") from None
+    if done.returncode:
+        raise NoNamespaces(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
