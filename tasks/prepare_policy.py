@@ -24,10 +24,10 @@ def prepare_policy(context: StageContext[BasePolicyInputs]) -> None:
     with replacing(layout.base_policy) as folder:
         if config.warm_start is None:
             folder.mkdir()
-            fetch_base_model(config, layout.root, folder)
+            fetch_base_model(config, context.inputs.world, layout.root, folder)
         else:
             copytree(layout.warm_started_base, folder)
-        write_chat_settings(folder, config.chat, context.inputs.world)
+        write_chat_settings(folder, config.chat, context.inputs.world_date)
         chat = load_chat_format(folder)
         model = load_base_model(folder, config)
         seed = derive_seed(context.inputs.seed, "initial policy")

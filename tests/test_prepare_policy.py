@@ -4,7 +4,7 @@ import pytest
 
 from tasks.core.config.params import ParamsError, parse_params
 from tasks.core.config.stage_inputs import BasePolicyInputs
-from tasks.core.engines.vllm_server.probe_records import LocalModel
+from tasks.core.engines.vllm.probe_records import LocalModel
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.checkpoint_files import policy_digest

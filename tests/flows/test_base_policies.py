@@ -17,7 +17,7 @@ from transformers import (
 
 from flows.cli.app import main
 from flows.dag.stages import STAGES
-from flows.workers.plain_runner import PlainRunner
+from flows.runners.plain_runner import PlainRunner
 from tasks.core.config.params import load_params
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.records.documents import read_document

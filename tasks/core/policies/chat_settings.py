@@ -3,12 +3,12 @@
 A folder without the file has the default settings.
 """
 
+import datetime
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from tasks.core.config.policy import ChatSettings
-from tasks.core.config.world import STANDING_DATES, WorldName
 from tasks.core.policies.digests import DIGESTS, write_digests
 from tasks.core.records.files import ArtifactError, read_json, write_json
 
@@ -26,12 +26,12 @@ def read_chat_settings(folder: Path) -> ChatSettings:
         raise ArtifactError(f"{path}: {error.errors()[0]['msg']}; delete the folder and run `dvc repro`") from None
 
 
-def write_chat_settings(folder: Path, settings: ChatSettings, world: WorldName) -> None:
-    """Write the settings into the folder of a base policy that is played in `world`; default settings need no file.
+def write_chat_settings(folder: Path, settings: ChatSettings, world_date: datetime.date | None) -> None:
+    """Write the settings into the folder of a base policy; default settings need no file.
 
-    An unset date becomes the world's date, where the world's clock stands still.
+    An unset date becomes `world_date`, the world's own where its clock stands still.
     """
-    date = STANDING_DATES.get(world) if settings.date is None else settings.date
+    date = world_date if settings.date is None else settings.date
     chosen = settings.model_copy(update={"date": date if _shows_date(folder) else None})
     if chosen == read_chat_settings(folder):
         return

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 ONE_BUILDS = threading.Lock()
 """Held while a model is built: meanwhile transformers and accelerate patch classes for all threads of the process."""
 _ADAPTER_NAME = "default"
+_MORE_OUTPUTS = ("output_router_logits", "output_attentions", "output_hidden_states")
+"""Keys of config.json by which a pass returns more. Nothing here reads that; a loss of the router fails on a cache."""
 
 
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerFast":
@@ -76,7 +78,9 @@ def load_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
     try:
         with ONE_BUILDS:
             from transformers import AutoModelForCausalLM
+            from transformers.utils.logging import disable_progress_bar
 
+            disable_progress_bar()  # type: ignore[no-untyped-call]  # a line or more for each load, in files too
             model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
     except (OSError, SafetensorError) as error:
         raise ArtifactError(f"{folder}: not a base model ({error}); delete it and run `dvc repro`") from None
@@ -84,11 +88,16 @@ def load_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
 
 
 def freeze_base(model: "PreTrainedModel", config: PolicyConfig) -> "PreTrainedModel":
-    """Switch off gradients and dropout. If `config` computes on a CPU, set the process's threads and malloc."""
+    """Switch off gradients, dropout and outputs besides the logits.
+
+    If `config` computes on a CPU, set the process's threads and malloc.
+    """
     if device(config).type == "cpu":
         return_large_blocks()
         if config.cpu_threads is not None:
             torch.set_num_threads(config.cpu_threads)
+    for part in (model.config, model.config.get_text_config()):
+        part.update({**{name: False for name in _MORE_OUTPUTS if getattr(part, name, False)}, "return_dict": True})
     model.requires_grad_(False)
     model.train(False)
     return model
@@ -265,4 +274,4 @@ def _require_fit(saved: dict[str, list[int]], expected: dict[str, Tensor], path:
             raise ValueError(f"{path}: does not fit the base model: tensor {name} has shape {shapes}")
     for name in saved:
         if name not in expected:
-            raise ValueError(f"{path}: does not fit the base model: no place for tensor {name}")
+            raise ValueError(f"{path}: unexpected tensor {name}: the base model has no such weight")

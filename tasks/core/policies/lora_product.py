@@ -12,7 +12,9 @@ from torch import Tensor
 def add_low_rank(output: Tensor, states: Tensor, down: Tensor, up: Tensor) -> Tensor:
     """Return output [..., out] + up (down states), rounded once.
 
-    states [..., in], down [r, in] and up [out, r] have the output's dtype.
+    The products have the output's dtype, which is the weights' own, or float32 where that of a head is
+    (`float32_logits`). states: [..., in]; down: [r, in]; up: [out, r].
     """
+    states, down, up = (factor.to(output.dtype) for factor in (states, down, up))
     reduced = states.flatten(0, -2) @ down.t()
     return torch.addmm(output.flatten(0, -2), reduced, up.t()).view_as(output)

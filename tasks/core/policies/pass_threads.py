@@ -5,6 +5,7 @@ Results are added in the passes' order, so a sum's bits do not depend on the cor
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -14,6 +15,20 @@ from tasks.core.processes.usable_cores import side_by_side
 
 P = TypeVar("P")
 T = TypeVar("T")
+
+
+@contextmanager
+def one_thread(device: torch.device) -> Iterator[None]:
+    """Compute with one thread per operation on a CPU meanwhile: several may sum in another order."""
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def passes_at_a_time(count: int, device: torch.device, processes: int = 1) -> int:

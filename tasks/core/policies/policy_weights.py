@@ -1,27 +1,15 @@
 """Loading a policy checkpoint into a base model, and removing it again without a trace."""
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from tasks.core.policies.adapter_file import adapted_by, factors, fitting, read_settings, read_tensors
 from tasks.core.policies.checkpoint_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, FULL_WEIGHTS, holds_adapter
 from tasks.core.policies.lora_product import add_low_rank
-from tasks.core.records.files import ArtifactError, read_json
-
-_PREFIX = "base_model.model."
-_PLAIN = {
-    "use_dora": False,
-    "bias": "none",
-    "rank_pattern": {},
-    "alpha_pattern": {},
-    "modules_to_save": [],
-}
 
 
 class PolicyWeights:
@@ -59,14 +47,12 @@ class PolicyWeights:
     def _read_adapter(self, folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
         """Return module name -> (A [r, in], scaled B [out, r]), both float32 on the module's device."""
         file = folder / ADAPTER_WEIGHTS
-        rank, scaling = _settings(folder / ADAPTER_CONFIG)
-        tensors = _read(file)
-        modules = {_module_of(name, file): name for name in sorted(tensors)}
+        rank, scaling = read_settings(folder / ADAPTER_CONFIG)
+        tensors = read_tensors(file)
         deltas = {}
-        for module, name in modules.items():
+        for module, name in adapted_by(tensors, file).items():
             layer = self._linear(module, name, file)
-            first = _fitting(tensors, f"{_PREFIX}{module}.lora_A.weight", (rank, layer.in_features), file)
-            second = _fitting(tensors, f"{_PREFIX}{module}.lora_B.weight", (layer.out_features, rank), file)
+            first, second = factors(tensors, module, (layer.out_features, layer.in_features), rank, file)
             device = layer.weight.device
             deltas[module] = (first.to(device).float(), second.to(device).float() * scaling)
         return deltas
@@ -91,11 +77,11 @@ class PolicyWeights:
 
     def _read_full(self, file: Path) -> dict[str, Tensor]:
         """Read all tensors of a full checkpoint; a tied weight may appear under one of its names only."""
-        tensors, state = _read(file), self._state
+        tensors, state = read_tensors(file), self._state
         for name in tensors:
             if name not in state:
                 raise ValueError(f"{file}: tensor {name}: the base model has no such tensor")
-            _fitting(tensors, name, tuple(state[name].shape), file)
+            fitting(tensors, name, tuple(state[name].shape), file)
         present = {state[name].data_ptr() for name in tensors}
         missing = [name for name, tensor in state.items() if tensor.data_ptr() not in present]
         if missing:
@@ -125,40 +111,4 @@ class _Beside:
         down, up = self._factors
         if down.dtype != output.dtype:  # only the output of a quantised layer shows in which dtype it computes
             self._factors = down, up = down.to(output.dtype), up.to(output.dtype)
-        return add_low_rank(output, inputs[0].to(output.dtype), down, up)
-
-
-def _settings(file: Path) -> tuple[int, float]:
-    """Return rank and scaling of an adapter. Raises ValueError unless it is plain LoRA."""
-    settings = read_json(file)
-    if settings.get("peft_type") != "LORA" or not {"r", "lora_alpha"} <= settings.keys():
-        raise ValueError(f"{file}: not supported: peft_type must be LORA, with r and lora_alpha")
-    for key, plain in _PLAIN.items():
-        if settings.get(key) not in (None, plain):
-            raise ValueError(f"{file}: {key}={settings[key]} is not supported, only plain LoRA")
-    rank, alpha = int(settings["r"]), float(settings["lora_alpha"])
-    return rank, alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
-
-
-def _module_of(name: str, file: Path) -> str:
-    module, _, side = name.removeprefix(_PREFIX).rpartition(".lora_")
-    if not name.startswith(_PREFIX) or side not in ("A.weight", "B.weight"):
-        raise ValueError(f"{file}: tensor {name} is not part of a LoRA adapter")
-    return module
-
-
-def _fitting(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...], file: Path) -> Tensor:
-    if name not in tensors:
-        raise ValueError(f"{file}: tensor {name} is missing")
-    if tuple(tensors[name].shape) != shape:
-        raise ValueError(f"{file}: tensor {name} has shape {tuple(tensors[name].shape)}, the base model needs {shape}")
-    return tensors[name]
-
-
-def _read(file: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(file)
-    except FileNotFoundError:
-        raise ArtifactError(f"{file}: missing; run the stage that writes it (`dvc repro`)") from None
-    except SafetensorError as error:
-        raise ArtifactError(f"{file}: damaged safetensors ({error}); delete its folder and run `dvc repro`") from None
+        return add_low_rank(output, inputs[0], down, up)

@@ -12,6 +12,12 @@ _WINDOWS = ("sliding_window", "attention_chunk_size", "attention_window_size")
 _SHORT = (19, 45, 100)
 """Lengths longer than the chunks in which recurrent layers compute, and shorter."""
 LONGEST_PROBE = 8200
+_NEAR_WINDOW, _NEAR_CHUNK, _NEAR_ORIGINAL = 24, 16, 64
+_CHUNKS = ("chunk_size", "mamba_chunk_size", "block_size")
+"""Names of the lengths in which recurrent layers compute."""
+_SCALED_FROM = "floor_scale"
+"""Position from which on Llama 4 scales queries."""
+_ORIGINAL = "original_max_position_embeddings"
 _BY_LENGTH = ("dynamic", "longrope")
 """Rotary types whose factors depend on the length of the sequence."""
 
@@ -62,6 +68,29 @@ def probe_lengths(config: Mapping[str, Any]) -> list[int]:
     return sorted({max(2, min(length, longest)) for length in lengths if length <= longest or length in _SHORT})
 
 
+def near_borders(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config with every border so near that `probe_lengths` lie on both sides of it.
+
+    Borders are windows, chunks, and the original length of rotary factors. Where rotary factors depend on the length
+    of a sequence, the context crosses that length if it did before.
+    """
+    most = {
+        **dict.fromkeys((*_WINDOWS, _SCALED_FROM), _NEAR_WINDOW),
+        **dict.fromkeys(_CHUNKS, _NEAR_CHUNK),
+        _ORIGINAL: _NEAR_ORIGINAL,
+    }
+    near: dict[str, Any] = {}
+    for key, value in config.items():
+        inner: Any = near_borders(value) if isinstance(value, Mapping) else value
+        near[key] = min(inner, most[key]) if key in most and inner else inner
+    if _ORIGINAL in str(config) and names_context(config):
+        near["max_position_embeddings"] = 4 * _NEAR_ORIGINAL
+        near.pop(LIMIT, None)
+        if fixed_positions(config) is not None and not rotary_by_length(config):
+            near[LIMIT] = fixed_positions(near)
+    return near
+
+
 def require_fixed_rotary(config: Mapping[str, Any], model: str) -> None:
     """Raise ValueError for a `model` whose rotary factors change for longer conversations.
 
@@ -79,11 +108,7 @@ def require_fixed_rotary(config: Mapping[str, Any], model: str) -> None:
 def _original(config: Mapping[str, Any], kind: str, settings: Mapping[str, Any]) -> int:
     """Return the model's pretraining length; for the dynamic type it is the model's own length."""
     sections = [] if kind == "dynamic" else [config, settings]
-    known = [
-        section["original_max_position_embeddings"]
-        for section in sections
-        if section.get("original_max_position_embeddings")
-    ]
+    known = [section[_ORIGINAL] for section in sections if section.get(_ORIGINAL)]
     return int(known[0] if known else config["max_position_embeddings"])
 
 

@@ -1,11 +1,11 @@
-"""The recipe of embedded policies, which `python -m tasks.core.policies.train_base_policy` follows.
+"""Recipes of embedded policies, which `python -m tasks.core.policies.train_base_policy` follows.
 
 An embedded policy stands in for the instruct model that a full-size run downloads: it knows the agent's way of working
-from perfect demonstrations, and the habits that reinforcement learning should break from imperfect demonstrations.
+from perfect demonstrations, and the habits that reinforcement learning should break from imperfect demonstrations. Each
+world has its own recipe.
 """
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from shutil import copytree
 from typing import TYPE_CHECKING
@@ -28,87 +28,16 @@ from tasks.core.policies.supervised import (
 )
 from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.records.files import replacing
-from tasks.core.worlds.pocketworld.authoring.vocabulary import vocabulary
-from tasks.core.worlds.pocketworld.demonstrations import demonstrations
-from tasks.core.worlds.pocketworld.episodes.episode import SYSTEM_PROMPT
-from tasks.core.worlds.text_games.demonstrations import Teacher
-from tasks.core.worlds.text_games.demonstrations import demonstrations as play_games
-from tasks.core.worlds.text_games.phrases import grid_rows, phrases
 
 if TYPE_CHECKING:
     from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
 
-POCKETWORLD, APPWORLD = "pocketworld", "appworld"
 OPENING = 2
 """Messages before the first demonstrated turn: system and user."""
 
-PHRASES = (
-    "system\n",
-    "user\n",
-    "assistant\n",
-    SYSTEM_PROMPT,
-    "```python\n",
-    ".\n```python\n",
-    "\n```",
-    ")\n```",
-    '")\n```',
-    "]\n```",
-    '"]\n```',
-    "print(apis.api_docs.show_api_doc(app=",
-    "apis.supervisor.passwords()[",
-    "apis.supervisor.complete_task(",
-    ".login(password=",
-    "login(password)\n",
-    "for x in ",
-    " for x in ",
-    '(id=x["id"]',
-    "lambda x: x[",
-    "x[",
-    "apis.",
-    "answer=",
-    '="',
-    '="dummy"',
-    '")',
-    '")\n',
-    '"]',
-    '"])',
-    '"])\n',
-    "])",
-    '")]',
-    '["',
-    "()",
-    ": id, ",
-    "(id)",
-    "(id)\n",
-    "(id, ",
-    "?)",
-    "?, ",
-    ", ",
-    ": ",
-    " -> [",
-    "]\n",
-    ")\n",
-    "Execution successful.",
-    "Execution failed. ",
-    "Execution failed. ApiError: ",
-    " with ",
-    " and ",
-    " the ",
-    "the ",
-    " every ",
-    " to ",
-    " in ",
-    " a ",
-    " an ",
-    " of ",
-    " takes ",
-    " has no API ",
-)
-"""Code and messages that every episode repeats, as one token each: this shortens episodes and sharpens the choices."""
-
 
 class Recipe(Section):
-    """The settings that decide the weights, besides the code and the world."""
+    """The settings that decide the weights, besides the code and the world. A subclass trains a world's policy."""
 
     seed: int = 0
     sizes: TinyQwen2 = TinyQwen2()
@@ -119,69 +48,10 @@ class Recipe(Section):
     imperfect_steps: int = 200
     learning_rate: float = 4e-3
     """Learning rate of the perfect phase; the imperfect phase begins at half of it."""
-    chained_share: float = 0.0
-    """Share of pocketworld's demonstrations whose task has two requests."""
 
-
-_SMALL_STEPS = SupervisedSettings(tokens_per_step=2048, tokens_per_forward=1024)
-GAME_RECIPES = {
-    "bandit": Recipe(
-        supervised=_SMALL_STEPS,
-        perfect_demonstrations=2_000,
-        perfect_steps=120,
-        imperfect_demonstrations=2_000,
-        imperfect_steps=60,
-    ),
-    "frozen_lake": Recipe(
-        sizes=TinyQwen2(layers=3),
-        supervised=_SMALL_STEPS,
-        perfect_demonstrations=20_000,
-        perfect_steps=1_600,
-        imperfect_demonstrations=2_000,
-        imperfect_steps=60,
-    ),
-    "sokoban": Recipe(
-        sizes=TinyQwen2(layers=3),
-        supervised=_SMALL_STEPS,
-        perfect_demonstrations=50_000,
-        perfect_steps=3_500,
-        imperfect_demonstrations=2_000,
-        imperfect_steps=60,
-    ),
-    "webshop": Recipe(
-        sizes=TinyQwen2(context_length=4096),
-        supervised=SupervisedSettings(tokens_per_forward=2048),
-        perfect_demonstrations=6_000,
-        perfect_steps=1_000,
-        imperfect_demonstrations=600,
-        imperfect_steps=30,
-    ),
-}
-"""Recipes of the text games."""
-
-
-def make_policy(recipe: Recipe) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
-    """Train the embedded policy of pocketworld. Deterministic on one CPU thread."""
-    seed, share = recipe.seed, recipe.chained_share
-    perfect = demonstrations(seed, recipe.perfect_demonstrations, imperfect=False, chained_share=share)
-    imperfect = demonstrations(seed, recipe.imperfect_demonstrations, imperfect=True, chained_share=share)
-    return train_policy(recipe, [*vocabulary(), *PHRASES], perfect, imperfect)
-
-
-def make_game_policy(recipe: Recipe, teacher: Teacher) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
-    """Train the embedded policy of a text game, with and without thinking. Deterministic on one CPU thread."""
-    perfect = list(play_games(teacher, recipe.seed, recipe.perfect_demonstrations, imperfect=False))
-    imperfect = list(play_games(teacher, recipe.seed, recipe.imperfect_demonstrations, imperfect=True))
-    return train_policy(recipe, [*phrases(teacher), *grid_rows([*perfect, *imperfect])], perfect, imperfect)
-
-
-def warm_start_phases(chat: ChatFormat, world: str, settings: WarmStart, seed: int) -> tuple[Phase, Phase]:
-    """Return the phases of a warm start in `world`, pocketworld or a game of GAME_RECIPES, in the tokens of `chat`."""
-    play: Callable[..., Iterable[list[Message]]]
-    play = demonstrations if world == POCKETWORLD else partial(play_games, teacher_of(world))
-    perfect = play(seed, settings.perfect_demonstrations, imperfect=False)
-    imperfect = play(seed, settings.imperfect_demonstrations, imperfect=True)
-    return _two_phases(chat, perfect, imperfect, settings)
+    def make(self) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
+        """Train the policy. Deterministic on one CPU thread."""
+        raise NotImplementedError
 
 
 def train_policy(
@@ -194,21 +64,19 @@ def train_policy(
     tokenizer = build_tokenizer(pieces, recipe.sizes.context_length)
     chat = ChatFormat(tokenizer)
     model = new_model(recipe.sizes, len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, recipe.seed)
-    train(model, _two_phases(chat, perfect, imperfect, recipe), recipe.supervised, recipe.seed)
+    phases = two_phases(examples_of(chat, perfect), examples_of(chat, imperfect), recipe)
+    train(model, phases, recipe.supervised, recipe.seed)
     return model, tokenizer
 
 
-def _two_phases(
-    chat: ChatFormat,
-    perfect: Iterable[list[Message]],
-    imperfect: Iterable[list[Message]],
-    settings: Recipe | WarmStart,
-) -> tuple[Phase, Phase]:
-    good, bad = (in_random_order(_examples(chat, episodes)) for episodes in (perfect, imperfect))
-    return (
-        Phase("perfect", good, settings.perfect_steps, settings.learning_rate),
-        Phase("imperfect", bad, settings.imperfect_steps, settings.learning_rate / 2),
+def two_phases(perfect: Sequence[Example], imperfect: Sequence[Example], settings: Recipe | WarmStart) -> list[Phase]:
+    """Return the two phases, all perfect demonstrations, then all imperfect ones; one without steps is left out."""
+    rate = settings.learning_rate
+    planned = (
+        ("perfect", perfect, settings.perfect_steps, rate),
+        ("imperfect", imperfect, settings.imperfect_steps, rate / 2),
     )
+    return [Phase(name, in_random_order(examples), steps, rate) for name, examples, steps, rate in planned if steps]
 
 
 def save(model: "Qwen2ForCausalLM", tokenizer: "Qwen2Tokenizer", folder: Path) -> None:
@@ -221,24 +89,9 @@ def save(model: "Qwen2ForCausalLM", tokenizer: "Qwen2Tokenizer", folder: Path) -
         write_digests(temporary)
 
 
-def _examples(chat: ChatFormat, conversations: Iterable[list[Message]]) -> list[Example]:
+def examples_of(chat: ChatFormat, conversations: Iterable[list[Message]]) -> list[Example]:
+    """Return the conversations in the tokens of `chat`."""
     return [
         encode_conversation(chat, messages, OPENING)
         for messages in tqdm(conversations, unit="episode", desc="demonstrations")
     ]
-
-
-def teacher_of(world: str) -> Teacher:
-    """Return the teacher who demonstrates a game. Raises KeyError for a world without a teacher."""
-    from tasks.core.worlds.bandit.teacher import BanditTeacher
-    from tasks.core.worlds.frozen_lake.teacher import FrozenLakeTeacher
-    from tasks.core.worlds.sokoban.teacher import SokobanTeacher
-    from tasks.core.worlds.webshop.teacher import WebShopTeacher
-
-    teachers: dict[str, Callable[[], Teacher]] = {
-        "bandit": BanditTeacher,
-        "frozen_lake": FrozenLakeTeacher,
-        "sokoban": SokobanTeacher,
-        "webshop": WebShopTeacher,
-    }
-    return teachers[world]()

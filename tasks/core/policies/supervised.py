@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from tasks.core.config.section import Section
 from tasks.core.interfaces.world import Message
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.head import body_of, logits_of
 from tasks.core.policies.pass_threads import add_gradients
+from tasks.core.processes.shown_work import shown_work
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -86,15 +86,14 @@ def train(model: "PreTrainedModel", phases: Sequence[Phase], settings: Supervise
     optimizer = torch.optim.AdamW(model.parameters(), betas=settings.betas, weight_decay=settings.weight_decay)
     losses: list[float] = []
     model.train()
-    with tqdm(total=sum(phase.steps for phase in phases), unit="step", desc="supervised training") as bar:
+    with shown_work("supervised training", sum(phase.steps for phase in phases), "step", leave=True) as work:
         for phase in phases:
             examples = phase.examples(Random(f"{seed} {phase.name}"))
             for step in range(phase.steps):
                 rate = phase.learning_rate * (1 - 0.9 * step / phase.steps)
                 rate *= min(1.0, (len(losses) + 1) / settings.warmup_steps)
                 losses.append(_step(model, optimizer, step_batch(examples, settings.tokens_per_step), rate, settings))
-                bar.set_postfix(phase=phase.name, loss=f"{losses[-1]:.3f}", refresh=False)
-                bar.update()
+                work.advance(note=f"{phase.name}, loss {losses[-1]:.3f}")
     model.train(False)
     return losses
 

@@ -1,6 +1,6 @@
 """Train an embedded base policy anew:
 
-python -m tasks.core.policies.train_base_policy FOLDER [--world NAME]
+python -m tasks.core.policies.train_base_policy FOLDER [--world NAME] [--set SETTING=VALUE]
 """
 
 import argparse
@@ -8,36 +8,25 @@ from pathlib import Path
 
 import torch
 
-from tasks.core.policies.appworld_recipe import APPWORLD_RECIPE, make_appworld_policy
-from tasks.core.policies.recipe import (
-    APPWORLD,
-    GAME_RECIPES,
-    POCKETWORLD,
-    Recipe,
-    make_game_policy,
-    make_policy,
-    save,
-    teacher_of,
-)
+from tasks.core.config.world import WORLDS, WorldSection
+from tasks.core.config.yaml_text import parse_yaml
+from tasks.core.interfaces.world_kind import find_world
+from tasks.core.policies.recipe import Recipe, save
 
 
 def main() -> None:
     """Parse the arguments, train the policy, save it."""
-    parser = argparse.ArgumentParser(description="Train the embedded policy.")
+    parser = argparse.ArgumentParser(description="Train the embedded policy of a world.")
     parser.add_argument("folder", type=Path, help="where model and tokenizer go")
-    parser.add_argument("--world", choices=[POCKETWORLD, APPWORLD, *GAME_RECIPES], default=POCKETWORLD)
-    parser.add_argument("--seed", type=int, default=Recipe().seed)
-    parser.add_argument("--chained-share", type=float, default=0.0, help="pocketworld's tasks of two requests")
+    parser.add_argument("--world", choices=WORLDS.names(), default=WorldSection.default_name)
+    parser.add_argument("--set", action="append", default=[], help="a setting of its recipe, such as seed=1")
     arguments = parser.parse_args()
+    recipe = find_world(arguments.world).recipe()
+    if not isinstance(recipe, Recipe):
+        parser.error(f"{arguments.world} has no recipe")
+    changes = {name: parse_yaml(value) for name, _, value in (text.partition("=") for text in arguments.set)}
     torch.set_num_threads(1)
-    if arguments.world == POCKETWORLD:
-        policy = make_policy(Recipe(seed=arguments.seed, chained_share=arguments.chained_share))
-    elif arguments.world == APPWORLD:
-        policy = make_appworld_policy(APPWORLD_RECIPE.model_copy(update={"seed": arguments.seed}))
-    else:
-        recipe = GAME_RECIPES[arguments.world].model_copy(update={"seed": arguments.seed})
-        policy = make_game_policy(recipe, teacher_of(arguments.world))
-    save(*policy, arguments.folder)
+    save(*type(recipe).model_validate({**recipe.model_dump(), **changes}).make(), arguments.folder)
 
 
 if __name__ == "__main__":

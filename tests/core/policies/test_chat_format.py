@@ -98,6 +98,14 @@ def test_a_cut_turn_is_closed_by_the_continuation(qwen: ChatFormat) -> None:
     assert cut == [qwen.stop_ids[0], *qwen.continuation_ids("1", closed=True)]
 
 
+@pytest.mark.parametrize("template", [QWEN, GEMMA, DROPPING], ids=["qwen", "gemma", "dropping"])
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("observation", ["seen", "two\nlines <|im_start", "", " user\n"])
+def test_an_observation_is_read_back_from_its_ids(template: str, closed: bool, observation: str) -> None:
+    chat = ChatFormat(byte_tokenizer(template))
+    assert chat.observation(chat.continuation_ids(observation, closed=closed)) in (observation, observation.strip())
+
+
 def test_stop_ids_are_end_of_turn_then_end_of_text_then_openers() -> None:
     tokenizer = byte_tokenizer(QWEN)
     end, text, opener = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>", "<|im_start|>"])

@@ -16,7 +16,8 @@ from tasks.core.policies.chat_settings import CHAT_SETTINGS, read_chat_settings,
 from tasks.core.policies.digests import DIGESTS, write_digests
 from tasks.core.policies.supervised import encode_example
 from tasks.core.records.files import ArtifactError
-from tasks.core.worlds.text_games.prompt import read_answer
+from tasks.core.text_games.prompt import read_answer
+from tasks.core.worlds.appworld.settings import AppWorldConfig
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
 OPENING: list[Message] = [{"role": "system", "content": "Act."}, {"role": "user", "content": "Pay."}]
@@ -260,12 +261,12 @@ def test_the_settings_lie_in_the_folder_of_the_base_policy(tmp_path: Path) -> No
     byte_tokenizer(TODAY + PLAIN, CHATML).save_pretrained(tmp_path)
     write_digests(tmp_path)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    write_chat_settings(tmp_path, ChatSettings(), "pocketworld")
+    write_chat_settings(tmp_path, ChatSettings(), None)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
-    write_chat_settings(tmp_path, ChatSettings(), "appworld")
+    write_chat_settings(tmp_path, ChatSettings(), AppWorldConfig.standing_date)
     assert read_chat_settings(tmp_path) == DATED
     assert CHAT_SETTINGS in json.loads((tmp_path / DIGESTS).read_text())
-    write_chat_settings(tmp_path, ChatSettings(), "pocketworld")
+    write_chat_settings(tmp_path, ChatSettings(), None)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
     (tmp_path / CHAT_SETTINGS).write_text('{"date": "soon"}')
     with pytest.raises(ArtifactError, match=CHAT_SETTINGS):

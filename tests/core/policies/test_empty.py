@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3_5Config, Qwen3_5ForConditionalGeneration
+from transformers import Qwen3_5Config, Qwen3_5ForConditionalGeneration
 
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.policies.empty import allocate, empty_base_model, fill_base
 from tasks.core.policies.loading import load_base_model, with_trained_part
 from tasks.core.records.files import ArtifactError
+from tests.tiny_models import tiny_qwen2
 
 FULL = PolicyConfig(trained="full", device="cpu")
 SIZES = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -18,9 +19,7 @@ SIZES = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidd
 
 def make_base(folder: Path, tied: bool) -> Path:
     """Write a base model in several files, like a large model."""
-    torch.manual_seed(0)
-    model = Qwen2ForCausalLM(Qwen2Config(**SIZES, num_key_value_heads=2, tie_word_embeddings=tied))
-    model.save_pretrained(folder, max_shard_size="6KB")
+    tiny_qwen2(tie_word_embeddings=tied).save_pretrained(folder, max_shard_size="6KB")
     assert len(list(folder.glob("*.safetensors"))) > 1
     return folder
 

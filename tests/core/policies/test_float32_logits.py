@@ -5,23 +5,15 @@ import copy
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedModel
 
 from tasks.core.policies.float32_logits import use_float32_logits
+from tests.tiny_models import tiny_qwen2
 
 
 def make_model(dtype: torch.dtype, vocabulary: int = 300) -> PreTrainedModel:
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=vocabulary,
-        hidden_size=64,
-        intermediate_size=64,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        tie_word_embeddings=False,
-    )
-    model = Qwen2ForCausalLM(config).to(dtype).eval()
+    sizes = {"vocab_size": vocabulary, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1}
+    model = tiny_qwen2(**sizes).to(dtype)
     model.lm_head.weight.data.mul_(100)
     return model
 

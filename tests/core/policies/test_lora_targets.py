@@ -11,8 +11,8 @@ import transformers as hf
 from peft import PeftModel
 
 from tasks.core.config.policy import LoraSettings, PolicyConfig
-from tasks.core.engines.in_process.policy_weights import PolicyWeights
 from tasks.core.policies.loading import save_policy, trainable_policy, trained_tensors
+from tasks.core.policies.policy_weights import PolicyWeights
 
 SIZES: dict[str, Any] = {
     "vocab_size": 31,

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.interfaces.engine import Generation, GenerationRequest, SamplingSettings
 from tasks.core.interfaces.world import Message
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_chat_format
 from tasks.core.records.files import ArtifactError
+from tests.tiny_models import tiny_qwen2
 
 END_OF_TEXT, OPENER, END_OF_TURN = 151643, 151644, 151645
 SPECIAL = {"<|endoftext|>": END_OF_TEXT, "<|im_start|>": OPENER, "<|im_end|>": END_OF_TURN}
@@ -113,12 +114,11 @@ def _turn(engine: TransformersEngine, request: GenerationRequest) -> Generation:
 
 def _model_that_says(token: int) -> Qwen2ForCausalLM:
     """Make a model of Qwen2's architecture and vocabulary whose likeliest id is always `token`."""
-    torch.manual_seed(0)
     sizes = {"hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1}
-    model = Qwen2ForCausalLM(Qwen2Config(vocab_size=152064, num_key_value_heads=1, tie_word_embeddings=False, **sizes))
+    model = tiny_qwen2(vocab_size=152064, num_key_value_heads=1, **sizes)
     with torch.no_grad():
         model.lm_head.weight.zero_()
         model.model.norm.weight.zero_()
         model.lm_head.bias = torch.nn.Parameter(torch.zeros(152064))
         model.lm_head.bias[token] = 9.0
-    return model.eval()
+    return model
