@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tasks.core.config.engine import OracleSection
+from tasks.core.config.engine import EngineSection
 from tasks.core.config.stage_inputs import CollectionInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import World
@@ -27,7 +27,9 @@ def collect_rollouts(context: StageContext[CollectionInputs]) -> None:
     world = warm_world(context)
     planned = plan_iteration(world, layout, inputs, key)
     if inputs.demonstrations:
-        context = replace(context, inputs=inputs.model_copy(update={"engine": OracleSection()}))
+        context = replace(
+            context, inputs=inputs.model_copy(update={"engine": EngineSection.of(EngineSection.reciting_name)})
+        )
     played = play_in_shards(
         context,
         planned,

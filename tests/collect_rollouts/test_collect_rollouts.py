@@ -1,6 +1,5 @@
 import dataclasses
 import pickle
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +9,9 @@ from tasks.collect_rollouts import collect_rollouts, plan_iteration
 from tasks.core.config.collection import EarlyStop
 from tasks.core.config.dag import iteration_key, previous_map
 from tasks.core.config.stage_inputs import CollectionInputs
-from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.interfaces.stage import ProcessCache, StageContext
+from tasks.core.interfaces.world_kind import open_world
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
 from tasks.core.records.documents import read_document, write_document
@@ -21,7 +21,6 @@ from tasks.core.records.schemas import ROLLOUTS, TASKS
 from tasks.core.records.tables import read_table, write_rows
 from tasks.core.records.training import Timings
 from tasks.core.rollouts.playing import open_rollout_resources
-from tasks.core.worlds.registry import open_world
 
 
 def test_the_stage_plays_the_drawn_tasks_and_gives_the_same_bytes_again(
@@ -78,6 +77,9 @@ class Elsewhere:
         played = [self._play(work, context, item) for item in reversed(items)]
         return [pickle.loads(pickle.dumps(part)) for part in reversed(played)]
 
+    def places(self, context: Any) -> int:
+        return 2
+
     def _play(self, work: Any, context: StageContext[Any], item: Any) -> Any:
         there = StageContext(context.layout, pickle.loads(pickle.dumps(context.inputs)), context.key)
         try:
@@ -86,31 +88,28 @@ class Elsewhere:
             there.cache.close()
 
 
-def test_the_executor_changes_nothing_and_the_number_of_shards_no_token(
-    context: StageContext[CollectionInputs],
+@pytest.mark.parametrize("stop", [None, EarlyStop(min_per_task=2, share=0.5)])
+def test_shards_executors_and_concurrency_change_no_byte(
+    context: StageContext[CollectionInputs], stop: EarlyStop | None
 ) -> None:
-    def collected(shards: int, **changes: Any) -> tuple[bytes, list[list[int]]]:
-        inputs = context.inputs.model_copy(update={"shards": shards, "early_stop": None})
-        collect_rollouts(dataclasses.replace(context, inputs=inputs, **changes))
-        path = context.layout.rollouts("i001")
-        return path.read_bytes(), read_table(path, ROLLOUTS)["token_ids"].to_pylist()
+    def collected(shards: int, at_once: int = 12, **changes: Any) -> bytes:
+        knobs = {"shards": shards, "early_stop": stop, "max_concurrent_episodes": at_once}
+        collect_rollouts(dataclasses.replace(context, inputs=context.inputs.model_copy(update=knobs), **changes))
+        return context.layout.rollouts("i001").read_bytes()
 
     executor = Elsewhere()
-    here, elsewhere, undivided = collected(2), collected(2, executor=executor), collected(1)
+    whole = collected(1)
+    assert collected(2, executor=executor) == whole
     assert executor.sizes == [8, 4]
-    assert here == elsewhere
-    assert here[1] == undivided[1]
+    assert collected(3) == collected(1, at_once=1) == collected(2, at_once=500) == whole
     assert read_document(context.layout.timings("i001"), Timings).generated_tokens > 0
 
 
-def test_early_stop_counts_within_a_shard(context: StageContext[CollectionInputs]) -> None:
-    stop = EarlyStop(min_per_task=2, share=0.5)
-    inputs = context.inputs.model_copy(update={"shards": 3, "early_stop": stop, "max_concurrent_episodes": 6})
-    collect_rollouts(dataclasses.replace(context, inputs=inputs))
-    rows = read_table(context.layout.rollouts("i001"), ROLLOUTS).to_pylist()
-    finished = Counter(row["task_id"] for row in rows if row["end_reason"] != "cut_by_early_stop")
-    assert len(rows) == 12 and len(finished) == 3
-    assert all(2 <= count < 4 for count in finished.values())
+def test_auto_takes_as_many_shards_as_there_are_places(context: StageContext[CollectionInputs]) -> None:
+    executor = Elsewhere()
+    inputs = context.inputs.model_copy(update={"shards": "auto"})
+    collect_rollouts(dataclasses.replace(context, inputs=inputs, executor=executor))
+    assert executor.sizes == [8, 4]
 
 
 def test_decks_continue_where_the_previous_collection_ended(context: StageContext[CollectionInputs]) -> None:

@@ -65,6 +65,20 @@ def pipeline_process() -> Process:
     return find_process(pid)
 
 
+def dvc_above() -> Process | None:
+    """Return the `dvc` whose stage this process is.
+
+    None where the pipeline's process is none (it may have been killed: then what it started has other ancestors), or
+    where that can't be found out.
+    """
+    if "DVC_STAGE" not in os.environ:
+        return None
+    with suppress(OSError):
+        process = pipeline_process()
+        return process if any(Path(word).name == "dvc" for word in _command(process.pid)) else None
+    return None
+
+
 class _Status(NamedTuple):
     is_zombie: bool
     parent: int
@@ -88,10 +102,17 @@ def _is_stage(pid: int) -> bool:
     return b"DVC_STAGE=" in Path(f"/proc/{pid}/environ").read_bytes()
 
 
+def _command(pid: int) -> list[str]:
+    """Return the command line. Raises OSError where it can't be read."""
+    if sys.platform != "linux":
+        return _seen_by_psutil(pid)["cmdline"] or []
+    return [os.fsdecode(word) for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+
+
 def _seen_by_psutil(pid: int) -> dict[str, Any]:
     import psutil
 
     try:
-        return dict(psutil.Process(pid).as_dict(["status", "ppid", "create_time", "environ"]))
+        return dict(psutil.Process(pid).as_dict(["status", "ppid", "create_time", "environ", "cmdline"]))
     except psutil.NoSuchProcess:
         raise ProcessLookupError(f"process {pid} is gone") from None

@@ -12,8 +12,40 @@ from tasks.core.records.schemas import TURN_COLUMNS
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
 from tasks.core.seeding import derive_seed
 
+WORLD_SEED = "world"
+"""Name of the random stream of a rollout's world."""
 CUT_LINES = "[output cut: {count} lines left out]"
 CUT_CHARACTERS = "[output cut: {count} characters left out]"
+
+
+def play_episode(rollout: "LiveRollout", world: World, chat: ChatFormat, settings: PlaySettings) -> "EpisodeSteps":
+    """Play one episode of the rollout's task. Blocks while the world works; always closes the episode.
+
+    Appends each turn that it is sent to `rollout.transcript`, which by then holds the ids that the turn continues. A
+    turn with the stop reason "context" was never sampled. Raises WorldFault; any other exception is a bug in the world.
+    """
+    with closing(world.open(rollout.planned.task.task_id, rollout.world_seed)) as episode:
+        text_of = chat.whole_turn if isinstance(world, ReadsThoughts) and world.reads_thoughts else chat.answer
+        conversation = Conversation(rollout, chat, settings, episode.prompt, text_of)
+        while True:
+            generation = yield conversation.next_turn()
+            if generation.stop_reason == "context":
+                return EpisodeEnd("context_limit", episode.evaluate(), settings.judge_unfinished)
+            try:
+                observation = episode.step(conversation.add_turn(generation))
+            except ExecutionTimeout:
+                rollout.transcript.add_reply(Observation("", done=True, failed=True))
+                if settings.turn_progress:
+                    rollout.transcript.add_progress(None)
+                return EpisodeEnd("execution_timeout")
+            rollout.transcript.add_reply(observation)
+            if settings.turn_progress:
+                rollout.transcript.add_progress(episode.evaluate().episode_return)
+            if observation.done:
+                return EpisodeEnd("completed", episode.evaluate(), counts=True)
+            if rollout.transcript.played_turns == settings.limits.max_turns:
+                return EpisodeEnd("turn_limit", episode.evaluate(), settings.judge_unfinished)
+            conversation.add_observation(observation)
 
 
 class ShownObservation(NamedTuple):
@@ -184,7 +216,7 @@ class LiveRollout:
     def world_seed(self) -> int:
         """Seed of everything random in the world."""
         fixed = self.planned.world_seed
-        return self.seed("world") if fixed is None else fixed
+        return self.seed(WORLD_SEED) if fixed is None else fixed
 
     def begin_again(self) -> None:
         """Discard what was played, after a world fault."""
@@ -273,36 +305,6 @@ class Conversation:
         )
         self._messages.append({"role": "user", "content": shown.text})
         self._context = shown.ids
-
-
-def play_episode(rollout: LiveRollout, world: World, chat: ChatFormat, settings: PlaySettings) -> EpisodeSteps:
-    """Play one episode of the rollout's task. Blocks while the world works; always closes the episode.
-
-    Appends each turn that it is sent to `rollout.transcript`, which by then holds the ids that the turn continues. A
-    turn with the stop reason "context" was never sampled. Raises WorldFault; any other exception is a bug in the world.
-    """
-    with closing(world.open(rollout.planned.task.task_id, rollout.world_seed)) as episode:
-        text_of = chat.whole_turn if isinstance(world, ReadsThoughts) and world.reads_thoughts else chat.answer
-        conversation = Conversation(rollout, chat, settings, episode.prompt, text_of)
-        while True:
-            generation = yield conversation.next_turn()
-            if generation.stop_reason == "context":
-                return EpisodeEnd("context_limit", episode.evaluate(), settings.judge_unfinished)
-            try:
-                observation = episode.step(conversation.add_turn(generation))
-            except ExecutionTimeout:
-                rollout.transcript.add_reply(Observation("", done=True, failed=True))
-                if settings.turn_progress:
-                    rollout.transcript.add_progress(None)
-                return EpisodeEnd("execution_timeout")
-            rollout.transcript.add_reply(observation)
-            if settings.turn_progress:
-                rollout.transcript.add_progress(episode.evaluate().episode_return)
-            if observation.done:
-                return EpisodeEnd("completed", episode.evaluate(), counts=True)
-            if rollout.transcript.played_turns == settings.limits.max_turns:
-                return EpisodeEnd("turn_limit", episode.evaluate(), settings.judge_unfinished)
-            conversation.add_observation(observation)
 
 
 class Collector:

@@ -1,30 +1,29 @@
 """Playing rollouts: the part that collection, evaluation and scoring share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from tqdm import tqdm
 
 from tasks.core.capacity.known_models import read_model_config
 from tasks.core.capacity.memory import memory_of
 from tasks.core.config.stage_inputs import PlayInputs
-from tasks.core.engines.registry import open_engine
 from tasks.core.interfaces.engine import Engine, ProvesDelivery, samples_in_background
+from tasks.core.interfaces.engine_kind import EngineNeeds, find_engine, open_engine
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import World
+from tasks.core.interfaces.world_kind import find_world, open_world
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.policies.loading import device, load_chat_format
 from tasks.core.processes.process_memory import return_device_blocks
+from tasks.core.processes.shown_work import shown_work
 from tasks.core.processes.usable_cores import usable_cores
 from tasks.core.records.files import fingerprint
+from tasks.core.rollouts.early_stop import LengthRule, cut_longer, rule_of
 from tasks.core.rollouts.episode import ONE_EPISODE_EACH, Collector
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
 from tasks.core.rollouts.scheduler import CollectionStats, Scheduler
-from tasks.core.worlds.registry import open_world
 
 
 class RolloutResources(NamedTuple):
@@ -60,7 +59,7 @@ def open_rollout_resources(context: StageContext[PlayInputs]) -> RolloutResource
     engine = cache.get(
         "engine",
         (*played_with, learner, fingerprint(layout.base_policy), fingerprint(layout.world)),
-        lambda: open_engine(inputs.engine, inputs.policy, layout.base_policy, world, chat, learner),
+        lambda: open_engine(inputs.engine, EngineNeeds(inputs.policy, layout.base_policy, world, chat, learner)),
     )
     if samples_in_background(engine) and engine.releases_device:
         cache.drop("learner_policy")
@@ -74,10 +73,17 @@ def learner_bytes(context: StageContext[PlayInputs]) -> float | None:
     They decide who is on the device and change no byte of any artifact: `memory` and `trains` are UNVERSIONED inputs.
     """
     inputs = context.inputs
-    if inputs.engine.name != "vllm" or not inputs.trains:
+    if find_engine(inputs.engine.name).shared_device(inputs.engine.own) is None or not inputs.trains:
         return None
     config = read_model_config(context.layout.base_policy)
     return memory_of(inputs.memory, config, device(inputs.policy).type).learner.total
+
+
+def forget_paid(inputs: PlayInputs, task_ids: Iterable[str]) -> None:
+    """Discard what engine and world have paid for on these tasks, because their result is written now."""
+    tasks = list(task_ids)
+    find_engine(inputs.engine.name).forget(inputs.engine.own, tasks)
+    find_world(inputs.world.name).forget(inputs.world.settings, tasks)
 
 
 BASE_DIGEST = "base"
@@ -95,13 +101,14 @@ def play_rollouts(
     description: str = "rollouts",
     stats: CollectionStats | None = None,
     collector: Collector = ONE_EPISODE_EACH,
+    rule: LengthRule | None = None,
 ) -> list[dict[str, Any]]:
     """Play all planned rollouts, and those that `collector` adds, with the checkpoint in `policy` (None: base policy).
 
     Returns one row of `schemas.PLAYED_ROLLOUTS` per rollout, sorted by task id and rollout index; no rollout is ever
     missing. Rollouts are void when early stop cuts them or when the world breaks more often than
     `settings.world_retries` allows: their end reason says so and their return is 0. Adds the figures of this call to
-    `stats`.
+    `stats`. `rule` is early stop over more rollouts than these; None: over these.
 
     Raises ValueError when the checkpoint does not fit the base model or a rollout is planned twice. Any exception of a
     world other than `WorldFault` and `ExecutionTimeout` is a bug: it is raised, with a note that names the task, after
@@ -110,6 +117,10 @@ def play_rollouts(
     if len({rollout.name for rollout in planned}) < len(planned):
         raise ValueError("a rollout is planned twice: task and rollout index must differ")
     engine.load_adapter(policy)
+    if samples_in_background(engine):
+        rule = None
+    elif rule is None:
+        rule = rule_of(settings.early_stop, planned)
     origin = {
         "adapter_digest": BASE_DIGEST if policy is None else policy_digest(policy),
         "engine": engine.name,
@@ -117,22 +128,27 @@ def play_rollouts(
     }
     stats = stats or CollectionStats()
     workers = min(16, 2 * usable_cores())
-    hidden = None if parent_process() is None else True  # the bars of several processes would overwrite each other
     with (
         ThreadPoolExecutor(workers, "world") as pool,
-        tqdm(total=len(planned), desc=description, disable=hidden) as bar,
+        shown_work(description, len(planned), "rollout", leave=True) as work,
     ):
 
         def on_row(known: int) -> None:
-            bar.total = known
-            bar.set_postfix_str(f"{stats.tokens_per_s:,.0f} tok/s", refresh=False)
-            bar.update()
+            work.total = known
+            work.advance(note=f"{stats.tokens_per_s:,.0f} tok/s")
 
         try:
-            rows = Scheduler(engine, world, chat, collector, planned, settings, pool, stats, on_row).run()
+            rows = Scheduler(engine, world, chat, collector, planned, settings, pool, stats, on_row, rule).run()
         finally:
             if isinstance(engine, ProvesDelivery):  # includes the proofs of servers that were restarted
                 stats.deliveries += engine.take_deliveries()
             if samples_in_background(engine):
                 engine.sleep()
-    return sorted((row | origin for row in rows), key=lambda row: (row["task_id"], row["rollout_index"]))
+    if rule is not None and len(rule.planned) == len(planned):
+        rows = cut_longer(rule.stop, rows)
+    return sorted((row | origin for row in rows), key=place_of)
+
+
+def place_of(row: Mapping[str, Any]) -> tuple[str, int]:
+    """Return the key by which rows of rollouts are sorted."""
+    return row["task_id"], row["rollout_index"]

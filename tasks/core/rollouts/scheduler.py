@@ -2,11 +2,13 @@
 
 If the engine is deterministic, the order of all work depends only on the seeds: episodes advance in pool threads, but
 the scheduler handles their results one engine call later and in a fixed order. So neither the order of rows nor the
-make-up of a batch depends on the clock. An engine that samples in the background receives each turn request as soon as
-the episode makes it; there the clock decides when turns end.
+make-up of a batch depends on the clock. Early stop is by length then (`early_stop`), else by who ends first. An engine
+that samples in the background receives each turn request as soon as the episode makes it; there the clock decides when
+turns end.
 """
 
 import logging
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -28,6 +30,7 @@ from tasks.core.interfaces.world import World, WorldFault
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.schemas import VOID_REASONS
 from tasks.core.records.training import Timings
+from tasks.core.rollouts.early_stop import CUT_REASON, LengthRule
 from tasks.core.rollouts.episode import Collector, EpisodeEnd, LiveRollout
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
 
@@ -105,7 +108,7 @@ def total(parts: Sequence[CollectionStats]) -> CollectionStats:
 
 
 Row = dict[str, Any]
-CUT = EpisodeEnd("cut_by_early_stop")
+CUT = EpisodeEnd(CUT_REASON)
 
 
 class StepResult(NamedTuple):
@@ -137,14 +140,19 @@ class Scheduler:
         pool: ThreadPoolExecutor,
         stats: CollectionStats,
         on_row: Callable[[int], None],
+        rule: LengthRule | None = None,
     ) -> None:
         """`on_row` is called whenever a rollout is over, with the number of all rollouts known by then.
+
+        `rule` is early stop by length; an engine that samples in the background has early stop by the clock.
 
         A rollout that `collector` adds waits behind all others.
         """
         self._engine, self._world, self._chat, self._collector = engine, world, chat, collector
         self._planned, self._settings, self._pool, self._stats = planned, settings, pool, stats
-        self._on_row = on_row
+        self._on_row, self._rule = on_row, rule
+        self._limit = math.inf
+        self._closing: list[Future[None]] = []
         self._waiting = deque(planned)
         self._known = len(planned)
         self._live: dict[str, LiveRollout] = {}
@@ -164,7 +172,7 @@ class Scheduler:
             while self._waiting or self._live:
                 self._open_episodes()
                 generations = self._run_engine()
-                if enough(self._settings.early_stop, self._planned, self._rows):
+                if self._rule is None and enough(self._settings.early_stop, self._planned, self._rows):
                     self._cut_the_rest()
                     break
                 for generation in generations:
@@ -262,6 +270,9 @@ class Scheduler:
 
     def _submit(self, rollout: LiveRollout, request: GenerationRequest) -> None:
         """Request a turn. If the ids leave no room for a turn, the policy never saw them, so they are not kept."""
+        if sum(rollout.transcript.policy_mask) > self._limit:
+            self._give_up(rollout)
+            return
         try:
             self._engine.submit(request)
         except ContextOverflow:
@@ -269,12 +280,22 @@ class Scheduler:
         else:
             rollout.transcript.add_context(request.prompt_ids[len(rollout.transcript.token_ids) :])
 
+    def _give_up(self, rollout: LiveRollout) -> None:
+        """End a rollout that is longer than early stop allows."""
+        self._engine.release(rollout.name)
+        self._closing.append(self._pool.submit(rollout.close))
+        del self._live[rollout.name]
+        self._record(rollout, CUT)
+
     def _hand_over(self, generation: Generation) -> None:
         """Pass a sampled turn to its episode."""
         self._let_go_on(self._live[generation.sequence_id], generation)
 
     def _record(self, rollout: LiveRollout, end: EpisodeEnd) -> None:
         self._rows.append(rollout.row(end))
+        if self._rule is not None:
+            self._rule.add(self._rows[-1])
+            self._limit = self._rule.limit()
         self._stats.end_reasons[end.end_reason] += 1
         self._stats.world_retries += rollout.retries
         self._stats.clocks[rollout.name] = rollout.clock
@@ -296,7 +317,7 @@ class Scheduler:
         closing = [self._pool.submit(rollout.close) for rollout in self._live.values()]
         for name in self._live:
             self._engine.release(name)
-        for closed in closing:
+        for closed in (*closing, *self._closing):
             closed.result()
 
 

@@ -1,23 +1,28 @@
 """Rollouts in parts (shards) that do not depend on each other, so that any number of workers can play them.
 
-The number of shards changes what is sampled, because the last digits of log-probs depend on the make-up of a batch. Who
-plays a shard, and when, changes nothing: `StageContext.executor` may be this process or other machines.
+`StageContext.executor` may be this process, several, or other machines. With the engine in process on a CPU neither
+their number nor that of the shards changes a byte.
 """
 
 import dataclasses
+import heapq
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tasks.core.config.stage_inputs import PlayInputs
 from tasks.core.interfaces.engine import Engine, Metered
+from tasks.core.interfaces.engine_kind import find_engine
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.interfaces.world import Paying, World
 from tasks.core.records.scores import ApiUsage, total_usage
+from tasks.core.rollouts.early_stop import LengthRule, cut_longer
 from tasks.core.rollouts.episode import ONE_EPISODE_EACH, Collector
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
-from tasks.core.rollouts.playing import open_rollout_resources, play_rollouts
+from tasks.core.rollouts.playing import open_rollout_resources, place_of, play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats, total
 
 
@@ -31,6 +36,8 @@ class Shard:
     """The checkpoint's folder; None: the base policy."""
     description: str
     collector: Collector = ONE_EPISODE_EACH
+    rule: LengthRule | None = None
+    """Early stop over all shards; None where each has its own, or none."""
 
     def __len__(self) -> int:
         return len(self.rollouts)
@@ -45,12 +52,14 @@ class PlayedRollouts:
     stats: CollectionStats
     usage: ApiUsage | None
     """None for an engine that costs nothing."""
+    world_usage: ApiUsage | None = None
+    """None for a world that costs nothing."""
 
 
 def play_shard(context: StageContext[PlayInputs], shard: Shard) -> PlayedRollouts:
     """Play one shard in this process, with the world and the engine of `context`."""
     world, engine, chat = open_rollout_resources(context)
-    _usage(engine)  # discards the usage of an earlier, failed attempt
+    _usage(engine), _world_usage(world)  # discards the usage of an earlier, failed attempt
     stats = CollectionStats()
     rows = play_rollouts(
         world,
@@ -62,8 +71,9 @@ def play_shard(context: StageContext[PlayInputs], shard: Shard) -> PlayedRollout
         description=shard.description,
         stats=stats,
         collector=shard.collector,
+        rule=shard.rule,
     )
-    return PlayedRollouts(rows, stats, _usage(engine))
+    return PlayedRollouts(rows, stats, _usage(engine), _world_usage(world))
 
 
 def play_in_shards(
@@ -76,10 +86,36 @@ def play_in_shards(
     collector: Collector = ONE_EPISODE_EACH,
 ) -> PlayedRollouts:
     """`play_rollouts` in `collection.shards` parts, by the executor of `context`. Raises what that raises."""
-    shards = divided(Shard(tuple(planned), settings, policy, description, collector), context.inputs.shards)
-    played = context.executor.map(play_shard, context, shards)
-    rows = sorted((row for part in played for row in part.rows), key=lambda row: (row["task_id"], row["rollout_index"]))
-    return PlayedRollouts(rows, total([part.stats for part in played]), total_usage(part.usage for part in played))
+    inputs, executor = context.inputs, context.executor
+    count = executor.places(context) if inputs.shards == "auto" else inputs.shards
+    shards = divided(Shard(tuple(planned), settings, policy, description, collector), count)
+    stop = settings.early_stop if find_engine(inputs.engine.name).in_process else None
+    if stop is None or len(shards) == 1:
+        return joined(executor.map(play_shard, context, shards))
+    with TemporaryDirectory(prefix="early_stop_", dir=_messages_folder(context)) as folder:
+        tasks = tuple(rollout.task.task_id for rollout in planned)
+        rules = [LengthRule(stop, tasks, Path(folder), str(number)) for number in range(len(shards))]
+        shards = [dataclasses.replace(shard, rule=rule) for shard, rule in zip(shards, rules, strict=True)]
+        played = joined(executor.map(play_shard, context, shards))
+    return dataclasses.replace(played, rows=cut_longer(stop, played.rows))
+
+
+def _messages_folder(context: StageContext[PlayInputs]) -> Path:
+    """Return a folder that all workers see, for what shards tell each other."""
+    folder = context.layout.root / ".loopline"
+    folder.mkdir(exist_ok=True)
+    return folder.resolve()
+
+
+def joined(parts: Sequence[PlayedRollouts]) -> PlayedRollouts:
+    """Return the rollouts of all `parts` as if they had been one."""
+    rows = list(heapq.merge(*(part.rows for part in parts), key=place_of))  # each part's rows are sorted
+    return PlayedRollouts(
+        rows,
+        total([part.stats for part in parts]),
+        total_usage(part.usage for part in parts),
+        total_usage(part.world_usage for part in parts),
+    )
 
 
 def divided(whole: Shard, count: int) -> list[Shard]:
@@ -106,6 +142,10 @@ def divided(whole: Shard, count: int) -> list[Shard]:
         )
         for index in range(count)
     ]
+
+
+def _world_usage(world: World) -> ApiUsage | None:
+    return world.take_usage() if isinstance(world, Paying) else None
 
 
 def _usage(engine: Engine) -> ApiUsage | None:

@@ -8,23 +8,24 @@ from typing import Any
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 from tasks.core.config.collection import AgentLimits
 from tasks.core.config.params import Params, parse_params
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.splits import Split
 from tasks.core.config.stage_inputs import CollectionInputs, TaskFilterInputs
-from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import Evaluation, ExecutionTimeout, Message, Observation, Task, WorldFault
+from tasks.core.interfaces.world_kind import prepare_world_folder
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
 from tasks.core.records.layout import Layout
 from tasks.core.records.monitoring import write_neutral
 from tasks.core.rollouts.planning import PlaySettings
-from tasks.core.worlds.registry import prepare_world_folder
 from tasks.filter_tasks import filter_tasks
+from tests.tiny_models import tiny_qwen2
 
 TEMPLATE = (
     "{%- for message in messages %}{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}"
@@ -123,17 +124,8 @@ def _tokenizer() -> PreTrainedTokenizerFast:
 
 
 def _model(context: int) -> Qwen2ForCausalLM:
-    torch.manual_seed(1)
-    config = Qwen2Config(
-        vocab_size=258,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=context,
-    )
-    model = Qwen2ForCausalLM(config).eval()
+    sizes = {"vocab_size": 258, "intermediate_size": 32, "num_key_value_heads": 1}
+    model = tiny_qwen2(1, max_position_embeddings=context, **sizes)
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(8 if weight.ndim > 1 else 1)

@@ -6,13 +6,13 @@ import signal
 import pytest
 
 from tasks.core.config.collection import AgentLimits
-from tasks.core.config.scienceworld import ScienceWorldConfig
-from tasks.core.engines.scripted import oracle_engine
 from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.recital import oracle_engine
 from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats
 from tasks.core.worlds.scienceworld.episode import ScienceEpisode
+from tasks.core.worlds.scienceworld.settings import ScienceWorldConfig
 from tasks.core.worlds.scienceworld.tasks import listed
 from tasks.core.worlds.scienceworld.world import ScienceWorld
 from tests.core.worlds.scienceworld.conftest import PLANT, PLANT_GOLD, new_pool

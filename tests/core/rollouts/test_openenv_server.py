@@ -8,16 +8,22 @@ from pathlib import Path
 import pytest
 
 from tasks.core.config.collection import AgentLimits
-from tasks.core.config.openenv import OpenEnvConfig, OpenEnvScenario, OpenEnvSplits, OpenEnvTask, OpenEnvVerdict
-from tasks.core.config.world import OpenEnvSection
-from tasks.core.engines.scripted import oracle_engine
+from tasks.core.config.world import WorldSection
 from tasks.core.interfaces.world import World
+from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.processes.addresses import free_port
+from tasks.core.recital import oracle_engine
 from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats
-from tasks.core.worlds.registry import open_world, prepare_world_folder
+from tasks.core.worlds.openenv.settings import (
+    OpenEnvConfig,
+    OpenEnvScenario,
+    OpenEnvSplits,
+    OpenEnvTask,
+    OpenEnvVerdict,
+)
 from tests.core.worlds.openenv.test_faults import SCRIPT
 from tests.openenv_servers import running
 
@@ -49,7 +55,7 @@ def world_at(url: str, folder: Path, *solution: str, **rules: object) -> World:
     scenario = OpenEnvScenario(instruction="Talk.", tasks=(OpenEnvTask(solution=solution),) * 3)
     splits = OpenEnvSplits(train=(scenario,), dev=(scenario,), test_normal=(scenario,), test_challenge=(scenario,))
     section = OpenEnvConfig(url=url, action={"message": "$text"}, splits=splits, **rules)  # type: ignore[arg-type]
-    config = OpenEnvSection(openenv=section)
+    config = WorldSection.of("openenv", openenv=section)
     prepare_world_folder(config, folder)
     return open_world(config, folder)
 

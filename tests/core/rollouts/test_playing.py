@@ -12,11 +12,11 @@ import torch
 from transformers import Qwen2ForCausalLM
 
 from tasks.core.config.collection import AgentLimits, EarlyStop
-from tasks.core.engines.in_process.engine import TransformersEngine
-from tasks.core.engines.scripted import ScriptedEngine
+from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.interfaces.engine import Generation
 from tasks.core.interfaces.world import World
 from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.recital import ScriptedEngine
 from tasks.core.records.schemas import PLAYED_ROLLOUTS
 from tasks.core.records.tables import table_of, validate
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings, plan_rollouts
@@ -226,7 +226,12 @@ def test_early_stop_keeps_enough_of_every_task_and_records_the_rest(game: Game, 
     cut = [row for row in rows if row["end_reason"] == "cut_by_early_stop"]
     assert len(rows) == 36 and finished.total() >= 18 and min(finished.values()) >= 3
     assert cut and all(row["return"] == 0 and row["tests_passed"] == [] for row in cut)
-    assert any(row["token_ids"] == [] for row in cut) and any(any(row["policy_mask"]) for row in cut)
+    assert all(row["token_ids"] == [] for row in cut)
+    kept = [row for row in rows if row["end_reason"] != "cut_by_early_stop"]
+    one_at_a_time = play(
+        game(), plan(world, rollouts=6), max_concurrent_episodes=1, early_stop=EarlyStop(min_per_task=3, share=0.5)
+    )
+    assert one_at_a_time == rows and kept
 
 
 def test_early_stop_waits_for_the_share(game: Game, play: Callable[..., list[Row]]) -> None:

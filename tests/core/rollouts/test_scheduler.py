@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tasks.core.config.collection import EarlyStop
-from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.interfaces.engine import Generation, GenerationRequest
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.rollouts.planning import PlaySettings, plan_rollouts

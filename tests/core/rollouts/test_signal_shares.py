@@ -7,12 +7,12 @@ from tasks.collect_rollouts import collect_rollouts, plan_iteration
 from tasks.core.config.dag import previous_map
 from tasks.core.config.stage_inputs import CollectionInputs
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.interfaces.world_kind import open_world
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.schemas import ROLLOUTS
 from tasks.core.records.tables import read_table, write_rows
 from tasks.core.rollouts.iteration import rollouts_seen, signal_shares
 from tasks.core.signal_coverage import coverage
-from tasks.core.worlds.registry import open_world
 
 
 def drawn(context: StageContext[CollectionInputs], key: str, **knobs: Any) -> list[str]:
