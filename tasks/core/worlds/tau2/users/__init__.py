@@ -1,0 +1,1 @@
+"""Simulated users: a model behind a server, and a script for tests."""

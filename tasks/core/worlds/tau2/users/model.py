@@ -1,0 +1,108 @@
+"""A user that a model behind a server plays, with the package's own prompt and tools. Its answers are paid for."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tasks.core.chat_servers.answers import ChatTurn, PromptTooLong
+from tasks.core.chat_servers.client import ChatMessage
+from tasks.core.chat_servers.paying_client import PayingClient
+from tasks.core.chat_servers.settings import ChatApiConfig
+from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
+from tasks.core.processes.event_loop import EventLoopThread
+from tasks.core.records.scores import ApiUsage
+from tasks.core.seeding import derive_seed
+from tasks.core.tool_calls.reading import MalformedCall, calls_of, read_calls
+from tasks.core.worlds.tau2.settings import UserConfig
+from tasks.core.worlds.tau2.users.user import Said
+
+SAMPLING = SamplingSettings(temperature=0.0, max_tokens=1024, stop_ids=())
+"""The package's temperature. It names no longest message."""
+
+
+class UserServer:
+    """The server that plays the users of all episodes. Thread-safe."""
+
+    def __init__(self, config: UserConfig) -> None:
+        """Open the client. Raises ChatApiError when the environment holds no key."""
+        settings = ChatApiConfig(request=config.request, traffic=config.traffic)
+        self._client = PayingClient(settings, config.named, "world.tau2.user")
+        self._loop = EventLoopThread("tau2 users")
+
+    def ask(self, request: GenerationRequest, tools: Sequence[Mapping[str, Any]]) -> ChatTurn:
+        """Return the answer, from the file where it is paid for already. Raises PromptTooLong and ChatApiError."""
+        return self._loop.run(self._answer(request, tools))
+
+    def take_usage(self) -> ApiUsage:
+        """Return what was used and paid since the last call."""
+        return self._client.take_usage()
+
+    def close(self) -> None:
+        """End the connections. Idempotent."""
+        if not self._loop.is_closed:
+            self._loop.run(self._client.close())
+            self._loop.close()
+
+    async def _answer(self, request: GenerationRequest, tools: Sequence[Mapping[str, Any]]) -> ChatTurn:
+        paid, earlier = await self._client.answer(request, self._client.call(request, tools))
+        self._client.spending.add(paid, earlier)
+        return paid.answer
+
+
+class ModelUser:
+    """The user of one episode; see `SimulatedUser`."""
+
+    def __init__(self, server: UserServer, part: Mapping[str, Any], task_id: str, seed: int) -> None:
+        """Take the user's part of a task, as the pool describes it, and the seed of the episode."""
+        self._server, self._task_id, self._seed = server, task_id, seed
+        self._system, self._tools = part["system"], part["tools"]
+
+    def reply(self, messages: Sequence[dict[str, Any]]) -> Said | None:
+        """Ask the server for the next message. Raises ChatApiError."""
+        said: list[ChatMessage] = [{"role": "system", "content": self._system}, *heard_by_user(messages)]
+        seed = derive_seed(self._seed, "tau2 user", len(messages))
+        name = f"user of {self._task_id}"
+        request = GenerationRequest(name, (), SAMPLING, seed, self._task_id, said)  # type: ignore[arg-type] # tools too
+        try:
+            return understood(self._server.ask(request, self._tools), has_tools=bool(self._tools))
+        except (MalformedCall, PromptTooLong):
+            return None
+
+
+def heard_by_user(messages: Sequence[dict[str, Any]]) -> Iterator[ChatMessage]:
+    """Yield what the user has said and heard, with its own part as the assistant's, as the package flips roles."""
+    for message in messages:
+        if message["role"] == "user":
+            calls = [_as_api(call) for call in message.get("tool_calls", ())]
+            yield {
+                "role": "assistant",
+                "content": message.get("content", ""),
+                **({"tool_calls": calls} if calls else {}),
+            }
+        elif message["role"] == "assistant" and "tool_calls" not in message:
+            yield {"role": "user", "content": message["content"]}
+        elif message["role"] == "tool" and message["requestor"] == "user":
+            yield {"role": "tool", "tool_call_id": message["id"], "content": message["content"]}
+
+
+def understood(turn: ChatTurn, *, has_tools: bool) -> Said | None:
+    """Return what the user said; None: nothing. Raises MalformedCall.
+
+    Everything in it is hostile. Calls are the API's own, or in the text, from a server that does not read them there.
+    """
+    text = _clean(turn.text)
+    if turn.calls:
+        calls = calls_of({"name": _clean(call.name), "arguments": call.arguments or "{}"} for call in turn.calls)
+    else:
+        calls = read_calls(text) if has_tools else []
+    return Said(text, tuple(calls)) if calls or text.strip() else None
+
+
+def _clean(text: str) -> str:
+    """Return a text without lone surrogates, which no file takes."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _as_api(call: dict[str, Any]) -> dict[str, Any]:
+    function = {"name": call["name"], "arguments": json.dumps(call["arguments"])}
+    return {"id": call["id"], "type": "function", "function": function}

