@@ -46,7 +46,8 @@ class ComparedVersion(Document):
     pipeline_digest: str
     params_digest: str
     git_commit: str
-    git_dirty: bool
+    git_dirty: bool | None
+    """None: git did not say."""
     splits: dict[str, SplitScores]
 
 

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from tasks.core.config.broken_rules import broken_rules
-from tasks.core.records.files import ArtifactError, read_json, write_json
+from tasks.core.records.files import SPOILT, UNWRITTEN, ArtifactError, read_json, write_json
 
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -46,12 +46,12 @@ def write_document(path: Path, document: BaseModel) -> None:
     write_json(path, content)
 
 
-def read_document(path: Path, kind: type[D]) -> D:
+def read_document(path: Path, kind: type[D], *, missing: str = UNWRITTEN, damaged: str = SPOILT) -> D:
     """Read and validate a document.
 
-    Raises ArtifactError naming file, field and rule, or saying what to do if the file is missing.
+    Raises ArtifactError naming file, field and rule, or saying what to do if the file is missing or damaged.
     """
-    return _validated(path, kind, read_json(path))
+    return _validated(path, kind, read_json(path, missing=missing, damaged=damaged))
 
 
 def _validated(path: Path, kind: type[D], content: dict[str, JsonValue]) -> D:

@@ -50,14 +50,16 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object that a stage wrote.
+UNWRITTEN, SPOILT = "run the stage that writes it (`dvc repro`)", "delete it and run `dvc repro`"
+"""Advice for an artifact of a stage."""
+
+
+def read_json(path: Path, *, missing: str = UNWRITTEN, damaged: str = SPOILT) -> dict[str, Any]:
+    """Read a JSON object, one that a stage wrote unless `missing` and `damaged` say what else to do.
 
     Raises ArtifactError naming the file: missing, truncated or not an object.
     """
-    return load_json(
-        path, dict, missing="run the stage that writes it (`dvc repro`)", damaged="delete it and run `dvc repro`"
-    )
+    return load_json(path, dict, missing=missing, damaged=damaged)
 
 
 def load_json(path: Path, kind: type[_Json], *, missing: str, damaged: str) -> _Json:

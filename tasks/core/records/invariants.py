@@ -85,7 +85,7 @@ def _repeated_rows(table: pa.Table) -> Iterator[str]:
 
 def _weights(table: pa.Table) -> Iterator[str]:
     total = float(np.sum(table["weight"].to_numpy()))
-    if table.num_rows and abs(total - 1) > 1e-9:
+    if table.num_rows and not abs(total - 1) <= 1e-9:
         yield f"column weight: the weights sum to {total}, not to 1"
 
 

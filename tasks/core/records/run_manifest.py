@@ -2,12 +2,14 @@
 
 import hashlib
 from collections.abc import Iterable
+from typing import Annotated
 
 from pydantic import Field, JsonValue, RootModel
 
 from tasks.core.config.params import Params, parse_params
-from tasks.core.records.documents import Digest, Document, read_document
+from tasks.core.records.documents import Digest, Document, IterationKey, read_document
 from tasks.core.records.layout import Layout
+from tasks.core.records.marks import ORIGIN
 
 
 class StageVersion(Document):
@@ -24,7 +26,7 @@ class StageVersion(Document):
         return self.code + self.params
 
 
-class StageVersions(RootModel[dict[str, StageVersion]]):
+class StageVersions(RootModel[Annotated[dict[str, StageVersion], ORIGIN]]):
     """data/stage_versions.json: the version of every stage but the one that writes them, by its name."""
 
 
@@ -39,18 +41,24 @@ def digest_of_code(files: Iterable[tuple[str, str]]) -> str:
 class RunManifest(Document):
     """data/manifest.json: the parameters and the code that version_stages saw, with which all other stages run."""
 
-    params: dict[str, JsonValue]
+    params: Annotated[dict[str, JsonValue], ORIGIN]
     """All parameters, defaults and derived maps included."""
-    params_file: Digest
+    params_file: Annotated[Digest, ORIGIN]
     """SHA-256 of the bytes of params.yaml."""
-    files: dict[str, Digest]
+    files: Annotated[dict[str, Digest], ORIGIN]
     """SHA-256 of each file of code that some stage runs, by its path relative to the project's root."""
-    stages: dict[str, tuple[str, ...]]
+    stages: Annotated[dict[str, tuple[str, ...]], ORIGIN]
     """The files that each stage runs."""
 
     def code_of(self, stage: str) -> str:
         """Return the SHA-256, in hexadecimal, over names and contents of the files that `stage` runs."""
         return digest_of_code((name, self.files[name]) for name in self.stages[stage])
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The installed packages among the code, "loopline-key-value==0.1.0"."""
+        homes = {name.partition("/")[0] for name in self.files}
+        return tuple(sorted(home for home in homes if "==" in home))
 
 
 class Attestation(Document):
@@ -60,12 +68,36 @@ class Attestation(Document):
     again after an edit that changes no rollout.
     """
 
-    stage: str
-    key: str
-    version: StageVersion
+    stage: Annotated[str, ORIGIN]
+    key: Annotated[str, ORIGIN]
+    version: Annotated[StageVersion, ORIGIN]
     """Digests of the code and the parameters that the process really ran with."""
-    outs: dict[str, str]
+    outs: Annotated[dict[str, str], ORIGIN]
     """DVC's md5 of each output, by its path relative to the project's root, except those that hold wall-clock times."""
+
+
+class PolicyFolder(Document):
+    """A policy's folder, with DVC's md5 of it."""
+
+    path: str
+    md5: str
+
+
+class LineageRecord(Document):
+    """data/lineage.json: a finished run, identified by what it was made from, and not by MLflow's random id."""
+
+    pipeline_digest: Annotated[Digest, ORIGIN]
+    """`DvcLock.digest`; the run's tag in MLflow."""
+    params_digest: Annotated[Digest, ORIGIN]
+    iteration: IterationKey
+    adapter_digest: Digest
+    policy: PolicyFolder
+    """The selected policy."""
+    experiment: Annotated[str, ORIGIN]
+    registered_model: Annotated[str | None, ORIGIN]
+    """None where the policy was not registered."""
+    task_versions: Annotated[dict[str, str], ORIGIN]
+    """Digests of the code and the parameters of each task."""
 
 
 def recorded_params(layout: Layout) -> Params:

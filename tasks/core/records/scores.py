@@ -96,6 +96,8 @@ class Evaluation(Document):
     """Rollouts that the world broke; they count as failures."""
     usage: ApiUsage | None = None
     """Set for an engine that is paid for."""
+    world_usage: ApiUsage | None = Field(default=None, exclude_if=lambda usage: usage is None)
+    """Set for a world that pays for part of its play, as for a simulated user; the others' files do not have it."""
     own: MetricScore | None = None
     """By the world's own metric; None where it has none beside its unit tests."""
 
@@ -256,5 +258,7 @@ class Scores(PairedScores):
     behaviour: BehaviourChange
     usage: ApiUsage | None = None
     """Set for an engine that is paid for."""
+    world_usage: ApiUsage | None = Field(default=None, exclude_if=lambda usage: usage is None)
+    """Set for a world that pays for part of its play, as for a simulated user; the others' files do not have it."""
     training_budget: TrainingBudget | None = None
     """None unless `scoring.at_training_budget` asks for it."""

@@ -65,21 +65,19 @@ class MethodScore(Document):
     mean: Percent
     spread: Positive | None
     """Standard deviation over the seeds; None for a single seed."""
-    low: float | None
-    """Interval of the mean over seeds: t distribution with (seeds - 1) degrees of freedom."""
-    high: float | None
     seeds: Count
 
 
 class MethodDifference(TestedDifference):
-    """A method minus the method it is compared with; see tasks.core.evaluation.differences."""
+    """A method minus the method it is compared with; see tasks.core.evaluation.method_differences."""
 
     method: str
     split: str
     metric: Literal["tgc", "sgc"]
     corrected_p_value: Share | None
-    """Corrected by Holm's method, over the methods of the same split and metric."""
+    """Corrected by Holm's method, over the methods of the same split and metric that are tested."""
     seeds: Count
+    """Training seeds that both have."""
 
 
 class MethodOrdering(MethodDifference):

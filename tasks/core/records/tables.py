@@ -9,7 +9,7 @@ import pandera.errors
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.core.records.files import ArtifactError, replacing
+from tasks.core.records.files import SPOILT, UNWRITTEN, ArtifactError, replacing
 from tasks.core.records.invariants import broken_rules
 from tasks.core.records.schemas import OPTIONAL_COLUMNS, TURN_COLUMNS, checks
 
@@ -50,8 +50,8 @@ def read_table(
     schema: pa.Schema,
     *,
     trusted: bool = False,
-    missing: str = "run the stage that writes it (`dvc repro`)",
-    damaged: str = "delete it and run `dvc repro`",
+    missing: str = UNWRITTEN,
+    damaged: str = SPOILT,
 ) -> pa.Table:
     """Read and validate a table. A `trusted` table is only read, because the stage that trained on it validated it.
 

@@ -4,11 +4,12 @@ Units are those of documents.py.
 """
 
 import json
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, field_validator
 
 from tasks.core.records.documents import Count, Document, OnlyWhereGiven, Positive, Share
+from tasks.core.records.marks import CLOCK
 
 Passes = Literal["packed", "single", "single_eager"]
 """How the learner's forward passes take rollouts: side by side in packs; one to a pass; or one to a pass, with the
@@ -45,27 +46,30 @@ class Preflight(Document):
 
 
 class Timings(Document):
-    """timings.json: the wall-clock figures of one collection."""
+    """timings.json: the wall-clock figures of one collection.
 
-    wall_s: Positive
-    engine_s: Positive
+    How far a rollout came before early stop gave it up depends on the clock, and so do the counts of what was played.
+    """
+
+    wall_s: Annotated[Positive, CLOCK]
+    engine_s: Annotated[Positive, CLOCK]
     """In the engine."""
-    waiting_s: Positive
+    waiting_s: Annotated[Positive, CLOCK]
     """Blocked on the world."""
-    world_s: Positive
+    world_s: Annotated[Positive, CLOCK]
     """In the world, summed over its threads."""
-    generated_tokens: Count
-    tokens_per_s: Positive
+    generated_tokens: Annotated[Count, CLOCK]
+    tokens_per_s: Annotated[Positive, CLOCK]
     rollouts: Count
-    end_reasons: dict[str, Count]
+    end_reasons: Annotated[dict[str, Count], CLOCK]
     """Rollouts by `end_reason`."""
-    world_retries: Count
+    world_retries: Annotated[Count, CLOCK]
     """Rollouts that were played again because of a world fault."""
-    deliveries: OnlyWhereGiven[list[dict[str, JsonValue]]] = None
-    """Proofs of the policy's delivery to servers (tasks/core/engines/vllm_server/weight_sync_check.py)."""
-    clocks: dict[str, list[Positive]] = Field(default_factory=dict)
+    deliveries: Annotated[OnlyWhereGiven[list[dict[str, JsonValue]]], CLOCK] = None
+    """Proofs of the policy's delivery to servers (tasks/core/engines/vllm/weight_sync_check.py)."""
+    clocks: Annotated[dict[str, list[Positive]], CLOCK] = Field(default_factory=dict)
     """When each rollout ("task#index") was opened and its turns were answered, seconds since the epoch."""
-    world_faults: dict[str, Count] = Field(default_factory=dict)
+    world_faults: Annotated[dict[str, Count], CLOCK] = Field(default_factory=dict)
     """How often the world broke, by what it said: the most frequent texts."""
 
     @field_validator("deliveries")
@@ -209,7 +213,7 @@ class Metrics(Document):
     """Since the base policy."""
     stopped_early: bool
     """Whether `update.kl_stop` ended the update before all planned steps."""
-    tokens_per_s: Positive | None
+    tokens_per_s: Annotated[Positive | None, CLOCK]
     """Tokens that the learner passed forward and backward per second of wall clock."""
-    update_s: Positive | None
+    update_s: Annotated[Positive | None, CLOCK]
     note: str | None = None

@@ -11,7 +11,14 @@ from tasks.core.records import monitoring, run_manifest, scores, training
 from tasks.core.records.documents import Document, read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.monitoring import Course
-from tasks.core.records.run_manifest import Attestation, RunManifest, StageVersion, StageVersions
+from tasks.core.records.run_manifest import (
+    Attestation,
+    LineageRecord,
+    PolicyFolder,
+    RunManifest,
+    StageVersion,
+    StageVersions,
+)
 from tasks.core.records.scores import (
     ApiUsage,
     Behaviour,
@@ -95,6 +102,16 @@ EXAMPLES: dict[str, Document | StageVersions] = {
         key="i003",
         version=StageVersion(code="0123456789abcdef", params="f" * 16),
         outs={"data/iterations/i003/policy": "d41d8cd98f00b204e9800998ecf8427e.dir"},
+    ),
+    "lineage": LineageRecord(
+        pipeline_digest="1" * 64,
+        params_digest="2" * 64,
+        iteration="i003",
+        adapter_digest=DIGEST,
+        policy=PolicyFolder(path="data/iterations/i003/policy", md5="d41d8cd98f00b204e9800998ecf8427e.dir"),
+        experiment="loopline",
+        registered_model=None,
+        task_versions={"update_policy": "0123456789abcdef" * 2},
     ),
     "timings": Timings(
         clocks={"t#0": [1000.0, 1001.5]},
@@ -234,6 +251,7 @@ def test_every_document_has_an_example() -> None:
         "Behaviour",
         "BehaviourChange",
         "ApiUsage",
+        "PolicyFolder",
         "StageVersion",
         "CorrectedSelection",
         "MetricScore",
