@@ -1,7 +1,6 @@
 """Stage evaluate_policy@i: the policy after an iteration plays dev -> data/evaluations/."""
 
 from tasks.core.config.stage_inputs import EvaluationInputs
-from tasks.core.engines.registry import forget_paid_answers
 from tasks.core.evaluation.playing import plan_dev, play_policy
 from tasks.core.evaluation.scored_rows import Row, difficulty_scores, mean_return, metric_score, outcomes, void_rollouts
 from tasks.core.evaluation.tgc_sgc import sgc, tgc
@@ -10,6 +9,8 @@ from tasks.core.records.documents import write_document
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.scores import ApiUsage, Evaluation
 from tasks.core.records.tables import write_rows
+from tasks.core.rollouts.kept import forget_played
+from tasks.core.rollouts.playing import forget_paid
 
 
 def evaluate_policy(context: StageContext[EvaluationInputs]) -> None:
@@ -23,8 +24,9 @@ def evaluate_policy(context: StageContext[EvaluationInputs]) -> None:
     write_rows(layout.evaluation_rollouts(key), played.rows, SCORED_ROLLOUTS)
     scores = evaluation(key, plan.seeds, played.rows, played.usage)
     own = metric_score(context.inputs.world.settings.own_metric, played.rows)
-    write_document(layout.evaluation(key), scores.model_copy(update={"own": own}))
-    forget_paid_answers(context.inputs.engine.name, [task.task_id for task in plan.tasks])
+    write_document(layout.evaluation(key), scores.model_copy(update={"own": own, "world_usage": played.world_usage}))
+    forget_played(layout.root, plan.split, key)
+    forget_paid(context.inputs, [task.task_id for task in plan.tasks])
 
 
 def evaluation(key: str, seeds: tuple[int, ...], rows: list[Row], usage: ApiUsage | None = None) -> Evaluation:

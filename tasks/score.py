@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from tasks.core.config.dag import iteration_key
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.config.stage_inputs import ScoringInputs
-from tasks.core.engines.registry import forget_paid_answers
 from tasks.core.evaluation.behaviour import behaviour
 from tasks.core.evaluation.playing import SplitPlan, at_training_budget, plan_test, play_policy
 from tasks.core.evaluation.scored_rows import (
@@ -41,7 +40,8 @@ from tasks.core.records.scores import (
     total_usage,
 )
 from tasks.core.records.tables import write_rows
-from tasks.core.rollouts.playing import warm_chat_format
+from tasks.core.rollouts.kept import forget_played
+from tasks.core.rollouts.playing import forget_paid, warm_chat_format
 
 BASE = iteration_key(0)
 
@@ -53,6 +53,7 @@ class PlayedSplit:
     base: list[Row] = field(default_factory=list)
     selected: list[Row] = field(default_factory=list)
     usage: ApiUsage | None = None
+    world_usage: ApiUsage | None = None
 
 
 def score(context: StageContext[ScoringInputs]) -> None:
@@ -75,9 +76,10 @@ def score(context: StageContext[ScoringInputs]) -> None:
     if inputs.scoring.at_training_budget:
         trained_at = _scores(context, plan, selection, again) if inputs.plays_again else scores
         scores = scores.model_copy(update={"training_budget": _training_budget(inputs, trained_at)})
-    usage = total_usage([played.usage, again.usage])
-    write_document(layout.score(split), scores.model_copy(update={"usage": usage}))
-    forget_paid_answers(inputs.engine.name, [task.task_id for task in plan.tasks])
+    used = {name: total_usage(getattr(one, name) for one in (played, again)) for name in ("usage", "world_usage")}
+    write_document(layout.score(split), scores.model_copy(update=used))
+    forget_played(layout.root, split)
+    forget_paid(inputs, [task.task_id for task in plan.tasks])
 
 
 def _play(
@@ -88,7 +90,12 @@ def _play(
         for key in dict.fromkeys((BASE, selection.iteration))
     }
     selected = [row | {"policy": SELECTED_POLICY} for row in played[selection.iteration].rows]
-    return PlayedSplit(played[BASE].rows, selected, total_usage(part.usage for part in played.values()))
+    return PlayedSplit(
+        played[BASE].rows,
+        selected,
+        total_usage(part.usage for part in played.values()),
+        total_usage(part.world_usage for part in played.values()),
+    )
 
 
 def _scores(context: StageContext[ScoringInputs], plan: SplitPlan, selection: Selection, played: PlayedSplit) -> Scores:

@@ -20,16 +20,17 @@ from tasks.core.config.params import Params
 from tasks.core.config.splits import SPLITS
 from tasks.core.config.stage_inputs import EvaluationInputs, ScoringInputs, SelectionInputs
 from tasks.core.config.task_filter import TaskFilterConfig
-from tasks.core.engines.scripted import ScriptedEngine
 from tasks.core.evaluation.playing import WorldBroke, play_policy
 from tasks.core.evaluation.scored_rows import Row
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.interfaces.world import WorldFault
+from tasks.core.interfaces.world_kind import prepare_world_folder
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.policies.loading import load_tokenizer, save_policy, trainable_policy
 from tasks.core.policies.tokenizer import build_tokenizer
+from tasks.core.recital import ScriptedEngine
 from tasks.core.records.documents import read_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
@@ -41,7 +42,6 @@ from tasks.core.worlds.pocketworld.authoring.scenarios import build_problem
 from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode
 from tasks.core.worlds.pocketworld.solutions import oracle, turn
 from tasks.core.worlds.pocketworld.world import PocketWorld, read_specs
-from tasks.core.worlds.registry import prepare_world_folder
 from tasks.evaluate_policy import evaluate_policy
 from tasks.score import score
 from tasks.select_checkpoint import select_checkpoint

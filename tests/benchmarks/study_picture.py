@@ -1,4 +1,4 @@
-"""The scores of a study as a picture: each training seed a dot, the mean over seeds with its interval a bar.
+"""The scores of a study as a picture: each training seed a dot, their mean a stroke.
 
 python tests/benchmarks/study_picture.py data/comparisons/methods/study.json docs/pictures/methods.svg
 """
@@ -43,8 +43,6 @@ def _draw_split(study: Study, methods: list[str], split: str, plot: Any) -> None
     for score in study.scores:
         if (score.split, score.metric) == (split, "tgc"):
             row, color = methods.index(score.method), "C1" if score.method == study.against else "C0"
-            if score.low is not None and score.high is not None:
-                plot.plot((score.low, score.high), (row, row), color=color, lw=5, alpha=0.3)
             plot.plot(score.mean, row, "|", color=color, ms=11, mew=2)
     dots = [(run.scores[split].tgc, methods.index(run.method)) for run in study.runs]
     plot.plot(*zip(*dots, strict=True), "o", color="black", ms=2.5, zorder=3)

@@ -1,11 +1,13 @@
-"""Differences between two sets of scores, paired by task and seed, with intervals clustered by scenario."""
+"""Differences between two policies' scores, paired by task, with an interval over scenarios. Pure.
+
+The interval is of another draw of tasks of this kind for these two policies. Whether a method is better than another is
+asked of several training seeds: `method_differences`.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 from scipy.special import stdtr, stdtrit
 
 from tasks.core.evaluation.tgc_sgc import (
@@ -14,24 +16,26 @@ from tasks.core.evaluation.tgc_sgc import (
     clustered_estimate,
     solved_scenarios,
     solved_tasks,
-    without_rounding,
 )
 
+CONFIDENCE = 0.95
+"""Confidence of the intervals of comparisons. No knob: who may choose it after seeing the scores has no interval."""
 Means = Mapping[tuple[str, ...], float]
 """Mean success (a share) over the evaluation runs; the scenario comes first in the key."""
 
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Second minus first policy, in percentage points; t test with (scenarios - 1) degrees of freedom."""
+    """Second minus first, in percentage points, with the test of it."""
 
     difference: float
     standard_error: float | None
-    """None with a single scenario; interval and p-value are then None too."""
+    """None where there is no sample to take it from. Interval and p-value are then None too, and where it is 0:
+    without spread there is no test."""
     low: float | None
     high: float | None
     p_value: float | None
-    """Two-sided, for the null hypothesis that there is no difference; None where the data show no spread."""
+    """Two-sided, for the null hypothesis that there is no difference."""
     pairs: int
     """Tasks (SGC: scenarios) that both policies have played."""
     scenarios: int
@@ -53,7 +57,7 @@ METRICS: Mapping[str, Callable[[Sequence[Outcome]], Means]] = {"tgc": task_means
 def paired_test(first: Means, second: Means, confidence: float) -> PairedTest | None:
     """Test the mean of second - first over what both have played; None when they share nothing.
 
-    `confidence` of the interval is a share, say 0.95. Without spread (standard error 0) the interval is a single point.
+    A t test over the scenarios. `confidence` of the interval is a share, say 0.95.
     """
     shared = sorted(first.keys() & second.keys())
     if not shared:
@@ -62,45 +66,16 @@ def paired_test(first: Means, second: Means, confidence: float) -> PairedTest | 
     count = len(set(clusters))
     estimate = clustered_estimate([second[key] - first[key] for key in shared], clusters)
     difference, error = estimate.value, estimate.standard_error
-    if error is None:
-        return PairedTest(difference, None, None, None, None, len(shared), count)
-    reach = error * float(stdtrit(count - 1, 0.5 + confidence / 2))
-    p_value = float(2 * stdtr(count - 1, -abs(difference) / error)) if error else None
+    if not error:
+        return PairedTest(difference, error, None, None, None, len(shared), count)
+    reach, p_value = student(difference, error, count, confidence)
     return PairedTest(difference, error, difference - reach, difference + reach, p_value, len(shared), count)
 
 
-def _mean_over_runs(solved: Mapping[Key, bool]) -> Means:
-    runs: dict[tuple[str, ...], list[bool]] = defaultdict(list)
-    for (*what, _), success in solved.items():
-        runs[tuple(map(str, what))].append(success)
-    return {what: sum(successes) / len(successes) for what, successes in runs.items()}
-
-
-BySeed = Mapping[int, Means]
-"""Mean success of each task (or scenario) by training seed."""
-
-
-def crossed_test(first: BySeed, second: BySeed, confidence: float) -> PairedTest | None:
-    """Test the mean of second - first over the seeds and tasks that both have; None when they share nothing.
-
-    The variance is the sum of the variances clustered by seed and by scenario, less the variance clustered by both at
-    once, and at least the larger of the two. The t test has min(seeds, scenarios) - 1 degrees of freedom. Without
-    spread (a standard error of 0) there is no test, unless all values are 0: no difference. With one seed only the
-    scenarios are a sample, as in `paired_test`: the interval then does not cover the results of other seeds.
-    """
-    values, seeds, scenarios = _paired(first, second)
-    if not values.size:
-        return None
-    mean, pairs = without_rounding(float(values.mean())), len({what for means in second.values() for what in means})
-    clusters = [len(set(labels)) for labels in (seeds, scenarios) if len(set(labels)) > 1]
-    if not clusters:
-        return PairedTest(100 * mean, None, None, None, None, pairs, len(set(scenarios)))
-    error = without_rounding(float(np.sqrt(_variance(values - mean, seeds, scenarios))))
-    freedom = min(clusters) - 1
-    reach = error * float(stdtrit(freedom, 0.5 + confidence / 2))
-    p_value = float(2 * stdtr(freedom, -abs(mean) / error)) if error else None if mean else 1.0
-    low, high = 100 * (mean - reach), 100 * (mean + reach)
-    return PairedTest(100 * mean, 100 * error, low, high, p_value, pairs, len(set(scenarios)))
+def student(mean: float, error: float, count: int, confidence: float) -> tuple[float, float]:
+    """Return how far Student's interval reaches from a mean of `count` values, and the two-sided p-value of 0."""
+    reach = error * float(stdtrit(count - 1, 0.5 + confidence / 2))
+    return reach, float(2 * stdtr(count - 1, -abs(mean) / error))
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -117,27 +92,8 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-def _paired(first: BySeed, second: BySeed) -> tuple[npt.NDArray[np.float64], list[int], list[str]]:
-    """Return the differences of shares, with seed and scenario of each."""
-    cells = [
-        (second[seed][what] - first[seed][what], seed, what[0])
-        for seed in sorted(first.keys() & second.keys())
-        for what in sorted(first[seed].keys() & second[seed].keys())
-    ]
-    return np.asarray([cell[0] for cell in cells]), [cell[1] for cell in cells], [cell[2] for cell in cells]
-
-
-def _variance(deviations: npt.NDArray[np.float64], seeds: Sequence[int], scenarios: Sequence[str]) -> float:
-    """Return the variance (shares squared) of the mean of values with these `deviations` from it."""
-    by_seed, by_scenario = _clustered(deviations, seeds), _clustered(deviations, scenarios)
-    by_both = _clustered(deviations, list(zip(seeds, scenarios, strict=True)))
-    return max(by_seed + by_scenario - by_both, by_seed, by_scenario)
-
-
-def _clustered(deviations: npt.NDArray[np.float64], clusters: Sequence[object]) -> float:
-    """Return the variance as in `tgc_sgc.clustered_estimate`; 0 for a single cluster, which gives no spread."""
-    names = {name: number for number, name in enumerate(dict.fromkeys(clusters))}
-    if len(names) < 2:
-        return 0.0
-    sums = np.bincount([names[name] for name in clusters], weights=deviations)
-    return float(len(names) / (len(names) - 1) * np.sum(sums**2) / deviations.size**2)
+def _mean_over_runs(solved: Mapping[Key, bool]) -> Means:
+    runs: dict[tuple[str, ...], list[bool]] = defaultdict(list)
+    for (*what, _), success in solved.items():
+        runs[tuple(map(str, what))].append(success)
+    return {what: sum(successes) / len(successes) for what, successes in runs.items()}

@@ -11,15 +11,16 @@ from pathlib import Path
 from tasks.core.config.collection import AgentLimits
 from tasks.core.config.evaluation import EvaluationConfig, ScoringConfig
 from tasks.core.config.splits import Split
-from tasks.core.config.stage_inputs import EvaluationInputs, PlayInputs, ScoringInputs
+from tasks.core.config.stage_inputs import EvaluationInputs, PlayInputs, RescoringInputs, ScoringInputs
 from tasks.core.evaluation.scored_rows import outcomes, void_rollouts
 from tasks.core.evaluation.tgc_sgc import require_complete
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import Task
+from tasks.core.rollouts.kept import play_in_parts
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
 from tasks.core.rollouts.playing import warm_world
 from tasks.core.rollouts.scheduler import CollectionStats
-from tasks.core.rollouts.shards import PlayedRollouts, play_in_shards
+from tasks.core.rollouts.shards import PlayedRollouts
 from tasks.core.seeding import derive_seed
 from tasks.core.transient import Transient
 
@@ -56,6 +57,11 @@ def plan_test(context: StageContext[ScoringInputs], split: Split) -> SplitPlan:
     return _plan(context, split, inputs.scoring, inputs.test_limits, ("scoring", split))
 
 
+def plan_split(context: StageContext[RescoringInputs], split: Split) -> SplitPlan:
+    """Plan tasks, seeds and limits of any split, as the stage would that plays it; train is played as a test is."""
+    return plan_dev(context) if split == "dev" else plan_test(context, split)
+
+
 def at_training_budget(context: StageContext[ScoringInputs], plan: SplitPlan) -> SplitPlan:
     """Return the tasks and seeds of `plan` at the limits of collection."""
     return replace(plan, settings=replace(plan.settings, limits=context.inputs.limits))
@@ -83,7 +89,8 @@ def play_policy(
 ) -> PlayedRollouts:
     """Play every task once for every seed with the policy in the folder `checkpoint`.
 
-    The rows follow SCORED_ROLLOUTS, with `policy` as their policy; the progress line shows `name`. Raises ValueError
+    The rows follow SCORED_ROLLOUTS, with `policy` as their policy; `name` is that of the play within its split: the
+    progress line shows it, and by it a stage that was stopped finds what it had played. Raises ValueError
     unless each task was played once in each run, or when the checkpoint does not fit the base model, ArtifactError when
     world or base policy are missing, and WorldBroke.
     """
@@ -92,11 +99,10 @@ def play_policy(
         for run, seed in enumerate(plan.seeds)
         for task in plan.tasks
     ]
-    described = f"{plan.split}, {name}"
-    played = play_in_shards(context, planned, plan.settings, policy=checkpoint, description=described)
+    played = play_in_parts(context, planned, plan.settings, policy=checkpoint, split=plan.split, name=name)
     rows = [row | {"policy": policy, "evaluation_run": row["rollout_index"]} for row in played.rows]
     require_complete(outcomes(rows), len(plan.seeds))
-    require_unbroken(void_rollouts(rows), len(rows), described, played.stats)
+    require_unbroken(void_rollouts(rows), len(rows), f"{plan.split}, {name}", played.stats)
     return replace(played, rows=rows)
 
 

@@ -16,6 +16,12 @@ Row = dict[str, Any]
 """A row of `records.schemas.SCORED_ROLLOUTS`."""
 
 
+def rationale(row: Row) -> str:
+    """Return the end of a rollout's episode, and the requirements that it met and missed, one to a line."""
+    tests = [f"{name}: {text}" for name in ("failed", "passed") for text in row[f"tests_{name}"]]
+    return "\n".join([f"ended by {row['end_reason']}", *tests])
+
+
 def outcomes(rows: Sequence[Row]) -> list[Outcome]:
     """Return the outcomes that count for TGC and SGC.
 

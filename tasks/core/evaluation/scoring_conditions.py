@@ -1,12 +1,11 @@
 """The conditions under which a policy was scored; scores under different conditions do not compare. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import cast
 
 from pydantic import ValidationError
 
 from tasks.core.config.collection import AgentLimits
-from tasks.core.config.world import WorldName, world_section
+from tasks.core.config.world import WorldSection
 
 _EVERYWHERE = ("world.name", "world.seed", "world.code_blocks", "collection.judge_unfinished")
 
@@ -42,7 +41,7 @@ def _conditions(knobs: Mapping[str, str], sections: Iterable[str]) -> Iterator[t
 def _own_conditions(world: str | None) -> set[str]:
     """Return the knobs of this world, except those that say where a server or data is, not what."""
     try:
-        section = world_section(cast(WorldName, world))
+        section = WorldSection.of(world)
     except ValidationError:
         return set()  # a version that another system registered
     return {name for name in section.knobs("world.") if not name.endswith(".root")}

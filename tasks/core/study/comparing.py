@@ -1,14 +1,13 @@
 """Comparing finished runs of several methods and seeds: the document of a study. Pure."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any
 
-from scipy.special import stdtrit
-
 from tasks.core.config.splits import TEST_SPLITS
-from tasks.core.evaluation.differences import METRICS, BySeed, crossed_test, holm
+from tasks.core.evaluation.differences import METRICS, holm
+from tasks.core.evaluation.method_differences import BySeed, method_test
 from tasks.core.evaluation.scoring_conditions import scored_differently
 from tasks.core.records.schemas import BASE_POLICY, SELECTED_POLICY
 from tasks.core.records.study import NO_FINE_TUNING, MethodDifference, MethodOrdering, MethodScore, Study
@@ -20,6 +19,7 @@ Policies = Mapping[str, tuple[Method, str]]
 """By row of the table: the runs, and which of their two policies the row is about."""
 Pair = tuple[str, str]
 """The method in question, and the method it is compared with."""
+ONE_SEED = "One seed ranks nothing"
 
 
 def compare(
@@ -36,20 +36,22 @@ def compare(
     `orderings` are claims: each lists methods from best to worst, and neighbours that both have runs are compared.
     """
     policies = _policies(runs, against)
+    differences = tuple(_differences(policies, against, confidence))
+    ordered = tuple(_orderings(policies, orderings, confidence))
     return Study(
         name=name,
         against=against,
         confidence=confidence,
         git_commit=commit,
         runs=tuple(run.record for run in runs),
-        scores=tuple(_scores(policies, confidence)),
-        differences=tuple(_differences(policies, against, confidence)),
-        orderings=tuple(_orderings(policies, orderings, confidence)),
+        scores=tuple(_scores(policies)),
+        differences=differences,
+        orderings=ordered,
         notes=(
             *notes,
             *_budget_notes(runs),
             *_training_budget_notes(runs),
-            *_seed_notes(runs, against),
+            *_seed_notes((*differences, *ordered), against),
             *_score_notes(runs),
         ),
     )
@@ -66,12 +68,12 @@ def _policies(runs: Sequence[FinishedRun], against: str) -> Policies:
     }
 
 
-def _scores(policies: Policies, confidence: float) -> Iterator[MethodScore]:
+def _scores(policies: Policies) -> Iterator[MethodScore]:
     for row, (method, policy) in policies.items():
         for split in TEST_SPLITS:
             for metric in METRICS:
                 values = [_score(run, policy, split, metric) for run in method.values()]
-                yield _over_seeds(row, split, metric, values, confidence)
+                yield _over_seeds(row, split, metric, values)
 
 
 def _score(run: FinishedRun, policy: str, split: str, metric: str) -> float:
@@ -79,26 +81,13 @@ def _score(run: FinishedRun, policy: str, split: str, metric: str) -> float:
     return float(getattr(scores[split], metric))
 
 
-def interval_over_seeds(values: Sequence[float], confidence: float) -> tuple[float, float] | None:
-    """Return Student's interval of the mean over training seeds; None for one seed."""
-    count = len(values)
-    if count < 2:
-        return None
-    mean, reach = fmean(values), stdev(values) / count**0.5 * float(stdtrit(count - 1, 0.5 + confidence / 2))
-    return mean - reach, mean + reach
-
-
-def _over_seeds(row: str, split: str, metric: str, values: Sequence[float], confidence: float) -> MethodScore:
-    mean, spread = fmean(values), stdev(values) if len(values) > 1 else None
-    low, high = interval_over_seeds(values, confidence) or (None, None)
+def _over_seeds(row: str, split: str, metric: str, values: Sequence[float]) -> MethodScore:
     return MethodScore(
         method=row,
         split=split,
         metric=metric,  # type: ignore[arg-type]
-        mean=mean,
-        spread=spread,
-        low=low,
-        high=high,
+        mean=fmean(values),
+        spread=stdev(values) if len(values) > 1 else None,
         seeds=len(values),
     )
 
@@ -117,30 +106,17 @@ def _orderings(policies: Policies, orderings: Sequence[Sequence[str]], confidenc
 
 
 def _tested(policies: Policies, pairs: Sequence[Pair], confidence: float) -> Iterator[tuple[Pair, dict[str, Any]]]:
-    """Test each pair.
-
-    Holm's correction is made within a split and metric, single-seed pairs apart: see `_seed_notes`.
-    """
+    """Test each pair. Holm's correction is over the pairs of a split and metric that are tested at all."""
     for split in TEST_SPLITS:
         for metric in METRICS:
             means = {row: _means(*policies[row], split, metric) for row in policies}
-            tests = {pair: crossed_test(means[pair[1]], means[pair[0]], confidence) for pair in pairs}
+            tests = {pair: method_test(means[pair[1]], means[pair[0]], confidence) for pair in pairs}
             tested = {pair: test for pair, test in tests.items() if test is not None}
-            seeds = {(first, second): len(means[first].keys() & means[second].keys()) for first, second in tested}
-            corrected = _corrected({pair: test.p_value for pair, test in tested.items()}, seeds)
-            for pair, test in tested.items():
-                labels = {"split": split, "metric": metric, "seeds": seeds[pair]}
-                yield pair, {**labels, **vars(test), "corrected_p_value": corrected[pair]}
-
-
-def _corrected(p_values: Mapping[Pair, float | None], seeds: Mapping[Pair, int]) -> dict[Pair, float | None]:
-    corrected: dict[Pair, float | None] = {}
-    for pairs in (
-        [tested for tested in p_values if seeds[tested] == 1],
-        [tested for tested in p_values if seeds[tested] > 1],
-    ):
-        corrected |= zip(pairs, holm([p_values[pair] for pair in pairs]), strict=True)
-    return corrected
+            corrected = holm([test.p_value for test in tested.values()])
+            for (pair, test), p_value in zip(tested.items(), corrected, strict=True):
+                seeds = len(means[pair[0]].keys() & means[pair[1]].keys())
+                labels = {"split": split, "metric": metric, "seeds": seeds}
+                yield pair, {**labels, **vars(test), "corrected_p_value": p_value}
 
 
 def _means(method: Method, policy: str, split: str, metric: str) -> BySeed:
@@ -188,19 +164,15 @@ def _range(counts: Collection[int]) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def _seed_notes(runs: Sequence[FinishedRun], against: str) -> Iterator[str]:
-    """Yield a note on methods compared on a single seed: there only scenarios are sampled."""
-    seeds: dict[str, set[int]] = {}
-    for run in runs:
-        seeds.setdefault(run.record.method, set()).add(run.record.seed)
-    shared = {
-        method: their_seeds & seeds.get(against, set()) for method, their_seeds in seeds.items() if method != against
-    }
-    if single := [method for method, their_seeds in shared.items() if len(their_seeds) == 1]:
-        yield (
-            f"One seed of {', '.join(single)} is compared: the interval is over scenarios alone, too narrow to rank "
-            "the method, and p is corrected among these."
-        )
+def _seed_notes(tested: Iterable[MethodDifference], against: str) -> Iterator[str]:
+    """Yield a note on the pairs that share a single seed, be they compared with `against` or in a claim."""
+    names = dict.fromkeys(
+        f"{one.method} > {one.below}" if isinstance(one, MethodOrdering) else f"{one.method} and {against}"
+        for one in tested
+        if one.seeds == 1
+    )
+    if names:
+        yield f"{ONE_SEED}: there is no interval and no p for {', '.join(names)}, which share one."
 
 
 def _score_notes(runs: Sequence[FinishedRun]) -> Iterator[str]:

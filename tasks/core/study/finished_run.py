@@ -10,11 +10,12 @@ from tasks.core.config.params import Params, load_params
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.evaluation.scored_rows import outcomes_by_policy
 from tasks.core.evaluation.tgc_sgc import Outcome
+from tasks.core.policies.selected_policy import read_selection_and_scores
 from tasks.core.records.documents import read_document
 from tasks.core.records.dotted import dotted_text
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import OUTCOMES, SCORED_ROLLOUTS
-from tasks.core.records.scores import Evaluation, Scores, Selection, TrainingBudget
+from tasks.core.records.scores import Evaluation, TrainingBudget
 from tasks.core.records.study import CurvePoint, SplitScore, StudyRun
 from tasks.core.records.tables import read_table
 from tasks.core.records.training import AdvantageSummary, Metrics, Timings
@@ -48,8 +49,8 @@ class FinishedRun:
 def read_finished_run(root: Path, label: RunLabel) -> FinishedRun:
     """Read a finished run. Raises ArtifactError or ParamsError naming the missing or broken file."""
     layout, params = Layout(root), load_params(root / "params.yaml")
-    selection = read_document(layout.selection, Selection)
-    scores = {split: read_document(layout.score(split), Scores) for split in TEST_SPLITS}
+    selection, scored = read_selection_and_scores(layout)
+    scores = dict(zip(TEST_SPLITS, scored, strict=True))
     sampled = list(params.dag.sampled)
     updates = [read_document(layout.metrics(key), Metrics) for key in params.dag.previous]
     record = StudyRun(

@@ -9,7 +9,6 @@ from statistics import fmean, stdev
 from tasks.core.pages.charts import Band, line_chart
 from tasks.core.pages.tables import markdown_table, table
 from tasks.core.records.study import Study, StudyRun
-from tasks.core.study.comparing import interval_over_seeds
 from tasks.core.study.tables import (
     COST_HEADS,
     COST_TITLE,
@@ -17,22 +16,23 @@ from tasks.core.study.tables import (
     HEADS,
     NO_WARNING,
     NONE,
+    ORDERINGS_TITLE,
     PAPER_TITLE,
+    SCORES_TITLE,
     WARNING_HEADS,
     WARNING_TITLE,
     Row,
     command_rows,
     cost_rows,
     difference_rows,
+    differences_note,
     differences_title,
-    level,
     mean_text,
     ordering_rows,
-    orderings_title,
+    orderings_note,
     paper_rows,
     runs_by_method,
     score_rows,
-    scores_title,
     warning_rows,
 )
 
@@ -52,15 +52,14 @@ def drift_rows(study: Study) -> list[Row]:
         more = [] if method == study.against else [falls[seed] - reference[seed] for seed in falls if seed in reference]
         best, last = fmean(map(max, seeds.values())), fmean(dev[-1] for dev in seeds.values())
         drifts = [_drift(dev[1:]) for dev in seeds.values() if len(dev) > 3]
-        fall = _mean(list(falls.values()), study.confidence)
-        signed = (_mean(values, study.confidence, "+") for values in (more, drifts))
+        fall = _mean(list(falls.values()))
+        signed = (_mean(values, "+") for values in (more, drifts))
         rows.append((method, str(len(seeds)), f"{best:.1f}", f"{last:.1f}", fall, *signed))
     return rows
 
 
-def drift_title(study: Study) -> str:
-    """Return the title of `drift_rows`."""
-    return f"Drift: dev TGC at the best and at the last evaluation, {level(study)} intervals over seeds"
+DRIFT_TITLE = "Drift: dev TGC at the best and at the last evaluation"
+DRIFT_NOTE = "Means ± standard deviation over training seeds, on the same dev tasks: no test."
 
 
 def drift_heads(study: Study) -> list[str]:
@@ -82,13 +81,10 @@ def _drift(dev: Sequence[float]) -> float:
     return fmean(dev[-third:]) - fmean(dev[-2 * third : -third])
 
 
-def _mean(values: Sequence[float], confidence: float, sign: str = "") -> str:
+def _mean(values: Sequence[float], sign: str = "") -> str:
     if not values:
         return NONE
-    interval = interval_over_seeds(values, confidence)
-    if interval is None:
-        return f"{values[0]:{sign}.1f}"
-    return mean_text(fmean(values), stdev(values), *interval, sign)
+    return mean_text(fmean(values), stdev(values), sign) if len(values) > 1 else f"{values[0]:{sign}.1f}"
 
 
 @dataclass(frozen=True)
@@ -103,6 +99,8 @@ class Section:
     """Text to show if there are no rows; if empty too, the section is left out."""
     first: str = "method"
     """Name of the first column."""
+    note: str = ""
+    """A line below the title."""
     commands: bool = False
     """Whether the last column is a command."""
 
@@ -110,15 +108,16 @@ class Section:
 def sections(study: Study) -> list[Section]:
     """Return the sections that have something to show."""
     candidates = [
-        Section(scores_title(study), HEADS, score_rows(study)),
+        Section(SCORES_TITLE, HEADS, score_rows(study)),
         Section(
             differences_title(study),
             DIFFERENCE_HEADS,
             difference_rows(study),
             f"There is no run of {study.against} to compare with.",
+            note=differences_note(study),
         ),
-        Section(orderings_title(study), DIFFERENCE_HEADS, ordering_rows(study), first="claim"),
-        Section(drift_title(study), drift_heads(study), drift_rows(study)),
+        Section(ORDERINGS_TITLE, DIFFERENCE_HEADS, ordering_rows(study), first="claim", note=orderings_note(study)),
+        Section(DRIFT_TITLE, drift_heads(study), drift_rows(study), note=DRIFT_NOTE),
         Section(WARNING_TITLE, WARNING_HEADS, warning_rows(study), NO_WARNING),
         Section(COST_TITLE, COST_HEADS, cost_rows(study)),
         Section(PAPER_TITLE, HEADS, paper_rows(study)),
@@ -131,7 +130,11 @@ def markdown(study: Study) -> str:
     """Return the whole study as Markdown."""
     parts = [f"# {study.name}", *(f"**{note}**" for note in study.notes)]
     for section in sections(study):
-        parts += [f"## {section.title}", _section_table(section)]
+        parts += [
+            f"## {section.title}",
+            *([section.note] if section.note and section.rows else []),
+            _section_table(section),
+        ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -152,7 +155,7 @@ Values = dict[int, list[float]]
 def study_page(study: Study) -> str:
     """Return the whole page."""
     charts = f'<div class="charts">{"".join(_charts(study))}</div>'
-    parts = [(section.title, _table(section)) for section in sections(study)]
+    parts = [(section.title, _note(section) + _table(section)) for section in sections(study)]
     parts.insert(_TABLES_BEFORE_CURVES, (CURVES_TITLE, charts))
     body = "".join(f"<section><h2>{escape(title)}</h2>{content}</section>" for title, content in parts)
     notes = "".join(f"<p><b>{escape(note)}</b></p>" for note in study.notes)
@@ -163,6 +166,10 @@ def study_page(study: Study) -> str:
         f"<title>{escape(study.name)}: loopline study</title><style>{style}</style></head><body><header>"
         f"<h1>{escape(study.name)}</h1>{notes}</header><main>{body}</main></body></html>\n"
     )
+
+
+def _note(section: Section) -> str:
+    return f"<p>{escape(section.note)}</p>" if section.note and section.rows else ""
 
 
 def _table(section: Section) -> str:

@@ -10,6 +10,7 @@ from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.evaluation.differences import METRICS
 from tasks.core.pages.tables import SPLIT_NAMES
 from tasks.core.records.study import NO_FINE_TUNING, MethodDifference, MethodOrdering, MethodScore, Study, StudyRun
+from tasks.core.study.comparing import ONE_SEED
 
 COLUMNS = [(split, metric) for split in TEST_SPLITS for metric in METRICS]
 HEADS = [f"{SPLIT_NAMES[split]} {metric.upper()}" for split, metric in COLUMNS]
@@ -18,7 +19,7 @@ Row = Sequence[str]
 
 
 def score_rows(study: Study) -> list[Row]:
-    """Return method, then mean, standard deviation and interval over training seeds for each split and metric."""
+    """Return method, then mean and standard deviation over training seeds for each split and metric."""
     score_of: dict[tuple[str, ...], MethodScore] = {
         (score.method, score.split, score.metric): score for score in study.scores
     }
@@ -26,9 +27,7 @@ def score_rows(study: Study) -> list[Row]:
     return [(method, *(_mean(score_of[method, *column]) for column in COLUMNS)) for method in methods]
 
 
-def scores_title(study: Study) -> str:
-    """Return the title of `score_rows`."""
-    return f"Scores: percent, mean ± standard deviation over training seeds, {level(study)} interval of the mean"
+SCORES_TITLE = "Scores: percent, mean ± standard deviation over training seeds"
 
 
 def difference_rows(study: Study) -> list[Row]:
@@ -45,27 +44,46 @@ def difference_rows(study: Study) -> list[Row]:
 
 def differences_title(study: Study) -> str:
     """Return the title of `difference_rows`."""
-    return f"Difference from {study.against}: points, {level(study)} interval, p-value after Holm's correction"
+    return f"Difference from {study.against}, points"
+
+
+def differences_note(study: Study) -> str:
+    """Return what a reader must know of `difference_rows`."""
+    return f"{_intervals(study)} p is after Holm's correction over the methods of a column."
 
 
 DIFFERENCE_HEADS = ["shared seeds", *HEADS]
 
 
 def ordering_rows(study: Study) -> list[Row]:
-    """Return claim, seeds that both methods have, then how far the first is above the second and what that shows."""
+    """Return claim, seeds that both methods have, then what is shown and how far the first is above the second."""
     ordering_of: dict[tuple[str, ...], MethodOrdering] = {
         (o.method, o.below, o.split, o.metric): o for o in study.orderings
     }
     claims = {(ordering.method, ordering.below): str(ordering.seeds) for ordering in study.orderings}
     return [
-        (f"{above} > {below}", seeds, *(_claimed(ordering_of[above, below, *column]) for column in COLUMNS))
+        (
+            f"{above} > {below}",
+            seeds,
+            *(_claimed(ordering_of[above, below, *column], study.confidence) for column in COLUMNS),
+        )
         for (above, below), seeds in claims.items()
     ]
 
 
-def orderings_title(study: Study) -> str:
-    """Return the title of `ordering_rows`."""
-    return f"Orderings: as claimed or reversed where the {level(study)} interval leaves zero out, else open"
+ORDERINGS_TITLE = "Orderings: the study's claims, points"
+
+
+def orderings_note(study: Study) -> str:
+    """Return what a reader must know of `ordering_rows`."""
+    return (
+        "As claimed or reversed where p, after Holm's correction over the claims of a column, is below "
+        f"{1 - study.confidence:.2g}, else open. {_intervals(study)}"
+    )
+
+
+def _intervals(study: Study) -> str:
+    return f"{level(study)} intervals, each for itself, are of another draw of seeds and of tasks of this kind."
 
 
 def cost_rows(study: Study) -> list[Row]:
@@ -124,7 +142,7 @@ def runs_csv(study: Study) -> str:
 
 def methods_csv(study: Study) -> str:
     """Return a line per method, split and metric: its score over the seeds and its difference from `study.against`."""
-    score = ["method", "split", "metric", "seeds", "mean", "spread", "low", "high"]
+    score = ["method", "split", "metric", "seeds", "mean", "spread"]
     difference = ["seeds", "difference", "low", "high", "p_value", "corrected_p_value"]
     difference_of = {(d.method, d.split, d.metric): d for d in study.differences}
     rows = [
@@ -167,19 +185,26 @@ def _cost(runs: Sequence[StudyRun]) -> Iterator[str]:
 
 
 def _mean(score: MethodScore) -> str:
-    if score.spread is None or score.low is None or score.high is None:
-        return f"{score.mean:.1f}"
-    return mean_text(score.mean, score.spread, score.low, score.high)
+    return f"{score.mean:.1f}" if score.spread is None else mean_text(score.mean, score.spread)
 
 
-def mean_text(mean: float, spread: float, low: float, high: float, sign: str = "") -> str:
-    """Return a mean over seeds with standard deviation and interval; `sign` "+" shows the sign of positive values."""
-    return f"{mean:{sign}.1f} ± {spread:.1f} ({low:{sign}.1f} to {high:{sign}.1f})"
+def mean_text(mean: float, spread: float, sign: str = "") -> str:
+    """Return a mean over seeds with its standard deviation; `sign` "+" shows the sign of positive values."""
+    return f"{mean:{sign}.1f} ± {spread:.1f}"
 
 
-def _claimed(ordering: MethodOrdering) -> str:
-    verdict = "open" if ordering.low is None or ordering.high is None or ordering.low <= 0 <= ordering.high else None
-    return f"{verdict or ('as claimed' if ordering.difference > 0 else 'reversed')}: {_difference(ordering)}"
+def _claimed(ordering: MethodOrdering, confidence: float) -> str:
+    return f"{_verdict(ordering, confidence)}: {_difference(ordering)}"
+
+
+def _verdict(ordering: MethodOrdering, confidence: float) -> str:
+    if ordering.seeds < 2:
+        return ONE_SEED.lower()
+    if ordering.corrected_p_value is None:
+        return "no test"
+    if ordering.corrected_p_value >= 1 - confidence:
+        return "open"
+    return "as claimed" if ordering.difference > 0 else "reversed"
 
 
 def _difference(tested: MethodDifference | None) -> str:

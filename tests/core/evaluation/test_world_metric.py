@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tasks.core.config.world import world_section
+from tasks.core.config.world import WorldSection
 from tasks.core.config.world_settings import WorldMetric
 from tasks.core.evaluation.scored_rows import metric_score, metric_scores
 from tasks.core.pages.tables import score_table
@@ -66,7 +66,7 @@ def test_rollouts_without_rewards_earned_nothing_and_a_world_of_unit_tests_has_n
 
 def test_each_world_declares_its_own() -> None:
     named = {
-        name: world_section(name).settings.own_metric for name in ("scienceworld", "bfcl", "webshop", "pocketworld")
+        name: WorldSection.of(name).settings.own_metric for name in ("scienceworld", "bfcl", "webshop", "pocketworld")
     }
     assert {name: metric and metric.name for name, metric in named.items()} == {
         "scienceworld": "score",
