@@ -6,6 +6,11 @@ from tasks.core.pages.tables import markdown_table
 from tasks.core.records.comparison import ALL_LEVELS, ComparedVersion, Comparison, Difference
 from tasks.core.records.scores import Behaviour
 
+DRAWN = (
+    "Paired by task; interval and p are of these two policies on another draw of tasks of this kind, not of other "
+    "training seeds. p is of each row alone: with many rows, some are small by chance."
+)
+
 
 def comparison_page(comparison: Comparison) -> str:
     """Return the whole page."""
@@ -43,7 +48,7 @@ def _versions(versions: Sequence[ComparedVersion]) -> list[str]:
             version.iteration,
             version.adapter_digest[:12],
             version.params_digest[:12],
-            version.git_commit[:12] + (" (changed)" if version.git_dirty else ""),
+            (version.git_commit[:12] or "unknown") + (" (changed)" if version.git_dirty else ""),
         )
         for version in versions
     ]
@@ -110,7 +115,7 @@ def _differences(comparison: Comparison) -> list[str]:
     ]
     interval = f"{100 * comparison.confidence:g}% interval"
     head = ("versions", "split", "difficulty", "metric", "difference", interval, "p", "pairs", "scenarios")
-    return ["## Differences (points; paired by task, clustered by scenario)", "", markdown_table(head, rows)]
+    return ["## Differences (points)", "", DRAWN, "", markdown_table(head, rows)]
 
 
 def _test(difference: Difference) -> tuple[str, ...]:

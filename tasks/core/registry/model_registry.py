@@ -8,8 +8,9 @@ from functools import cached_property
 from pathlib import Path
 
 from tasks.core.lineage.mlflow_store import Store
+from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.records.files import ArtifactError
-from tasks.core.registry.version_evaluation import FOLDER, VersionEvaluation, read_evaluation
+from tasks.core.registry.version_evaluation import FOLDER, VersionEvaluation, read_evaluation, scored_policy
 
 
 class UnknownVersion(ValueError):  # noqa: N818
@@ -67,15 +68,20 @@ class Registry:
         raise UnknownVersion(f"{self.name} has no version {name!r}; {known}")
 
     def evaluation(self, version: Version) -> VersionEvaluation:
-        """Return the evaluation stored with a version. Raises ArtifactError when it has none that can be read."""
+        """Return the evaluation stored with a version.
+
+        Raises ArtifactError when it has none that can be read, or one of another policy.
+        """
         with self.files(version, FOLDER) as folder:
             try:
-                return read_evaluation(folder)
+                found, scored = read_evaluation(folder), scored_policy(folder)
             except ArtifactError as error:
                 raise ArtifactError(
                     f"version {version.number} of {self.name} has no evaluation that this code can read; `loopline "
                     f"registry compare {version.number} --rescore` scores it again, for the comparison only\n{error}"
                 ) from None
+        _require_same_policy(version, "scores", scored)
+        return found
 
     @contextmanager
     def files(self, version: Version, part: str = "") -> Iterator[Path]:
@@ -87,6 +93,13 @@ class Registry:
             uri = self.store.client.tracking_uri
             yield Path(download_artifacts(artifact_uri=address, dst_path=folder, tracking_uri=uri))
 
+    @contextmanager
+    def weights(self, version: Version) -> Iterator[Path]:
+        """Download all files of the version. Raises ArtifactError where the weights are not those of its tags."""
+        with self.files(version) as folder:
+            _require_same_policy(version, "weights", policy_digest(folder))
+            yield folder
+
     def move_alias(self, alias: str, version: Version) -> None:
         """Point `alias` to this version only."""
         self.store.client.set_registered_model_alias(self.name, alias, str(version.number))
@@ -94,3 +107,12 @@ class Registry:
     def drop_alias(self, alias: str) -> None:
         """Remove `alias`."""
         self.store.client.delete_registered_model_alias(self.name, alias)
+
+
+def _require_same_policy(version: Version, part: str, digest: str) -> None:
+    """Raise ArtifactError where a part of a version is of another policy than its tags say."""
+    if digest != version.tags["adapter_digest"]:
+        raise ArtifactError(
+            f"version {version.number}: its {part} are of the policy {digest[:12]}..., its tags say "
+            f"{version.tags['adapter_digest'][:12]}...; record the run anew"
+        )

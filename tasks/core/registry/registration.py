@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tasks.core.config.engine import SAMPLING_ENGINES
 from tasks.core.config.params import Params
 from tasks.core.lineage.mlflow_store import Store
 from tasks.core.policies.digests import MODEL_CARD
@@ -24,7 +23,7 @@ CHALLENGER, CHAMPION = "challenger", "champion"
 
 def scores_own_weights(params: Params) -> bool:
     """Return whether the run's weights were scored, instead of a reciting script or a model behind an API."""
-    return params.engine.name in SAMPLING_ENGINES
+    return bool(params.engine.kind.samples_policy)
 
 
 def log_policy(store: Store, run_id: str, step: int, write: WriteFiles, tags: Mapping[str, str]) -> "LoggedModel":

@@ -6,7 +6,7 @@ from tasks.core.config.splits import MEASURED_SPLITS, TEST_SPLITS, Split
 from tasks.core.config.stage_inputs import RescoringInputs
 from tasks.core.config.world_settings import WorldMetric
 from tasks.core.evaluation.behaviour import behaviour
-from tasks.core.evaluation.playing import SplitPlan, plan_dev, plan_test, play_policy
+from tasks.core.evaluation.playing import plan_split, play_policy
 from tasks.core.evaluation.scored_rows import Row, acted_rollouts, metric_score, outcomes_by_policy
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.lineage.dvc_lock import read_lock
@@ -30,9 +30,11 @@ def rescored_evaluation(
     """
     require_same_base(version, context)
     splits: tuple[Split, ...] = MEASURED_SPLITS
-    with registry.files(version) as files:
+    with registry.weights(version) as files:
         played = {
-            split: play_policy(context, _plan(context, split), files, SELECTED_POLICY, f"version {version.number}").rows
+            split: play_policy(
+                context, plan_split(context, split), files, SELECTED_POLICY, f"version {version.number}"
+            ).rows
             for split in splits
         }
         stored = files / FOLDER / "params.json"
@@ -41,10 +43,6 @@ def rescored_evaluation(
         write_rows(folder / f"{version.number}_{split}_rollouts.parquet", rows, SCORED_ROLLOUTS)
     chat = load_chat_format(context.layout.base_policy)
     return evaluation_of(params, played, chat, context.inputs.world.settings.own_metric)
-
-
-def _plan(context: StageContext[RescoringInputs], split: Split) -> SplitPlan:
-    return plan_dev(context) if split == "dev" else plan_test(context, split)
 
 
 def evaluation_of(

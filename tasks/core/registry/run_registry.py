@@ -4,20 +4,19 @@ A version is named by its number or by an alias (champion, challenger). Versions
 stored with them, or by all splits played anew.
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 from tasks.core.config.params import Params, load_params
 from tasks.core.config.stage_inputs import RescoringInputs
+from tasks.core.evaluation.differences import CONFIDENCE
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.lineage.mlflow_store import explained, open_store, tracking_uri
 from tasks.core.lineage.params_and_metrics import registered_model
 from tasks.core.records.comparison import Comparison
 from tasks.core.records.documents import write_document
-from tasks.core.records.files import ArtifactError, replacing
+from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import recorded_params
 from tasks.core.registry.comparison_page import comparison_page
@@ -72,7 +71,7 @@ def compare_versions(
             scored = _rescored(registry, versions, StageContext(layout, RescoringInputs.of(params)), temporary)
         else:
             scored = [(version, registry.evaluation(version)) for version in versions]
-        comparison = compare(registry.name, scored, params.lineage.promotion.confidence, rescore)
+        comparison = compare(registry.name, scored, CONFIDENCE, rescore)
         write_document(temporary / "comparison.json", comparison)
         (temporary / "comparison.md").write_text(comparison_page(comparison), encoding="utf-8")
     return comparison, folder
@@ -97,40 +96,13 @@ def promote_version(registry: Registry, name: str, params: Params) -> Decision:
 def _rescored(
     registry: Registry, versions: Sequence[Version], context: StageContext[RescoringInputs], folder: Path
 ) -> list[tuple[Version, VersionEvaluation]]:
-    from tasks.core.engines.registry import forget_paid_answers
     from tasks.core.registry.rescoring import rescored_evaluation
+    from tasks.core.rollouts.playing import forget_paid
 
     try:
         scored = [(version, rescored_evaluation(registry, version, context, folder)) for version in versions]
-        played = [outcome for _, evaluation in scored for part in evaluation.outcomes.values() for outcome in part]
-        forget_paid_answers(context.inputs.engine.name, {outcome.task_id for outcome in played})
+        played = [one for _, evaluation in scored for part in evaluation.outcomes.values() for one in part]
+        forget_paid(context.inputs, {one.task_id for one in played})
         return scored
     finally:
         context.cache.close()
-
-
-def version_lines(registry: Registry) -> Iterator[str]:
-    """Yield the number of versions, then a line for each with its aliases and its parent."""
-    count = len(registry.versions)
-    yield f"{registry.name}: {count} {'version' if count == 1 else 'versions'}"
-    for version in registry.versions:
-        made = datetime.fromtimestamp(version.created_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        tags = version.tags
-        parent = f"parent {tags.get('parent_version', '?')}"
-        aliases = f"  {', '.join(version.aliases)}" if version.aliases else ""
-        yield f"{version.number:4}  {made}  {tags.get('iteration', '?')}  {parent}{aliases}"
-
-
-def readable(registry: Registry) -> Iterator[tuple[int, VersionEvaluation]]:
-    """Yield the versions whose evaluations this code can read, and print the others on stderr."""
-    for version in registry.versions:
-        try:
-            yield version.number, registry.evaluation(version)
-        except ArtifactError as error:
-            print(f"left out: {error}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    from flows.moved import moved
-
-    moved("registry")

@@ -2,29 +2,19 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import combinations, product
+from itertools import combinations
 from typing import Any
 
 from tasks.core.config.splits import MEASURED_SPLITS
-from tasks.core.evaluation.differences import METRICS, paired_test
+from tasks.core.evaluation.level_scores import paired_tests, split_scores
 from tasks.core.evaluation.scoring_conditions import scored_differently
-from tasks.core.evaluation.several_runs import runs_scores
-from tasks.core.evaluation.tgc_sgc import Outcome, by_difficulty, sgc, tgc
-from tasks.core.records.comparison import (
-    ALL_LEVELS,
-    ComparedVersion,
-    Comparison,
-    Difference,
-    LevelScore,
-    SplitScores,
-)
+from tasks.core.lineage.git_state import DIRTY
+from tasks.core.records.comparison import ComparedVersion, Comparison, Difference
 from tasks.core.records.schemas import SELECTED_POLICY
-from tasks.core.records.scores import MetricScore
 from tasks.core.registry.model_registry import Version
 from tasks.core.registry.version_evaluation import VersionEvaluation
 
 Scored = Sequence[tuple[Version, VersionEvaluation]]
-Levels = dict[str, list[Outcome]]
 
 
 def compare(registered_model: str, scored: Scored, confidence: float, rescored: bool) -> Comparison:
@@ -45,25 +35,16 @@ def compare(registered_model: str, scored: Scored, confidence: float, rescored: 
     )
 
 
-def levels(outcomes: Sequence[Outcome]) -> Levels:
-    """Return all outcomes, and the outcomes by difficulty."""
-    return {ALL_LEVELS: list(outcomes), **{str(level): part for level, part in by_difficulty(outcomes).items()}}
-
-
 def differences(
     first: tuple[Version, VersionEvaluation], second: tuple[Version, VersionEvaluation], confidence: float
 ) -> list[Difference]:
     """Return second minus first for every split and difficulty that both have played."""
     compared = []
     for split in MEASURED_SPLITS:
-        ours, theirs = (
-            levels(evaluation.outcomes.get((split, SELECTED_POLICY), [])) for _, evaluation in (first, second)
-        )
-        for level, metric in product((level for level in ours if level in theirs), METRICS):
-            test = paired_test(METRICS[metric](ours[level]), METRICS[metric](theirs[level]), confidence)
-            if test is not None:
-                labels: dict[str, Any] = {"split": split, "level": level, "metric": metric}
-                compared.append(Difference(first=first[0].number, second=second[0].number, **labels, **vars(test)))
+        ours, theirs = (evaluation.outcomes.get((split, SELECTED_POLICY), []) for _, evaluation in (first, second))
+        for level, metric, test in paired_tests(ours, theirs, confidence) if ours and theirs else ():
+            labels: dict[str, Any] = {"split": split, "level": level, "metric": metric}
+            compared.append(Difference(first=first[0].number, second=second[0].number, **labels, **vars(test)))
     return compared
 
 
@@ -84,34 +65,12 @@ def _compared(version: Version, evaluation: VersionEvaluation) -> ComparedVersio
         pipeline_digest=tags["pipeline_digest"],
         params_digest=tags["params_digest"],
         git_commit=tags["git_commit"],
-        git_dirty=tags["git_dirty"] == "true",
+        git_dirty=DIRTY.get(tags["git_dirty"]),
         splits={
-            split: _split_scores(
+            split: split_scores(
                 evaluation.outcomes[split, SELECTED_POLICY], evaluation.behaviour.get(split), evaluation.own.get(split)
             )
             for split in MEASURED_SPLITS
             if (split, SELECTED_POLICY) in evaluation.outcomes
         },
-    )
-
-
-def _split_scores(outcomes: Sequence[Outcome], behaviour: Any, own: Any) -> SplitScores:
-    return SplitScores(
-        rollouts_per_task=len({outcome.evaluation_run for outcome in outcomes}),
-        levels={level: _level_score(part) for level, part in levels(outcomes).items()},
-        per_k=runs_scores(outcomes),
-        behaviour=behaviour,
-        own=None if own is None else MetricScore(name=own.name, value=own.value, value_se=own.value_se),
-    )
-
-
-def _level_score(outcomes: Sequence[Outcome]) -> LevelScore:
-    tasks, scenarios = tgc(outcomes), sgc(outcomes)
-    return LevelScore(
-        tasks=len({outcome.task_id for outcome in outcomes}),
-        scenarios=len({outcome.scenario_id for outcome in outcomes}),
-        tgc=tasks.value,
-        tgc_se=tasks.standard_error,
-        sgc=scenarios.value,
-        sgc_se=scenarios.standard_error,
     )

@@ -66,6 +66,11 @@ def read_evaluation(folder: Path) -> VersionEvaluation:
     return VersionEvaluation(params, outcomes_by_policy(table.to_pylist()), behaviour, own_metric)
 
 
+def scored_policy(folder: Path) -> str:
+    """Return the digest of the weights whose evaluation lies in `folder`. Raises ArtifactError."""
+    return read_document(folder / f"{TEST_SPLITS[0]}.json", Scores).adapter_digest
+
+
 def _dev_outcomes(layout: Layout, policy: str, key: str) -> pa.Table:
     table = read_table(layout.evaluation_rollouts(key), SCORED_ROLLOUTS)
     index = table.schema.get_field_index("policy")

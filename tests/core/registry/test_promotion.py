@@ -31,7 +31,7 @@ ALIKE = [
     ("evaluation.every", "8"),
     ("scoring.rollouts_per_task", "1"),
     ("scoring.scenarios", "9"),
-    ("world.bfcl.steps_per_turn", "3"),
+    ("world.frozen_lake.size", "5"),
     ("evaluation.limits.max_turns", "40"),
 ]
 

@@ -11,16 +11,18 @@ import yaml
 
 from flows.cli.app import main
 from flows.dag.checkout_lock import checkout_lock
-from flows.registry import compare_versions, open_registry, params_of_run
 from tasks.core.config.params import Params
 from tasks.core.records.comparison import Comparison
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.scores import Candidate, Selection
+from tasks.core.registry.run_registry import compare_versions, open_registry, params_of_run
 from tasks.record_lineage.pipeline import Pipeline
 from tasks.record_lineage.recording import record_pipeline
 from tests.record_lineage.conftest import copied, run_again
+
+pytestmark = pytest.mark.whole_runs
 
 DIGEST = "a" * 64
 AnotherRun = Callable[..., Pipeline]
@@ -70,14 +72,14 @@ def test_the_newest_version_is_challenger_and_list_shows_it(
 def test_versions_are_those_of_the_run_whatever_params_say_by_now_and_the_rule_is_that_of_now(
     versions: Layout, params: Params, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rule = params.lineage.promotion.model_copy(update={"min_gain": 90.0})
+    rule = params.lineage.promotion.model_copy(update={"not_worse_on": "test_challenge"})
     lineage = params.lineage.model_copy(update={"promotion": rule})
     edited = params.model_copy(update={"world": params.world.model_copy(update={"name": "bandit"}), "lineage": lineage})
     versions.params.write_text(yaml.safe_dump(edited.model_dump(mode="json")), encoding="utf-8")
     assert main(["registry", "list"]) == 0
     assert printed(capsys).startswith("loopline-pocketworld-pocket: 2 versions")
     ran = params_of_run(versions)
-    assert (ran.world, ran.lineage.promotion.min_gain) == (params.world, 90.0)
+    assert (ran.world, ran.lineage.promotion.not_worse_on) == (params.world, "test_challenge")
     versions.manifest.unlink()  # a fresh clone, in which nothing has run
     assert params_of_run(versions).world.name == "bandit"
 
