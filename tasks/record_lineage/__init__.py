@@ -6,9 +6,10 @@ from collections.abc import Callable
 from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.lineage.mlflow_store import LineageError
-from tasks.core.records.files import write_json
+from tasks.core.records.documents import write_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import RolloutSet, dev_set, training_set
+from tasks.core.records.run_manifest import LineageRecord, PolicyFolder
 from tasks.record_lineage.pipeline import Pipeline
 from tasks.record_lineage.recording import record_iteration, record_pipeline, recordable_later
 
@@ -29,19 +30,18 @@ def record_lineage(context: StageContext[Params]) -> None:
     pipeline = Pipeline(context.layout, context.inputs)
     with recordable_later():
         recorded = record_pipeline(pipeline)
-    write_json(
-        context.layout.lineage,
-        {
-            "pipeline_digest": pipeline.lock.digest,
-            "params_digest": pipeline.policy_tags["params_digest"],
-            "iteration": pipeline.selection.iteration,
-            "adapter_digest": pipeline.selection.adapter_digest,
-            "policy": {"path": pipeline.policy_tags["dvc_path"], "md5": pipeline.policy_tags["dvc_md5"]},
-            "experiment": context.inputs.lineage.experiment,
-            "registered_model": recorded.model_name if recorded.model_version else None,
-            "task_versions": pipeline.lock.task_versions,
-        },
+    selected = PolicyFolder(path=pipeline.policy_tags["dvc_path"], md5=pipeline.policy_tags["dvc_md5"])
+    record = LineageRecord(
+        pipeline_digest=pipeline.lock.digest,
+        params_digest=pipeline.policy_tags["params_digest"],
+        iteration=pipeline.selection.iteration,
+        adapter_digest=pipeline.selection.adapter_digest,
+        policy=selected,
+        experiment=context.inputs.lineage.experiment,
+        registered_model=recorded.model_name if recorded.model_version else None,
+        task_versions=pipeline.lock.task_versions,
     )
+    write_document(context.layout.lineage, record)
 
 
 def record_stage(context: StageContext[Params], stage: str) -> None:

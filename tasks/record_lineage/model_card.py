@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tasks.core.config.dag import iteration_key
+from tasks.core.config.engine import serving_lines
 from tasks.core.config.params import Params
-from tasks.core.engines.vllm_server.launching import LORA_RANKS, allowed_rank
 from tasks.core.lineage.params_and_metrics import registered_model
-from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.scores import PairedScores, Scores
 
 
@@ -36,7 +35,7 @@ def model_card(
 ) -> str:
     """Return the card in Markdown. `base` is None for full weights, which need no base model.
 
-    `conversations`: see `conversation_lines`.
+    `conversations`: see `conversation_notes`.
     """
     rank = params.policy.lora.rank
     kind = f"LoRA adapter (rank {rank}) for the base model `{base.name}`" if base else "full weights"
@@ -53,14 +52,14 @@ def model_card(
         f"mlflow artifacts download -u models:/{model_id} -d policy",
         "```",
         "",
-        "Use it with transformers (and peft installed), or serve it with vLLM:",
+        "Use it with transformers (and peft installed), or serve it:",
         "",
         "```python",
         *_transformers_lines(base),
         "```",
         "",
         "```bash",
-        _vllm_line(base, rank),
+        *_serving_lines(base, rank),
         "```",
         "",
         *_missing_base(base),
@@ -71,21 +70,6 @@ def model_card(
         "",
     ]
     return "\n".join(lines)
-
-
-def conversation_lines(chat: ChatFormat) -> list[str]:
-    """Return lines on how the policy's conversations differ from those that its chat template makes by itself."""
-    settings, notes = chat.settings, []
-    if chat.frame.drops_thoughts:
-        notes.append(
-            "the thoughts of earlier turns stayed as they were sampled (`policy.chat.earlier_thoughts: kept`), where "
-            "the chat template leaves them out: a server that renders each conversation anew shows other prompts"
-        )
-    if settings.enable_thinking is not None:
-        notes.append(f"`enable_thinking` was {str(settings.enable_thinking).lower()}")
-    if settings.date is not None:
-        notes.append(f"the date that the chat template shows as today's was {settings.date}")
-    return ["Its conversations in training:", "", *(f"- {note}" for note in notes), ""] if notes else []
 
 
 def _training(params: Params, iteration: str) -> str:
@@ -123,16 +107,11 @@ def _transformers_lines(base: BaseModel | None) -> list[str]:
     return [first, tokenizer, model, *adapter]
 
 
-def _vllm_line(base: BaseModel | None, rank: int) -> str:
+def _serving_lines(base: BaseModel | None, rank: int) -> list[str]:
+    """Return the command lines by which engines serve the version."""
     if base is None:
-        return "vllm serve policy"
-    pinned = f" --revision {base.revision}" if base.revision else ""
-    if rank > LORA_RANKS[-1]:
-        return f"# vLLM takes adapters up to rank {LORA_RANKS[-1]}"
-    source = base.place("policy")
-    return (
-        f"vllm serve {source}{pinned} --enable-lora --max-lora-rank {allowed_rank(rank)} --lora-modules policy=policy"
-    )
+        return serving_lines("policy", None, None, "policy")
+    return serving_lines(base.place("policy"), base.revision, rank, "policy")
 
 
 def _missing_base(base: BaseModel | None) -> list[str]:

@@ -11,10 +11,11 @@ from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.lineage.dvc_lock import DvcLock, lock_of
 from tasks.core.lineage.git_state import GitState, git_state
 from tasks.core.lineage.params_and_metrics import params_digest, start_digest
+from tasks.core.policies.selected_policy import read_selection_and_scores
 from tasks.core.records.documents import read_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.core.records.run_manifest import StageVersions
+from tasks.core.records.run_manifest import RunManifest, StageVersions
 from tasks.core.records.scores import Selection
 
 
@@ -31,7 +32,9 @@ class Pipeline:
 
     @cached_property
     def selection(self) -> Selection:
-        return read_document(self.layout.selection, Selection)
+        """Return the selection. Raises ArtifactError where weights or scores are not of the policy that it names."""
+        selection, _ = read_selection_and_scores(self.layout)
+        return selection
 
     @cached_property
     def git(self) -> GitState:
@@ -48,8 +51,13 @@ class Pipeline:
         return {
             "params_digest": params_digest(self.params),
             "git_commit": self.git.commit,
-            "git_dirty": str(self.git.dirty).lower(),
+            "git_dirty": "unknown" if self.git.dirty is None else str(self.git.dirty).lower(),
+            **({"packages": " ".join(packages)} if (packages := self._packages) else {}),
         }
+
+    @property
+    def _packages(self) -> tuple[str, ...]:
+        return read_document(self.layout.manifest, RunManifest).packages
 
     @property
     def selected_policy(self) -> Path:

@@ -4,6 +4,7 @@
 """
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from tasks.core.config.dag import iteration_key, iteration_number
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.lineage.mlflow_store import LineageError, Store, explained, open_store, tracking_uri
 from tasks.core.lineage.params_and_metrics import (
+    constants,
     flat_params,
     iteration_numbers,
     registered_model,
@@ -24,6 +26,7 @@ from tasks.core.lineage.params_and_metrics import (
     training_budget_numbers,
     warning_tags,
 )
+from tasks.core.processes.running import pipeline_process
 from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import RolloutSet, rollout_sets
@@ -121,19 +124,18 @@ def _write_files(pipeline: Pipeline, tags: Mapping[str, str], folder: Path, mode
 
 def _run_in_progress(store: Store, pipeline: Pipeline) -> "Run":
     """Return the unfinished run of these parameters and this code, or a new run where there is none."""
-    from mlflow.entities import Param
-
     unfinished = store.find_run(pipeline.start_tags, finished=False)
     if unfinished is not None:
         return unfinished
+    if pipeline.git.fault:
+        print(f"the run is recorded without its commit; git says: {pipeline.git.fault}", file=sys.stderr)
     tags = {**pipeline.start_tags, **pipeline.source_tags, "mlflow.source.git.commit": pipeline.git.commit}
     experiment = os.environ.get(EXPERIMENT)
     name = experiment or f"{pipeline.params.world.name}-{pipeline.start_tags['start_digest'][:8]}"
     tags |= {"dvc_experiment": experiment} if experiment else {}
-    run = store.client.create_run(store.experiment_id, tags=tags, run_name=name)
-    params = [Param(key, value) for key, value in flat_params(pipeline.params).items()]
-    for start in range(0, len(params), 100):
-        store.client.log_batch(run.info.run_id, params=params[start : start + 100])
+    began = int(1000 * pipeline_process().started_at)  # recorded at its end, else it would have taken no time
+    run = store.client.create_run(store.experiment_id, began, tags, name)
+    store.log_params(run.info.run_id, flat_params(pipeline.params))
     return run
 
 
@@ -146,6 +148,7 @@ def _complete(
     store.log_numbers(run_id, {iteration_number(key): iteration_numbers(layout, key, warnings) for key in keys})
     store.log_numbers(run_id, {iteration_number(pipeline.selection.iteration): selection_numbers(layout)})
     _log_scores(store, pipeline, run_id, model)
+    store.log_params(run_id, constants(layout, pipeline.selection.iteration))
     _log_datasets(store, pipeline, run_id, tags["git_commit"])
     tags = {
         **tags,
@@ -169,8 +172,8 @@ def description(pipeline: Pipeline) -> str:
         "",
         *score_table(scores),
         "",
-        "In percent. The metrics `test_normal.*`, `test_challenge.*` and `selection.*` have all figures with their "
-        "standard errors, `dev.*` the learning curve. The artifact `report` is the report: open its `index.html`.",
+        "In percent. The metrics `test_normal/*`, `test_challenge/*` and `selection/*` have all figures with their "
+        "standard errors, `dev/*` the learning curve. The artifact `report` is the report: open its `index.html`.",
     ]
     return "\n".join(lines)
 

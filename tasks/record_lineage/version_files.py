@@ -29,7 +29,7 @@ from tasks.core.records.scores import Scores
 from tasks.core.records.tables import read_table
 from tasks.core.registry.version_evaluation import FOLDER, write_evaluation
 from tasks.record_lineage import served_policy
-from tasks.record_lineage.model_card import BaseModel, conversation_lines, model_card
+from tasks.record_lineage.model_card import BaseModel, model_card
 
 SMALL_BASE_BYTES = 64 * 2**20
 """Largest size of a local base model that is copied into the version."""
@@ -54,6 +54,7 @@ def write_version(
 def _conversations(layout: Layout) -> list[str]:
     """Return the card's lines on the policy's conversations; none for a base policy without a chat template."""
     from tasks.core.policies.chat_format import ChatTemplateError
+    from tasks.core.policies.conversation_notes import conversation_lines
     from tasks.core.policies.loading import load_chat_format  # torch
 
     try:

@@ -11,13 +11,12 @@ from tasks.core.config.params import Params
 from tasks.core.config.splits import SPLITS, TEST_SPLITS
 from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import read_document
+from tasks.core.interfaces.world_kind import open_world
+from tasks.core.policies.selected_policy import read_selection_and_scores
 from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.records.rollout_sets import RolloutSet, rollout_sets, script
 from tasks.core.records.schemas import VOID_REASONS
-from tasks.core.records.scores import Scores, Selection
 from tasks.core.spread import are_equal
-from tasks.core.worlds.registry import open_world
 from tasks.report.heat_map import Cell, TaskProgress
 from tasks.report.page import render_page
 from tasks.report.run_stats import lost_skill, read_run_stats
@@ -29,12 +28,11 @@ def report(context: StageContext[Params]) -> None:
     """Write data/report/: index.html and rollouts/*.js, which it loads when they are asked for; and data/summary/.
 
     Equal artifacts give equal bytes; wall-clock figures are left out. Raises ArtifactError naming a file that is
-    missing or broken; an older report then stays.
+    missing, broken or of another policy than the selected one; an older report then stays.
     """
     layout, params = context.layout, context.inputs
     stats = read_run_stats(layout, params)
-    selection = read_document(layout.selection, Selection)
-    scores = [read_document(layout.score(split), Scores) for split in TEST_SPLITS]
+    selection, scores = read_selection_and_scores(layout)
     warnings = [*stats.warnings, *lost_skill({step: evaluation.tgc for step, evaluation in stats.evaluations.items()})]
     tokenizer = _tokenizer(layout.base_policy / "tokenizer.json")
     instructions = _instructions(params.world, layout.world)

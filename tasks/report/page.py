@@ -1,14 +1,14 @@
 """index.html: the parts of the report put together. Its scripts are in viewer/, its style is in tasks/core/pages."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 
 from tasks.core.config.params import Params
-from tasks.core.pages.charts import Points, line_chart
 from tasks.core.pages.tables import behaviour_table, budget_notes, percent, score_table, usage_table, warning_list
 from tasks.core.records.monitoring import CollapseWarning
 from tasks.core.records.scores import Scores, Selection
+from tasks.report.curves import charts
 from tasks.report.heat_map import TaskProgress, coverage_curves, heat_map
 from tasks.report.run_stats import RunStats
 
@@ -53,48 +53,6 @@ def render_page(
     )
 
 
-def charts(
-    stats: RunStats,
-    last: int,
-    marks: Sequence[int],
-    chosen: int,
-    coverage: Mapping[str, Points] | None = None,
-    return_unit: str = "share of tests",
-) -> str:
-    """Return the learning curves; dashed lines mark iterations with a warning, a full line the selected iteration."""
-    curve = {name: _points(series) for name, series in stats.curves.items()}
-    dev = sorted(stats.evaluations.items())
-    tgc_sgc: dict[str, Points] = {"TGC": [(i, e.tgc) for i, e in dev], "SGC": [(i, e.sgc) for i, e in dev]}
-    mismatch = {"mean": curve["mismatch_mean"], "max": curve["mismatch_max"]}
-    lost = {"rollouts": curve["lost_rollouts"], "groups made smaller": curve["shrunk_groups"]}
-    responses = {"different": curve["distinct"], "repeated": curve["repetition"]}
-    drawn: tuple[tuple[str, str, dict[str, Points]], ...] = (
-        ("TGC and SGC on dev", "percent", tgc_sgc),
-        ("mean return of the rollouts", return_unit, {"return": curve["mean_return"]}),
-        ("std of returns within groups", "", {"std": curve["group_return_std"]}),
-        ("different responses per task, repeated 4-grams", "share", responses),
-        ("length of a response", "tokens", {"length": curve["length"]}),
-        (
-            "information of responses on prompts",
-            "share of the most, in the batch that trains",
-            {"information": curve["information"]},
-        ),
-        ("entropy", "nats per token", {"entropy": curve["entropy"]}),
-        ("KL, before to after an update", "nats", {"KL": curve["kl"]}),
-        ("gradient norm before clipping", "", {"norm": curve["grad_norm"]}),
-        ("clipped importance weights", "share", {"clipped": curve["clip_fraction"]}),
-        ("rollouts that trained", "count", {"kept": curve["kept_rollouts"]}),
-        ("what world errors took", "count", lost),
-        ("groups with a signal", "share", dict(coverage or {})),
-        ("engine against learner", "difference of log-probs, nats", mismatch),
-    )
-    return "".join(line_chart(*chart, last, marks, chosen) for chart in drawn)
-
-
-def _points(series: Sequence[float | None]) -> Points:
-    return [(iteration, value) for iteration, value in enumerate(series, 1) if value is not None]
-
-
 def _header(params: Params, selection: Selection) -> str:
     facts = {
         "profiles": " ".join(params.profiles),
@@ -128,6 +86,6 @@ def _asset(name: str, package: str = "tasks.report") -> str:
 
 
 _LINES = (
-    "Grey line: the selected iteration. Dashed red: a warning. Groups with a signal: expected is 1 - p^K - (1 - p)^K "
-    "from each task's earlier successes; a group has a signal by return where only shares of unit tests differ, too."
+    "Grey line: the selected iteration. Dashed red: a warning. A title tells what its chart means when the pointer "
+    "rests on it; docs/metrics.md has all of them."
 )

@@ -16,14 +16,26 @@ from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.params import Params
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.lineage.mlflow_store import open_store
-from tasks.core.records.documents import write_document
+from tasks.core.policies.checkpoint_files import policy_digest
+from tasks.core.records.documents import Document, read_document, write_document
 from tasks.core.records.files import write_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import RunManifest
 from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS
+from tasks.core.records.scores import Evaluation, Scores, Selection
 from tasks.core.records.tables import write_rows
 from tasks.record_lineage.pipeline import Pipeline
-from tests.finished_run import Row, advantage_summary, evaluation, metrics, played_row, scores, selection, timings
+from tests.finished_run import (
+    Row,
+    advantage_summary,
+    evaluation,
+    metrics,
+    played_row,
+    scores,
+    selection,
+    timings,
+    write_weights,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 POCKET = ROOT / "data" / "base_policies" / "pocket"
@@ -100,10 +112,18 @@ def write_played(layout: Layout, params: Params, solved: set[str]) -> None:
 
 
 def write_policy(folder: Path, key: str) -> None:
-    folder.mkdir(parents=True)
+    write_weights(folder, key)
     (folder / "adapter_config.json").write_text("{}")
-    (folder / "adapter_model.safetensors").write_bytes(key.encode())
     (folder / "optimizer.safetensors").write_bytes(b"moments")
+
+
+def name_weights(layout: Layout) -> None:
+    """Have evaluation, selection and scores name the weights of the selected policy that lie there now."""
+    key = read_document(layout.selection, Selection).iteration
+    of_weights = {"adapter_digest": policy_digest(layout.policy(key)), "iteration": key}
+    documents: list[tuple[Path, type[Document]]] = [(layout.evaluation(key), Evaluation), (layout.selection, Selection)]
+    for path, kind in [*documents, *((layout.score(split), Scores) for split in TEST_SPLITS)]:
+        write_document(path, read_document(path, kind).model_copy(update=of_weights))
 
 
 def write_base(folder: Path) -> None:
@@ -254,6 +274,7 @@ def another_run(layout: Layout, params: Params) -> Callable[..., Pipeline]:
 def run_again(layout: Layout, params: Params, weights: str, solved: set[str], **changes: Any) -> Pipeline:
     """Return the same working tree after a run with other weights of i002, other successes and other parameters."""
     (layout.policy("i002") / "adapter_model.safetensors").write_bytes(weights.encode())
+    name_weights(layout)
     write_played(layout, params, solved)
     write_lock(layout, params)
     content = params.model_dump(mode="json", exclude={"dag"})  # derived from what may change

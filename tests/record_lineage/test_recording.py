@@ -4,22 +4,27 @@ import errno
 import json
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tasks.core.config.engine import ScriptedSection
+from tasks.core.config.engine import EngineSection
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.params import Params
+from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.lineage.mlflow_store import LineageError, open_store, tracking_uri
 from tasks.core.processes.addresses import free_port
-from tasks.core.records.documents import write_document
+from tasks.core.processes.running import pipeline_process
+from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import ArtifactError, read_json, write_json
 from tasks.core.records.layout import Layout
+from tasks.core.records.scores import Scores
 from tasks.core.records.training import Metrics
 from tasks.record_lineage import record_lineage, record_stage
 from tasks.record_lineage.__main__ import main
@@ -27,6 +32,8 @@ from tasks.record_lineage.pipeline import Pipeline
 from tasks.record_lineage.recording import Recorded, record_iteration, record_pipeline
 from tests.finished_run import scores, training_budget
 from tests.record_lineage.conftest import copied, git, write_lock, write_training
+
+pytestmark = pytest.mark.whole_runs
 
 
 def runs(pipeline: Pipeline) -> list[Any]:
@@ -60,10 +67,41 @@ def test_a_run_holds_params_metrics_datasets_and_commit(kept: tuple[Pipeline, Re
     assert run.data.tags["git_dirty"] == "false"
     assert run.data.tags["task_version.score"] == pipeline.lock.task_versions["score"]
     store = open_store(pipeline.params.lineage, pipeline.layout.root)
-    history = store.client.get_metric_history(run.info.run_id, "mean_return")
+    history = store.client.get_metric_history(run.info.run_id, "rollouts/mean_return")
     assert [(metric.step, metric.value) for metric in history] == [(1, 0.2), (2, 0.4), (3, pytest.approx(0.6))]
-    assert [metric.step for metric in store.client.get_metric_history(run.info.run_id, "kl")] == [1, 3]
-    assert [metric.step for metric in store.client.get_metric_history(run.info.run_id, "dev.tgc")] == [0, 2, 3]
+    assert [metric.step for metric in store.client.get_metric_history(run.info.run_id, "update/kl")] == [1, 3]
+    assert [metric.step for metric in store.client.get_metric_history(run.info.run_id, "dev/tgc")] == [0, 2, 3]
+    groups = {name.partition("/")[0] for name in run.data.metrics}
+    assert groups == {"rollouts", "update", "dev", "selection", *TEST_SPLITS}, "MLflow draws charts by group"
+    assert not any("." in name for name in run.data.metrics)
+
+
+def test_what_is_no_result_is_a_parameter(kept: tuple[Pipeline, Recorded]) -> None:
+    pipeline, _ = kept
+    (run,) = runs(pipeline)
+    found = read_document(pipeline.layout.score("test_normal"), Scores)
+    assert run.data.params["test_normal/scenarios"] == str(found.scenarios)
+    assert run.data.params["dev/tasks"].isdecimal()
+    assert not any(name.endswith(("/tasks", "/scenarios")) for name in run.data.metrics)
+
+
+def test_a_run_takes_as_long_as_its_process_and_its_experiment_is_one_of_training(
+    kept: tuple[Pipeline, Recorded],
+) -> None:
+    pipeline, _ = kept
+    (run,) = runs(pipeline)
+    assert run.info.start_time == pytest.approx(1000 * pipeline_process().started_at, abs=20)
+    client = open_store(pipeline.params.lineage, pipeline.layout.root).client
+    experiment = client.get_experiment_by_name(pipeline.params.lineage.experiment)
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
+
+
+def test_an_experiment_of_an_older_version_is_tagged_too(pipeline: Pipeline) -> None:
+    store = open_store(pipeline.params.lineage, pipeline.layout.root)
+    made = store.client.create_experiment("older")
+    again_opened = open_store(LineageConfig(experiment="older"), pipeline.layout.root)
+    assert again_opened.experiment_id == made
+    assert store.client.get_experiment(made).tags["mlflow.experimentKind"] == "custom_model_development"
 
 
 def test_a_run_is_described_and_has_its_report(kept: tuple[Pipeline, Recorded]) -> None:
@@ -111,7 +149,7 @@ def test_the_selected_policy_becomes_a_version_that_leads_back(kept: tuple[Pipel
     model = client.get_logged_model(model_id)
     linked = {metric.key: (metric.value, metric.dataset_name, metric.dataset_digest) for metric in model.metrics}
     rollouts = "data/scores/test_normal_rollouts.parquet"
-    assert linked["test_normal.tgc"] == (70.0, rollouts, pipeline.lock.artifacts[rollouts])
+    assert linked["test_normal/tgc"] == (70.0, rollouts, pipeline.lock.artifacts[rollouts])
     folder = Path(model.artifact_location.removeprefix("file://"))
     assert {"adapter_config.json", "README.md", "MLmodel", "evaluation"} <= {file.name for file in folder.iterdir()}
     assert version.description == (folder / "README.md").read_text()
@@ -133,18 +171,18 @@ def test_scores_at_the_training_budget_are_linked_to_their_own_rollouts(
     client = open_store(params.lineage, layout.root).client
     model = client.get_logged_model(run.outputs.model_outputs[0].model_id)
     linked = {metric.key: (metric.value, metric.dataset_name) for metric in model.metrics}
-    assert linked["test_normal.tgc"] == (70.0, "data/scores/test_normal_rollouts.parquet")
-    assert linked["test_normal.training_budget.tgc"] == (60.0, f"data/scores/test_normal_{table}.parquet")
-    assert linked["test_normal.training_budget.limits.max_turns"][0] == turns
-    assert linked["test_normal.training_budget.test_limits.max_turns"][0] == 40
-    assert not any(name.startswith("test_challenge.training_budget") for name in linked)
+    assert linked["test_normal/tgc"] == (70.0, "data/scores/test_normal_rollouts.parquet")
+    assert linked["test_normal/training_budget/tgc"] == (60.0, f"data/scores/test_normal_{table}.parquet")
+    assert run.data.params["test_normal/training_budget/limits/max_turns"] == str(turns)
+    assert run.data.params["test_normal/training_budget/test_limits/max_turns"] == "40"
+    assert not any(name.startswith("test_challenge/training_budget") or "limits" in name for name in linked)
 
 
 def test_scores_that_are_not_of_the_weights_make_no_version(layout: Layout, params: Params) -> None:
-    pipeline = Pipeline(layout, params.model_copy(update={"engine": ScriptedSection()}))
+    pipeline = Pipeline(layout, params.model_copy(update={"engine": EngineSection.of("scripted")}))
     record_lineage(StageContext(layout, pipeline.params))
     (run,) = runs(pipeline)
-    assert (run.info.status, run.data.metrics["test_normal.tgc"]) == ("FINISHED", 70.0)
+    assert (run.info.status, run.data.metrics["test_normal/tgc"]) == ("FINISHED", 70.0)
     assert "model_version" not in run.data.tags and run.inputs.dataset_inputs
     client = open_store(params.lineage, layout.root).client
     assert not client.search_registered_models() and not run.outputs.model_outputs
@@ -157,7 +195,7 @@ def test_recording_twice_adds_nothing(pipeline: Pipeline) -> None:
     assert len(runs(pipeline)) == 1
     client = open_store(pipeline.params.lineage, pipeline.layout.root).client
     assert len(client.search_model_versions(f"name = '{first.model_name}'")) == 1
-    assert len(client.get_metric_history(first.run_id, "mean_return")) == 3
+    assert len(client.get_metric_history(first.run_id, "rollouts/mean_return")) == 3
 
 
 def test_a_run_watched_live_is_completed_and_not_doubled(pipeline: Pipeline) -> None:
@@ -169,7 +207,7 @@ def test_a_run_watched_live_is_completed_and_not_doubled(pipeline: Pipeline) -> 
     recorded = record_pipeline(again(pipeline))
     assert recorded.run_id == live.info.run_id
     client = open_store(pipeline.params.lineage, pipeline.layout.root).client
-    assert [metric.step for metric in client.get_metric_history(recorded.run_id, "mean_return")] == [1, 2, 3]
+    assert [metric.step for metric in client.get_metric_history(recorded.run_id, "rollouts/mean_return")] == [1, 2, 3]
     record_iteration(again(pipeline), "i001")
     assert len(runs(pipeline)) == 1
 
@@ -196,7 +234,7 @@ def test_a_recording_cut_off_in_the_middle_is_completed(pipeline: Pipeline, monk
     (run,) = runs(pipeline)
     assert run.info.status == "FINISHED"
     client = open_store(pipeline.params.lineage, pipeline.layout.root).client
-    assert len(client.get_metric_history(run.info.run_id, "test_normal.tgc")) == 1
+    assert len(client.get_metric_history(run.info.run_id, "test_normal/tgc")) == 1
 
 
 def _crash(*arguments: object) -> None:
@@ -284,6 +322,27 @@ def test_a_store_that_cannot_be_used_stops_no_run_and_the_advice_fits(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     _check_that_training_goes_on(layout, params, capsys, remedy)
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        (
+            "ffffffffffff",
+            r"a newer MLflow than [\d.]+ has written this store .*; use that MLflow here, or set MLFLOW_TR",
+        ),
+        ("451aebb31d03", r"out-of-date database schema .* run 'mlflow db upgrade"),
+    ],
+)
+def test_a_store_of_another_mlflow_is_named_and_only_an_older_one_can_be_upgraded(
+    tmp_path: Path, empty_store: Path, schema: str, said: str
+) -> None:
+    shutil.copy2(empty_store, tmp_path / "mlflow.db")
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
+        database.execute("UPDATE alembic_version SET version_num = ?", [schema])
+        database.commit()
+    with pytest.raises(LineageError, match=said):
+        open_store(LineageConfig(), tmp_path)
 
 
 def test_a_deleted_experiment_stops_no_run_and_can_be_brought_back(

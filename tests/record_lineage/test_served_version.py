@@ -9,15 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from flows.registry import compare_versions, open_registry
 from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import WorldInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy, trained_tensors
 from tasks.core.records.files import ArtifactError
+from tasks.core.registry.run_registry import compare_versions, open_registry
 from tasks.prepare_world import prepare_world
 from tasks.record_lineage.pipeline import Pipeline
 from tasks.record_lineage.recording import record_pipeline
+from tests.record_lineage.conftest import name_weights
+
+pytestmark = pytest.mark.whole_runs
 
 ROOT = Path(__file__).resolve().parents[2]
 POCKET = ROOT / "data" / "base_policies" / "pocket"
@@ -38,6 +41,7 @@ def recorded(pipeline: Pipeline) -> Pipeline:
             if ".lora_B." in name:
                 weight.copy_(torch.randn(weight.shape, generator=draw) * 0.05)
     save_policy(policy, layout.policy("i002"))
+    name_weights(layout)
     record_pipeline(pipeline)
     return pipeline
 
@@ -93,7 +97,7 @@ print(json.dumps(said))
 
 def few_scenarios(params: Params) -> Params:
     content = params.model_dump(mode="json")
-    limits = {"max_turns": 4, "max_tokens_per_turn": 32, "max_observation_tokens": 64}
+    limits = {"max_turns": 4}
     content["scoring"] |= {"rollouts_per_task": 1, "scenarios": 2, "limits": limits}
     content["evaluation"] |= {"scenarios": 1, "limits": limits}
     return Params.model_validate(content)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.registry import compare_versions, open_registry, promote_version
 from tasks.core.lineage.mlflow_store import open_store
 from tasks.core.processes.addresses import free_port
 from tasks.core.registry.model_registry import Registry
+from tasks.core.registry.run_registry import compare_versions, open_registry, promote_version
 from tasks.record_lineage.pipeline import Pipeline
 from tasks.record_lineage.recording import record_iteration, record_pipeline
 from tests.record_lineage.test_traces import addresses, check_a_trained_rollout, traces
@@ -88,7 +88,7 @@ def test_a_run_is_recorded_once_on_a_server_and_compared_and_promoted_there(
     assert version.tags["dvc_md5"] == pipeline.lock.artifacts["data/iterations/i002/policy"]
     run = client.get_run(recorded.run_id)
     assert run.info.status == "FINISHED"
-    assert run.data.metrics["test_normal.tgc"] == 70.0
+    assert run.data.metrics["test_normal/tgc"] == 70.0
     found = traces(pipeline, recorded.run_id)
     assert len(found) == 10, "one of each iteration, of each dev evaluation, of both policies on both test splits"
     for place in (place for place in found if place.startswith("i0")):

@@ -22,6 +22,8 @@ from tasks.record_lineage.pipeline import Pipeline
 from tasks.record_lineage.recording import record_pipeline
 from tasks.record_lineage.tracing.traced_rollout import drawn_rows, traced_rollout
 
+pytestmark = pytest.mark.whole_runs
+
 
 def with_traces(pipeline: Pipeline, count: int) -> Pipeline:
     lineage = pipeline.params.lineage.model_copy(update={"traced_rollouts": count})

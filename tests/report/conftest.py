@@ -10,15 +10,15 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from tasks.core.config.params import Params
 from tasks.core.config.splits import TEST_SPLITS
-from tasks.core.config.world import PocketworldSection
+from tasks.core.config.world import WorldSection
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.interfaces.world_kind import prepare_world_folder
 from tasks.core.records.documents import write_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.scores import BehaviourChange, DifficultyScores
 from tasks.core.records.tables import write_rows
 from tasks.core.records.training import EngineMismatch
-from tasks.core.worlds.registry import prepare_world_folder
 from tasks.report import report
 from tests.finished_run import (
     Row,
@@ -29,6 +29,7 @@ from tests.finished_run import (
     played_row,
     scores,
     selection,
+    write_weights,
 )
 
 SPECIAL = ("<|im_start|>", "<|im_end|>")
@@ -143,7 +144,7 @@ def write_scores(layout: Layout, split: str, rows: list[Row]) -> None:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make the folder that prepare_world writes."""
     folder = tmp_path_factory.mktemp("prepared") / "world"
-    prepare_world_folder(PocketworldSection(), folder)
+    prepare_world_folder(WorldSection.of("pocketworld"), folder)
     return folder
 
 
@@ -160,6 +161,7 @@ def write_run(
         write_evaluation(layout, key, rollouts(tokenizer, 6, 1, int(key[1:])))
     for split in TEST_SPLITS:
         write_scores(layout, split, rollouts(tokenizer, 6, 1, 8))
+    write_weights(layout.policy("i002"), "i002")
     write_document(layout.selection, selection(params.dag.evaluated, 50.0, 25.0))
     return StageContext(layout, params)
 

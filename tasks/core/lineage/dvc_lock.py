@@ -13,12 +13,11 @@ from typing import Any
 
 from tasks.core.config.params import Params
 from tasks.core.config.yaml_text import YamlFault, parse_yaml
+from tasks.core.records.document_kinds import holds_clocks
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import StageVersion
 
-VOLATILE_NAMES = (Layout(Path()).metrics("").name, Layout(Path()).timings("").name)
-"""Artifacts that hold wall-clock figures, so that they differ between equal runs."""
 FOLDERS_OF_MANY = ("iterations", "evaluations")
 """Folders that stages read whole: they may hold wall-clock files and remains of a longer run."""
 STAGE_VERSIONS = Layout(Path()).stage_versions.as_posix()
@@ -48,6 +47,21 @@ class LockedStage:
     def inputs(self) -> dict[str, str]:
         """Return the files and folders that the stage read, except code: path to md5."""
         return {path: md5 for path, md5 in self.deps.items() if PurePosixPath(path).parts[0] not in CODE}
+
+    @property
+    def values_read(self) -> dict[str, dict[str, Any]]:
+        """Return the values that the stage read out of artifacts of which it reads nothing else: by path and name."""
+        found: dict[str, dict[str, Any]] = {}
+        for name, value in self.params.items():
+            path, _, key = name.rpartition(":")
+            if path not in (STAGE_VERSIONS, *CODE):
+                found.setdefault(path, {})[key] = value
+        return found
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Return the paths of all artifacts that the stage read, or values of them."""
+        return (*self.inputs, *self.values_read)
 
     @property
     def task(self) -> str:
@@ -102,6 +116,11 @@ def lock_of(root: Path, params: Params, side_tasks: bool = False) -> DvcLock:
     """Return the stages in the dvc.lock of `root` that belong to the pipeline of these params. Raises ArtifactError."""
     maps = (params.dag.previous, params.dag.evaluated, params.dag.collected, params.dag.searched, params.dag.monitored)
     return read_lock(root / "dvc.lock", *maps, side_tasks=side_tasks)
+
+
+def whole_lock(path: Path) -> DvcLock:
+    """Return all stages of a dvc.lock. Raises ArtifactError."""
+    return DvcLock(tuple(_stage(name, entry) for name, entry in _entries(path).items()))
 
 
 def read_lock(
@@ -167,5 +186,6 @@ def _folders_above(path: str) -> list[str]:
 
 
 def _stable(files: Mapping[str, str]) -> dict[str, str]:
-    left_out = (*VOLATILE_NAMES, *FOLDERS_OF_MANY)
-    return {path: md5 for path, md5 in files.items() if Path(path).name not in left_out}
+    return {
+        path: md5 for path, md5 in files.items() if Path(path).name not in FOLDERS_OF_MANY and not holds_clocks(path)
+    }

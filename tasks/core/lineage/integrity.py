@@ -42,14 +42,14 @@ def _broken_cache(cache: Path, path: str, md5: str) -> Iterator[str]:
     if problem is not None:
         yield f"{path}: its cache file {problem}"
     elif md5.endswith(FOLDER):
-        for entry in json.loads(_object(cache, md5).read_bytes()):
+        for entry in json.loads(cached_object(cache, md5).read_bytes()):
             problem = _broken_object(cache, entry["md5"])
             if problem is not None:
                 yield f"{path}/{entry['relpath']}: its cache file {problem}"
 
 
 def _broken_object(cache: Path, md5: str) -> str | None:
-    file = _object(cache, md5)
+    file = cached_object(cache, md5)
     if not file.exists():
         return f"{file} is missing; `dvc pull` fetches it"
     actual = dvc_md5(file)
@@ -58,5 +58,6 @@ def _broken_object(cache: Path, md5: str) -> str | None:
     return f"{file} is corrupt (its md5 is {actual}); delete it and run `dvc pull` or `dvc repro`"
 
 
-def _object(cache: Path, md5: str) -> Path:
+def cached_object(cache: Path, md5: str) -> Path:
+    """Return the path of the content with this md5 in DVC's folder files/md5."""
     return cache / md5[:2] / md5[2:]

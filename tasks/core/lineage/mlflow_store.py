@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
     from mlflow.entities import Experiment, Run
 
 METRICS_PER_BATCH = 1000
-"""MLflow's limit for one log_batch call."""
+PARAMS_PER_BATCH = 100
+"""MLflow's limits for one log_batch call."""
+_KIND = "mlflow.experimentKind"
+_TRAINING = (_KIND, "custom_model_development")
+"""The tag by which MLflow's pages open an experiment as model training, with runs and charts first; they would take
+it for an application because it has traces."""
 UI = "http://127.0.0.1:5000"
 """Default address of the pages of `mlflow ui`."""
 
@@ -54,7 +60,7 @@ class Store:
         )
 
     def find_run(self, tags: Mapping[str, str], finished: bool) -> "Run | None":
-        """Return the oldest run with these tags that is finished, or is unfinished."""
+        """Return the oldest run with these tags whose state is (not) FINISHED, as `finished` says."""
         conditions = [f"tags.`{name}` = '{value}'" for name, value in tags.items()]
         conditions.append(f"attributes.status {'=' if finished else '!='} 'FINISHED'")
         runs = self.client.search_runs(
@@ -76,6 +82,14 @@ class Store:
         ]
         for start in range(0, len(missing), METRICS_PER_BATCH):
             self.client.log_batch(run_id, metrics=missing[start : start + METRICS_PER_BATCH])
+
+    def log_params(self, run_id: str, values: Mapping[str, str]) -> None:
+        """Log parameters; those that the run holds already must have the same values."""
+        from mlflow.entities import Param
+
+        params = [Param(name, value) for name, value in values.items()]
+        for start in range(0, len(params), PARAMS_PER_BATCH):
+            self.client.log_batch(run_id, params=params[start : start + PARAMS_PER_BATCH])
 
     def log_model_numbers(
         self, run_id: str, model_id: str | None, step: int, numbers: Mapping[str, float], dataset: str, md5: str
@@ -114,9 +128,11 @@ def open_store(config: LineageConfig, root: Path) -> Store:
         experiment = client.get_experiment_by_name(config.experiment)
         if experiment is not None:
             _require_not_deleted(experiment, uri)
+            if _KIND not in experiment.tags:  # made by somebody's hand, or by an older version
+                client.set_experiment_tag(experiment.experiment_id, *_TRAINING)
             return Store(client, experiment.experiment_id, uri)
-        location = _artifact_location(uri, root)
-        return Store(client, client.create_experiment(config.experiment, artifact_location=location), uri)
+        made = client.create_experiment(config.experiment, _artifact_location(uri, root), dict([_TRAINING]))
+        return Store(client, made, uri)
 
 
 def tracking_uri(root: Path) -> str:
@@ -146,12 +162,27 @@ def explained(uri: str) -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:
-        reason = without_credentials(str(error).strip().splitlines()[0][:300])
+        reason = _of_newer_mlflow(error) or without_credentials(str(error).strip().splitlines()[0][:300])
         raise LineageError(f"MLflow at {without_credentials(uri)}: {reason}; {_remedy(error, uri)}") from error
+
+
+def _of_newer_mlflow(error: Exception) -> str | None:
+    """Return what is wrong where the store's schema is one that this MLflow does not know, whose advice is an upgrade.
+
+    MLflow compares for equality, and cannot upgrade to what it does not know.
+    """
+    import mlflow.store.db_migrations as migrations
+
+    found = re.search(r"out-of-date database schema \(found version (\w+)", str(error))
+    if found is None or any((Path(migrations.__path__[0]) / "versions").glob(f"{found[1]}_*.py")):
+        return None
+    return f"a newer MLflow than {version('mlflow')} has written this store (its schema {found[1]} is unknown here)"
 
 
 def _remedy(error: Exception, uri: str) -> str:
     """Return what to do about an error of MLflow's at a store."""
+    if _of_newer_mlflow(error):
+        return "use that MLflow here, or set MLFLOW_TRACKING_URI to another store"
     if isinstance(error, ImportError):
         return f"install {error.name or 'what is missing'} here, or set MLFLOW_TRACKING_URI to another store"
     if uri.startswith("http"):

@@ -15,6 +15,7 @@ from tasks.core.records.scores import Selection
 from tasks.core.records.tables import read_table
 
 _ITERATION = re.compile(r"i\d{3}")
+_AS_MLFLOW_HAS_IT = tuple(f"{split}/" for split in ("dev", *TEST_SPLITS))
 FORMS = "a checkpoint (i012, selected), a metric (test_normal.tgc, dev.tgc, i003.kl), a rollout (i003:TASK:0) or a path"
 
 
@@ -43,9 +44,14 @@ def find_subject(name: str, layout: Layout) -> Subject:
         return Subject(_relative(layout, layout.policy(name)))
     if name.count(":") == 2:
         return _rollout(layout, *name.split(":"))
+    if name.startswith(_AS_MLFLOW_HAS_IT):
+        name = name.replace("/", ".")
     if "/" not in name and "." in name:
         return _metric(layout, *name.split(".", 1))
-    return Subject(Path(name).as_posix().rstrip("/"))
+    path = Path(name).as_posix()
+    if Path(path).parts[:1] != ("data",) and not (layout.root / path).exists():
+        raise UnknownSubject(f"{name} names nothing here; expected {FORMS}")
+    return Subject(path)
 
 
 def _metric(layout: Layout, scope: str, name: str) -> Subject:

@@ -11,13 +11,13 @@ from tqdm import tqdm
 
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.lineage.dvc_lock import FOLDERS_OF_MANY, SIDE_TASKS, DvcLock, LockedStage
-from tasks.core.lineage.git_state import GitState
+from tasks.core.lineage.git_state import DIRTY, GitState
 from tasks.core.lineage.integrity import broken_artifact
 from tasks.core.lineage.mlflow_store import explained, open_store, store_exists, tracking_uri
 from tasks.core.lineage.subject import Subject
 from tasks.core.policies.checkpoint_files import weights_file
 from tasks.core.records.documents import read_document
-from tasks.core.records.files import ArtifactError, digest
+from tasks.core.records.files import ArtifactError, digest, read_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import Attestation, StageVersions
 from tasks.core.records.schemas import ROLLOUTS
@@ -42,7 +42,7 @@ def upstream_stages(lock: DvcLock, path: str) -> list[LockedStage]:
         stage = waiting.pop()
         if stage.name not in stages:
             stages[stage.name] = stage
-            waiting += [maker for dep in stage.inputs for maker in producers(lock, dep)]
+            waiting += [maker for read in stage.reads for maker in producers(lock, read)]
     return _latest_first(list(stages.values()), lock)
 
 
@@ -54,6 +54,20 @@ def broken_joints(lock: DvcLock, stages: list[LockedStage]) -> Iterator[str]:
             now = written.get(path)
             if now is not None and now != stage.deps[path] and path.rpartition("/")[2] not in FOLDERS_OF_MANY:
                 yield f"{stage.name} read {path} as {stage.deps[path]}, but dvc.lock has {now}; run `dvc repro`"
+
+
+def other_values(stages: Sequence[LockedStage], root: Path) -> Iterator[str]:
+    """Yield values of artifacts that are no longer as a stage read them."""
+    for stage in stages:
+        for path, values in stage.values_read.items():
+            try:
+                now = read_json(root / path)
+            except ArtifactError as error:
+                yield str(error)
+                continue
+            for name, value in values.items():
+                if now.get(name) != value:
+                    yield f"{stage.name} read {name} of {path} as {value}, it is {now.get(name)} now; run `dvc repro`"
 
 
 def overlap(path: str, other: str) -> bool:
@@ -76,7 +90,7 @@ def _latest_first(stages: list[LockedStage], lock: DvcLock) -> list[LockedStage]
 
 
 def _reads(user: LockedStage, maker: LockedStage) -> bool:
-    return any(overlap(dep, out) for dep in user.inputs for out in maker.outs)
+    return any(overlap(read, out) for read in user.reads for out in maker.outs)
 
 
 @dataclass(frozen=True)
@@ -107,6 +121,7 @@ def trace_provenance(subject: Subject, lock: DvcLock, layout: Layout, cache: Pat
     broken = [
         *_broken_artifacts(stages, sources, layout, cache),
         *broken_joints(lock, stages),
+        *other_values(stages, layout.root),
         *_broken_versions(stages, layout),
         *_disproved(stages, layout),
         *misplayed,
@@ -191,6 +206,8 @@ class Origin:
     params: Mapping[str, str]
     """Values as text, by dotted name."""
     params_digest: str
+    packages: str = ""
+    """Installed packages among the code, which brought the world: "loopline-key-value==0.1.0"."""
 
 
 def find_origin(config: LineageConfig, root: Path, versions: Mapping[str, str]) -> Origin | None:
@@ -212,5 +229,5 @@ def find_origin(config: LineageConfig, root: Path, versions: Mapping[str, str]) 
     if not runs:
         return None
     tags = runs[0].data.tags
-    git = GitState(commit=tags.get("git_commit", ""), dirty=tags.get("git_dirty") == "true")
-    return Origin(git, dict(runs[0].data.params), tags.get("params_digest", "?"))
+    git = GitState(commit=tags.get("git_commit", ""), dirty=DIRTY.get(tags.get("git_dirty", "")))
+    return Origin(git, dict(runs[0].data.params), tags.get("params_digest", "?"), tags.get("packages", ""))

@@ -11,6 +11,8 @@ Points = Sequence[tuple[int, float]]
 """(iteration, value), by iteration."""
 Band = Sequence[tuple[int, float, float]]
 """(iteration, low, high), by iteration."""
+COLOURS = 6
+"""Series with a colour of their own (page.css); the next ones begin again."""
 _ROUNDING = 1e-9
 """Values whose relative difference is smaller count as equal."""
 
@@ -23,11 +25,12 @@ def line_chart(
     marks: Sequence[int] = (),
     chosen: int | None = None,
     bands: Mapping[str, Band] = {},
+    about: str = "",
 ) -> str:
     """Return a figure with one line per series over iterations 0 .. `last`; without points it says "no figures".
 
     `marks` are iterations with a warning, `chosen` is the selected iteration; `bands` lie behind the lines of the same
-    name.
+    name. `about` is shown when the pointer rests on the title.
     """
     values = [value for points in series.values() for _, value in points]
     values += [bound for band in bands.values() for _, *bounds in band for bound in bounds]
@@ -40,10 +43,12 @@ def line_chart(
         body += "".join(_band(i, bands.get(name, ()), ticks, last) for i, name in enumerate(series))
         body += "".join(_line(i, name, points, ticks, last) for i, (name, points) in enumerate(series.items()))
     legend = "".join(
-        f'<span class="key s{i}">{escape(name)}</span>' for i, name in enumerate(series) if len(series) > 1
+        f'<span class="key s{i % COLOURS}">{escape(name)}</span>' for i, name in enumerate(series) if len(series) > 1
     )
+    hover = f' class="about" title="{escape(about)}"' if about else ""
+    caption = f"<span{hover}>{escape(title)}</span> <small>{escape(unit)}</small><span>{legend}</span>"
     return (
-        f"<figure><figcaption>{escape(title)} <small>{escape(unit)}</small><span>{legend}</span></figcaption>"
+        f"<figure><figcaption>{caption}</figcaption>"
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">{body}</svg></figure>'
     )
 
@@ -95,13 +100,13 @@ def _line(index: int, name: str, points: Points, ticks: list[float], last: int) 
         f'<circle cx="{x}" cy="{y}" r="{radius}"><title>{escape(name)}, iteration {i}: {value:.4g}</title></circle>'
         for x, y, i, value in points_at
     )
-    return f'<g class="s{index}"><polyline points="{path}"/>{dots}</g>'
+    return f'<g class="s{index % COLOURS}"><polyline points="{path}"/>{dots}</g>'
 
 
 def _band(index: int, band: Band, ticks: list[float], last: int) -> str:
     lower = [f"{_x(i, last):.1f},{_y(low, ticks):.1f}" for i, low, _ in band]
     upper = [f"{_x(i, last):.1f},{_y(high, ticks):.1f}" for i, _, high in band]
-    return f'<polygon class="band s{index}" points="{" ".join([*lower, *reversed(upper)])}"/>' if band else ""
+    return f'<polygon class="band s{index % COLOURS}" points="{" ".join([*lower, *reversed(upper)])}"/>' if band else ""
 
 
 def _x(iteration: float, last: int) -> float:

@@ -81,8 +81,9 @@ def _runs_rows(scores: Scores, name: str) -> Iterator[Sequence[str]]:
 
 
 def usage_table(documents: Sequence[Evaluation | Scores]) -> str:
-    """Return tokens and cost of a model behind an API, on dev and test splits; "" for an engine that costs nothing."""
-    used = [("dev" if isinstance(d, Evaluation) else SPLIT_NAMES.get(d.split, d.split), d.usage) for d in documents]
+    """Return tokens and cost of models behind APIs, on dev and test splits; "" where nothing is paid for."""
+    named = [("dev" if isinstance(d, Evaluation) else SPLIT_NAMES.get(d.split, d.split), d) for d in documents]
+    used = [(name, d.usage) for name, d in named] + [(f"{name}, the world", d.world_usage) for name, d in named]
     rows = [
         (
             f"{name}: {', '.join(usage.models)}",

@@ -22,6 +22,7 @@ from mlflow.tracing.constant import SpanAttributeKey, TraceMetadataKey, TraceTag
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
+from tasks.core.evaluation.scored_rows import rationale
 from tasks.record_lineage.tracing.traced_rollout import TracedRollout, TracedTurn
 
 
@@ -72,7 +73,7 @@ def trace_info(
         response_preview=last.text,
         trace_metadata={TraceMetadataKey.SOURCE_RUN: run_id},
         tags={TraceTagKey.TRACE_NAME: traced.place, "rollout": traced.place, "end_reason": row["end_reason"], **tags},
-        assessments=[_feedback(owner, name, value, source, traced.rationale) for name, value in verdict.items()],
+        assessments=[_feedback(owner, name, value, source, rationale(traced.row)) for name, value in verdict.items()],
     )
 
 

@@ -54,12 +54,6 @@ class TracedRollout:
     def is_void(self) -> bool:
         return self.row["end_reason"] in VOID_REASONS
 
-    @property
-    def rationale(self) -> str:
-        """Return the end of the episode, and the requirements that it met and missed, one to a line."""
-        tests = [f"{name}: {text}" for name in ("failed", "passed") for text in self.row[f"tests_{name}"]]
-        return "\n".join([f"ended by {self.row['end_reason']}", *tests])
-
 
 def drawn_rows(table: pa.Table, count: int, seed: int, name: str) -> list[int]:
     """Draw at most `count` rows of each policy in the set `name`, without replacement; return them in their order."""

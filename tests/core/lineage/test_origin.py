@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from flows.lineage import origin_lines
+from flows.cli.lineage import origin_lines
 from tasks.core.config.params import Params
 from tasks.core.lineage.dvc_lock import DvcLock
 from tasks.core.lineage.git_state import GitState, git_state

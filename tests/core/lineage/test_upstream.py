@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 import yaml
@@ -11,17 +13,20 @@ import yaml
 from tasks.core.lineage.dvc_lock import DvcLock, LockedStage
 from tasks.core.lineage.integrity import broken_artifact, dvc_md5
 from tasks.core.lineage.subject import UnknownSubject, find_subject
-from tasks.core.lineage.trace import broken_joints, upstream_stages
+from tasks.core.lineage.trace import broken_joints, other_values, upstream_stages
 from tasks.core.records.layout import Layout
 
 
-def stage(name: str, deps: dict[str, str], outs: dict[str, str]) -> LockedStage:
-    return LockedStage(name, deps, outs, {})
+def stage(
+    name: str, deps: dict[str, str], outs: dict[str, str], params: Mapping[str, str] = MappingProxyType({})
+) -> LockedStage:
+    return LockedStage(name, deps, outs, params)
 
 
+PLAYED = {"data/selection.json:iteration": "i001", "data/stage_versions.json:score.code": "c"}
 LOCK = DvcLock(
     (
-        stage("score@test_normal", {"data/selection.json": "s", "data/world": "w"}, {"data/scores/n.json": "n"}),
+        stage("score@test_normal", {"data/world": "w"}, {"data/scores/n.json": "n"}, PLAYED),
         stage("select_checkpoint", {"data/evaluations": "e.dir"}, {"data/selection.json": "s"}),
         stage("evaluate_policy@i001", {"data/iterations/i001/policy": "p1"}, {"data/evaluations/i001.json": "e1"}),
         stage("update_policy@i001", {"data/iterations/i000/policy": "p0"}, {"data/iterations/i001/policy": "p1"}),
@@ -54,6 +59,18 @@ def test_a_stage_that_read_another_version_than_the_present_one_is_a_broken_join
     (line,) = broken_joints(lock, upstream_stages(lock, "data/iterations/i002"))
     assert line.startswith("update_policy@i001 read data/iterations/i000/policy as old, but dvc.lock has p0")
     assert not list(broken_joints(LOCK, list(LOCK.stages)))
+
+
+def test_a_score_of_another_policy_than_the_selected_one_is_a_broken_link(tmp_path: Path) -> None:
+    selection = Layout(tmp_path).selection
+    selection.parent.mkdir()
+    selection.write_text('{"iteration": "i001", "candidates": ["i000", "i001"]}')
+    assert list(other_values(LOCK.stages, tmp_path)) == []
+    selection.write_text('{"iteration": "i002"}')
+    (line,) = other_values(LOCK.stages, tmp_path)
+    assert line.startswith("score@test_normal read iteration of data/selection.json as i001, it is i002 now")
+    selection.unlink()
+    assert len(list(other_values(LOCK.stages, tmp_path))) == 1
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +128,9 @@ def replace(path: Path, content: bytes) -> None:
         ("selected", "data/iterations/i002/policy", None),
         ("data/report/", "data/report", None),
         ("test_normal.tgc", "data/scores/test_normal.json", "test_normal.tgc = 70"),
+        ("test_normal/tgc", "data/scores/test_normal.json", "test_normal.tgc = 70"),
         ("dev.tgc", "data/evaluations/i002.json", "dev.tgc = 40"),
+        ("dev/tgc", "data/evaluations/i002.json", "dev.tgc = 40"),
         ("i003.mean_return", "data/iterations/i003/metrics.json", "i003.mean_return = 0.6"),
         ("i002.dev.sgc", "data/evaluations/i002.json", "i002.dev.sgc = 10"),
         (

@@ -13,8 +13,8 @@ def test_an_iteration_has_its_own_warnings_as_a_count_and_a_run_all_as_tags(tmp_
     layout = Layout(tmp_path)
     assert [iteration_numbers(layout, f"i00{i}", WARNINGS) for i in range(4)] == [
         {},
-        {"warnings": 0},
-        {"warnings": 2},
-        {"warnings": 1},
+        {"update/warnings": 0},
+        {"update/warnings": 2},
+        {"update/warnings": 1},
     ]
     assert warning_tags(WARNINGS) == {"warning.i002.a": "low", "warning.i002.b": "low", "warning.i003.a": "low"}
