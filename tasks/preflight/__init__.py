@@ -24,12 +24,12 @@ from tasks.core.capacity.memory import LearnerMemory, memory_of, packs_at_once
 from tasks.core.capacity.plan import advice
 from tasks.core.capacity.workload import longest_rollout
 from tasks.core.config.dag import Predecessors, iteration_key
-from tasks.core.config.engine import SAMPLING_ENGINES
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.config.stage_inputs import PreflightInputs
+from tasks.core.config.stage_inputs import PreflightInputs, UpdateInputs
 from tasks.core.config.update import PAIRED, CriticConfig, LossConfig, UpdateConfig
 from tasks.core.interfaces.stage import ProcessCache, StageContext
-from tasks.core.learner.launcher import RankFailed, train_on_ranks
+from tasks.core.learner.prompt_information import UNMEASURED
+from tasks.core.learner.ranks import RankFailed, train_on_ranks
 from tasks.core.learner.training import UpdateJob, read_batch, train
 from tasks.core.policies.checkpoint_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, require
 from tasks.core.policies.loading import device, opened
@@ -41,6 +41,7 @@ from tasks.core.records.tables import write_rows
 from tasks.core.records.training import AdvantageSummary, Passes, Preflight
 from tasks.core.seeding import derive_seed
 from tasks.preflight.engine_proof import prove_engine
+from tasks.preflight.twin import make_twin
 
 _VMSTAT = Path("/proc/vmstat")
 _DRAWN_STD = 0.02
@@ -88,28 +89,36 @@ class DoesNotFit(RuntimeError):  # noqa: N818
 def preflight(context: StageContext[PreflightInputs]) -> None:
     """Prove that learner and engine compute the model's own function, and that the longest update fits.
 
-    Both take a copy of the untrained policy, with an adapter that is not zero. The engine in this process samples from
-    it, if the run uses this engine. Then the learner finds its fastest exact forward passes and updates the copy on the
-    longest batch that the params allow; the copy is thrown away. It passes as many full packs as an update passes at
-    once, and at least two, because the second pack finds gradients in memory. On a CPU this number depends on the
-    cores, so preflight.json counts the rollouts of one pack of each rank.
+    Both take first a small twin of the base model in float32, which sees what rounding hides, and then a copy of the
+    untrained policy, with an adapter that is not zero. The engine in this process samples from them, if the run uses
+    this engine. Then the learner finds its fastest exact forward passes and updates the copy on the longest batch that
+    the params allow; the copy is thrown away. It passes as many full packs as an update passes at once, and at least
+    two, because the second pack finds gradients in memory. On a CPU this number depends on the cores, so preflight.json
+    counts the rollouts of one pack of each rank.
 
     Writes preflight.json; a run that trains nothing tries no update. Raises AnotherFunction, DoesNotFit, ArtifactError
     and what an update raises.
     """
     inputs, layout, ranks = context.inputs, context.layout, context.inputs.distributed.size
     config = read_model_config(layout.base_policy)
-    if inputs.engine in SAMPLING_ENGINES:
+    engine = inputs.engine.kind
+    if engine.samples_policy:
         require_fixed_rotary(config, str(config.get("model_type")))
     with _trial(layout, inputs.policy) as trial:
-        if inputs.engine == "transformers":
-            prove_engine(trial.base_policy, inputs.policy, trial.policy(iteration_key(0)))
-        tried = _try_update(inputs, trial, config, context.cache) if inputs.trains else None
+        twin = make_twin(layout.base_policy, inputs.policy, trial.root / "twin")
+        if engine.samples_policy and engine.in_process:
+            if twin:
+                twin.prove_engine(inputs.engine)
+            prove_engine(trial.base_policy, inputs.policy, trial.policy(iteration_key(0)), inputs.engine)
+        fastest = twin.prove_passes(inputs.fold_adapter) if twin and inputs.trains else None
+        tried = _try_update(inputs, trial, config, context.cache, fastest) if inputs.trains else None
     write_document(layout.preflight, tried or Preflight(positions=0, rollouts=0, ranks=ranks, passes=None))
 
 
-def _try_update(inputs: PreflightInputs, trial: Layout, config: Mapping[str, Any], cache: ProcessCache) -> Preflight:
-    """Make the longest update in the project `trial`."""
+def _try_update(
+    inputs: PreflightInputs, trial: Layout, config: Mapping[str, Any], cache: ProcessCache, fastest: Passes | None
+) -> Preflight:
+    """Make the longest update in the project `trial`, by the `fastest` passes of the twin or slower ones."""
     ranks = inputs.distributed.size
     length = longest_rollout(inputs, context_length(config))
     each = max(2 if inputs.objective in PAIRED else 1, inputs.tokens_per_pack // length)
@@ -120,7 +129,7 @@ def _try_update(inputs: PreflightInputs, trial: Layout, config: Mapping[str, Any
     write_rows(trial.training_batch(iteration_key(1)), rows, TRAINING_BATCH)
     write_document(trial.advantage_summary(iteration_key(1)), _summary(len(rows)))
     with memory_explained(inputs, config, each * length):
-        passes = _try(_job(inputs, trial.root, played, max(inputs.tokens_per_pack, each * length)), cache)
+        passes = _try(_job(inputs, trial.root, played, max(inputs.tokens_per_pack, each * length), fastest), cache)
     took = time.perf_counter() - started
     print(f"preflight: {played // rollouts} x {each * length:,} positions fit, {took:.1f} s{_peak()}")
     return Preflight(positions=each * length, rollouts=rollouts, ranks=ranks, passes=passes)
@@ -140,37 +149,43 @@ def memory_explained(inputs: PreflightInputs, config: Mapping[str, Any], positio
 
 
 def _try(job: UpdateJob, cache: ProcessCache) -> Passes:
-    if job.update.distributed.size > 1:
+    if job.inputs.update.distributed.size > 1:
         return train_on_ranks(job).passes
     return train(job, read_batch(job), cache).passes
 
 
-def _job(inputs: PreflightInputs, root: Path, rollouts: int, tokens_per_pack: int) -> UpdateJob:
+def _job(inputs: PreflightInputs, root: Path, rollouts: int, tokens_per_pack: int, fastest: Passes | None) -> UpdateJob:
     """Return an update with the whole batch in every optimizer step, which moves the weights by next to nothing.
 
     A pair of rollouts lies in one pass, however long: these two, which are no pair, do too.
     """
     base = iteration_key(0)
-    return UpdateJob(
-        root=root.resolve(),
-        key=iteration_key(1),
-        previous=Predecessors(policy=base, behaviour=base, batch=iteration_key(1)),
+    tried = UpdateInputs(
+        previous={iteration_key(1): Predecessors(policy=base, behaviour=base, batch=iteration_key(1))},
         seed=SEED,
         policy=inputs.policy,
-        update=UpdateConfig(
-            loss=LossConfig(kl_coefficient=inputs.needs_reference, entropy_coefficient=inputs.entropy_bonus),
-            epochs=STEPS,
-            minibatch=rollouts,
-            learning_rate=1e-9,
-            tokens_per_pack=tokens_per_pack,
-            logprob_chunk=inputs.logprob_chunk,
-            fold_adapter=inputs.fold_adapter,
-            activation_checkpointing=inputs.activation_checkpointing,
-            distributed=inputs.distributed,
-            critic=CriticConfig(warmup_iterations=0) if inputs.critic else None,
-        ),
+        update=_update(inputs, rollouts, tokens_per_pack),
+        information=UNMEASURED,
+        engine=inputs.engine.name,
         temperature=1.0,
-        proves_passes=True,
+        temperatures=(),
+        demonstrations=False,
+    )
+    return UpdateJob(root=root.resolve(), key=iteration_key(1), inputs=tried, passes=fastest, proves_passes=True)
+
+
+def _update(inputs: PreflightInputs, rollouts: int, tokens_per_pack: int) -> UpdateConfig:
+    return UpdateConfig(
+        loss=LossConfig(kl_coefficient=inputs.needs_reference, entropy_coefficient=inputs.entropy_bonus),
+        epochs=STEPS,
+        minibatch=rollouts,
+        learning_rate=1e-9,
+        tokens_per_pack=tokens_per_pack,
+        logprob_chunk=inputs.logprob_chunk,
+        fold_adapter=inputs.fold_adapter,
+        activation_checkpointing=inputs.activation_checkpointing,
+        distributed=inputs.distributed,
+        critic=CriticConfig(warmup_iterations=0) if inputs.critic else None,
     )
 
 

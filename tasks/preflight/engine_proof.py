@@ -13,14 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from transformers import AutoConfig
 
+from tasks.core.config.engine import EngineSection
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.in_process.own_cache import in_process_engine
 from tasks.core.interfaces.engine import Engine, GenerationRequest, SamplingSettings
-from tasks.core.learner.engine_noise import difference
-from tasks.core.learner.passes import language_model
-from tasks.core.learner.passes_proof import AnotherFunction, own_logprobs, probe_sequences
-from tasks.core.learner.rollouts import whole_rollout
+from tasks.core.interfaces.engine_kind import EngineNeeds, open_engine
+from tasks.core.learner.model import language_model
+from tasks.core.learner.packing import whole_rollout
+from tasks.core.learner.proofs import AnotherFunction, difference, own_logprobs, own_rounding, probe_sequences
 from tasks.core.policies.checkpoint_files import FULL_CONFIG, holds_adapter
 from tasks.core.policies.float32_logits import use_float32_logits
 from tasks.core.policies.layers import use_own_attention
@@ -63,17 +64,19 @@ class _Played(NamedTuple):
     """A log-prob for each sampled position."""
 
 
-def prove_engine(base: Path, config: PolicyConfig, checkpoint: Path) -> None:
+def prove_engine(base: Path, config: PolicyConfig, checkpoint: Path, section: EngineSection | None = None) -> None:
     """Raise AnotherFunction if the engine's log-probs are not those of the model's own forward pass.
 
-    `checkpoint`: the policy that both load; its adapter should not be zero. The error names the architecture and the
-    part that differs. Raises ValueError for a model that the engine refuses.
+    `checkpoint`: the policy that both load; its adapter should not be zero. `section`: an engine in this process; None:
+    the default. The error names the architecture and the part that differs. Raises ValueError for a model that the
+    engine refuses.
     """
-    size = _difference(base, config, checkpoint)
+    section = section or EngineSection.of()
+    size = _difference(section, base, config, checkpoint)
     if size is None:
         return
     name = read_json(base / FULL_CONFIG).get("architectures", ["?"])[0]
-    if holds_adapter(checkpoint) and _difference(base, config, None) is None:
+    if holds_adapter(checkpoint) and _difference(section, base, config, None) is None:
         part = "what the adapter does (policy.lora.targets)"
     else:
         part = "attention or positions (policy.source, or another engine.name)"
@@ -83,17 +86,16 @@ def prove_engine(base: Path, config: PolicyConfig, checkpoint: Path) -> None:
     )
 
 
-def _difference(base: Path, config: PolicyConfig, checkpoint: Path | None) -> float | None:
+def _difference(section: EngineSection, base: Path, config: PolicyConfig, checkpoint: Path | None) -> float | None:
     """Return by how many nats the engine's log-probs differ from the model's own; None if rounding explains it."""
-    model = load_base_model(base, config)
-    prompts = probe_sequences(model)
-    engine = in_process_engine(model)
+    prompts = probe_sequences(AutoConfig.from_pretrained(base, local_files_only=True))
+    engine = open_engine(section, EngineNeeds(config, base))
     if checkpoint is not None:
         engine.load_adapter(checkpoint)
     room = engine.context_length - 2 * _TURN - _OBSERVATION
     played = _play(engine, [ids[: max(1, room)] for ids in prompts])
     engine.close()
-    del engine, model
+    del engine
     policy: nn.Module = load_base_model(base, config)
     if checkpoint is not None:
         policy = trainable_policy(policy, config, checkpoint, seed=0)
@@ -101,13 +103,18 @@ def _difference(base: Path, config: PolicyConfig, checkpoint: Path | None) -> fl
     use_float32_logits(policy)
     sampled = [torch.tensor(list(conversation.logprobs.values())) for conversation in played]
     dtype = next(policy.parameters()).dtype
-    size = difference(sampled, [_own(policy, conversation) for conversation in played], dtype)
+
+    def own() -> list[Tensor]:
+        return [_own(policy, conversation) for conversation in played]
+
+    expected = own()
+    size = difference(sampled, expected, dtype, own_rounding(policy, own, expected))
     if size is None or dtype != torch.float32:
         return size
     # Its own pass may be the one that rounds: Qwen3-Next's, which solves its delta rule in chunks, is 2.5e-4 nats off.
     widen(policy)
     with Float64Pass():
-        return difference(sampled, [_own(policy, conversation) for conversation in played], dtype)
+        return difference(sampled, own(), dtype)
 
 
 def _play(engine: Engine, prompts: Sequence[Sequence[int]]) -> list[_Played]:

@@ -17,10 +17,10 @@ from transformers import PreTrainedModel
 
 from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.config.update import UpdateConfig
-from tasks.core.engines.in_process.own_cache import OwnCacheEngine, in_process_engine
+from tasks.core.engines.transformers.own_cache import OwnCacheEngine, in_process_engine
 from tasks.core.learner.distributed import SINGLE
 from tasks.core.learner.learner import prepare_forward
-from tasks.core.learner.passes_proof import AnotherFunction, prove_passes
+from tasks.core.learner.proofs import AnotherFunction, prove_passes
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
 from tasks.core.policies.positions import limited_context
 from tasks.core.records.files import read_json, write_json
@@ -220,7 +220,7 @@ ARCHITECTURES: dict[str, Callable[[], PreTrainedModel]] = {
 _LEARNER = {
     "packed": "packed",
     "single": "one rollout to a pass",
-    "single_eager": "one rollout to a pass, eager attention",
+    "single_eager": "one rollout to a pass, own attention",
 }
 _INTRODUCTION = """# Architectures
 
@@ -230,18 +230,30 @@ python -m tests.preflight.architectures     # writes this page; a test compares 
 
 This is what preflight's proof says of transformers' architectures, each as a tiny random model with a LoRA adapter that
 is not zero. It asks whether log-probs of the learner and of the engine in this process are within 1e-4 of those of the
-model's own forward pass (eager attention), for rollouts on both sides of its windows. Where float32 leaves the engine
-in doubt, all of it is repeated in float64.
+model's own forward pass, for rollouts on both sides of its windows. That pass has eager attention where transformers
+lets one choose it (Falcon's is the one that it is loaded with, SDPA). Where float32 leaves the engine in doubt, all of
+it is repeated in float64.
+
+Before the base model itself, preflight takes a twin of it: its settings with a few narrow layers, one of each kind at
+least, random float32 weights, and windows, chunks and original lengths of 16 to 64 positions. So it also sees what
+rounding in bfloat16 hides and what lies thousands of positions away. The base model is then compared in its own dtype,
+where a difference counts that is over 0.1 nats on average and over twice what one rounding of its embeddings does.
 
 A base policy is supported when it passes this proof, not because it is on this page. `data/preflight.json` says how its
 rollouts go through the learner.
 
 - *Packed*: rollouts share forward passes.
 - *One rollout to a pass*: where a pack would not be exact (recurrent layers, convolutions, ALiBi, rotary factors by
-  length), or where the model does not hand on to its layers which rollout a position belongs to.
+  length), or where the model does not hand on to its layers which rollout a position belongs to. *Own attention*: by
+  the attention of the model's own file, not the learner's.
 - *Cache of rows*: the engine's own key-value cache, many conversations to a pass.
 - *Cache of its own*: transformers' cache for this model, one conversation to a pass, and each turn reads its
   conversation anew.
+
+Ranks with `update.distributed.sharding: fsdp` read their parts of the base model by its own names of tensors. Of the
+models below these have other names in their files, and are refused: Qwen3-MoE, Qwen3-Next, Mixtral, Granite hybrid,
+GLM-4-MoE, DeepSeek-V3, Nemotron-H, MiniMax, Jamba, GPT-NeoX, and Gemma 3 with its tower. `sharding: replicated` trains
+them, with the whole model on every rank.
 """
 
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.learner.engine_noise import EXACT, difference
-from tasks.core.learner.passes_proof import AnotherFunction
+from tasks.core.learner.proofs import EXACT, AnotherFunction, difference
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.preflight import engine_proof
 from tasks.preflight.engine_proof import Float64Pass, prove_engine, widen
@@ -31,6 +30,24 @@ def test_a_single_token_that_is_off_is_a_difference_in_float32() -> None:
     found[7] = FAINT
     assert difference([found], [expected], torch.float32) == pytest.approx(FAINT)
     assert difference([found], [expected], torch.bfloat16) is None
+
+
+def test_a_difference_that_one_rounding_makes_in_bfloat16_is_none() -> None:
+    expected = torch.zeros(100)
+    found = expected + 0.3
+    assert difference([found], [expected], torch.bfloat16, rounding=0.16) is None
+    assert difference([found], [expected], torch.bfloat16, rounding=0.14) == pytest.approx(0.3)
+    assert difference([found], [expected], torch.float32, rounding=0.16) == pytest.approx(0.3)
+
+
+def test_nan_is_a_difference_and_a_masked_token_is_none() -> None:
+    expected = torch.zeros(100).index_fill(0, torch.tensor([3]), -torch.inf)
+    assert difference([expected], [expected], torch.float32) is None
+    for dtype in (torch.float32, torch.bfloat16):
+        for found in (expected.index_fill(0, torch.tensor([7]), torch.nan), torch.zeros(100)):
+            assert difference([found], [expected], dtype) is not None
+        both = expected.index_fill(0, torch.tensor([7]), torch.nan)
+        assert difference([both], [both], dtype) is not None
 
 
 def test_rounding_of_the_models_own_pass_is_no_fault_of_the_engine(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:

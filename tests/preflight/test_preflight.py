@@ -6,19 +6,20 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
 
-from flows.configure import params_of
+from flows.params_file import params_of
 from tasks.core.capacity.known_models import KNOWN_MODELS, read_model_config
 from tasks.core.capacity.memory import memory_of
 from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import PreflightInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.learner.launcher import RankFailed
+from tasks.core.learner.ranks import RankFailed
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.loading import save_policy, trainable_policy
 from tasks.core.processes.usable_cores import usable_cores
@@ -99,12 +100,21 @@ def test_the_same_params_give_the_same_bytes_and_a_run_without_iterations_tries_
     assert read_document(layout.preflight, Preflight) == Preflight(positions=0, rollouts=0, ranks=1, passes=None)
 
 
+def rank_of(stage: int, rank: str) -> psutil.Process | None:
+    """Return the process of a rank that the stage with this process id has started, if there is one."""
+    for child in psutil.Process(stage).children():
+        with suppress(psutil.Error):  # it is not yet what it will execute, or has ended
+            if child.environ().get("RANK") == rank:
+                return child
+    return None
+
+
 @pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the ranks' environment")
 def test_a_rank_killed_from_outside_is_no_lack_of_memory(layout: Layout) -> None:
     code = f"""
 from pathlib import Path
-from flows.configure import params_of
+from flows.params_file import params_of
 from tasks.preflight import preflight
 from tasks.core.records.layout import Layout
 from tasks.core.interfaces.stage import StageContext
@@ -113,13 +123,9 @@ settings = ["policy.device=cpu", "update.distributed.ranks=2", "update.tokens_pe
 preflight(StageContext(Layout(Path({str(layout.root)!r})), PreflightInputs.of(params_of("smoke", settings))))
 """
     stage = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE)
-    assert stage.stderr is not None
-    seen = b""
-    while b"log-probs" not in seen:
-        seen += (piece := os.read(stage.stderr.fileno(), 4096))
-        assert piece, seen.decode()
-    children = psutil.Process(stage.pid).children()
-    next(child for child in children if child.environ().get("RANK") == "1").kill()
+    while (rank := rank_of(stage.pid, "1")) is None:
+        assert stage.poll() is None
+    rank.kill()
     errors = stage.communicate(timeout=300)[1].decode()
     assert stage.returncode == 1 and errors.count("Traceback") == 1
     assert "RankFailed: update_policy@i001: rank 1 of 2 was killed by SIGKILL" in errors
@@ -190,7 +196,7 @@ from pathlib import Path
 import torch
 import peft, transformers.models.qwen2.modeling_qwen2, pyarrow.parquet, pandera.pyarrow
 torch.set_num_threads(1)
-from flows.configure import params_of
+from flows.params_file import params_of
 from tasks import preflight as stage
 from tasks.core.records.layout import Layout
 from tasks.core.interfaces.stage import StageContext
