@@ -1,27 +1,67 @@
-"""Estimate what a profile needs before money is spent on it.
+"""`loopline plan`: estimate what a profile needs before money is spent on it.
 
 Figures come from tasks/core/capacity, a model of formulas and stated assumptions that was checked on a CPU, and on a
 GPU for the learner alone.
 """
 
-import sys
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from flows.configure import params_in, params_of
-from tasks.core.capacity.api_cost import api_cost
-from tasks.core.capacity.duration import Playing
-from tasks.core.capacity.hardware import HARDWARE
-from tasks.core.capacity.known_models import model_config
-from tasks.core.capacity.pilot import pilot_coverage, pilot_facts
-from tasks.core.capacity.plan import Plan, make_plan
-from tasks.core.config.chat_api import Traffic
-from tasks.core.config.engine import ChatApiSection
-from tasks.core.config.params import Params
-from tasks.core.policies.positions import limited_context
+import typer
+
+from flows.cli.command import Settings, command, profiles, refusing
+from flows.line_width import fitted
+from tasks.core.capacity.hardware import GB, HARDWARE
+
+if TYPE_CHECKING:
+    from tasks.core.capacity.duration import Playing
+    from tasks.core.capacity.plan import Plan
+    from tasks.core.config.engine import Rates
+    from tasks.core.config.params import Params
+
 
 HOUR = 3600.0
+Hardware = Literal["a10", "a100", "cpu", "h100", "h200", "l4", "rtx3090", "rtx4090"]
+
+
+@command("plan", "Look")
+def plan(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PROFILE", autocompletion=profiles, help="The later on top; without one, params.yaml."),
+    ] = None,
+    *,
+    hardware: Annotated[
+        Hardware | None,
+        typer.Option(help="By default cpu or h100, by policy.device; where that is auto, by policy.dtype."),
+    ] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, help="Devices; by default update.distributed says.")] = None,
+    settings: Settings,
+    pilot: Annotated[
+        Path | None, typer.Option(resolve_path=True, help="A table of rollouts: propose rollouts per task from it.")
+    ] = None,
+    wanted_share: Annotated[float, typer.Option(help="Share of groups that shall carry a signal.")] = 0.8,
+) -> int:
+    """Estimate the memory, time and disk that a profile needs.
+
+    It is a model of formulas and stated assumptions, which was checked on a CPU, and on a GPU for the learner alone.
+    Exit code 1: it does not fit; 2: it cannot be planned.
+
+    \b
+    loopline plan paper rloo --hardware h100 --gpus 16
+    loopline plan gpu_small --hardware rtx4090
+    loopline plan --pilot data/iterations/i001/rollouts.parquet
+    """
+    if not 0 < wanted_share < 1:
+        raise typer.BadParameter(f"{wanted_share} is not between 0 and 1", param_hint="--wanted-share")
+    with refusing(ValueError):
+        lines, warnings = planned(Question(names or [], settings, hardware, gpus, pilot, wanted_share), Path.cwd())
+    print("\n".join([*lines, *fitted(f"does not fit: {warning}" for warning in warnings)]))
+    return 1 if warnings else 0
 
 
 @dataclass(frozen=True)
@@ -41,6 +81,12 @@ class Question:
 
 def planned(question: Question, root: Path) -> tuple[list[str], list[str]]:
     """Return the plan in lines, and what does not fit, a line each. Raises ValueError for what cannot be planned."""
+    from flows.params_file import params_in, params_of
+    from tasks.core.capacity.known_models import model_config
+    from tasks.core.capacity.pilot import pilot_coverage, pilot_facts
+    from tasks.core.capacity.plan import make_plan
+    from tasks.core.policies.positions import limited_context
+
     name = " ".join(question.profiles or ["params.yaml"])
     params = params_of(name, question.settings) if question.profiles else params_in(root / name, question.settings)
     config = model_config(params.policy.source, root)
@@ -50,16 +96,23 @@ def planned(question: Question, root: Path) -> tuple[list[str], list[str]]:
     pilot = pilot_coverage(question.pilot) if question.pilot else None
     plan = make_plan(params, config, hardware, question.gpus or params.update.distributed.size)
     world, started = params.world.name, params.update.distributed.size
-    if isinstance(params.engine, ChatApiSection):
-        title = f"{name}: {params.engine.chat_api.request.model} behind an API in {world}"
-        return [title, *_lines(api_facts(plan, params.engine.chat_api.traffic))], []
+    paid = params.engine.kind.price(params.engine.own)
+    if paid is not None:
+        return [f"{name}: {paid.name} behind an API in {world}", *_lines(api_facts(plan, paid.rates))], []
     lines = [f"{name}: {params.policy.source} in {world}, on {plan.gpus} x {plan.hardware.name}"]
     if plan.gpus != started:
         lines.append(
             f"note: these parameters start {started} of {plan.gpus} ranks; set update.distributed (ranks x nodes)"
         )
     found = pilot_facts(pilot, plan.load.collected, question.wanted_share) if pilot else ()
-    return [*lines, *_lines(facts(plan)), *_lines(found)], plan.warnings()
+    warnings = plan.warnings()
+    return [*lines, *_lines(facts(plan)), *_lines(found), *([] if warnings else [_fits(plan)])], warnings
+
+
+def _fits(plan: Plan) -> str:
+    device = "" if plan.gpus == 1 else " per device"
+    needed = plan.needed_bytes / GB
+    return f"fits: {f'{needed:.1f}' if needed >= 0.1 else 'under 0.1'} of {plan.hardware.memory / GB:.0f} GB{device}"
 
 
 def default_hardware(params: Params) -> str:
@@ -70,12 +123,16 @@ def default_hardware(params: Params) -> str:
 
 
 def _lines(titled: Iterable[tuple[str, str]]) -> Iterator[str]:
-    return (f"  {title:22}{text}" for title, text in titled)
+    for title, text in titled:
+        first, *others = fitted([f"  {title or '|':22}{text}"], hanging=22)  # `|` keeps an empty title's columns
+        yield from (first if title else first.replace("|", " ", 1), *others)
 
 
-def api_facts(plan: Plan, traffic: Traffic) -> Iterator[tuple[str, str]]:
+def api_facts(plan: Plan, rates: Rates) -> Iterator[tuple[str, str]]:
     """Yield the plan of a model that is scored behind an API."""
-    found, load = api_cost(plan.load, traffic), plan.load
+    from tasks.core.capacity.api_cost import api_cost
+
+    found, load = api_cost(plan.load, rates), plan.load
     yield "rollouts", f"{load.evaluated:,} x {load.evaluations} on dev, {load.scored:,} to score"
     yield "requests", f"{found.requests:,}; at least {found.minutes:,.0f} min by the rate limits of the params"
     tokens = f"{found.prompt_tokens / 1e6:,.2f} million of prompts, {found.answer_tokens / 1e6:,.2f} million sampled"
@@ -148,9 +205,3 @@ def _size(count: float) -> str:
         if count >= unit:
             return f"{count / unit:,.1f} {name}"
     return f"{count / 1e3:,.1f} KB"
-
-
-if __name__ == "__main__":
-    from flows.moved import moved
-
-    moved("plan", [word for word in sys.argv[1:] if word != "--profile"])

@@ -31,13 +31,14 @@ from tasks.core.capacity.hardware import HARDWARE
 from tasks.core.capacity.known_models import model_config
 from tasks.core.capacity.memory import learner_memory
 from tasks.core.capacity.plan import Plan, make_plan
-from tasks.core.capacity.workload import EPISODES, Episodes
 from tasks.core.config.params import Params, load_params
+from tasks.core.config.world_settings import MeanEpisode
 from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table
 from tasks.core.records.training import Metrics, Timings
+from tasks.core.worlds.pocketworld.settings import PocketworldConfig
 from tests.benchmarks.calibration import MeasuredRun, calibrated
 from tests.core.capacity.test_memory import CHUNK, POLICY_TOKENS, POSITIONS, most_allocated
 from tests.flows.tiny_project import configure, environment, make_project
@@ -53,14 +54,14 @@ class Run:
     params: Params
     config: dict[str, Any]
     seen: MeasuredRun
-    episodes: Episodes
+    episodes: MeanEpisode
     kept_share: float
     wall_s: float
     stages: dict[str, float]
     """Seconds of all stages of one name."""
 
     def plan(self, hardware: Any, turn_s: float) -> Plan:
-        episodes = Episodes(**{**vars(self.episodes), "turn_s": turn_s})
+        episodes = MeanEpisode(**{**vars(self.episodes), "turn_s": turn_s})
         return make_plan(self.params, self.config, hardware, 1, episodes, self.kept_share)
 
 
@@ -103,7 +104,7 @@ def played(folder: Path, *settings: str) -> Run:
     return Run(params, model_config(params.policy.source, folder), seen, episodes, kept_share, wall, spent)
 
 
-def content(layout: Layout, params: Params) -> tuple[Episodes, float]:
+def content(layout: Layout, params: Params) -> tuple[MeanEpisode, float]:
     """The mean episode, and the share of the tokens that trained."""
     tables = [read_table(layout.rollouts(key), ROLLOUTS).to_pylist() for key in params.dag.previous]
     rows = [row for table in tables for row in table]
@@ -116,9 +117,9 @@ def content(layout: Layout, params: Params) -> tuple[Episodes, float]:
         fmean(row["policy_mask"].index(True) for row in rows),
     )
     trained = sum(len(ids) for batch in batches for ids in batch) / (tokens * len(rows))
-    turn_s = EPISODES["pocketworld"].turn_s
+    turn_s = PocketworldConfig.mean_episode.turn_s
     observed = (tokens - sampled - prompt) / turns
-    return Episodes(prompt, turns, sampled / turns, observed, turn_s, "measured"), trained
+    return MeanEpisode(prompt, turns, sampled / turns, observed, turn_s, "measured"), trained
 
 
 def memory() -> float:
@@ -137,10 +138,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         short = played(Path(temporary) / "short", *SHORT)
         long = played(Path(temporary) / "long", *LONG)
-    first = short.plan(HARDWARE["cpu"], EPISODES["pocketworld"].turn_s)
+    first = short.plan(HARDWARE["cpu"], PocketworldConfig.mean_episode.turn_s)
     slower = short.seen.collecting_s / first.collecting.total
     hardware = calibrated(HARDWARE["cpu"], first, short.seen)
-    plan = long.plan(hardware, slower * EPISODES["pocketworld"].turn_s)
+    plan = long.plan(hardware, slower * PocketworldConfig.mean_episode.turn_s)
     planned = {"collecting_s": plan.collecting.total, "updating_s": plan.updating_s, "wall_s": plan.seconds}
     measured = {"collecting_s": long.seen.collecting_s, "updating_s": long.seen.updating_s, "wall_s": long.wall_s}
     figures = {

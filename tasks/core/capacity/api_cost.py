@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tasks.core.capacity.workload import Workload
-from tasks.core.config.chat_api import Traffic
+from tasks.core.config.engine import Rates
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class ApiCost:
     """Minutes that the rate limits of the params alone require; 0 without limits."""
 
 
-def api_cost(load: Workload, traffic: Traffic) -> ApiCost:
+def api_cost(load: Workload, rates: Rates) -> ApiCost:
     """Return requests, tokens, money and time of all episodes of the run."""
     mean, rollouts = load.episodes, load.rollouts
     per_turn = mean.sampled_per_turn + mean.observed_per_turn
@@ -30,9 +30,9 @@ def api_cost(load: Workload, traffic: Traffic) -> ApiCost:
         requests=round(requests),
         prompt_tokens=prompt,
         answer_tokens=answer,
-        usd=traffic.cost_usd(round(prompt), 0, round(answer)),
+        usd=rates.cost_usd(round(prompt), 0, round(answer)),
         minutes=max(
-            requests / traffic.requests_per_minute if traffic.requests_per_minute else 0.0,
-            (prompt + answer) / traffic.tokens_per_minute if traffic.tokens_per_minute else 0.0,
+            requests / rates.requests_per_minute if rates.requests_per_minute else 0.0,
+            (prompt + answer) / rates.tokens_per_minute if rates.tokens_per_minute else 0.0,
         ),
     )

@@ -55,6 +55,11 @@ HARDWARE: dict[str, Hardware] = {
     "h100": Hardware("H100 80 GB", 80 * GB, 989e12, 3.35e12, reserved=5 * GB, **_GPU),
     "h200": Hardware("H200 141 GB", 141 * GB, 989e12, 4.8e12, reserved=6 * GB, **_GPU),
     "a100": Hardware("A100 80 GB", 80 * GB, 312e12, 2.04e12, reserved=5 * GB, **_GPU),
+    # NVIDIA's data sheets and architecture white papers, dense bf16 with sums in fp32. Not run here.
+    "a10": Hardware("A10 24 GB", 24 * GB, 125e12, 0.6e12, reserved=2 * GB, **_GPU),
+    "l4": Hardware("L4 24 GB", 24 * GB, 121e12, 0.3e12, reserved=2 * GB, **_GPU),
+    "rtx3090": Hardware("RTX 3090 24 GB", 24 * GB, 71e12, 0.936e12, reserved=2 * GB, **_GPU),
+    "rtx4090": Hardware("RTX 4090 24 GB", 24 * GB, 165e12, 1.008e12, reserved=2 * GB, **_GPU),
     # Two cores of an AMD EPYC, fp32, the embedded policy: from tests/benchmarks/results/learner.json (27,676 tok/s on
     # both cores) and rollouts.json (5,102 tok/s with up to 144 rows on one); see tests/core/capacity.
     "cpu": Hardware(

@@ -18,7 +18,7 @@ from typing import Any
 from tasks.core.capacity.flops import ModelShape, adapter_parameters, parameters, value_head_parameters
 from tasks.core.capacity.hardware import GIB
 from tasks.core.capacity.workload import longest_pack
-from tasks.core.config.engine import VllmConfig
+from tasks.core.config.engine import SharedDevice
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.stage_inputs import MemoryInputs
 from tasks.core.config.update import UpdateConfig
@@ -30,9 +30,9 @@ ADAPTER_BYTES = 4
 """Bytes per number: LoRA's matrices, their gradients and AdamW's two moments are float32."""
 CRITIC_BYTES = 4
 """Bytes per number: a critic's weights, gradients and moments are float32."""
-LOGITS_BYTES, ENTROPY_BYTES = 12, 12
+LOGITS_BYTES, ENTROPY_BYTES = 12, 13
 """Bytes per logit of a chunk while its gradient is computed: float32 logits, log-softmax and gradient; with an entropy
-bonus also the softmax, and its gradient.
+bonus also the softmax, its gradient, and a mask.
 """
 MASTER_BYTES = 4
 """Bytes per number: the optimizer steps float32 values. Weights of lower precision have float32 masters, and float32
@@ -231,7 +231,9 @@ class Sharing:
     reason: str
 
 
-def choose_sharing(config: VllmConfig, *, weights: float, learner: float | None, memory: int, servers: int) -> Sharing:
+def choose_sharing(
+    config: SharedDevice, *, weights: float, learner: float | None, memory: int, servers: int
+) -> Sharing:
     """Decide by bytes: `weights` of a server, the `learner`, and `memory` of the device, which has `servers` on it.
 
     `weights` and `learner` come from `memory_of(...)`, so that plan and engine decide alike. `learner` None: no update

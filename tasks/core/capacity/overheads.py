@@ -10,7 +10,6 @@ from tasks.core.capacity.flops import ModelShape, adapter_parameters, parameters
 from tasks.core.capacity.hardware import Hardware
 from tasks.core.capacity.memory import ADAPTER_BYTES, DTYPE_BYTES, MASTER_BYTES
 from tasks.core.capacity.workload import Workload, plays_of_a_test_split
-from tasks.core.config.engine import VllmSection
 from tasks.core.config.params import Params
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.splits import TEST_SPLITS
@@ -77,9 +76,8 @@ def overheads(
 
     `releases_device`: engines are stopped around each update.
     """
-    engine = params.engine
-    served = isinstance(engine, VllmSection)
-    started_here = isinstance(engine, VllmSection) and not engine.vllm.urls
+    engine, own = params.engine.kind, params.engine.own
+    served, started_here = engine.shared_device(own) is not None, engine.starts_servers(own)
     base = parameters(shape) * DTYPE_BYTES[params.policy.dtype]
     adapter = adapter_parameters(shape, params.policy.lora) * ADAPTER_BYTES if params.policy.trained == "lora" else base
     played = load.iterations + load.evaluations + len(TEST_SPLITS) * plays_of_a_test_split(params)

@@ -9,10 +9,10 @@ from tasks.core.capacity.flops import ModelShape, generation_flops, parameters
 from tasks.core.capacity.hardware import GB, HARDWARE, Hardware
 from tasks.core.capacity.memory import DeviceMemory, LearnerMemory, choose_sharing, engine_memory, memory_of
 from tasks.core.capacity.overheads import Overheads, disk_bytes, overheads
-from tasks.core.capacity.workload import KEPT_SHARE, Episodes, Workload, longest_pack, longest_rollout, workload
-from tasks.core.config.engine import VllmSection
+from tasks.core.capacity.workload import KEPT_SHARE, Workload, longest_pack, longest_rollout, workload
 from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import MemoryInputs
+from tasks.core.config.world_settings import MeanEpisode
 from tasks.core.policies.positions import context_length
 
 WEIGHTS_SHARE = 0.6
@@ -59,6 +59,13 @@ class Plan:
         return self.live / self.engines.replicas * self.load.episodes.tokens * self.engines.memory.cache_per_token
 
     @property
+    def needed_bytes(self) -> float:
+        """Return the memory of one device that learner and engine need, at once or in turns."""
+        learner = self.learner.total if self.load.iterations else 0.0
+        engine = self.engines.memory.loaded + self.cache_bytes
+        return max(learner, engine) if self.releases_device else learner + engine
+
+    @property
     def flops(self) -> float:
         return self.update_flops * self.load.iterations + self.generation_flops
 
@@ -81,7 +88,7 @@ def make_plan(
     config: Mapping[str, Any],
     hardware: Hardware,
     gpus: int,
-    episodes: Episodes | None = None,
+    episodes: MeanEpisode | None = None,
     kept_share: float = KEPT_SHARE,
 ) -> Plan:
     """Plan `params` with a base model of this config.json. Raises ValueError for sizes that are missing."""
@@ -143,10 +150,9 @@ def advice(memory: LearnerMemory) -> str:
 def _engines(params: Params, shape: ModelShape, hardware: Hardware, gpus: int, tokens: float) -> Engines:
     """Return as many replicas as there are devices for.
 
-    Each spans as many devices as the params say for vLLM, or at least as many (a power of two) as leave room for
-    caches.
+    Each spans as many devices as the params say, or at least as many (a power of two) as leave room for caches.
     """
-    spread = min(gpus, params.engine.vllm.gpus_per_server) if isinstance(params.engine, VllmSection) else 1
+    spread = min(gpus, params.engine.kind.devices(params.engine.own))
     while spread < gpus and engine_memory(shape, params.policy, spread).weights > WEIGHTS_SHARE * hardware.memory:
         spread *= 2
     memory = engine_memory(shape, params.policy, spread)
@@ -157,13 +163,12 @@ def _engines(params: Params, shape: ModelShape, hardware: Hardware, gpus: int, t
 
 def _releases_device(params: Params, memory: DeviceMemory, hardware: Hardware) -> bool:
     """Return whether the engine leaves the device for an update; only servers may stay loaded."""
-    if not isinstance(params.engine, VllmSection):
+    shared = params.engine.kind.shared_device(params.engine.own)
+    if shared is None:
         return True
     weights, learner = memory.engine.loaded, memory.learner.total if params.iterations else None
     device = int(hardware.memory)
-    return choose_sharing(
-        params.engine.vllm, weights=weights, learner=learner, memory=device, servers=1
-    ).releases_device
+    return choose_sharing(shared, weights=weights, learner=learner, memory=device, servers=1).releases_device
 
 
 def _gb(count: float) -> str:

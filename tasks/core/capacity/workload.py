@@ -6,10 +6,8 @@ from tasks.core.config.params import Params
 from tasks.core.config.splits import TEST_SPLITS, Split
 from tasks.core.config.stage_inputs import MemoryInputs, ScoringInputs
 from tasks.core.config.update import PAIRED
-from tasks.core.config.world import PocketworldSection
+from tasks.core.config.world_settings import MeanEpisode
 
-SPLIT_TASKS: dict[Split, int] = {"dev": 60, "test_normal": 168, "test_challenge": 417}
-"""Tasks of pocketworld's splits, and of AppWorld's official splits except for 3 unusable dev tasks."""
 KEPT_SHARE = 0.6
 """Share of the finished rollouts to train on (assumed; 0.94 to 0.2 over 90 iterations of the embedded policy)."""
 PROMPT_ALLOWANCE = 8192
@@ -19,47 +17,10 @@ SPREAD = 2.0
 
 
 @dataclass(frozen=True)
-class Episodes:
-    """The mean episode of a world, in the policy's tokens."""
-
-    prompt: float
-    turns: float
-    sampled_per_turn: float
-    observed_per_turn: float
-    turn_s: float
-    """The world's own time per turn, on one core."""
-    source: str
-
-    @property
-    def sampled(self) -> float:
-        return self.turns * self.sampled_per_turn
-
-    @property
-    def tokens(self) -> float:
-        return self.prompt + self.sampled + self.turns * self.observed_per_turn
-
-
-EPISODES = {
-    "pocketworld": Episodes(29, 2.41, 19.6, 15.7, 0.0085, "tests/benchmarks/results/rollouts.json"),
-    "appworld": Episodes(
-        2500, 18, 120, 350, 0.1, "assumed; turn time: tests/benchmarks/results/appworld_episodes.json"
-    ),
-    "bfcl": Episodes(9000, 10, 60, 120, 0.01, "assumed; prompts: the package's, 20 to 51 thousand characters"),
-    # The games' limits of turns and actions are in their config; the tokens of a policy are assumed.
-    "bandit": Episodes(150, 1, 40, 20, 0.0001, "assumed"),
-    "frozen_lake": Episodes(250, 4, 40, 60, 0.0001, "assumed"),
-    "sokoban": Episodes(300, 4, 40, 80, 0.0001, "assumed"),
-    "webshop": Episodes(400, 6, 40, 500, 0.001, "assumed"),
-    "scienceworld": Episodes(600, 40, 40, 120, 0.02, "assumed"),
-    "openenv": Episodes(600, 10, 40, 120, 0.01, "assumed; the server decides"),
-}
-
-
-@dataclass(frozen=True)
 class Workload:
     """Episodes and tokens of one profile."""
 
-    episodes: Episodes
+    episodes: MeanEpisode
     collected: int
     """Rollouts of one iteration."""
     kept: float
@@ -92,16 +53,14 @@ def plays_of_a_test_split(params: Params) -> int:
     return (2 if params.iterations else 1) * (1 + ScoringInputs.of(params).plays_again)
 
 
-def workload(params: Params, episodes: Episodes | None = None, kept_share: float = KEPT_SHARE) -> Workload:
-    """Return the workload of a profile. `episodes` None: the world's own from `EPISODES`; `kept_share` trains.
+def workload(params: Params, episodes: MeanEpisode | None = None, kept_share: float = KEPT_SHARE) -> Workload:
+    """Return the workload of a profile. `episodes` None: the world's own mean; `kept_share` trains.
 
-    Raises ValueError for a world without a mean episode.
+    Raises ValueError for a world without a mean episode or numbers of tasks.
     """
-    mean = episodes or EPISODES.get(params.world.name)
+    mean = episodes or params.world.settings.mean_episode
     if mean is None:
-        raise ValueError(
-            f"world.name: no mean episode of {params.world.name} is known (tasks/core/capacity/workload.py)"
-        )
+        raise ValueError(f"world.name: {params.world.name} says nothing of its `mean_episode` (its WorldSettings)")
     tree = params.collection.tree
     episodes_per_task = params.collection.rollouts_per_task if tree is None else tree.simulations
     collected = params.collection.tasks_per_iteration * episodes_per_task
@@ -124,8 +83,8 @@ def longest_rollout(inputs: MemoryInputs, context_length: int) -> int:
     The limit is the context (of the model, or of the servers that sample), or what its turns and a long prompt can
     fill.
     """
-    limits, served = inputs.limits, inputs.served_context
-    if inputs.engine == "vllm" and served is not None:
+    limits, served = inputs.limits, inputs.engine.kind.context_length(inputs.engine.own)
+    if served is not None:
         context_length = min(context_length, served)
     turn = limits.max_tokens_per_turn + limits.max_observation_tokens
     return min(context_length, PROMPT_ALLOWANCE + limits.max_turns * turn)
@@ -138,7 +97,9 @@ def longest_pack(inputs: MemoryInputs, context_length: int) -> int:
 
 
 def _tasks(params: Params, split: Split, scenarios: int | None) -> int:
-    world = params.world
-    scale = world.pocketworld.scale if isinstance(world, PocketworldSection) else 1
-    tasks = int(getattr(world.settings.task_counts, split, scale * SPLIT_TASKS[split]))
-    return tasks if scenarios is None else min(tasks, 3 * scenarios)
+    counts = params.world.settings.task_counts
+    if counts is None:
+        raise ValueError(f"world.name: {params.world.name} says nothing of its `task_counts` (its WorldSettings)")
+    return (
+        counts[split] if scenarios is None else min(counts[split], params.world.settings.scenario_sizes[0] * scenarios)
+    )

@@ -16,19 +16,19 @@ from tasks.core.capacity.flops import (
 )
 from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.policies.loading import trainable_policy
+from tests.tiny_models import tiny_qwen2_config
 
 LORA = LoraSettings(rank=4, alpha=8)
 TOKENS, LAYERS = 40, 24
 
 
 def make_config(tied: bool = True) -> Qwen2Config:
-    return Qwen2Config(
+    return tiny_qwen2_config(
         vocab_size=200,
         hidden_size=32,
         intermediate_size=80,
         num_hidden_layers=LAYERS,
         num_attention_heads=4,
-        num_key_value_heads=2,
         tie_word_embeddings=tied,
         attn_implementation="eager",
     )

@@ -8,7 +8,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from flows.configure import params_of
+from flows.params_file import params_of
 from tasks.core.capacity.flops import ModelShape, parameters
 from tasks.core.capacity.known_models import KNOWN_MODELS
 from tasks.core.capacity.memory import engine_memory, learner_memory, memory_of, packs_at_once
@@ -16,11 +16,11 @@ from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.config.stage_inputs import MemoryInputs
 from tasks.core.config.update import UpdateConfig
 from tasks.core.learner.learner import make_learner, update
-from tasks.core.learner.packing import pack_rollouts
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout, pack_rollouts
 from tasks.core.policies.loading import trainable_policy
 from tasks.core.policies.pass_threads import map_passes
 from tasks.core.processes.usable_cores import CORES_VARIABLE
+from tests.tiny_models import tiny_qwen2_config
 
 TOLERANCE = 0.1
 POSITIONS, POLICY_TOKENS, CHUNK = 512, 256, 64
@@ -54,7 +54,7 @@ def most_allocated(config: Qwen2Config, policy: PolicyConfig, settings: UpdateCo
     ids=["small", "small, checkpointing, bfloat16", "large, checkpointing", "large, bfloat16"],
 )
 def test_the_peak_of_an_update_is_as_predicted(sizes: dict[str, int], checkpointing: bool, dtype: str) -> None:
-    config = Qwen2Config(**sizes, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
+    config = tiny_qwen2_config(**sizes, num_attention_heads=4)
     policy = PolicyConfig.model_validate({"dtype": dtype, "lora": LoraSettings(rank=8), "device": "cpu"})
     settings = UpdateConfig(
         epochs=1,
@@ -76,7 +76,7 @@ def test_all_weights_need_one_gradient_however_many_packs_follow_each_other(
 ) -> None:
     """With bfloat16 the masters exist before the update begins, as the weights do."""
     monkeypatch.setenv(CORES_VARIABLE, "1")
-    config = Qwen2Config(**SMALL, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
+    config = tiny_qwen2_config(**SMALL, num_attention_heads=4)
     policy = PolicyConfig.model_validate({"dtype": dtype, "trained": "full", "device": "cpu"})
     settings = UpdateConfig(epochs=1, minibatch=3, tokens_per_pack=48, logprob_chunk=16)
     shape = ModelShape.of_config(config.to_dict())
@@ -88,7 +88,7 @@ def test_all_weights_need_one_gradient_however_many_packs_follow_each_other(
 
 @pytest.mark.parametrize("entropy", [0.0, 0.01])
 def test_an_entropy_bonus_needs_the_logits_twice(entropy: float) -> None:
-    config = Qwen2Config(**SMALL, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
+    config = tiny_qwen2_config(**SMALL, num_attention_heads=4)
     policy = PolicyConfig.model_validate({"lora": LoraSettings(rank=8), "device": "cpu"})
     knobs = {"minibatch": 1, "epochs": 1, "tokens_per_pack": POSITIONS, "logprob_chunk": 2 * CHUNK}
     settings = UpdateConfig.model_validate(knobs | {"loss": {"entropy_coefficient": entropy}})

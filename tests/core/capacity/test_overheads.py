@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from flows.configure import params_of
+from flows.params_file import params_of
 from tasks.core.capacity.flops import ModelShape, adapter_parameters, parameters
 from tasks.core.capacity.hardware import HARDWARE
 from tasks.core.capacity.known_models import KNOWN_MODELS, model_config
 from tasks.core.capacity.overheads import overheads
 from tasks.core.capacity.plan import make_plan
-from tasks.core.capacity.workload import EPISODES, workload
+from tasks.core.capacity.workload import workload
+from tasks.core.worlds.pocketworld.settings import PocketworldConfig
 from tests.benchmarks.calibration import MeasuredRun, calibrated
 
 QWEN_32B = ModelShape.of_config(KNOWN_MODELS["Qwen/Qwen2.5-32B-Instruct"].config)
@@ -57,7 +58,7 @@ def test_a_plan_with_the_measured_rates_takes_as_long_as_the_run() -> None:
     config = model_config(params.policy.source, Path(__file__).parents[3])
     plan = make_plan(params, config, HARDWARE["cpu"], 1)
     seen = MeasuredRun(collecting_s=3 * plan.collecting.total, updating_s=plan.updating_s / 2, stage_s=0.25, start_s=7)
-    usual = EPISODES["pocketworld"]
+    usual = PocketworldConfig.mean_episode
     slow = replace(usual, turn_s=3 * usual.turn_s)
     again = make_plan(params, config, calibrated(HARDWARE["cpu"], plan, seen), 1, slow)
     assert again.collecting.total == pytest.approx(seen.collecting_s)

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from flows.configure import params_of
+from flows.params_file import params_of
 from tasks.core.capacity.api_cost import api_cost
 from tasks.core.capacity.duration import updating
 from tasks.core.capacity.flops import ModelShape
 from tasks.core.capacity.hardware import HARDWARE
 from tasks.core.capacity.known_models import KNOWN_MODELS, model_config
 from tasks.core.capacity.plan import Plan, make_plan
-from tasks.core.capacity.workload import EPISODES, Episodes
-from tasks.core.config.chat_api import Traffic
+from tasks.core.chat_servers.settings import Traffic
+from tasks.core.config.world_settings import MeanEpisode
 from tasks.core.records.files import ArtifactError
+from tasks.core.worlds.pocketworld.settings import PocketworldConfig
 
 ROOT = Path(__file__).parents[3]
 MEASURED: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / "embedded_run.json").read_text())
@@ -32,8 +33,8 @@ def embedded() -> Plan:
     seen = MEASURED["mean_of_every_sixth"]
     turns, sampled = seen["turns_per_rollout"], seen["sampled_per_rollout"]
     observed = seen["tokens_per_rollout"] - sampled - seen["prompt_tokens"]
-    turn_s = EPISODES["pocketworld"].turn_s
-    episodes = Episodes(seen["prompt_tokens"], turns, sampled / turns, observed / turns, turn_s, "measured")
+    turn_s = PocketworldConfig.mean_episode.turn_s
+    episodes = MeanEpisode(seen["prompt_tokens"], turns, sampled / turns, observed / turns, turn_s, "measured")
     params = params_of("default", ["iterations=90"])
     return make_plan(params, model_config(params.policy.source, ROOT), HARDWARE["cpu"], 1, episodes)
 
@@ -107,7 +108,7 @@ def test_the_cost_of_an_api_by_hand(embedded: Plan) -> None:
     """Two episodes of 2 turns: prompts of 10 and 10 + 5 + 3, answers of 5."""
     load = dataclasses.replace(
         embedded.load,
-        episodes=Episodes(10, 2, 5, 3, 0, ""),
+        episodes=MeanEpisode(10, 2, 5, 3, 0, ""),
         iterations=0,
         collections=0,
         evaluations=0,

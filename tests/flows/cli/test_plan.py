@@ -1,14 +1,16 @@
+import re
 from pathlib import Path
 
 import pytest
 
 from flows.cli.app import main
+from flows.params_file import params_of
 from flows.profile_stack import profile_names
 from tasks.core.records.schemas import ROLLOUTS
 from tasks.core.records.tables import write_rows
 from tests.finished_run import played_row
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -21,8 +23,26 @@ def test_every_profile_can_be_planned_and_fits_where_it_says(name: str, capsys: 
     assert main(["plan", name]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"{name}: ")
-    wanted = ("requests", "USD") if name == "openai" else ("learner, per device", "FLOPs", "in all", "disk")
-    assert all(word in printed for word in wanted)
+    wanted = ("requests", "USD") if name == "openai" else ("FLOPs", "in all", "disk")
+    trains = params_of(name).iterations > 0
+    assert all(word in printed for word in (*wanted, *(["learner, per device"] if trains else [])))
+
+
+@pytest.mark.parametrize("hardware", [None, "rtx4090"])
+def test_a_plan_fits_80_columns_and_ends_with_what_fits(
+    hardware: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the lines of the plan: learner and engine stay loaded side by side on 80 GB, and take turns on 24."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["plan", "gpu_small", *(["--hardware", hardware] if hardware else [])]) == 0
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
+    assert all(len(line) <= 80 or " " not in line.strip() for line in lines)
+    parts = [float(re.search(rf"{name}, per device +([\d.]+) GB", printed)[1]) for name in ("learner", "engine")]  # type: ignore[index]
+    needed = max(parts) if "take turns" in printed else sum(parts)
+    found = re.fullmatch(r"fits: ([\d.]+) of (24|80) GB", lines[-1])
+    assert found is not None and float(found[1]) == pytest.approx(needed, abs=0.11)
+    assert (found[2] == "24") is (hardware == "rtx4090")
 
 
 @pytest.mark.parametrize("hardware", ["h100", "h200", "a100"])
@@ -44,7 +64,7 @@ def test_too_little_hardware_is_reported_with_its_remedy(capsys: pytest.CaptureF
 
 def test_bad_input_is_one_message(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for arguments, message in (
-        (["nope"], "unknown profile 'nope'"),
+        (["nope"], "no profile 'nope'"),
         (["default", "--set", "policy.source=some/model"], "the sizes of some/model are unknown"),
         (["default", "--set", "update.epoch=1"], "update.epoch"),
     ):
