@@ -20,6 +20,7 @@ from tasks.core.records.tables import read_table, write_table
 from tasks.core.records.training import ResponseStats
 from tasks.core.seeding import derive_seed
 
+_log = logging.getLogger(__name__)
 NGRAM = 4
 Response = Sequence[int]
 """The ids of all tokens that the policy sampled in one rollout, in their order."""
@@ -47,9 +48,6 @@ def repetition(response: Response) -> float:
 def distinct_share(group: Sequence[Response]) -> float:
     """Return different responses / responses of K >= 1 rollouts of one task: 1/K if they are all the same."""
     return len(set(map(tuple, group))) / len(group)
-
-
-_log = logging.getLogger(__name__)
 
 
 def filter_advantages(context: StageContext[AdvantageInputs]) -> None:

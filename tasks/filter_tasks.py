@@ -9,9 +9,9 @@ from tasks.core.config.stage_inputs import TaskFilterInputs
 from tasks.core.config.task_filter import TaskFilterConfig
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import Task
+from tasks.core.interfaces.world_kind import open_world
 from tasks.core.records.schemas import TASKS
 from tasks.core.records.tables import write_rows
-from tasks.core.worlds.registry import open_world
 
 
 class FilterError(ValueError):

@@ -1,16 +1,14 @@
 """Stage monitor_collapse@i: metrics.json of all iterations so far -> the course of the iterations after it."""
 
 from tasks.core.collapse.rules import UPDATE_FIGURES, History, Rule, collapse_rules, limit_of, read_history, warnings_of
-from tasks.core.config.monitor import MonitorAction
+from tasks.core.config.monitor import LOWERED, TIGHTENED, MonitorAction
 from tasks.core.config.stage_inputs import MonitorInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import write_document
 from tasks.core.records.monitoring import Course
 
 
-def next_course(
-    history: History, rules: tuple[Rule, ...], action: MonitorAction, learning_rate_factor: float, variance_share: float
-) -> Course:
+def next_course(history: History, rules: tuple[Rule, ...], action: MonitorAction) -> Course:
     """Return the course after the last iteration of `history`."""
     warnings = warnings_of(history, rules)
     match action:
@@ -20,9 +18,9 @@ def next_course(
             first = warnings[0]
             return Course(stop=f"iteration {first.iteration}: {first.rule}: {first.evidence}")
         case "lower_learning_rate":
-            return Course(learning_rate_factor=learning_rate_factor ** len({warning.iteration for warning in warnings}))
+            return Course(learning_rate_factor=LOWERED ** len({warning.iteration for warning in warnings}))
         case "tighten_filter" if warnings:
-            return Course(variance_share=variance_share)
+            return Course(variance_share=TIGHTENED)
         case _:
             return Course()
 
@@ -43,7 +41,5 @@ def monitor_collapse(context: StageContext[MonitorInputs]) -> None:
     Raises ArtifactError when an input is missing or damaged.
     """
     inputs, layout, key = context.inputs, context.layout, context.key
-    course = next_course(
-        read_history(layout, key), collapse_rules(), inputs.action, inputs.learning_rate_factor, inputs.variance_share
-    )
+    course = next_course(read_history(layout, key), collapse_rules(), inputs.action)
     write_document(layout.course(key), course)

@@ -2,7 +2,7 @@
 
 from tasks.core.config.stage_inputs import WorldInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.worlds.registry import prepare_world_folder
+from tasks.core.interfaces.world_kind import prepare_world_folder
 
 
 def prepare_world(context: StageContext[WorldInputs]) -> None:

@@ -15,6 +15,10 @@ from tasks.core.config.collection import TreeConfig
 from tasks.core.interfaces.engine import Generation
 from tasks.core.interfaces.world import WorldFault
 
+EXPLORATION = math.sqrt(2)
+"""Weight of the confidence bound's width, where Q weighs 1: UCB1's own for returns in [0, 1]. The LOOP paper states
+none."""
+
 
 @dataclass
 class Node:
@@ -55,9 +59,9 @@ class Node:
         return [child for child in self.children if child.ids == tuple(ids)]
 
 
-def upper_bound(q: float, visits: int, parent_visits: int, exploration: float) -> float:
+def upper_bound(q: float, visits: int, parent_visits: int) -> float:
     """Return Q + c sqrt(ln N / n): UCB1 (Auer et al. 2002; Kocsis and Szepesvari 2006), with n of N visits."""
-    return q + exploration * math.sqrt(math.log(parent_visits) / visits)
+    return q + EXPLORATION * math.sqrt(math.log(parent_visits) / visits)
 
 
 def is_exhausted(node: Node, candidates: int) -> bool:
@@ -77,12 +81,12 @@ def choice(node: Node, config: TreeConfig, *, of_chance: bool = False) -> Node |
     if node.ended or node.samples < config.candidates:
         return None
     untried = [turn for turn in node.turns if of_chance or not is_exhausted(turn[0], config.candidates)]
-    return max(untried or node.turns, key=lambda turn: _bound(turn, node.visits, config.exploration))[0]
+    return max(untried or node.turns, key=lambda turn: _bound(turn, node.visits))[0]
 
 
-def _bound(turn: Sequence[Node], parent_visits: int, exploration: float) -> float:
+def _bound(turn: Sequence[Node], parent_visits: int) -> float:
     visits = sum(outcome.visits for outcome in turn)
-    return upper_bound(sum(outcome.total for outcome in turn) / visits, visits, parent_visits, exploration)
+    return upper_bound(sum(outcome.total for outcome in turn) / visits, visits, parent_visits)
 
 
 class SearchTree:

@@ -7,7 +7,7 @@ from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import AdvantageInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.learner.rollouts import read_rollouts
+from tasks.core.learner.packing import read_rollouts
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout

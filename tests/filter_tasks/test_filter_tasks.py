@@ -8,10 +8,10 @@ from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import TaskFilterInputs
 from tasks.core.config.task_filter import TaskFilterConfig
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.interfaces.world_kind import prepare_world_folder
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import TASKS
 from tasks.core.records.tables import read_table
-from tasks.core.worlds.registry import prepare_world_folder
 from tasks.filter_tasks import FilterError, filter_tasks
 
 

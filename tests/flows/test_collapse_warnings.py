@@ -22,5 +22,5 @@ def test_a_warning_is_in_the_log_a_table_of_prefect_and_a_tag_of_mlflow(tmp_path
     assert row["iteration"] == 1 and row["evidence"] in done.stderr
     (recorded,) = runs(project)
     assert recorded.data.tags["warning.i001.large_update"] == row["evidence"]
-    assert recorded.data.metrics["warnings"] >= 1
+    assert recorded.data.metrics["update/warnings"] >= 1
     assert not list((project / "data").glob("**/monitor*"))

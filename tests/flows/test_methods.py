@@ -8,7 +8,7 @@ import pytest
 
 from flows.cli.app import main
 from flows.dag.stages import STAGES
-from flows.workers.plain_runner import PlainRunner
+from flows.runners.plain_runner import PlainRunner
 from tasks.core.config.params import load_params
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.records.documents import read_document, write_document
@@ -16,6 +16,8 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.scores import Evaluation
 from tasks.core.records.training import AdvantageSummary, Metrics, Preflight
 from tests.flows.tiny_project import ROOT
+
+pytestmark = pytest.mark.whole_runs
 
 Play = Callable[..., Layout]
 NAMES = [stage.name for stage in STAGES]

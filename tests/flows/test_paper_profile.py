@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.configure import params_of
+from flows.params_file import params_of
 from flows.profile_stack import PROFILES, read_mapping
 from tasks.core.records.dotted import dotted
 from tasks.core.worlds.appworld.interpreter import python_executable

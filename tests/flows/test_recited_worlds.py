@@ -1,4 +1,4 @@
-"""The profiles `bfcl` and `scienceworld` in miniature: one command from nothing to scores, and BFCL's own verdicts."""
+"""Recited worlds in miniature: one command from nothing to scores of official solutions, and BFCL's own verdicts."""
 
 from pathlib import Path
 
@@ -16,6 +16,7 @@ COUNTS = "{train: 3, dev: 3, test_normal: 3, test_challenge: 3}"
 UNLIMITED = "{max_turns: 200}"
 SIZES = {
     "bfcl": ("evaluation.scenarios=1", "scoring.scenarios=1"),
+    "tau2": ("evaluation.scenarios=3", "scoring.scenarios=8"),
     "scienceworld": (
         "world.seed=189",  # draws types whose official solutions are short
         f"world.scienceworld={{max_moves: null, max_turns: 200, counts: {COUNTS}}}",
@@ -36,5 +37,5 @@ def test_one_command_scores_official_solutions(world: str, tmp_path: Path) -> No
         scored = read_document(Layout(project).score(split), Scores)
         assert (scored.base_tgc, scored.base_sgc) == (100, 100)
     if world == "bfcl":
-        said = succeed(project, "-m", "flows.cli", "export", "bfcl", "test_normal", "exported")
+        said = succeed(project, "-m", "flows.cli", "export", "scores", "bfcl", "test_normal", "exported")
         assert said.splitlines()[-1].endswith("none")

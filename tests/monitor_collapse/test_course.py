@@ -20,7 +20,7 @@ RULES = (
 
 
 def course(action: MonitorAction, norms: list[float]) -> Course:
-    return next_course(history("grad_norm", [*norms]), RULES, action, 0.1, 0.25)
+    return next_course(history("grad_norm", [*norms]), RULES, action)
 
 
 def test_by_default_the_course_is_neutral() -> None:
@@ -38,11 +38,11 @@ def test_a_run_stops_for_its_first_warning() -> None:
 
 
 def test_the_learning_rate_falls_once_for_every_iteration_with_warnings() -> None:
-    assert course("lower_learning_rate", TWICE).learning_rate_factor == pytest.approx(0.01)
+    assert course("lower_learning_rate", TWICE).learning_rate_factor == pytest.approx(0.3**2)
 
 
 def test_the_filter_is_tightened_once() -> None:
-    assert course("tighten_filter", TWICE) == Course(variance_share=0.25)
+    assert course("tighten_filter", TWICE) == Course(variance_share=0.5)
 
 
 def test_updates_are_compared_with_the_tightest_limit_of_each_figure() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from flows.configure import params_of
+from flows.params_file import params_of
 from tasks.begin_courses import begin_courses
 from tasks.core.collapse.rules import read_warnings
 from tasks.core.config.stage_inputs import CourseInputs, MonitorInputs

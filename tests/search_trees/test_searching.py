@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from tasks.core.config.collection import AgentLimits, TreeConfig
-from tasks.core.config.world import world_section
-from tasks.core.engines.in_process.engine import TransformersEngine
-from tasks.core.engines.scripted import ScriptedEngine
+from tasks.core.config.world import WorldSection
+from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.interfaces.world import Observation
+from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.recital import ScriptedEngine
 from tasks.core.rollouts.planning import PlaySettings
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats
-from tasks.core.worlds.registry import open_world, prepare_world_folder
-from tasks.core.worlds.text_games.prompt import answer_text
+from tasks.core.text_games.prompt import answer_text
 from tasks.pair_turns import turn_pairs
 from tasks.search_trees.searching import Forest, first_simulations
 from tests.core.rollouts.conftest import Count, CountingGame
@@ -137,8 +137,8 @@ def played_by_chance(
     name: str, folder: Path, chat: ChatFormat, settings: PlaySettings, actions: Sequence[str], tasks: int
 ) -> list[Row]:
     """Trees of training tasks of a world of chance, by a policy that names actions at random."""
-    prepare_world_folder(world_section(name), folder)
-    world = open_world(world_section(name), folder)
+    prepare_world_folder(WorldSection.of(name), folder)
+    world = open_world(WorldSection.of(name), folder)
 
     def script(task_id: str, seed: int) -> list[str]:
         return [answer_text([action], "x") for action in Random(seed).choices(actions, k=9)]

@@ -13,7 +13,7 @@ from tasks.core.interfaces.world import WorldFault
 from tasks.pair_turns import over_gap, turn_pairs
 from tasks.search_trees.tree import Node, SearchTree, Walk, choice, is_exhausted, upper_bound
 
-CONFIG = TreeConfig(exploration=1.0)
+CONFIG = TreeConfig()
 
 
 def generation(*ids: int) -> Generation:
@@ -34,9 +34,8 @@ def play(tree: SearchTree, samples: list[int], episode_return: float, turns: int
 
 
 def test_the_bound_by_hand() -> None:
-    assert upper_bound(0.5, 2, 8, 1.0) == pytest.approx(0.5 + math.sqrt(math.log(8) / 2))
-    assert upper_bound(0.5, 2, 8, 0.0) == 0.5
-    assert upper_bound(0.25, 1, 1, 3.0) == 0.25  # ln 1 = 0
+    assert upper_bound(0.5, 2, 8) == pytest.approx(0.5 + math.sqrt(2 * math.log(8) / 2))
+    assert upper_bound(0.25, 1, 1) == 0.25  # ln 1 = 0
 
 
 def test_four_simulations_by_hand() -> None:
@@ -56,14 +55,14 @@ def test_four_simulations_by_hand() -> None:
 
 
 def test_the_bound_weighs_visits_against_returns() -> None:
-    root = Node(
-        0, samples=2, visits=10, children=[Node(1, (1,), visits=8, total=4.8), Node(2, (2,), visits=2, total=0.8)]
-    )
-    often, seldom = root.children
-    assert choice(root, TreeConfig(exploration=0.1)) is often  # 0.6 + 0.054 against 0.4 + 0.107
-    assert choice(root, TreeConfig(exploration=1.0)) is seldom  # 0.6 + 0.536 against 0.4 + 1.073
+    """0.6 + 0.758 against Q + 1.517: seldom visited wins from Q = -0.16 on."""
+    for q, wins in ((-0.2, False), (0.4, True)):
+        children = [Node(1, (1,), visits=8, total=4.8), Node(2, (2,), visits=2, total=2 * q)]
+        often, seldom = children
+        root = Node(0, samples=2, visits=10, children=children)
+        assert choice(root, CONFIG) is (seldom if wins else often)
     seldom.ended = True
-    assert choice(root, TreeConfig(exploration=1.0)) is often
+    assert choice(root, CONFIG) is often
 
 
 def test_equal_samples_are_one_node_and_both_count() -> None:

@@ -23,9 +23,10 @@ _ROUNDING = 1e-9
 def large_enough(advantages: Floats, minimum: float) -> Flags:
     """Return True where |A| >= `minimum` (within 1e-9); the kept count is never rounded up to a batch size (LOOP, 4.3).
 
-    Without a tolerance, rounding decides about |A| = 0.01: 0.6 - 0.59 is more, 0.29 - 0.28 is less.
+    Without a tolerance, rounding decides about |A| = 0.01: 0.6 - 0.59 is more, 0.29 - 0.28 is less. NaN stays, so that
+    the table of the batch refuses it.
     """
-    kept: Flags = np.abs(advantages) >= minimum - _TOLERANCE
+    kept: Flags = ~(np.abs(advantages) < minimum - _TOLERANCE)
     return kept
 
 

@@ -21,6 +21,7 @@ def test_the_threshold_itself_is_kept_and_smaller_ones_are_not() -> None:
     advantages = np.array([0.01, -0.01, 0.009999, -0.009999, 0.0, 0.5])
     assert large_enough(advantages, 0.01).tolist() == [True, True, False, False, False, True]
     assert large_enough(advantages, 0.0).all()
+    assert large_enough(np.array([np.nan]), 0.01).all()  # the batch's table refuses it
 
 
 def test_the_threshold_is_met_however_the_subtraction_was_rounded() -> None:

@@ -1,0 +1,1 @@
+"""Trained models and recorded rollouts in the forms of other tools: folders as the Hugging Face hub has them."""

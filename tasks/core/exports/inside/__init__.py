@@ -1,0 +1,1 @@
+"""Code that runs in a fresh process with transformers alone."""

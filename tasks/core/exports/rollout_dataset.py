@@ -1,0 +1,119 @@
+"""Recorded rollouts as a folder that `datasets.load_dataset` reads, and TRL's trainers as it is.
+
+rollouts/SPLIT.parquet       a row per rollout: messages, return, verdict, tokens and log-probs
+preferences/SPLIT.parquet    the best and the worst rollout of a task, where their returns differ
+README.md                    the card, which names both to `datasets`
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tasks.core.exports.dataset_page import dataset_page
+from tasks.core.exports.messages import Conversations
+from tasks.core.interfaces.world import Message
+from tasks.core.policies.digests import MODEL_CARD
+from tasks.core.records.files import ArtifactError, replacing
+from tasks.core.records.schemas import TOKEN_COLUMNS, VOID_REASONS
+
+_MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+_PREFERENCES = pa.schema(
+    [
+        ("task_id", pa.string()),
+        ("prompt", _MESSAGES),
+        ("chosen", _MESSAGES),
+        ("rejected", _MESSAGES),
+        ("chosen_return", pa.float64()),
+        ("rejected_return", pa.float64()),
+    ]
+)
+Row = dict[str, Any]
+Parts = tuple[list[Message], list[Message]]
+"""A conversation up to the policy's first turn, and from there on."""
+
+
+@dataclass(frozen=True)
+class RolloutSource:
+    """Rollouts of one policy."""
+
+    name: str
+    """The name of the export: an iteration ("i003") or a split."""
+    split: str
+    """Its split in the dataset; "train" for an iteration."""
+    table: pa.Table
+    world: str
+    model: str
+
+
+@dataclass(frozen=True)
+class ExportedRollouts:
+    """The counts of what an export holds."""
+
+    rollouts: int
+    preferences: int
+    void: int
+    """Rollouts that the world broke or that an early stop cut. They have no verdict and are left out."""
+
+
+def export_rollouts(source: RolloutSource, conversations: Conversations, folder: Path) -> ExportedRollouts:
+    """Write the dataset into the new folder. Raises ArtifactError where there is no rollout with a verdict."""
+    void = pa.array([reason in VOID_REASONS for reason in source.table["end_reason"].to_pylist()], pa.bool_())
+    table = source.table.filter(pc.invert(void)) if len(source.table) else source.table
+    if not len(table):
+        raise ArtifactError(f"{source.name}: no rollouts with a verdict, of {len(source.table)}")
+    said = [conversations.parts(row["token_ids"], row["turn_index"]) for row in _token_rows(table)]
+    pairs = preferences(table, said)
+    counts = ExportedRollouts(len(table), len(pairs), len(source.table) - len(table))
+    with replacing(folder) as temporary:
+        _write(temporary / "rollouts" / f"{source.split}.parquet", rollouts_table(table, said))
+        if pairs:
+            file = temporary / "preferences" / f"{source.split}.parquet"
+            _write(file, pa.Table.from_pylist(pairs, schema=_PREFERENCES))
+        page = dataset_page(source.name, source.split, source.world, source.model, vars(counts))
+        (temporary / MODEL_CARD).write_text(page, encoding="utf-8")
+    return counts
+
+
+def _token_rows(table: pa.Table) -> list[Row]:
+    rows: list[Row] = table.select(["token_ids", "turn_index"]).to_pylist()
+    return rows
+
+
+def rollouts_table(table: pa.Table, said: Sequence[Parts]) -> pa.Table:
+    """Return the recorded columns with the messages in front; values per token are at the end, as plain lists."""
+    facts = table.drop_columns(list(TOKEN_COLUMNS))
+    per_token = table.select(list(TOKEN_COLUMNS)).rename_columns(["token_ids", "policy_mask", "turn_index", "logprobs"])
+    columns = {
+        "messages": pa.array([[*opening, *played] for opening, played in said], _MESSAGES),
+        **{name: facts[name] for name in facts.column_names},
+        **{name: per_token[name].cast(pa.list_(per_token[name].type.value_type)) for name in per_token.column_names},
+    }
+    return pa.table(columns)
+
+
+def preferences(table: pa.Table, said: Sequence[Parts]) -> list[Row]:
+    """Return a pair for each task whose best and worst rollout differ in their return and begin alike.
+
+    Of equal returns, the rollout that comes first in the table stands for them.
+    """
+    groups: dict[str, list[tuple[float, Parts]]] = {}
+    for task, value, parts in zip(table["task_id"].to_pylist(), table["return"].to_pylist(), said, strict=True):
+        groups.setdefault(task, []).append((value, parts))
+    pairs = []
+    for task, group in groups.items():
+        better, (prompt, chosen) = max(group, key=lambda one: one[0])
+        worse, (other, rejected) = min(group, key=lambda one: one[0])
+        if better > worse and prompt == other and chosen and rejected:
+            texts = {"prompt": prompt, "chosen": chosen, "rejected": rejected}
+            pairs.append({"task_id": task, **texts, "chosen_return": better, "rejected_return": worse})
+    return pairs
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path, compression="zstd")

@@ -1,0 +1,80 @@
+"""From a model's rollouts to its document. Pure, except for decoding tokens."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tasks.core.config.params import Params
+from tasks.core.config.world_settings import WorldMetric
+from tasks.core.evaluation.behaviour import behaviour
+from tasks.core.evaluation.level_scores import split_scores
+from tasks.core.evaluation.playing import SplitPlan
+from tasks.core.evaluation.scored_rows import (
+    Row,
+    acted_rollouts,
+    answers,
+    mean_return,
+    metric_score,
+    outcomes,
+    void_rollouts,
+)
+from tasks.core.interfaces.world_kind import ScoredEpisode, ScoredTrials
+from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.records.comparison import SplitScores
+from tasks.core.records.model_scores import ModelScore
+from tasks.core.records.scores import EpisodeLimits
+from tasks.core.rollouts.episode import WORLD_SEED
+from tasks.core.seeding import derive_seed
+
+
+def model_score(
+    params: Params, plans: Sequence[SplitPlan], rows: Sequence[Row], chat: ChatFormat, **named: Any
+) -> ModelScore:
+    """Return the document of `rows`; `named` are the fields that say whose score it is and what made it."""
+    settings = plans[0].settings
+    return ModelScore(
+        world=params.world.name,
+        seeds=tuple(seed for plan in plans for seed in plan.seeds),
+        temperature=settings.temperature,
+        limits=EpisodeLimits(**settings.limits.model_dump()),
+        scores=_split_scores(rows, chat, params.world.settings.own_metric),
+        mean_return=mean_return(rows),
+        void_rollouts=void_rollouts(rows),
+        **named,
+    )
+
+
+def scored_trials(
+    score: ModelScore, params: Params, rows: Sequence[Row], chat: ChatFormat, world: Path, folder: Path
+) -> ScoredTrials[Any]:
+    """Return the episodes for the package that the world comes from."""
+    cost, world_cost = (0.0 if used is None else used.cost_usd / len(rows) for used in (score.usage, score.world_usage))
+    return ScoredTrials(
+        settings=params.world.settings,
+        world=world,
+        episodes=[_episode(row, chat) for row in rows],
+        trials=score.scores.rollouts_per_task,
+        model=score.model.split(" ")[-1],  # without a server's address
+        temperature=score.temperature,
+        git_commit=score.lineage.git_commit,
+        cost=cost,
+        world_cost=world_cost,
+        folder=folder,
+    )
+
+
+def _episode(row: Row, chat: ChatFormat) -> ScoredEpisode:
+    return ScoredEpisode(
+        task_id=row["task_id"],
+        turns=tuple(answers(row, chat)),
+        success=row["success"],
+        passed=row["tests_passed"],
+        failed=row["tests_failed"],
+        trial=row["evaluation_run"],
+        seed=derive_seed(row["seed"], row["world_retries"], WORLD_SEED),
+    )
+
+
+def _split_scores(rows: Sequence[Row], chat: ChatFormat, metric: WorldMetric | None) -> SplitScores:
+    acted = behaviour(list(acted_rollouts(rows, chat)))
+    return split_scores(outcomes(rows), acted, metric_score(metric, rows))
