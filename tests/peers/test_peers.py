@@ -15,11 +15,11 @@ from torch import Tensor
 from tasks.core.advantages.groups import compute_advantages
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.update import CriticConfig, LossConfig, PreferenceConfig
-from tasks.core.learner.credit import rewarded_credit, whitened
+from tasks.core.learner.critic import rewarded_credit, whitened
 from tasks.core.learner.logprobs import TokenLogprobs
 from tasks.core.learner.losses import behaviour_weights, importance_units, k1, k3
+from tasks.core.learner.objective import ObjectiveSettings, Terms, clipped_terms, preference_terms
 from tasks.core.learner.packing import TrainingPack
-from tasks.core.learner.terms import ObjectiveSettings, Terms, clipped_terms, preference_terms
 from tests.core.advantages.test_labels import outcomes
 from tests.peers.interpreter import ask_peers
 
