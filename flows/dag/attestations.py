@@ -6,8 +6,8 @@ from typing import Any
 
 from flows.dag.stages import Stage
 from tasks.core.config.params import Params, read_yaml
-from tasks.core.lineage.dvc_lock import VOLATILE_NAMES
 from tasks.core.lineage.integrity import dvc_md5
+from tasks.core.records.document_kinds import holds_clocks
 from tasks.core.records.documents import write_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import Attestation, StageVersion
@@ -19,7 +19,7 @@ def write_attestation(stage: Stage, key: str, params: Params, version: StageVers
     outs = {
         path: dvc_md5(layout.root / path)
         for path in _outs(layout.root / "dvc.yaml", stage.name, key, params)
-        if Path(path).name not in VOLATILE_NAMES and layout.root / path != own and (layout.root / path).exists()
+        if not holds_clocks(path) and layout.root / path != own and (layout.root / path).exists()
     }
     write_document(own, Attestation(stage=stage.name, key=key, version=version, outs=outs))
 

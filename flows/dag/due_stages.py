@@ -64,7 +64,9 @@ def _by_dvc(entries: Any) -> Iterator[str]:
             continue
         for kind, files in entry.items():
             for path, state in files.items():
-                if path != STAGE_VERSIONS:
+                if isinstance(state, Mapping) and path != STAGE_VERSIONS:  # values of an artifact
+                    yield from (f"{name} in {path} {change}" for name, change in state.items())
+                elif path != STAGE_VERSIONS:
                     yield f"{path} {state if isinstance(state, str) else kind}"
 
 

@@ -1,8 +1,9 @@
 """DVC's reproduce loop with the stage bodies run in this process: DVC decides what runs and records what came out.
 
-The only module that uses DVC's private seams: the argument `repro_fn` of `Repo.reproduce`; `dvc.stage.run.cmd_run`,
-which starts a stage's command; and `dvc.dvcfile.modify_yaml`, which rewrites dvc.lock after every stage, slowly
-(lock_file.py). tests/flows/dag/test_dvc_seam.py is the contract test to run before DVC is upgraded.
+DVC's private seams are used here and in lock_file.py alone: the arguments `repro_fn` of `Repo.reproduce` and
+`_wait_for_lock` of `Repo`; `dvc.stage.run.cmd_run`, which starts a stage's command; and `dvc.dvcfile.modify_yaml`,
+which rewrites dvc.lock after every stage. tests/flows/dag/test_dvc_seam.py is the contract test to run before DVC is
+upgraded.
 """
 
 import json
@@ -12,12 +13,14 @@ import shlex
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from flows.dag.lock_file import LockFile
+from flows.dag.lock_file import quick_lock_file
+from flows.dag.version_stages import are_of_another_time
 from tasks.core.config.params import ParamsError, read_yaml
+from tasks.core.records.layout import Layout
 
 Outcome = Literal["up to date", "from cache", "run"]
 
@@ -66,7 +69,8 @@ def reproduce(root: Path, targets: Sequence[str], runner: StageRunner) -> dict[s
         ran.add(stage.addressing)
 
     try:
-        with Repo(str(root)) as repo, _bodies_in_process(body_of), _quick_lock_file():
+        # Waiting: else `dvc status` beside a run ends it, which gets its lock back after each stage.
+        with Repo(str(root), _wait_for_lock=True) as repo, _bodies_in_process(body_of), quick_lock_file():
             _drop_broken_rwlock(repo)
             planned = _by_iteration(repo, targets) if runner.iteration_by_iteration else []
             repo.reproduce(
@@ -137,16 +141,18 @@ def _repro_fn(outcomes: dict[str, Outcome], ran: set[str], runner: StageRunner) 
     from dvc.repo.reproduce import _reproduce_stage
 
     def repro_fn(stage: Any, **settings: Any) -> Any:
-        recorded = None
+        recorded, forced = None, dict[str, Any]()
 
         def attempt() -> Outcome:
             nonlocal recorded
-            recorded = _reproduce_stage(stage, **settings)
+            recorded = _reproduce_stage(stage, **settings | forced)
             done: Outcome = "run" if stage.addressing in ran else "from cache"
             outcomes[stage.addressing] = "up to date" if recorded is None else done
             return outcomes[stage.addressing]
 
         name, key = stage_of_command(str(stage.cmd)) or (stage.addressing, "")
+        if name == "version_stages" and are_of_another_time(Layout(Path(stage.repo.root_dir))):
+            forced["force"] = True
         runner.attempt(name, key, attempt)
         return recorded
 
@@ -154,17 +160,46 @@ def _repro_fn(outcomes: dict[str, Outcome], ran: set[str], runner: StageRunner) 
 
 
 def _drop_broken_rwlock(repo: Any) -> None:
-    """DVC writes .dvc/tmp/rwlock in place: a kill can leave half of it, and no run would start again."""
+    """Drop what a kill left of .dvc/tmp/rwlock, with which no run would start again.
+
+    DVC writes it in place, so it may be half a file. And DVC takes whoever has the pid of a holder for the holder: in a
+    container that is process 1, and in the next one, too.
+    """
     from dvc.lock import make_lock
 
     path = Path(repo.tmp_dir) / "rwlock"
     with make_lock(f"{path}.lock", tmp_dir=repo.tmp_dir):
         try:
-            json.loads(path.read_text(encoding="utf-8"))
+            holders = [*_holders(json.loads(path.read_text(encoding="utf-8")))]
         except FileNotFoundError:
-            pass
-        except ValueError:
+            return
+        except (ValueError, KeyError, TypeError, AttributeError):
             path.unlink()
+            return
+        if not any(_holds(pid, command, path.stat().st_mtime) for pid, command in holders):
+            path.unlink()
+
+
+def _holders(content: Any) -> Iterator[tuple[int, str]]:
+    """Yield (pid, command) of each holder that DVC's file names."""
+    for entries in content.values():
+        for entry in entries.values():
+            for one in entry if isinstance(entry, list) else [entry]:
+                yield int(one["pid"]), str(one["cmd"])
+
+
+def _holds(pid: int, command: str, written_at: float) -> bool:
+    """Return whether the process is the one that wrote this into the file: as old as that, and of this command."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        arguments = command.partition(" ")[2]
+        return process.create_time() <= written_at and " ".join(process.cmdline()).endswith(arguments)
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True
 
 
 @contextmanager
@@ -187,25 +222,6 @@ def _bodies_in_process(run: Callable[[Any, str, str], None]) -> Iterator[None]:
         yield
     finally:
         seam.cmd_run = start_process
-
-
-@contextmanager
-def _quick_lock_file() -> Iterator[None]:
-    import dvc.dvcfile as seam
-
-    rewrite: Callable[..., AbstractContextManager[dict[str, Any]]] = seam.modify_yaml
-    locks: dict[str, LockFile] = {}
-
-    def modify_yaml(path: str, fs: Any = None) -> AbstractContextManager[dict[str, Any]]:
-        if Path(path).name != seam.LOCK_FILE:
-            return rewrite(path, fs=fs)
-        return locks.setdefault(path, LockFile(Path(path))).rewritten()
-
-    seam.modify_yaml = modify_yaml
-    try:
-        yield
-    finally:
-        seam.modify_yaml = rewrite
 
 
 @contextmanager

@@ -16,8 +16,20 @@ def require_named_files(params: Params, root: Path) -> None:
             f"policy.source: {params.policy.source} is no folder here, nor `recipe`, `pip:PACKAGE==VERSION` or a hub "
             f"id with its policy.revision; {_ELSEWHERE}"
         )
+    if sources.package != NO_WORLD_FILES and not (root / sources.package).exists():
+        raise ParamsError(
+            f"world.name: {params.world.name} is not installed at {sources.package} here; run `loopline configure "
+            "--refresh`"
+        )
     if sources.world != NO_WORLD_FILES and not (root / sources.world).exists():
-        raise ParamsError(f"world.{params.world.name}.root: there is no {sources.world}; {_ELSEWHERE}")
+        raise ParamsError(f"{_knob_of(params, Path(sources.world))}: there is no {sources.world}; {_ELSEWHERE}")
+
+
+def _knob_of(params: Params, file: Path) -> str:
+    """Return the knob of the world that names `file`, or a folder that it lies in."""
+    world = f"world.{params.world.name}"
+    named = [name for name, value in params.world.settings if value in (file, *file.parents)]
+    return f"{world}.{named[0]}" if named else world
 
 
 def require_own_files(params: Params, root: Path) -> None:

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 
 from flows.dag.file_signatures import Signature, changed_files, imports_began, signatures, touched_since
+from flows.dag.stage_code import InUse, stage_packages
 from flows.dag.stages import Stage
 from flows.dag.version_stages import CODE, ChangedMeanwhile, changed_knobs, recorded_version
 from tasks.core.config.params import Params, ParamsError, load_params
@@ -37,10 +37,10 @@ def as_recorded(stage: Stage, params: Params, layout: Layout, cache: ProcessCach
     """
     manifest = read_document(layout.manifest, RunManifest)
     version = _version(stage, manifest, params, layout)
-    files = [CODE / name for name in manifest.stages[stage.name]]
-    before = signatures(files)
-    _check_disk(stage, manifest, before, cache)
-    loaded = _loaded(files)
+    files = _files(stage, manifest, params)
+    before = signatures(files.values())
+    _check_disk(stage, manifest, files, before, cache)
+    loaded = _loaded(files.values())
     if touched := touched_since(imports_began(), loaded):
         raise _refusal(touched, "was edited after this process had started")
     _log_edited_knobs(stage, manifest, params, layout)
@@ -84,20 +84,28 @@ def _version(stage: Stage, manifest: RunManifest, params: Params, layout: Layout
     return versions[stage.name]
 
 
-def _check_disk(stage: Stage, manifest: RunManifest, seen: dict[Path, Signature], cache: ProcessCache) -> None:
+def _files(stage: Stage, manifest: RunManifest, params: Params) -> dict[str, Path]:
+    """Return the files that the recorded version of `stage` stands for, by name, where they are now."""
+    packaged = stage_packages(InUse.by(params))
+    return {name: packaged.get(name, CODE / name) for name in manifest.stages[stage.name]}
+
+
+def _check_disk(
+    stage: Stage, manifest: RunManifest, files: dict[str, Path], seen: dict[Path, Signature], cache: ProcessCache
+) -> None:
     """Raise NotAsRecorded if a file of code has another content than recorded. Unchanged files are read once."""
     known: dict[Path, tuple[Signature, str]] = cache.get("code_digests", None, dict)
-    for file, signature in seen.items():
-        if signature is None:
+    for name, file in files.items():
+        if (signature := seen[file]) is None:
             raise _refusal([file], "is gone")
         if file not in known or known[file][0] != signature:
             known[file] = (signature, digest(file))
-        if known[file][1] != manifest.files[file.relative_to(CODE).as_posix()]:
+        if known[file][1] != manifest.files[name]:
             raise _refusal([file], f"is not the code that the version of {stage.name} stands for")
 
 
 def _refusal(files: Iterable[Path], what: str) -> NotAsRecorded:
-    first, *others = [file.relative_to(CODE).as_posix() for file in files]
+    first, *others = [file.relative_to(CODE).as_posix() if CODE in file.parents else str(file) for file in files]
     more = f" (and {len(others)} more)" if others else ""
     return NotAsRecorded(
         f"{first}{more} {what}, so its results would be recorded as those of other code; run the same command again "
@@ -107,12 +115,8 @@ def _refusal(files: Iterable[Path], what: str) -> NotAsRecorded:
 
 def _loaded(files: Iterable[Path]) -> set[Path]:
     """Return those of `files` that this process has imported as modules."""
-    imported = {getattr(module, "__file__", None) for module in _modules()}
+    imported = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     return {file for file in files if str(file) in imported}
-
-
-def _modules() -> list[ModuleType]:
-    return [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in ("tasks", "flows")]
 
 
 def _log_edited_knobs(stage: Stage, manifest: RunManifest, params: Params, layout: Layout) -> None:

@@ -51,6 +51,9 @@ class Stage:
     retries: int = 0
     """How often Prefect runs it again after a failure: where engines and worlds, which can break, take part."""
 
+    runs_recipe_alone: bool = False
+    """Whether it runs the world only where `policy.source` is the world's recipe."""
+
     def keys(self, params: Params) -> tuple[str, ...]:
         """Return the keys it is run for, in order; ("",) for a stage that runs once."""
         match self.each:
@@ -99,7 +102,7 @@ STAGES = (
     Stage("version_stages", "flows.dag.version_stages:version_stages"),
     Stage("prepare_world", "tasks.prepare_world:prepare_world", WorldInputs),
     Stage("warm_start", "tasks.warm_start:warm_start", WarmStartInputs),
-    Stage("prepare_policy", "tasks.prepare_policy:prepare_policy", BasePolicyInputs),
+    Stage("prepare_policy", "tasks.prepare_policy:prepare_policy", BasePolicyInputs, runs_recipe_alone=True),
     Stage("begin_courses", "tasks.begin_courses:begin_courses", CourseInputs),
     Stage("preflight", "tasks.preflight:preflight", PreflightInputs),
     Stage("filter_tasks", "tasks.filter_tasks:filter_tasks", TaskFilterInputs),

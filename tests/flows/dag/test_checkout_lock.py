@@ -11,6 +11,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from flows.dag.checkout_lock import LOCK, CheckoutBusy, checkout_lock
+from tasks.core.processes.running import find_process
 from tests.flows.tiny_project import environment
 
 HOLDER = """
@@ -57,6 +58,22 @@ def test_waiting_ends_when_the_holder_does(tmp_path: Path, holder: subprocess.Po
     with checkout_lock(tmp_path, "other", waiting):
         assert told == [f"nightly (process {holder.pid})"]
     holder.wait()
+
+
+def test_between_two_stages_the_checkout_is_that_of_their_dvc(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    holder.kill()
+    holder.wait()
+    with subprocess.Popen(["sleep", "600"]) as dvc:
+        with checkout_lock(tmp_path, "score@dev", dvc=find_process(dvc.pid)):
+            pass
+        with pytest.raises(CheckoutBusy, match=rf"dvc repro, at score@dev \(process {dvc.pid}\) works in this"):
+            checkout_lock(tmp_path, "other").__enter__()
+        with checkout_lock(tmp_path, "report", dvc=find_process(dvc.pid)):
+            pass
+        dvc.kill()
+        dvc.wait()
+        with checkout_lock(tmp_path, "other"):
+            assert "other" in (tmp_path / LOCK).read_text()
 
 
 def test_neither_runner_starts_in_a_busy_checkout(project: Path, python: Callable[..., CompletedProcess[str]]) -> None:

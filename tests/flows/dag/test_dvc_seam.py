@@ -1,18 +1,25 @@
 """The contract with DVC's private seams: run these tests before an upgrade of DVC."""
 
+import json
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
+import psutil
 import pytest
+from dvc.lock import DEFAULT_TIMEOUT, make_lock
 from dvc.utils.serialize import dumps_yaml, loads_yaml
 
-from flows.dag import dvc_seam
+from flows.dag import lock_file
 from flows.dag.dvc_seam import Outcome, PipelineFailed, StageRunner, reproduce
 from flows.dag.lock_file import LockFile
+from tests.flows.tiny_project import ROOT, succeed
+
+pytestmark = pytest.mark.whole_runs
 
 ALL = ["prepare_world", *(f"filter_advantages@i00{i}" for i in (1, 2, 3)), "strangers_stage"]
 
@@ -83,6 +90,32 @@ def test_a_lock_file_that_a_kill_cut_off_stops_no_run(inside: Path) -> None:
         assert reproduce(inside, ["prepare_world"], Runner()) == {"prepare_world": "up to date"}
 
 
+def test_a_lock_whose_holder_is_not_the_process_that_it_names_stops_no_run(inside: Path) -> None:
+    """Process 1 of the next container, say, which DVC takes for process 1 of the one that was killed."""
+    reproduce(inside, ["prepare_world"], Runner())
+    rwlock, other = inside / ".dvc/tmp/rwlock", psutil.Popen(["sleep", "100"])
+    try:
+        for command in ("dvc repro", "sleep 100"):
+            holder = {"pid": other.pid, "cmd": command}
+            rwlock.write_text(json.dumps({"write": {str(inside / "data/world"): holder}}))
+            if command == "sleep 100":  # the process that it names
+                with pytest.raises(PipelineFailed) as busy:
+                    reproduce(inside, ["prepare_world"], Runner())
+                assert "is busy, it is being blocked by" in str(busy.value.__cause__)
+                os.utime(rwlock, (other.create_time() - 60,) * 2)  # another one, which began later
+            assert reproduce(inside, ["prepare_world"], Runner()) == {"prepare_world": "up to date"}
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_dvc_command_that_holds_the_lock_for_longer_than_dvc_waits_ends_no_run(inside: Path) -> None:
+    other = make_lock(str(inside / ".dvc/tmp/lock"))
+    other.lock()
+    threading.Timer(DEFAULT_TIMEOUT + 1, other.unlock).start()
+    assert reproduce(inside, ["prepare_world"], Runner()) == {"prepare_world": "run"}
+
+
 def test_an_attempt_may_be_repeated(inside: Path) -> None:
     failures = iter([True])
 
@@ -150,12 +183,33 @@ def test_the_lock_is_written_by_our_writer_and_has_the_bytes_that_dvc_writes(
             super().__init__(path)
             self.name = path.name
 
-        def rewritten(self) -> AbstractContextManager[dict[str, Any]]:
+        @contextmanager
+        def rewritten(self) -> Iterator[dict[str, Any]]:
             rewritten.append(self.name)
-            return super().rewritten()
+            with super().rewritten() as content:
+                yield content
 
-    monkeypatch.setattr(dvc_seam, "LockFile", Counted)
+    monkeypatch.setattr(lock_file, "LockFile", Counted)
     reproduce(inside, [], Runner())
     assert rewritten == ["dvc.lock"] * len(ALL)
     written = (inside / "dvc.lock").read_text()
     assert dumps_yaml(loads_yaml(written, typ="rt")) == written
+
+
+@pytest.mark.parametrize(("command", "keeps_comments"), [(("-m", "dvc"), True), ((str(ROOT / ".ci/bin/dvc"),), False)])
+def test_dvc_by_the_environment_writes_the_lock_by_our_writer_in_the_bytes_that_dvc_writes(
+    command: tuple[str, ...], keeps_comments: bool, tmp_path: Path
+) -> None:
+    """A comment tells the two writers apart: DVC's keeps it, at the price of all its time."""
+    succeed(tmp_path, "-m", "dvc", "init", "--no-scm", "--quiet")
+    do = {"cmd": "echo ${item} > ${item}", "outs": ["${item}"]}
+    (tmp_path / "dvc.yaml").write_text(dumps_yaml({"stages": {"say": {"foreach": ["a", "b"], "do": do}}}))
+    succeed(tmp_path, *command, "repro", "--quiet", "say@a")
+    lock = tmp_path / "dvc.lock"
+    lock.write_text(f"# by hand\n{lock.read_text()}")
+    succeed(tmp_path, *command, "repro", "--quiet")
+    first, _, rest = lock.read_text().partition("\n")
+    assert (first == "# by hand") == keeps_comments
+    written = rest if keeps_comments else lock.read_text()
+    assert "say@b" in written
+    assert written == dumps_yaml(loads_yaml(written, typ="rt"))

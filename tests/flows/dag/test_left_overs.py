@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.configure import params_of
 from flows.dag.left_overs import SET_ASIDE, clear_left_overs, left_overs
+from flows.params_file import params_of
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
 from tests.flows.tiny_project import configure, copy_project, succeed

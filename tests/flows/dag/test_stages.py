@@ -10,18 +10,22 @@ import yaml
 from dvc.repo import Repo
 from pydantic import BeforeValidator
 
-from flows.configure import params_of, write_params
 from flows.dag.dvc_seam import stage_of_command
+from flows.dag.stage_code import InUse, code_version, stage_files
 from flows.dag.stages import STAGES, Stage, UnknownStage, check_key, find_stage
-from flows.dag.version_stages import code_version, stage_files
+from flows.params_file import params_of, write_params
 from tasks.core.config.dag import NEUTRAL_COURSES, NO_POLICY_FILES, NO_WORLD_FILES
 from tasks.core.config.params import Params, load_params
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.config.stage_inputs import MemoryInputs, UpdateInputs
+from tasks.core.config.world_settings import WorldSettings
+from tasks.core.records.document_kinds import holds_clocks
+from tasks.core.records.files import write_json
 from tasks.core.records.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[3]
 LAYOUT = Layout(ROOT)
+USED = InUse.by(params_of("default"))
 BY_NAME = {stage.name: stage for stage in STAGES}
 FOREACH = {
     "iteration": "${dag.previous}",
@@ -31,7 +35,8 @@ FOREACH = {
     "evaluated": "${dag.evaluated}",
     "split": list(TEST_SPLITS),
 }
-
+VALUES = {"score": [{"data/selection.json": ["iteration", "adapter_digest"]}]}
+"""Values of artifacts of which a stage reads nothing else."""
 OUTS = {
     "version_stages": [LAYOUT.stage_versions, LAYOUT.manifest],
     "prepare_world": [LAYOUT.world],
@@ -76,7 +81,7 @@ def resolved(definitions: dict[str, Any], name: str) -> dict[str, Any]:
     item = "test_normal" if BY_NAME[name].each == "split" else item
     text = yaml.safe_dump(definition).replace("${key}", key).replace("${item}", item)
     text = text.replace("${item.policy}", "i001").replace("${item.batch}", "i002")
-    text = text.replace("${dag.neutral_courses}", NEUTRAL_COURSES)
+    text = text.replace("${dag.neutral_courses}", NEUTRAL_COURSES).replace("${dag.recited_world}", NO_WORLD_FILES)
     text = text.replace("${dag.sources.policy}", NO_POLICY_FILES).replace("${dag.sources.world}", NO_WORLD_FILES)
     loaded: dict[str, Any] = yaml.safe_load(text)
     return loaded
@@ -92,8 +97,8 @@ def test_dvc_yaml_agrees_with_the_registry(stage: Stage, definitions: dict[str, 
     definition = resolved(definitions, stage.name)
     key = {"": "", "split": "test_normal"}.get(stage.each, "i002")
     assert stage_of_command(definition["cmd"]) == (stage.name, key)
-    own_version = [{"data/stage_versions.json": [f"{stage.name}.code", f"{stage.name}.params"]}]
-    assert definition.get("params", []) == ([] if stage.name == "version_stages" else own_version)
+    read = [{"data/stage_versions.json": [f"{stage.name}.code", f"{stage.name}.params"]}, *VALUES.get(stage.name, ())]
+    assert definition.get("params", []) == ([] if stage.name == "version_stages" else read)
 
 
 @pytest.mark.parametrize("name", OUTS)
@@ -115,7 +120,7 @@ def test_every_dependency_is_an_output_or_in_git(definitions: dict[str, Any]) ->
 
 
 def test_a_world_that_code_makes_has_a_source_that_its_version_knows() -> None:
-    assert ROOT / NO_WORLD_FILES in stage_files(BY_NAME["prepare_world"], ROOT)
+    assert NO_WORLD_FILES in stage_files(BY_NAME["prepare_world"], ROOT, USED)
 
 
 def _iteration_before() -> set[str]:
@@ -133,6 +138,28 @@ def test_a_stale_iteration_waits_for_no_update_of_the_one_before(project: Path) 
     assert deps["collect_rollouts@i003"] & policies == {"data/iterations/i001/policy"}
     assert deps["update_policy@i003"] & policies == {"data/iterations/i002/policy"}
     assert deps["collect_rollouts@i001"] & policies == {"data/iterations/i000/policy"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_stale"), [("candidates", False), ("dev_tgc", False), ("iteration", True), ("adapter_digest", True)]
+)
+def test_scores_are_stale_where_another_policy_is_selected(
+    project: Path, monkeypatch: pytest.MonkeyPatch, changed: str, is_stale: bool
+) -> None:
+    """By DVC's own view of a selection: two more iterations that do not win change who stood for election alone."""
+    shutil.copy(ROOT / "dvc.yaml", project)
+    write_params(project / "params.yaml", {"iterations": 2})
+    selection: dict[str, object] = {"iteration": "i002", "adapter_digest": "0" * 64, "dev_tgc": 50.0, "candidates": []}
+    path = project / "data" / "selection.json"
+    write_json(path, selection)
+    monkeypatch.chdir(project)
+    with Repo(str(project)) as repo:
+        (stage,) = repo.stage.collect("score@test_normal")
+        (dependency,) = (dep for dep in stage.deps if dep.def_path == "data/selection.json")
+        dependency.save()
+        assert dependency.status() == {}
+        write_json(path, selection | {changed: "other"})
+        assert bool(dependency.status()) is is_stale
 
 
 def test_rollouts_are_collected_once_where_asked(project: Path) -> None:
@@ -170,7 +197,7 @@ def test_learning_depends_on_no_wall_clock_file(definitions: dict[str, Any]) -> 
     reporting = {"monitor_collapse", "tabulate_curves", "report", "record_lineage"}
     for name in set(definitions) - reporting:
         for dep in resolved(definitions, name).get("deps", []):
-            assert not dep.endswith(("metrics.json", "timings.json"))
+            assert not holds_clocks(dep), name
             assert dep != "data/iterations", name
 
 
@@ -182,6 +209,9 @@ def test_inputs_are_read_from_their_declared_keys_with_the_knobs_types(name: str
     inputs = INPUTS[name]
     for field, info in inputs.model_fields.items():
         if info.annotation is MemoryInputs:
+            continue
+        if inputs.knob_of(field).startswith("world.settings."):  # what a world says of itself is no knob
+            assert inputs.knob_of(field).rpartition(".")[2] in WorldSettings.__class_vars__
             continue
         sections: list[Any] = [Params]
         *path, knob = inputs.knob_of(field).split(".")
@@ -248,7 +278,7 @@ def test_preflight_depends_on_nothing_that_needs_no_memory() -> None:
 
 @pytest.mark.parametrize(
     "assignment",
-    ["engine.vllm.servers=2", "machines.ray.address=auto", "update.distributed.timeout_s=9", "evaluation.every=2"],
+    ["engine.vllm.servers=2", "machines.ray.address=auto", "evaluation.every=2"],
 )
 def test_where_and_how_fast_work_is_done_makes_nothing_stale(assignment: str) -> None:
     before, after = params_of("vllm_smoke"), params_of("vllm_smoke", [assignment])
@@ -271,10 +301,10 @@ def test_stage_keys() -> None:
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
 def test_a_stage_runs_code_and_no_code_of_the_report(stage: Stage) -> None:
-    files = {file.relative_to(ROOT).as_posix() for file in stage_files(stage, ROOT)}
+    files = {*stage_files(stage, ROOT, USED)}
     place = stage.module.replace(".", "/")
     assert files & {f"{place}.py", f"{place}/__init__.py"}
-    assert len(code_version(stage, ROOT)) == 64
+    assert len(code_version(stage, ROOT, USED)) == 64
     of_report = {file for file in files if file.startswith("tasks/report/") and file.endswith(".py")}
     if stage.name not in ("report", "version_stages"):
         assert not of_report

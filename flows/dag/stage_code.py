@@ -1,0 +1,201 @@
+"""The code that a stage runs: its modules, and those of the world and the engine that params.yaml names, no other.
+
+Files are known by their names: of the project's own, the path from its root; of an installed package, the distribution,
+its version and the path in it: "loopline-key-value==0.1.0/loopline_key_value/kind.py".
+"""
+
+import ast
+import gc
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from flows.dag.package_files import package_files
+from flows.dag.stages import Stage
+from tasks.core.config.engine import ENGINES
+from tasks.core.config.kinds import Kinds
+from tasks.core.config.policy import RECIPE
+from tasks.core.config.world import WORLDS
+from tasks.core.records.files import digest
+from tasks.core.records.run_manifest import digest_of_code
+
+SHELL = frozenset(
+    {
+        "tasks.core.config.dag",
+        "tasks.core.config.machines",
+        "tasks.core.config.params",
+        "tasks.core.config.section",
+        "tasks.core.config.stage_inputs",
+        "tasks.core.interfaces.stage",
+        "tasks.core.records.layout",
+    }
+)
+"""How a stage is handed its parameters and paths: the values are in the digest, and the paths are DVC's outputs."""
+
+FINDERS: Mapping[str, Kinds] = {
+    "tasks.core.interfaces.world_kind": WORLDS,
+    "tasks.core.interfaces.engine_kind": ENGINES,
+}
+"""Modules by which a stage finds a kind and runs it: the stages that import one run the kind that is in use."""
+
+_MODULE_NAME = re.compile(r"(?:tasks|flows)(?:\.\w+)+")
+
+
+@dataclass(frozen=True)
+class InUse:
+    """The names of the kinds that parameters, or a stage's inputs, name."""
+
+    world: str
+    engine: str
+    trains_base: bool = False
+    """Whether the base policy is trained by the world's recipe."""
+
+    @classmethod
+    def by(cls, section: Any) -> "InUse":
+        """Return the names in `section`: Params, or the inputs of a stage that plays."""
+        return cls(section.world.name, section.engine.name, section.policy.source == RECIPE)
+
+    def of(self, kinds: Kinds) -> str:
+        """Return the name of the kind in use."""
+        name: str = getattr(self, kinds.noun)
+        return name
+
+
+def stage_files(stage: Stage, root: Path, used: InUse) -> dict[str, Path]:
+    """Return the files that `stage` runs, by name: modules it imports (directly or not) and data files next to them.
+
+    Raises ValueError when its body does not exist.
+    """
+    if _module_file(root, stage.module) is None:
+        raise ValueError(f"stage {stage.name}: no module {stage.module}")
+    found, modules = _closure([stage.module], root)
+    packaged: dict[str, Path] = {}
+    for finder, kinds in FINDERS.items():
+        if finder in found and (kinds is not WORLDS or _runs_world(stage, used)):
+            brought = _package_of(kinds, used)
+            begun = _imported_by(brought.values()) if brought else _modules_in(kinds, used.of(kinds), root)
+            modules |= _closure(begun, root)[1]
+            packaged |= brought
+    files = modules | {file for folder in {module.parent for module in modules} for file in _data_files(folder)}
+    return {file.relative_to(root).as_posix(): file for file in sorted(files)} | packaged
+
+
+def _runs_world(stage: Stage, used: InUse) -> bool:
+    return used.trains_base or not stage.runs_recipe_alone
+
+
+def code_version(stage: Stage, root: Path, used: InUse) -> str:
+    """SHA-256 over the names and contents of the files that `stage` runs, in hexadecimal."""
+    return digest_of_code((name, digest(file)) for name, file in stage_files(stage, root, used).items())
+
+
+def stage_packages(used: InUse) -> dict[str, Path]:
+    """Return the files of installed packages that stages run, by name."""
+    return {name: file for kinds in FINDERS.values() for name, file in _package_of(kinds, used).items()}
+
+
+def _package_of(kinds: Kinds, used: InUse) -> dict[str, Path]:
+    """Return the files of the installed package that brings a kind, by name; none for the project's own kinds."""
+    name = used.of(kinds)
+    distribution = kinds.distribution(name)
+    return {} if distribution is None else package_files(distribution, kinds.module(name))
+
+
+def _modules_in(kinds: Kinds, name: str, root: Path) -> list[str]:
+    """Return the modules in the folder of one of the project's own kinds."""
+    folder = root.joinpath(*kinds.package.split("."), name)
+    return [".".join(file.relative_to(root).with_suffix("").parts) for file in sorted(folder.rglob("*.py"))]
+
+
+def _imported_by(files: Iterable[Path]) -> list[str]:
+    """Return the modules of the project that files of a package import."""
+    modules = [file for file in files if file.suffix == ".py"]
+    return sorted({name for file in modules for name in _imports(file, file.stem) if name.startswith("tasks.")})
+
+
+def _closure(names: Iterable[str], root: Path) -> tuple[set[str], set[Path]]:
+    """Return the modules that importing `names` can lead to, by name and by file."""
+    found: set[Path] = set()
+    seen = set(SHELL)
+    waiting = list(names)
+    while waiting:
+        if (name := waiting.pop()) in seen:
+            continue
+        seen.add(name)
+        if file := _module_file(root, name):
+            found.add(file)
+            waiting += [*_imports(file, name), *_parents(name)]
+    return seen, found
+
+
+def _parents(name: str) -> Iterator[str]:
+    """Yield the packages whose __init__ runs before the module."""
+    while "." in name:
+        name = name.rpartition(".")[0]
+        yield name
+
+
+@cache
+def _module_file(root: Path, name: str) -> Path | None:
+    path = root.joinpath(*name.split("."))
+    candidates = (path.with_suffix(".py"), path / "__init__.py")
+    return next((file for file in candidates if file.is_file()), None)
+
+
+@cache
+def _imports(file: Path, name: str) -> tuple[str, ...]:
+    """Return the names that `file` imports, in functions too, or spells as strings (registries import those late)."""
+    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    names: list[str] = []
+    for node in ast.walk(_parsed(file)):
+        match node:
+            case ast.Import():
+                names += [alias.name for alias in node.names]
+            case ast.ImportFrom():
+                names += _from_import(node, package)
+            case ast.Constant(value=str(text)) if found := _MODULE_NAME.fullmatch(text.partition(":")[0]):
+                names.append(found.group())
+    return tuple(names)
+
+
+def _parsed(file: Path) -> ast.Module:
+    """Return the file's syntax tree.
+
+    Up to Python 3.12, parsing fails with a SystemError (AST constructor recursion depth mismatch) when garbage
+    collection gives way to another thread that parses, and Prefect has threads.
+    """
+    source, collects = file.read_bytes(), gc.isenabled()
+    gc.disable()
+    try:
+        return ast.parse(source, str(file))
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _from_import(node: ast.ImportFrom, package: str) -> list[str]:
+    """Yield the module a of `from a import b`, and the module a.b where there is one."""
+    parts = package.split(".")
+    base = parts[: len(parts) - node.level + 1] if node.level else []
+    module = ".".join([*base, *([node.module] if node.module else [])])
+    return [module, *(f"{module}.{alias.name}" for alias in node.names)]
+
+
+def _data_files(folder: Path) -> Iterator[Path]:
+    """Yield templates and the like: files of a package that are no Python, also in folders that are no packages.
+
+    Leaves out what editors, git and file managers put next to the files that they work on.
+    """
+    for path in folder.iterdir():
+        if path.is_dir():
+            if path.name != "__pycache__" and not (path / "__init__.py").exists():
+                yield from _data_files(path)
+        elif (
+            path.suffix not in (".py", ".pyc", ".orig", ".rej")
+            and not path.name.startswith(".")
+            and path.name[-1] != "~"
+        ):
+            yield path
