@@ -5,7 +5,6 @@ hourly one that finds the checkout busy is skipped. A run that was killed is res
 """
 
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,13 +17,14 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed, Running
 from pydantic import Field
 
-from flows.configure import write_params
 from flows.dag.checkout_lock import CheckoutBusy, checkout_lock
 from flows.dag.dvc_seam import PipelineFailed
 from flows.dag.version_stages import changed_code
-from flows.errors import is_expected
-from flows.orchestration.warm_run import bring_up_to_date, final_state
+from flows.errors import in_words
+from flows.params_file import write_params
 from flows.profile_stack import read_mapping
+from flows.runners.pipeline import explained
+from flows.runners.warm_run import bring_up_to_date, final_state
 from tasks.core.config.dag import iteration_key
 from tasks.core.config.params import MOST_ITERATIONS, ParamsError, load_params
 from tasks.core.lineage.dvc_lock import lock_of
@@ -62,7 +62,7 @@ def nightly() -> State[Any]:
     """Bring the whole pipeline up to date with code and params.yaml."""
     root = _begin()
     with _turn(root, "nightly"):
-        return _explained(lambda: final_state(bring_up_to_date(root, [])))
+        return _explained(root, lambda: final_state(bring_up_to_date(root, [])))
 
 
 @flow(name="short-iteration", flow_run_name=iteration_run_name)
@@ -79,7 +79,7 @@ def short_iteration(iterations: Iterations = 1) -> State[Any]:
             return final_state(bring_up_to_date(root, []))
 
     try:
-        return _explained(work)
+        return _explained(root, work)
     except CheckoutBusy as busy:
         return Completed(name="Skipped", message=str(busy))
 
@@ -97,20 +97,21 @@ def comparison(versions: VersionNames, rescore: bool = False) -> State[Any]:
 
 
 def _compared(run: str, versions: list[str], rescore: bool) -> State[Any]:
-    from flows.registry import compare_versions, open_registry
-    from tasks.core.lineage.mlflow_store import explained, tracking_uri
+    from tasks.core.lineage.mlflow_store import explained as store_explained
+    from tasks.core.lineage.mlflow_store import tracking_uri
     from tasks.core.registry.comparison_page import comparison_page
+    from tasks.core.registry.run_registry import compare_versions, open_registry
 
     root = _begin()
 
     def work() -> State[Any]:
         params = load_params(root / "params.yaml")
-        with _turn(root, run), explained(tracking_uri(root)):
+        with _turn(root, run), store_explained(tracking_uri(root)):
             compared, folder = compare_versions(open_registry(root, params), versions, root, params, rescore)
         create_markdown_artifact(comparison_page(compared), key=run)
         return Completed(message=f"written to {folder.relative_to(root)}/")
 
-    return _explained(work)
+    return _explained(root, work)
 
 
 def iterations_to_reach(root: Path, more: int) -> int:
@@ -128,21 +129,18 @@ def iterations_to_reach(root: Path, more: int) -> int:
     return params.iterations if unfinished else params.iterations + more
 
 
-def _explained(work: Callable[[], State[Any]]) -> State[Any]:
-    """Return the state that `work` ends in; an expected failure says why in the UI and in the worker's log."""
+def _explained(root: Path, work: Callable[[], State[Any]]) -> State[Any]:
+    """Return the state that `work` ends in; a failure says why in the UI and in the worker's log."""
     try:
         return work()
     except CheckoutBusy:
         raise
     except PipelineFailed as failure:
-        cause = failure.__cause__
-        traceback.print_exception(cause or failure, limit=0 if cause is None or is_expected(cause) else None)
-        return Failed(message=f"{failure}: {cause}" if cause else str(failure))
+        message = explained(failure, root)
     except Exception as error:
-        if not is_expected(error):
-            raise
-        print(error, file=sys.stderr)
-        return Failed(message=str(error))
+        message = in_words(error, root)
+    print(message, file=sys.stderr)
+    return Failed(message=message)
 
 
 def _raise_iterations(root: Path, iterations: int) -> None:
@@ -181,9 +179,3 @@ def _turn(root: Path, run: str) -> Iterator[None]:
 def _set_state(state: State[Any]) -> None:
     with get_client(sync_client=True) as client:
         client.set_flow_run_state(prefect.runtime.flow_run.id, state, force=True)
-
-
-if __name__ == "__main__":
-    from flows.moved import moved
-
-    moved("deploy", [word for word in sys.argv[1:] if word != "up"])

@@ -1,4 +1,4 @@
-"""Errors of stages: which of them need one message only, which may pass, and how they reach another process."""
+"""Errors of stages: which of them need one message only, which may pass, and how they reach people and processes."""
 
 import errno
 import traceback
@@ -6,7 +6,13 @@ from pathlib import Path
 
 from tasks.core.transient import Transient
 
+TRACEBACK = Path(".loopline/traceback.log")
+"""Where the traceback of the last fault lies, in the checkout."""
 DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
+
+
+class WrongArgument(ValueError):  # noqa: N818
+    """An argument of a command is none, or names something that does not exist. Exit code 2."""
 
 
 class StageFailed(RuntimeError):  # noqa: N818
@@ -37,6 +43,18 @@ def is_expected(error: BaseException) -> bool:
         return False
     raised_in = Path(frames[-1].filename).resolve()
     return Path(__file__).resolve().parent.parent in raised_in.parents and "site-packages" not in raised_in.parts
+
+
+def in_words(error: BaseException, root: Path) -> str:
+    """Return the message of an expected error; of any other one the first line, and the file with its traceback."""
+    if is_expected(error) or type(error).__module__.startswith("dvc."):
+        return str(error)
+    lines = str(error).strip().splitlines()
+    what = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    path = root / TRACEBACK
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    return f"{what} (traceback: {TRACEBACK})"
 
 
 def may_pass(error: BaseException) -> bool:

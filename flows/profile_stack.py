@@ -7,6 +7,7 @@ profiles/default.yaml, where the embedded default differs from the config classe
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ _UNSET = object()
 
 
 class UnknownProfile(ValueError):  # noqa: N818
-    """No profile has this name; the message lists those that exist."""
+    """No profile has this name; the message has the one that may have been meant."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,7 @@ class Profile:
 
 def profile_names() -> list[str]:
     """Return all profiles: `default`, the other bases, the methods."""
-    bases = sorted(path.stem for path in PROFILES.glob("*.yaml") if path.stem != DEFAULT)
-    return [DEFAULT, *bases, *method_names()]
+    return [*_bases(), *method_names()]
 
 
 def method_names() -> list[str]:
@@ -82,6 +82,10 @@ def read_mapping(path: Path) -> dict[str, Any]:
     return content
 
 
+def _bases() -> list[str]:
+    return [DEFAULT, *sorted(path.stem for path in PROFILES.glob("*.yaml") if path.stem != DEFAULT)]
+
+
 def _with_bases(names: Sequence[str]) -> list[Profile]:
     """Return the default, then each profile after the profile that it extends, none twice."""
     if DEFAULT in names[1:]:
@@ -100,7 +104,9 @@ def _chain(name: str) -> list[Profile]:
 
 def _read_profile(name: str) -> Profile:
     if name not in profile_names():
-        raise UnknownProfile(f"unknown profile {name!r}; the profiles are: {', '.join(profile_names())}")
+        meant = get_close_matches(name, profile_names(), n=1, cutoff=0.75)
+        hint = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(_bases())}, and methods"
+        raise UnknownProfile(f"no profile {name!r}; {hint} (docs/profiles.md, docs/methods.md)")
     is_method = name in method_names()
     content = read_mapping((METHODS if is_method else PROFILES) / f"{name}.yaml")
     return Profile(name, content, content.pop("extends", None), is_method)

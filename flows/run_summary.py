@@ -1,4 +1,4 @@
-"""The end of a run in at most ten lines: scores with their standard errors, and where everything is."""
+"""The end of a run in a few lines: scores with their standard errors, and where everything is."""
 
 import time
 from collections.abc import Iterator
@@ -9,11 +9,13 @@ from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.lineage.mlflow_store import LineageError, open_store
 from tasks.core.processes.addresses import without_credentials
 from tasks.core.processes.running import pipeline_process
+from tasks.core.processes.shown_work import duration
 from tasks.core.records.documents import read_document
 from tasks.core.records.files import ArtifactError, read_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import recorded_params
 from tasks.core.records.scores import Scores
+from tasks.core.records.training import AdvantageSummary
 
 
 def print_run_summary(root: Path) -> None:
@@ -37,7 +39,19 @@ def summary_lines(layout: Layout, params: Params, seconds: float) -> Iterator[st
             yield _row(score, name)
     yield f"report   {(layout.report / 'index.html').relative_to(layout.root)} (`loopline report` opens it)"
     yield from _recorded_in(layout.root, params, str(record["pipeline_digest"]))
+    yield from _nothing_learned(layout, params)
     yield f"time     {duration(seconds)}, this command"
+
+
+def _nothing_learned(layout: Layout, params: Params) -> Iterator[str]:
+    """Yield a warning where the rollouts of every task were equally good in every iteration: nothing was learned."""
+    found = [read_document(layout.advantage_summary(key), AdvantageSummary) for key in params.dag.collected]
+    if found and all(summary.group_return_std == 0 for summary in found):
+        returns = sum(summary.mean_return for summary in found) / len(found)
+        yield (
+            f"warning  nothing was learned: in every group all rollouts had the same return (mean {returns:.2f}). Can "
+            f"this policy play {params.world.name}? See docs/worlds/index.md, 'Which policy plays your world'"
+        )
 
 
 def _row(score: Scores, name: str) -> str:
@@ -65,11 +79,3 @@ def _recorded_in(root: Path, params: Params, pipeline_digest: str) -> Iterator[s
         address = without_credentials(store.uri)
         yield f"MLflow   run {run.info.run_name} of experiment {params.lineage.experiment}, in {address}"
         yield f"version  {run.data.tags.get('model_version', 'none: the scores are not of weights of this run')}"
-
-
-def duration(seconds: float) -> str:
-    """Return seconds in the two largest units that they fill: "1 h 5 min"."""
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 1:
-        return f"{rest} s"
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

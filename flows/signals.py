@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from tasks.core.processes.parent_death import parent_death_signal
+from tasks.core.processes.running import dvc_above
 
 RESEND_S = 0.05
 LOST_AFTER = 4
@@ -20,7 +21,8 @@ def stop_cleanly_on_signals() -> None:
     """Shut down cleanly on SIGTERM, and on Linux when the parent dies: a killed `dvc repro` leaves no stage."""
     exit_on_sigterm()
     parent_death_signal()()
-    if sys.platform == "linux" and os.getppid() == 1 and os.environ.get("DVC_STAGE"):
+    # Its parent may be gone already, and process 1 have taken it over, or be in a container the `dvc repro` itself.
+    if sys.platform == "linux" and os.getppid() == 1 and os.environ.get("DVC_STAGE") and dvc_above() is None:
         sys.exit(128 + signal.SIGTERM)
 
 
@@ -50,8 +52,7 @@ def exit_surely() -> NoReturn:
     """For a handler of SIGTERM: raise SystemExit, and send SIGTERM again if that gets lost on its way.
 
     Python drops what a handler raises in a `__del__`, and packages that import one another catch whatever comes.
-    Lost is an exception that nothing handles, be it the end of a `with`, before it has left the main thread; who
-    catches it for good sets its `arrived`.
+    An exception counts as lost if no frame of the main thread handles it. Whoever catches it finally sets `arrived`.
     """
     ending = Termination(128 + signal.SIGTERM)
     threading.Thread(target=_resend_when_lost, args=(ending,), daemon=True).start()

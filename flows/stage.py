@@ -2,7 +2,7 @@
 
     python -m flows.stage NAME [KEY]
 
-Under `dvc repro` the stage runs in the stage server (flows/stage_server/), which the first stage of
+Under `dvc repro` the stage runs in the stage server (flows/runners/stage_server.py), which the first stage of
 that `dvc repro` starts and which ends with it, so that models, engines and worlds are loaded once; this process lends
 it its standard streams, hands signals on, and ends with its exit code. Without a `dvc repro` above it, on systems other
 than Linux, with LOOPLINE_WARM=0, or where no server can be started, the stage runs in this process.
@@ -13,7 +13,7 @@ Exit code 2: no such stage or key; 1: the stage failed; 137: the server was kill
 import signal
 import sys
 
-from flows.stage_server.client import run_in_server
+from flows.runners.stage_client import run_in_server
 from tasks.core.processes.caller_variables import settle_variables
 
 
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
     if code is not None:
         return code
     # Late: where a server runs the stage, this process imports the standard library only.
-    from flows.orchestration.single_stage import main as run_here
+    from flows.runners.single_stage import main as run_here
 
     return run_here(arguments)
 

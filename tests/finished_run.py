@@ -1,5 +1,7 @@
 """Documents and rows of a small finished run, with which tests of the report and of lineage start."""
 
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from tasks.core.records.scores import (
@@ -16,8 +18,18 @@ from tasks.core.records.scores import (
 )
 from tasks.core.records.training import AdvantageSummary, EngineMismatch, Metrics, Timings
 
-DIGEST = "a" * 64
 Row = dict[str, Any]
+
+
+def weights_digest(key: str) -> str:
+    """Return the digest of the weights that `write_weights` writes."""
+    return sha256(key.encode()).hexdigest()
+
+
+def write_weights(folder: Path, key: str) -> None:
+    """Write the weights of the policy after iteration `key`: any bytes, which nobody loads."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "adapter_model.safetensors").write_bytes(key.encode())
 
 
 def metrics(**changes: Any) -> Metrics:
@@ -53,7 +65,7 @@ def evaluation(key: str, tgc: float, sgc: float = 10.0) -> Evaluation:
     """Return an evaluation on six dev tasks."""
     return Evaluation(
         iteration=key,
-        adapter_digest=DIGEST,
+        adapter_digest=weights_digest(key),
         tgc=tgc,
         sgc=sgc,
         tgc_se=1.0,
@@ -80,7 +92,7 @@ def scores(split: str, **changes: Any) -> Scores:
     base = {"base_tgc": 30.0, "base_tgc_se": 2.0, "base_sgc": 10.0, "base_sgc_se": 1.0, "base_mean_return": 0.4}
     gains = {"tgc_gain": 40.0, "tgc_gain_se": 3.0, "sgc_gain": 40.0, "sgc_gain_se": 4.0}
     played = {"tasks": 6, "scenarios": 2, "seeds": (1, 2), "void_rollouts": 0, "per_difficulty": {}}
-    what = {"split": split, "iteration": "i002", "adapter_digest": DIGEST}
+    what = {"split": split, "iteration": "i002", "adapter_digest": weights_digest("i002")}
     acted = {"behaviour": BehaviourChange(base=behaviour(), selected=behaviour())}
     return Scores.model_validate({**what, **selected, **base, **gains, **played, **acted, **changes})
 
@@ -97,10 +109,13 @@ def training_budget(of: Scores, turns: int = 20, **changes: Any) -> TrainingBudg
 
 def selection(evaluated: list[str], tgc: float, sgc: float) -> Selection:
     """Return the selection of i002 among equally good policies."""
-    candidates = tuple(Candidate(iteration=key, dev_tgc=tgc, dev_sgc=sgc, adapter_digest=DIGEST) for key in evaluated)
+    candidates = tuple(
+        Candidate(iteration=key, dev_tgc=tgc, dev_sgc=sgc, adapter_digest=weights_digest(key)) for key in evaluated
+    )
+    of_winner = weights_digest("i002")
     corrected = CorrectedSelection(dev_tgc=0.9 * tgc, dev_tgc_se=5.0, dev_sgc=0.8 * sgc, dev_sgc_se=None)
     return Selection(
-        iteration="i002", dev_tgc=tgc, dev_sgc=sgc, adapter_digest=DIGEST, candidates=candidates, corrected=corrected
+        iteration="i002", dev_tgc=tgc, dev_sgc=sgc, adapter_digest=of_winner, candidates=candidates, corrected=corrected
     )
 
 
@@ -119,7 +134,7 @@ def played_row(task_id: str, scenario_id: str, split: str, episode_return: float
         "end_reason": "completed",
         "turns": [{"failed": False, "code_blocks": 1, "api_calls": [], "failed_api_calls": []}],
         "world_retries": 0,
-        "adapter_digest": DIGEST,
+        "adapter_digest": weights_digest("i002"),
         "engine": "transformers",
         "engine_version": "5",
         **more,

@@ -1,1 +1,1 @@
-"""The command `loopline`: what it takes and how it ends. Its modules import the work late, so that help is quick."""
+"""The command `loopline`: a file for each command, whose top imports what is quick alone, so that help is quick."""

@@ -1,25 +1,41 @@
-"""All commands of `loopline`, in the groups in which `loopline --help` lists them."""
+"""The command `loopline`, put together from the files of this folder, each of which names its command."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import version
 from inspect import cleandoc
-from typing import Any
+from pathlib import Path
+from pkgutil import walk_packages
+from typing import Annotated, Any, get_args
 
 import typer
 
-from flows.cli import checking, comparing, running, serving
-from flows.cli.command import Command
+import flows.cli
+from flows.cli.command import CHECKOUT, COMMANDS, Command, Panel
 
-Callback = Callable[..., int]
+
+def _application() -> typer.Typer:
+    """Return the application with every command of this folder; help lists those of a panel by the alphabet."""
+    for module in walk_packages(flows.cli.__path__, f"{flows.cli.__name__}."):
+        if module.name.rpartition(".")[2] not in ("__main__", "app"):
+            import_module(module.name)
+    purpose = "Train LLM agents that use tools, as a pipeline in which every number can be made again."
+    groups = {"": _group(callback=_options, help=purpose)}
+    for each in sorted(COMMANDS, key=lambda each: (not each.is_group, get_args(Panel).index(each.panel), each.name)):
+        above, _, name = each.name.rpartition(" ")
+        panel = None if above else each.panel
+        if each.is_group:
+            groups[each.name] = _group(callback=each.callback)
+            groups[above].add_typer(groups[each.name], name=name, rich_help_panel=panel)
+        else:
+            text = _joined(each.callback.__doc__ or "")
+            groups[above].command(name, cls=Command, help=text, rich_help_panel=panel)(each.callback)
+    return groups[""]
 
 
 def _group(**settings: Any) -> typer.Typer:
     return typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False, **settings)
-
-
-def _add(group: typer.Typer, commands: dict[str, Callback], panel: str | None = None) -> None:
-    for name, callback in commands.items():
-        group.command(name, cls=Command, help=_joined(callback.__doc__ or ""), rich_help_panel=panel)(callback)
 
 
 def _joined(docstring: str) -> str:
@@ -28,28 +44,30 @@ def _joined(docstring: str) -> str:
     return "\n\n".join(each if each.startswith("\b") else each.replace("\n", " ") for each in paragraphs)
 
 
-app = _group(help="Train LLM agents that use tools, as a pipeline in which every number can be made again.")
-_add(app, {"configure": running.configure, "run": running.run, "watch": running.watch}, "Run")
-_add(app, {"compare": comparing.compare}, "Run")
-_add(app, {"status": checking.status, "report": checking.report, "lineage": comparing.lineage}, "Look")
-_add(app, {"plan": checking.plan, "doctor": checking.doctor}, "Look")
-_add(app, {"deploy": serving.deploy, "serve": serving.serve, "join": serving.join}, "Serve")
-
-registry = _group(callback=comparing.of_model)
-_add(registry, {"list": comparing.list_versions, "seeds": comparing.seeds})
-_add(registry, {"compare": comparing.compare_versions, "promote": comparing.promote})
-app.add_typer(registry, name="registry", rich_help_panel="Look")
-
-export = _group(help="Write a run's scores for another package.")
-_add(export, {"appworld": serving.appworld, "bfcl": serving.bfcl})
-app.add_typer(export, name="export", rich_help_panel="Serve")
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"loopline {version('loopline')}")
+        raise typer.Exit
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line `arguments` (by default this process's) and return its exit code.
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Take the options before a command."""
 
-    Wrong arguments are one line on stderr and exit code 2.
+
+app = _application()
+
+
+def main(arguments: Sequence[str] | None = None, checkout: Path | None = None) -> int:
+    """Run the command line `arguments` (by default this process's) in `checkout`, and return its exit code.
+
+    Paths among the arguments are of the current folder, which is also the default of `checkout`. Wrong arguments are
+    one line on stderr and exit code 2.
     """
+    CHECKOUT.set(checkout)
     try:
         return int(app(arguments, prog_name="loopline", standalone_mode=False) or 0)
     except typer.TyperException as error:

@@ -1,22 +1,65 @@
-"""The parts that commands share: their options, and how they end."""
+"""The parts that commands share: how a file names its command, their options, and how they end."""
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 from typer.core import TyperCommand
 
-from flows.errors import is_expected
+from flows.errors import WrongArgument, is_expected
 from tasks.core.processes.caller_variables import settle_variables
 from tasks.core.processes.process_memory import spare_old_objects
 
 _PROFILES = Path(__file__).resolve().parents[1] / "profiles"
+LAST_PORT = 65_535
+Panel = Literal["Run", "Look", "Serve"]
+"""Where the help of `loopline` lists a command, in this order."""
+
+CHECKOUT: ContextVar[Path | None] = ContextVar("checkout", default=None)
+"""The folder in which commands work; None: the current one."""
 
 
-class Refused(RuntimeError):  # noqa: N818
+@dataclass(frozen=True)
+class NamedCommand:
+    """A function of a command file with the name that it has on the command line ("registry list")."""
+
+    name: str
+    panel: Panel
+    callback: Callable[..., Any]
+    is_group: bool = False
+    """It takes the options before the words of the commands below it, and its docstring is their common help."""
+
+
+COMMANDS: list[NamedCommand] = []
+"""Commands that the files imported so far have named."""
+Callback = TypeVar("Callback", bound=Callable[..., Any])
+
+
+def command(name: str, panel: Panel) -> Callable[[Callback], Callback]:
+    """Make a function the command `loopline NAME`. It returns the exit code; its docstring is the help."""
+    return _naming(name, panel)
+
+
+def group(name: str, panel: Panel) -> Callable[[Callback], Callback]:
+    """Make a function what `loopline NAME` does before each command `loopline NAME WORD`."""
+    return _naming(name, panel, is_group=True)
+
+
+def _naming(name: str, panel: Panel, is_group: bool = False) -> Callable[[Callback], Callback]:
+    def named(callback: Callback) -> Callback:
+        COMMANDS.append(NamedCommand(name, panel, callback, is_group))
+        return callback
+
+    return named
+
+
+class Refused(WrongArgument):
     """The profile, stage, version or subject that was asked for does not exist. Exit code 2."""
 
 
@@ -26,13 +69,15 @@ class Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         settle_variables()
         spare_old_objects()
+        if (checkout := CHECKOUT.get()) is not None:
+            os.chdir(checkout)
         try:
             return super().invoke(ctx)
         except Exception as error:
             if not is_expected(error) and not type(error).__module__.startswith("dvc."):
                 raise
             print(f"{ctx.command_path}: {error}", file=sys.stderr)
-            return 2 if isinstance(error, Refused) else 1
+            return 2 if isinstance(error, WrongArgument) else 1
 
 
 @contextmanager

@@ -1,4 +1,6 @@
-"""The state of this machine, seen from a run of the present params.yaml."""
+"""`loopline doctor`: the state of this machine, seen from a run of the present params.yaml."""
+
+from __future__ import annotations
 
 import os
 import platform
@@ -9,26 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import psutil
-import torch
-
-from flows.configure import params_in
+from flows.cli.command import command
 from flows.dag.dvc_cache import cache_folder
-from flows.dag.input_files import require_named_files
 from tasks.core.capacity.hardware import GB, HARDWARE, Hardware
-from tasks.core.capacity.known_models import model_config
-from tasks.core.capacity.plan import make_plan
-from tasks.core.config.engine import ChatApiSection
-from tasks.core.config.params import Params, ParamsError
-from tasks.core.engines.vllm_server.interpreter import VLLM_CPU, VLLM_GPU
-from tasks.core.interpreters import INTERPRETERS, InterpreterRecipe
-from tasks.core.lineage.git_state import git_state
 from tasks.core.processes.usable_cores import usable_cores
-from tasks.core.worlds.appworld.interpreter import APPWORLD
-from tasks.core.worlds.bfcl.interpreter import BFCL
-from tasks.core.worlds.scienceworld.interpreter import SCIENCEWORLD
+
+if TYPE_CHECKING:
+    from tasks.core.config.params import Params
+    from tasks.core.interpreters import InterpreterRecipe
+
 
 State = Literal["ok", "note", "lacks"]
 PACKAGES = ("torch", "transformers", "peft", "dvc", "prefect", "mlflow", "ray")
@@ -36,6 +29,27 @@ OPTIONAL = ("ray",)
 PORTS = {4200: "loopline deploy", 5000: "mlflow ui", 8000: "loopline serve"}
 LEAST_DISK = 2 * GB
 """Room that the default run and its copies in DVC's cache take, many times over."""
+
+
+@command("doctor", "Look")
+def doctor() -> int:
+    """Check what this machine has and lacks for a run.
+
+    Lists versions, cores, memory, disk, GPUs, ports and the interpreters of worlds, and what of params.yaml would not
+    work here. Exit code 1: something that a run needs is missing.
+
+    \b
+    loopline doctor
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    listed = [*findings(Path.cwd())]
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for found in listed:
+        table.add_row(found.state, found.subject, found.text)
+    Console(highlight=False, markup=False).print(table)
+    return 1 if any(found.state == "lacks" for found in listed) else 0
 
 
 @dataclass(frozen=True)
@@ -50,6 +64,9 @@ class Finding:
 
 def findings(root: Path) -> Iterator[Finding]:
     """Yield what there is: software, machine, checkout, and what of params.yaml would not work here."""
+    from flows.params_file import params_in
+    from tasks.core.config.params import ParamsError
+
     yield from _software()
     yield from _machine(root)
     yield from _checkout(root)
@@ -78,6 +95,9 @@ def _software() -> Iterator[Finding]:
 
 
 def _machine(root: Path) -> Iterator[Finding]:
+    import psutil
+    import torch
+
     yield Finding("cores", f"{usable_cores()} of {os.cpu_count()}")
     memory, disk = psutil.virtual_memory(), shutil.disk_usage(root)
     yield Finding("memory", f"{memory.available / GB:.1f} of {memory.total / GB:.1f} GB are free")
@@ -90,6 +110,8 @@ def _machine(root: Path) -> Iterator[Finding]:
 
 
 def _checkout(root: Path) -> Iterator[Finding]:
+    from tasks.core.lineage.git_state import git_state
+
     state = git_state(root)
     yield Finding("checkout", str(state), "note" if state.dirty or not state.commit else "ok")
     if not (root / ".dvc").is_dir():
@@ -101,28 +123,46 @@ def _checkout(root: Path) -> Iterator[Finding]:
 
 
 def _ports() -> Iterator[Finding]:
-    for port, command in PORTS.items():
+    for port, user in PORTS.items():
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             taken = probe.connect_ex(("127.0.0.1", port)) == 0
-        yield Finding(f"port {port}", f"{'taken' if taken else 'free'} ({command})", "note" if taken else "ok")
+        yield Finding(f"port {port}", f"{'taken' if taken else 'free'} ({user})", "note" if taken else "ok")
 
 
 def _interpreters(root: Path, params: Params) -> Iterator[Finding]:
     """Yield the interpreters that worlds and engines have of their own. The run makes what it needs on first use."""
-    for recipe in (APPWORLD, BFCL, SCIENCEWORLD, VLLM_CPU, VLLM_GPU):
+    from tasks.core.config.engine import ENGINES
+    from tasks.core.config.world import WORLDS
+    from tasks.core.interfaces.engine_kind import find_engine
+    from tasks.core.interfaces.world_kind import find_world
+
+    recipes = [
+        (recipe, name == params.world.name) for name in WORLDS.names() for recipe in find_world(name).interpreters()
+    ]
+    recipes += [
+        (recipe, name == params.engine.name) for name in ENGINES.names() for recipe in find_engine(name).interpreters()
+    ]
+    for recipe, needed in recipes:
         made = _home(root, recipe).is_dir()
-        needed = recipe.name.partition("-")[0] in (params.world.name, params.engine.name)
         missing = "made on first use, which needs a package index" if needed else "not made; not needed here"
         yield Finding(f"for {recipe.name}", "made" if made else missing, "ok" if made or not needed else "note")
 
 
 def _home(root: Path, recipe: InterpreterRecipe) -> Path:
+    from tasks.core.interpreters import INTERPRETERS
+
     return root / INTERPRETERS / f"{recipe.name}-{recipe.digest}"
 
 
 def _obstacles(root: Path, params: Params) -> Iterator[str]:
     """Yield why the run of these parameters would fail here, before it is begun."""
+    import torch
+
+    from flows.dag.input_files import require_named_files
+    from tasks.core.config.params import ParamsError
+    from tasks.core.interfaces.engine_kind import find_engine
+
     try:
         require_named_files(params, root)
     except ParamsError as error:
@@ -130,17 +170,27 @@ def _obstacles(root: Path, params: Params) -> Iterator[str]:
     gpus, device = torch.cuda.device_count(), params.policy.device
     if device.startswith("cuda") and not gpus:
         yield f"policy.device: {device}, and torch finds no GPU here"
+    elif device != "auto" and (fault := _fault_of_device(device)):
+        yield f"policy.device: {device}: {fault}"
     on_gpu = gpus > 0 and device != "cpu"
     ranks = params.update.distributed.ranks
     if on_gpu and ranks > gpus:
         yield f"update.distributed.ranks: {ranks}, and there are {gpus} GPUs"
-    if isinstance(params.engine, ChatApiSection):
-        key = params.engine.chat_api.traffic.key_variable
-        if key and key not in os.environ:
-            yield f"engine.chat_api.traffic.key_variable: the environment variable {key} is not set"
+    yield from find_engine(params.engine.name).lacking(params.engine.own)
     if params.machines.ray.address is not None and _version("ray") is None:
         yield "machines.ray.address is set, and ray is not installed: pip install -e '.[ray]'"
     yield from _too_large(root, params, _hardware(on_gpu))
+
+
+def _fault_of_device(device: str) -> str | None:
+    """Return why torch cannot compute there."""
+    import torch
+
+    try:
+        torch.zeros(1, device=device).item()
+    except (AssertionError, RuntimeError) as error:
+        return str(error).splitlines()[0]
+    return None
 
 
 def _version(package: str) -> str | None:
@@ -152,6 +202,9 @@ def _version(package: str) -> str | None:
 
 
 def _hardware(on_gpu: bool) -> Hardware:
+    import psutil
+    import torch
+
     if not on_gpu:
         return replace(HARDWARE["cpu"], memory=float(psutil.virtual_memory().available))
     return replace(HARDWARE["h100"], memory=float(torch.cuda.get_device_properties(0).total_memory))
@@ -159,7 +212,11 @@ def _hardware(on_gpu: bool) -> Hardware:
 
 def _too_large(root: Path, params: Params, hardware: Hardware) -> Iterator[str]:
     """Yield what does not fit by `loopline plan`; the stage preflight tries it for good."""
-    if isinstance(params.engine, ChatApiSection):
+    from tasks.core.capacity.known_models import model_config
+    from tasks.core.capacity.plan import make_plan
+    from tasks.core.interfaces.engine_kind import find_engine
+
+    if find_engine(params.engine.name).price(params.engine.own) is not None:  # the model is elsewhere
         return
     try:
         plan = make_plan(params, model_config(params.policy.source, root), hardware, params.update.distributed.size)

@@ -1,13 +1,38 @@
-"""The stages that `dvc repro` would run now, and why: which knob, which file of code, which artifact.
+"""`loopline status`: the stages that `dvc repro` would run now, and why: knobs, files of code, artifacts.
 
 `dvc status` and `dvc repro --dry` can't know: what a stage runs and reads is in data/stage_versions.json, which the
 stage version_stages writes, so before it has run they name that stage alone. A stage that follows another one may run:
 it does not where its inputs come out the same. Where DVC's run cache holds a result, DVC takes it from there.
 """
 
-from collections.abc import Iterable
+from __future__ import annotations
 
-from flows.dag.due_stages import Due
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flows.cli.command import command
+from flows.signals import stop_cleanly_on_signals
+
+if TYPE_CHECKING:
+    from flows.dag.due_stages import Due
+
+
+@command("status", "Look")
+def status() -> int:
+    """List the stages that would run now, and why.
+
+    The reason is a knob, a file of code or an artifact. A stage that follows another may run: it does not if its
+    inputs come out the same. `dvc status` cannot know all of this before the stage version_stages has run.
+
+    \b
+    loopline status
+    """
+    stop_cleanly_on_signals()
+    from flows.dag.due_stages import due_stages
+
+    print("\n".join(page(due_stages(Path.cwd()))))
+    return 0
 
 
 def page(stages: Iterable[Due]) -> list[str]:
@@ -28,9 +53,3 @@ def _shown(keys: list[str]) -> str:
     if not any(keys):
         return ""
     return f" ({', '.join(keys if len(keys) <= 4 else [*keys[:2], '...', keys[-1]])})"
-
-
-if __name__ == "__main__":
-    from flows.moved import moved
-
-    moved("status")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from flows.configure import assigned
+from flows.params_file import WrongSetting, assigned
 from flows.profile_stack import stacked
 from tasks.core.config.broken_rules import broken_rules
 from tasks.core.config.params import ParamsError, read_yaml
@@ -93,7 +93,7 @@ def read_plan(place: str) -> dict[str, Any]:
     path = Path(place) if place.endswith((".yaml", ".yml")) else STUDIES / f"{place}.yaml"
     if not path.exists():
         known = ", ".join(sorted(file.stem for file in STUDIES.glob("*.yaml")))
-        raise ParamsError(f"{path}: no such study; those with a name are: {known}")
+        raise WrongSetting(f"{path}: no such study; those with a name are: {known}")
     content = read_yaml(path)
     if not isinstance(content, dict):
         raise ParamsError(f"{path}: expected a mapping, found {type(content).__name__}")
@@ -112,7 +112,7 @@ def chosen(content: dict[str, Any], methods: Sequence[str]) -> dict[str, Any]:
     """Return a valid study with these of its methods alone; claims lose the others. Raises ParamsError."""
     absent = [name for name in methods if name not in content["methods"]]
     if absent:
-        raise ParamsError(f"--methods: {', '.join(absent)}: not in the study {content['name']}")
+        raise WrongSetting(f"--methods: {', '.join(absent)}: not in the study {content['name']}")
     claims = [[name for name in claim if name in (*methods, NO_FINE_TUNING)] for claim in content["orderings"]]
     found = {**content, "methods": {name: content["methods"][name] for name in methods}}
     if content["against"] not in methods:

@@ -16,7 +16,7 @@ from flows.comparison.attempts import MadeFrom, Meter, read_stamp, remove_stamp,
 from flows.comparison.plan import RunPlan
 from flows.comparison.progress import DONE, FAILED, RUNNING, WAITING, Progress
 from flows.comparison.workspaces import Snapshot, WorkspaceError, make_workspace, save_experiment
-from flows.configure import params_text, write_params
+from flows.params_file import params_text, write_params
 from tasks.core.config.params import load_params
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.layout import Layout

@@ -14,8 +14,8 @@ from flows.comparison.plan import StudyPlan, checked, chosen, read_plan, runs
 from flows.comparison.running import Place, run_all
 from flows.comparison.workspaces import remove_workspaces, take_snapshot
 from flows.dag.checkout_lock import held
+from flows.params_file import WrongSetting
 from tasks.core.config.lineage import LineageConfig
-from tasks.core.config.params import ParamsError
 from tasks.core.lineage.mlflow_store import open_store, tracking_uri
 from tasks.core.processes.usable_cores import usable_cores
 from tasks.core.records.documents import write_document
@@ -35,7 +35,7 @@ def asked_plan(
 ) -> StudyPlan:
     """Return the plan of a study (None: one of the profiles `methods`) with changes on top, None meaning no change.
 
-    Raises ParamsError.
+    Raises ParamsError, WrongSetting among them.
     """
     name = study or "study"
     content = checked(read_plan(study) if study else _study_of_profiles(methods), name).model_dump()
@@ -48,7 +48,7 @@ def asked_plan(
 
 def _study_of_profiles(methods: Sequence[str] | None) -> dict[str, Any]:
     if not methods:
-        raise ParamsError("name a study, or --methods")
+        raise WrongSetting("name a study, or --methods")
     return {"name": "-".join(methods), "methods": {name: None if name == "loop" else name for name in methods}}
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from tasks.core.config.world import WORLDS
+from tasks.core.interfaces.world_kind import find_world
 from tasks.core.interpreters import INTERPRETERS
-from tasks.core.worlds.appworld.root.prepared import ROOTS
 
 OWN_FILES = (":!params.yaml", ":!dvc.lock")
 """Files that a workspace has of its own."""
@@ -88,7 +89,8 @@ def _share(root: Path, folder: Path) -> None:
     """Share the cache, so that equal stages of two methods run once, and what else takes minutes to make."""
     cache = _dvc_cache(root)
     (folder / ".dvc" / "config.local").write_text(f"[cache]\n    dir = {cache}\n")
-    for shared in (INTERPRETERS, ROOTS):
+    kept = [path for name in WORLDS.names() for path in find_world(name).kept_folders]
+    for shared in (INTERPRETERS, *kept):
         place = folder / shared
         place.parent.mkdir(exist_ok=True)
         if not place.is_symlink():

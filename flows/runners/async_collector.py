@@ -22,11 +22,11 @@ from typing import Any
 
 from flows.dag.stages import stage_label
 from flows.errors import is_expected, picklable_error
+from flows.runners.plain_runner import PlainRunner
 from flows.signals import stop_cleanly_on_signals
-from flows.workers.plain_runner import PlainRunner
 from tasks.core.config.dag import iteration_key
-from tasks.core.config.engine import VllmSection
 from tasks.core.config.params import Params
+from tasks.core.interfaces.engine_kind import find_engine
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.processes.process_memory import spare_old_objects
 from tasks.core.records.files import Fingerprint, fingerprint, replacing
@@ -44,15 +44,11 @@ def can_overlap(params: Params) -> bool:
     """Return whether rollouts need not wait for the update before them, and may use the engine while it runs."""
     if params.collection.staleness == 0:
         return False
-    engine = params.engine
-    if isinstance(engine, VllmSection) and not engine.vllm.urls and engine.vllm.sharing != "side_by_side":
-        _log.warning(
-            "rollouts wait for updates, in spite of collection.staleness %d: own vLLM servers may have to make room "
-            "for the update; set engine.vllm.sharing to side_by_side, or engine.vllm.urls to servers elsewhere",
-            params.collection.staleness,
-        )
-        return False
-    return True
+    why = find_engine(params.engine.name).waits_for_update(params.engine.own)
+    if why is not None:
+        staleness = params.collection.staleness
+        _log.warning("rollouts wait for updates, in spite of collection.staleness %d: %s", staleness, why)
+    return why is None
 
 
 @dataclass(frozen=True)

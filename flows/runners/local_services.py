@@ -25,7 +25,7 @@ from prefect.client.schemas.objects import StateType
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Crashed
 
-from flows.orchestration.prefect_server import (
+from flows.runners.prefect_server import (
     QUIET,
     ServerError,
     api_url,

@@ -1,7 +1,6 @@
 """The whole DAG in one warm process: models, engines and worlds are loaded once.
 
-DVC's own reproduce loop decides what runs and writes dvc.lock, so `dvc repro` and this command can take turns. At many
-iterations it is the quicker one: DVC itself takes seconds to rewrite a long dvc.lock after each stage.
+DVC's own reproduce loop decides what runs and writes dvc.lock, so `dvc repro` and this command can take turns.
 """
 
 import sys
@@ -13,9 +12,9 @@ from flows.dag.checkout_lock import Waiting, checkout_lock
 from flows.dag.dvc_seam import Outcome, PipelineFailed, reproduce
 from flows.dag.input_files import require_named_files
 from flows.dag.stages import check_key, find_stage
-from flows.errors import is_expected
-from flows.orchestration.prefect_server import prefect_api
-from flows.workers.plain_runner import PlainRunner
+from flows.errors import in_words
+from flows.runners.plain_runner import PlainRunner
+from flows.runners.prefect_server import prefect_api
 from tasks.core.config.dag import iteration_key
 from tasks.core.config.params import ParamsError, load_params
 from tasks.core.interfaces.stage import ProcessCache
@@ -49,14 +48,15 @@ def run_without_prefect(root: Path, targets: list[str], waiting: Waiting | None 
 
 def _load_flow() -> None:
     """Import what a flow run needs: Prefect's client and all, 2 s."""
-    import_module("flows.orchestration.warm_run")
+    import_module("flows.runners.warm_run")
 
 
 def _run_flow(root: Path, targets: list[str], sequential: bool) -> dict[str, Outcome]:
     from prefect import flow
 
-    from flows.orchestration.run_artifacts import SERVER_FAULTS
-    from flows.orchestration.warm_run import bring_up_to_date, final_state
+    from flows.runners.run_artifacts import SERVER_FAULTS
+    from flows.runners.run_log import deliver_reports
+    from flows.runners.warm_run import bring_up_to_date, final_state
 
     done: Future[dict[str, Outcome]] = Future()
 
@@ -74,6 +74,8 @@ def _run_flow(root: Path, targets: list[str], sequential: bool) -> dict[str, Out
         if not done.done():
             raise
         print(f"loopline run: the Prefect server does not know how the run ended ({error})", file=sys.stderr)
+    finally:
+        deliver_reports()  # before the server ends, which may live no longer than the run
     return done.result()
 
 
@@ -95,21 +97,11 @@ def targets_of(until: str | None, root: Path) -> list[str]:
 
 
 def explained(failure: PipelineFailed, root: Path) -> str:
-    """Return the message of a failure whose cause was expected. Raises the others: their traceback is wanted."""
+    """Return what failed, and below it why; the traceback of a fault in the program lies in the file that is named."""
     cause = failure.__cause__
     if isinstance(cause, FileNotFoundError):
         try:
             require_named_files(load_params(root / "params.yaml"), root)
         except ParamsError as missing:
             cause = missing
-    if cause is None:
-        return str(failure)
-    if is_expected(cause) or type(cause).__module__.startswith("dvc."):
-        return f"{failure}\n{cause}"
-    raise failure
-
-
-if __name__ == "__main__":
-    from flows.moved import moved
-
-    moved("run")
+    return str(failure) if cause is None else f"{failure}\n{in_words(cause, root)}"

@@ -10,6 +10,7 @@ from flows.dag.attestations import write_attestation
 from flows.dag.dvc_seam import Outcome, StageRunner
 from flows.dag.recorded import as_recorded, unedited
 from flows.dag.stages import Stage, check_key, find_stage
+from flows.run_progress import stage_line
 from flows.workers.executors import executor_of
 from tasks.core.collapse.rules import read_new_warnings
 from tasks.core.config.params import Params, load_params
@@ -63,10 +64,12 @@ class PlainRunner(StageRunner):
         with as_recorded(stage, params, self.layout, self.cache) as version:
             try:
                 inputs, executor = stage.inputs_of(params), self.executor(stage, params)
-                yield StageContext(self.layout, inputs, key, self.cache, executor)
+                yield StageContext(self.layout, inputs, key, self.cache, executor, version.digest)
             finally:
                 return_freed_memory()  # an update leaves gigabytes of holes, and the next stage has the same process
         write_attestation(stage, key, params, version, self.layout)
+        if line := stage_line(self.layout, stage.name, key):
+            print(line, flush=True)
         if stage.name == "update_policy":  # outside of the stage, so that a new limit makes no update stale
             for found in read_new_warnings(self.layout, key):
                 _log.warning("%s: sign of a collapse: %s: %s", key, found.rule, found.evidence)

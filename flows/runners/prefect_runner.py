@@ -1,6 +1,5 @@
 """Stages as Prefect tasks. Imports Prefect (1.3 s): import this module late."""
 
-import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,8 +18,9 @@ from flows.dag.dvc_seam import Outcome
 from flows.dag.recorded import recorded_digest
 from flows.dag.stages import STAGES, Stage, find_stage, stage_label
 from flows.errors import may_pass
+from flows.runners.plain_runner import PlainRunner
+from flows.runners.run_log import keep_prefects_lines_from_the_console
 from flows.workers.executors import executor_of
-from flows.workers.plain_runner import PlainRunner
 from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import Executor, ProcessCache
 
@@ -34,7 +34,7 @@ class PrefectRunner(PlainRunner):
     def __init__(self, root: Path, cache: ProcessCache) -> None:
         super().__init__(root, cache)
         self._tasks: dict[str, Callable[[str, Callable[[], Outcome]], Any]] = {}
-        _log_failures_once()
+        keep_prefects_lines_from_the_console()
 
     def attempt(self, stage: str, key: str, attempt: Callable[[], Outcome]) -> None:
         """Make the attempt as a task run. A stage that is not ours has none."""
@@ -111,9 +111,3 @@ def _can_help(_task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
         return False
     print(f"{run.name}: {error!r}; trying again if retries are left", file=sys.stderr)
     return True
-
-
-def _log_failures_once() -> None:
-    """Keep Prefect from logging the traceback of every failure; the commands say what failed themselves."""
-    for name in ("prefect.task_runs", "prefect.flow_runs"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -4,7 +4,7 @@ Prefect can start such a server by itself, but that one outlives a killed flow, 
 busy machine needs a minute. The first start in a project makes its database (7 s); later ones cost about 5 s. Runs stay
 in .prefect/prefect.db.
 
-    python -m flows.orchestration.prefect_server PORT     (what `local_server` starts)
+    python -m flows.runners.prefect_server PORT     (what `local_server` starts)
 """
 
 import os
@@ -32,7 +32,7 @@ QUIET = {
 }
 """Nothing leaves the machine."""
 SHORT_LIVED = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1"}
-"""Without UI, scheduler and the other services that a run of its own needs not."""
+"""No UI, no scheduler: a one-run server needs neither."""
 
 
 class ServerError(RuntimeError):
@@ -103,7 +103,7 @@ def start_server(port: int, settings: Mapping[str, str]) -> subprocess.Popen[byt
     LOG.parent.mkdir(exist_ok=True)
     with LOG.open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "flows.orchestration.prefect_server", str(port)],
+            [sys.executable, "-m", "flows.runners.prefect_server", str(port)],
             env={**os.environ, **QUIET, **settings},
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -14,10 +14,11 @@ from flows.dag.checkout_lock import checkout_lock
 from flows.dag.stages import UnknownStage, find_stage, stage_label
 from flows.errors import is_expected
 from flows.run_summary import print_run_summary
+from flows.runners.plain_runner import PlainRunner
 from flows.signals import stop_cleanly_on_signals
-from flows.workers.plain_runner import PlainRunner
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.processes.process_memory import spare_old_objects
+from tasks.core.processes.running import Process, dvc_above
 
 
 def main(arguments: list[str]) -> int:
@@ -26,24 +27,27 @@ def main(arguments: list[str]) -> int:
     spare_old_objects()
     cache = ProcessCache()
     try:
-        return run_stage(arguments, cache)
+        return run_stage(arguments, cache, dvc_above())
     finally:
         cache.close()
         gc.freeze()  # else Python looks through all that torch loaded, for seconds, only to exit
 
 
-def run_stage(arguments: list[str], cache: ProcessCache) -> int:
-    """Run the stage NAME [KEY] in the current folder, turn expected errors into a message and an exit code."""
+def run_stage(arguments: list[str], cache: ProcessCache, dvc: Process | None) -> int:
+    """Run the stage NAME [KEY] in the current folder, turn expected errors into a message and an exit code.
+
+    `dvc`: the process that has the stage run, if one has.
+    """
     parsed = _parsed(arguments)
     name, key, root, label = parsed.name, parsed.key, Path.cwd(), stage_label(parsed.name, parsed.key)
     try:
         find_stage(name)
-        with checkout_lock(root, label):
+        with checkout_lock(root, label, dvc=dvc):
             if url := os.environ.get("PREFECT_API_URL"):
-                from flows.orchestration.prefect_server import require_server
+                from flows.runners.prefect_server import require_server
 
                 require_server(url)
-                from flows.orchestration.prefect_runner import run_as_flow
+                from flows.runners.prefect_runner import run_as_flow
 
                 run_as_flow(name, key, root, cache)
             else:

@@ -14,13 +14,13 @@ from pathlib import Path
 from types import FrameType
 from typing import TypedDict
 
-from tasks.core.processes.running import Process, pipeline_process
+from tasks.core.processes.running import Process, dvc_above
 
 SOCKETS = Path(".loopline/stage_servers")
 """A socket for each `dvc repro` in this checkout. Relative to the checkout: a socket's path has at most 107 bytes."""
 LOG = Path(".loopline/stage_server.log")
 SWITCH = "LOOPLINE_WARM"
-SERVER = "flows.stage_server.server"
+SERVER = "flows.runners.stage_server"
 KILLED = 128 + signal.SIGKILL
 
 
@@ -48,16 +48,8 @@ def run_in_server(arguments: list[str]) -> int | None:
 
 
 def repro_above() -> Process | None:
-    """Return the `dvc repro` that this process is a stage of.
-
-    None where the pipeline's process is no `dvc` (it may have been killed: then what it started has other ancestors),
-    where LOOPLINE_WARM is 0, and off Linux. Raises OSError where it can't be found out.
-    """
-    if "DVC_STAGE" not in os.environ or os.environ.get(SWITCH) == "0" or sys.platform != "linux":
-        return None
-    process = pipeline_process()
-    command = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")
-    return process if any(word.rpartition(b"/")[2] == b"dvc" for word in command) else None
+    """Return the `dvc repro` that this process is a stage of; None where LOOPLINE_WARM is 0, and off Linux."""
+    return None if os.environ.get(SWITCH) == "0" or sys.platform != "linux" else dvc_above()
 
 
 def socket_of(repro: Process) -> Path:
@@ -102,8 +94,19 @@ def _asked(repro: Process, arguments: list[str]) -> int | None:
         try:
             return int(answers.readline())
         except (OSError, ValueError):
-            print(f"flows.stage: the stage server was killed; is memory short? (its log: {LOG})", file=sys.stderr)
-            return KILLED
+            last = _last_of_log()
+            why = "was killed; is memory short?" if last is None else f"ended: {last}"
+            print(f"flows.stage: the stage server {why} (its log: {LOG})", file=sys.stderr)
+            return KILLED if last is None else 1
+
+
+def _last_of_log() -> str | None:
+    """Return the last line of the server's traceback; None where it left none, as after SIGKILL."""
+    try:
+        lines = [line for line in LOG.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    except OSError:
+        return None
+    return lines[-1] if any(line.startswith("Traceback ") for line in lines) else None
 
 
 def _hand_signals_on(server: int) -> None:

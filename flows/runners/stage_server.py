@@ -1,6 +1,6 @@
 """The process that runs the stages of one `dvc repro`, so that models, engines and worlds are loaded once.
 
-    python -m flows.stage_server.server LISTENER PID STARTED     (what `python -m flows.stage` starts)
+    python -m flows.runners.stage_server LISTENER PID STARTED     (what `python -m flows.stage` starts)
 
 It runs one stage at a time, with the standard streams, DVC_* variables and signals of the process that asks, and ends
 with the `dvc repro` PID, however that one ends. It also ends, having closed all it holds, after a stage that failed or
@@ -23,8 +23,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
+from flows.runners.stage_client import SOCKETS, Request, socket_of
 from flows.signals import Termination, exit_surely, resend_lost_interrupts
-from flows.stage_server.client import SOCKETS, Request, socket_of
 from tasks.core.processes.running import Process
 from tasks.core.records.files import fingerprint
 
@@ -39,9 +39,22 @@ def main() -> int:
     server = StageServer(Process(pid, started))
     with socket.socket(fileno=listener) as waiting, contextlib.suppress(KeyboardInterrupt), contextlib.closing(server):
         _await_predecessors()
-        while server.serves(waiting.accept()[0]):
-            pass
+        with _last_words():
+            while server.serves(waiting.accept()[0]):
+                pass
     return 0
+
+
+@contextlib.contextmanager
+def _last_words() -> Iterator[None]:
+    """Write into the log what ends this process, while the connection lives: at its end the client reads the log."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:
+        traceback.print_exc()
+        sys.exit(1)
 
 
 class StageServer:
@@ -93,12 +106,12 @@ class StageServer:
 
     def _run(self, request: Request) -> int:
         """Return the stage's exit code."""
-        from flows.dag.dvc_seam import dvc_variables
-        from flows.orchestration.single_stage import run_stage
-
         try:
+            from flows.dag.dvc_seam import dvc_variables
+            from flows.runners.single_stage import run_stage
+
             with dvc_variables(request["variables"]):
-                return run_stage(request["arguments"], self._cache)
+                return run_stage(request["arguments"], self._cache, self._repro)
         except SystemExit as end:
             if isinstance(end, Termination):
                 end.arrived = True

@@ -4,6 +4,7 @@ Imports Prefect: import this module late.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from prefect.states import Completed
 
 from flows.dag.dvc_seam import Outcome, reproduce, summary
 from flows.dag.stages import STAGES, find_stage, stage_label
-from flows.orchestration.prefect_runner import PrefectRunner
-from flows.orchestration.run_artifacts import RunPage
-from flows.workers.async_collector import AsyncCollector, can_overlap
+from flows.runners.async_collector import AsyncCollector, can_overlap
+from flows.runners.prefect_runner import PrefectRunner
+from flows.runners.run_artifacts import RunPage
+from flows.runners.run_log import lines_in_run_log
 from tasks.core.config.params import load_params
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.records.run_manifest import recorded_params
@@ -50,6 +52,11 @@ class WarmRunner(PrefectRunner):
         self.iteration_by_iteration = collector is not None
 
     def run(self, name: str, key: str) -> None:
+        """Run a stage and record what it came to; the logs of its task run have its lines too."""
+        with lines_in_run_log() if self._page.server_answers else nullcontext():
+            self._run(name, key)
+
+    def _run(self, name: str, key: str) -> None:
         """Run a stage, or take the rollouts that the collector has for it, and record what it came to."""
         from tasks.record_lineage import record_stage
 

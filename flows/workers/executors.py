@@ -4,9 +4,9 @@ from contextlib import nullcontext
 
 from flows.dag.stages import Stage
 from flows.workers.shard_executor import ShardExecutor, Shown, Workers
-from tasks.core.config.engine import IN_PROCESS_ENGINES
 from tasks.core.config.machines import RayConfig
 from tasks.core.config.params import Params
+from tasks.core.interfaces.engine_kind import find_engine
 from tasks.core.interfaces.stage import Executor, ProcessCache, SerialExecutor
 from tasks.core.processes.usable_cores import usable_cores
 
@@ -28,16 +28,9 @@ def process_count(params: Params) -> int:
     """
     wanted, shards = params.machines.processes, params.collection.shards
     if wanted == "auto":
-        wanted = usable_cores() if shards > 1 and _computes_on_cores(params) else 1
-    return min(wanted, shards)
-
-
-def _computes_on_cores(params: Params) -> bool:
-    if params.engine.name != "transformers":
-        return params.engine.name in IN_PROCESS_ENGINES
-    from tasks.core.policies.loading import device  # imports torch
-
-    return device(params.policy).type == "cpu"
+        divides = shards != 1 and find_engine(params.engine.name).uses_cores(params.policy)
+        wanted = usable_cores() if divides else 1
+    return wanted if shards == "auto" else min(wanted, shards)
 
 
 def _cluster(cache: ProcessCache, config: RayConfig) -> Workers:

@@ -10,10 +10,9 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from tqdm import tqdm
-
 from flows.workers.remote_task import CODE, DEATHS, RemoteTask, WorkerDied, run_remote
 from tasks.core.config.machines import RayConfig
+from tasks.core.processes.shown_work import shown_work
 from tasks.core.processes.usable_cores import CORES_VARIABLE
 
 try:
@@ -42,6 +41,11 @@ class Cluster:
             ray.shutdown()
             raise
 
+    @property
+    def places(self) -> int:
+        """As many workers as the cluster's machines hold now."""
+        return max(1, sum(_workers_on(node, self._config) for node in ray.nodes() if node["Alive"]))
+
     def run_remote(self, tasks: Sequence[RemoteTask], shards: Sequence["Future[Any]"]) -> None:
         """Complete `shards`, each with the result of one of `tasks`; after an error, cancel those that have none.
 
@@ -62,10 +66,15 @@ class Cluster:
         ray.shutdown()
 
 
+def _workers_on(node: Mapping[str, Any], config: RayConfig) -> int:
+    held, wanted = node["Resources"], {"CPU": config.cpus_per_worker, "GPU": config.gpus_per_worker}
+    return min(int(held.get(kind, 0) // count) for kind, count in wanted.items() if count > 0)
+
+
 def _gather(references: Sequence[Any], tasks: Sequence[RemoteTask], shards: Sequence["Future[Any]"]) -> None:
     """Complete `shards` as Ray ends the tasks behind `references`. After the first error the others are stopped."""
     places, waiting = {reference: place for place, reference in enumerate(references)}, list(references)
-    with tqdm(total=sum(len(task.item) for task in tasks), desc="on Ray", disable=None) as bar:
+    with shown_work("on Ray", sum(len(task.item) for task in tasks), "rollout", leave=True) as work:
         try:
             while waiting:
                 # Ray would lose the exception of a SIGTERM that comes while it waits: wait in Python.
@@ -74,7 +83,7 @@ def _gather(references: Sequence[Any], tasks: Sequence[RemoteTask], shards: Sequ
                     time.sleep(_POLL_S)
                 for place in (places[reference] for reference in done):
                     _complete(shards[place], references[place], tasks[place])
-                    bar.update(len(tasks[place].item))
+                    work.advance(len(tasks[place].item))
         except BaseException as error:
             _stop(waiting, _CANCEL_S if isinstance(error, Exception) else 0)
             raise

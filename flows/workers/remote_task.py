@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from flows.dag.stage_code import InUse, code_version
 from flows.dag.stages import find_stage
-from flows.dag.version_stages import code_version
 from flows.errors import is_expected, picklable_error
 from tasks.core.config.section import Section
 from tasks.core.interfaces.stage import ProcessCache, StageContext, WorkItem
@@ -69,7 +69,7 @@ def close_process_cache() -> None:
 
 
 def _require_same_code(task: RemoteTask) -> None:
-    if _code_version(task.stage) != task.code:
+    if _code_version(task.stage, InUse.by(task.inputs)) != task.code:
         raise StaleCode(
             f"{task.stage}: the code in {CODE} on {socket.gethostname()} is not the pipeline's; share the project's "
             "folder, or bring both to the same commit"
@@ -77,8 +77,8 @@ def _require_same_code(task: RemoteTask) -> None:
 
 
 @cache
-def _code_version(stage: str) -> str:
-    return code_version(find_stage(stage), CODE)
+def _code_version(stage: str, used: InUse) -> str:
+    return code_version(find_stage(stage), CODE, used)
 
 
 @cache

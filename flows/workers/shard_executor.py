@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
+from flows.dag.stage_code import InUse, code_version
 from flows.dag.stages import Stage
-from flows.dag.version_stages import code_version
 from flows.workers.remote_task import CODE, RemoteTask
 from tasks.core.interfaces.stage import Item, ProcessCache, StageContext, T
 
@@ -17,6 +17,11 @@ Shown = Callable[[Sequence[tuple[str, "Future[Any]"]]], AbstractContextManager[o
 
 class Workers(Protocol):
     """Workers that play shards."""
+
+    @property
+    def places(self) -> int:
+        """How many shards they play at once."""
+        ...
 
     def run_remote(self, tasks: Sequence[RemoteTask], shards: Sequence["Future[Any]"]) -> None:
         """Complete `shards`, each with the result of one of `tasks`; after an error, cancel those that have none.
@@ -35,11 +40,15 @@ class ShardExecutor:
         """Without `shown`, shards are not shown."""
         self._stage, self._workers, self._shown = stage, workers, shown
 
+    def places(self, context: StageContext[Any]) -> int:
+        """Raises ClusterUnavailable."""
+        return self._workers(context.cache).places
+
     def map(
         self, work: Callable[[StageContext[Any], Item], T], context: StageContext[Any], items: Sequence[Item]
     ) -> list[T]:
         """Raises WorkerDied, StageFailed (a shard failed with an error that says all), and ClusterUnavailable."""
-        code = code_version(self._stage, CODE)
+        code = code_version(self._stage, CODE, InUse.by(context.inputs))
         tasks = [
             RemoteTask(self._stage.name, work, item, context.layout, context.inputs, context.key, Path.cwd(), code)
             for item in items

@@ -9,10 +9,8 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from torch.distributed.elastic.rendezvous import RendezvousError
-
 from tasks.core.config.params import ParamsError
-from tasks.core.learner.launcher import RankFailed, job_files, start_ranks
+from tasks.core.learner.ranks import RankFailed, job_files, start_ranks
 from tasks.core.learner.training import UpdateJob
 from tasks.core.records.layout import Layout
 
@@ -46,18 +44,11 @@ def _take_part(file: Path, done: set[tuple[Path, int]]) -> None:
     if mark in done:
         return
     done.add(mark)
-    _log.info("update_policy@%s: joining with %d ranks", job.key, job.update.distributed.ranks)
+    _log.info("update_policy@%s: joining with %d ranks", job.key, job.inputs.update.distributed.ranks)
     try:
-        start_ranks(job, file.parent)
-    except RankFailed as error:
+        start_ranks(job, file.parent, holds_store=False)
+    except (
+        RankFailed,
+        ParamsError,
+    ) as error:  # of a killed pipeline, too, which leaves its job's file and nobody to meet
         _log.error("%s", error)
-    except RendezvousError as error:  # a killed pipeline leaves its job's file, and nobody at the place to meet
-        _log.error(
-            "update_policy@%s: no other machine came to %s: %s", job.key, job.update.distributed.rendezvous, error
-        )
-
-
-if __name__ == "__main__":
-    from flows.moved import moved
-
-    moved("join")

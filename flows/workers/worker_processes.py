@@ -17,10 +17,9 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
-
 from flows.signals import stop_cleanly_on_signals
 from flows.workers.remote_task import DEATHS, RemoteTask, WorkerDied, close_process_cache, run_remote
+from tasks.core.processes.shown_work import shown_work
 from tasks.core.processes.usable_cores import CORES_VARIABLE, usable_cores
 
 _SPAWN = multiprocessing.get_context("spawn")
@@ -37,6 +36,10 @@ class WorkerProcesses:
         self._cores = max(1, usable_cores() // count)
         self._workers = [_Worker(self._cores) for _ in range(count)]
 
+    @property
+    def places(self) -> int:
+        return len(self._workers)
+
     def run_remote(self, tasks: Sequence[RemoteTask], shards: Sequence["Future[Any]"]) -> None:
         """Complete `shards`, each with the result of one of `tasks`; after an error, cancel those that have none.
 
@@ -46,7 +49,7 @@ class WorkerProcesses:
         waiting, deaths = deque(range(len(tasks))), Counter[int]()
         described = f"in {len(self._workers)} processes"
         try:
-            with tqdm(total=sum(len(task.item) for task in tasks), desc=described, disable=None) as bar:
+            with shown_work(described, sum(len(task.item) for task in tasks), "rollout", leave=True) as work:
                 while waiting or self._busy():
                     for worker in self._workers:
                         if waiting and worker.place is None:
@@ -58,7 +61,7 @@ class WorkerProcesses:
                             waiting.appendleft(place)
                         else:
                             _complete(shards[place], outcome)
-                            bar.update(len(tasks[place].item))
+                            work.advance(len(tasks[place].item))
         finally:
             self._replace(self._busy())
             for shard in shards:

@@ -1,7 +1,7 @@
 """The package's server kit around a world: one process, a thread per session, until it is told to stop."""
 
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,27 +12,18 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from openenv.core.env_server import ConcurrencyConfig, create_fastapi_app
 
-from flows.configure import params_of
 from flows.world_server.environment import EpisodeState, RequestRefused, Turn, TurnObservation, WorldEnvironment
 from flows.world_server.messages import AnswerableMessages
 from tasks.core.config.splits import SPLITS
 from tasks.core.config.world import WorldConfig
 from tasks.core.interfaces.world import World
+from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.records.files import digest
-from tasks.core.worlds.registry import open_world, prepare_world_folder
 
 _IDLE_S = 3600.0
 """After so long without a message a session is closed."""
 _STOP_S = 5
 """How long open sessions may take to end when the server does."""
-
-_ANY_LENGTH = f"collection.limits.max_turns={10**9}"
-"""The client decides how many turns it plays."""
-
-
-def world_settings(name: str, settings: Iterable[str]) -> WorldConfig:
-    """Return the section of the world `name` with `--set` assignments on top. Raises ParamsError."""
-    return params_of("default", [*settings, f"world.name={name}", _ANY_LENGTH]).world
 
 
 def serve_prepared(config: WorldConfig, folder: Path | None, host: str, port: int, sessions: int) -> None:

@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from flows.orchestration.prefect_server import local_server
+from flows.runners.prefect_server import local_server
 from tests.flows.tiny_project import make_project, run, succeed
 from tests.made_once import made_once
 

@@ -9,17 +9,19 @@ import prefect
 import pytest
 import yaml
 from dvc.repo import Repo
+from prefect.client.schemas.objects import State, StateType
 from prefect.exceptions import ParameterTypeError, SignatureMismatchError
 from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools import ValidationError, validate
 
 from flows import deployments
 from flows.cli.app import main
-from flows.configure import write_params
+from flows.dag.dvc_seam import PipelineFailed
 from flows.dag.stages import find_stage
 from flows.dag.version_stages import stage_version
-from flows.orchestration.local_services import POOL
+from flows.params_file import write_params
 from flows.profile_stack import stacked
+from flows.runners.local_services import POOL
 from tasks.core.config.params import ParamsError, load_params
 from tasks.core.lineage.git_state import git_state
 
@@ -141,3 +143,19 @@ def test_iterations_that_other_code_or_parameters_trained_are_not_trained(tmp_pa
     stages = (locked(name, **({"params": 16 * "0"} if name == task else {})) for name in names)
     (tmp_path / "dvc.lock").write_text("schema: '2.0'\nstages:\n" + "".join(stages))
     assert deployments.iterations_to_reach(tmp_path, 3) == goal
+
+
+def test_a_failed_run_says_why_in_prefect_and_names_the_file_with_the_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> State[Any]:
+        try:
+            raise MemoryError("no room for 2 GB\nat block 3")
+        except MemoryError as fault:
+            raise PipelineFailed("failed to reproduce 'score'") from fault
+
+    state = deployments._explained(tmp_path, fails)
+    why = "MemoryError: no room for 2 GB (traceback: .loopline/traceback.log)"
+    assert (state.type, state.message) == (StateType.FAILED, f"failed to reproduce 'score'\n{why}")
+    assert capsys.readouterr().err == f"{state.message}\n"
+    assert "in fails\n" in (tmp_path / ".loopline/traceback.log").read_text()

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from flows.cli.app import main
-from flows.configure import parse_assignment
 from flows.experiments.hydra_plugins.derived_dag import _require_one_reading
+from flows.params_file import parse_assignment
 from tasks.core.config.params import ParamsError, load_params
 from tasks.core.processes.addresses import free_port
 from tests.flows.tiny_project import ROOT, configure, copy_project, run, succeed
@@ -58,7 +58,7 @@ def test_composing_changes_what_is_asked_for_and_what_follows(tmp_path: Path, mo
         "update.learning_rate=0.001",
         "monitor.action=stop",
     ]
-    tree = "collection.tree={simulations:4,candidates:2,exploration:1.0}"
+    tree = "collection.tree={simulations:4,candidates:2}"
     searching = [tree, "advantages.pair_gap=0.1", "update.objective=preference"]
     elsewhere = ["policy.source=bases/x", "world.name=webshop", "+world.webshop={source:original,root:w}"]
     for changes in (fewer, searching, elsewhere):
@@ -107,7 +107,7 @@ def test_experiments_and_mlflow_agree_on_names_and_numbers(finished: Path) -> No
         scores = shown["metrics"][f"data/summary/{split}.json"]["data"]
         assert {"tgc", "sgc"} <= scores.keys()
         for name in ("tgc", "sgc", "tgc_gain"):
-            assert run.data.metrics[f"{split}.{name}"] == scores[name]
+            assert run.data.metrics[f"{split}/{name}"] == scores[name]
     assert shown["params"]["params.yaml"]["data"]["update"]["learning_rate"] == 0.002
 
 
@@ -128,7 +128,7 @@ def shown_experiment(folder: Path, name: str) -> dict[str, Any]:
 
 @pytest.mark.services
 def test_lineage_holds_until_something_is_broken_which_it_names(finished: Path) -> None:
-    answer = succeed(finished, "-m", "flows.cli", "lineage", "test_normal.tgc")
+    answer = succeed(finished, "-m", "flows.cli", "lineage", "test_normal/tgc")
     assert answer.splitlines()[-1] == "every link holds"
     for expected in ("<- score@test_normal", "<- collect_rollouts@i001", "<- data/base_policies", "i001: seeds "):
         assert expected in answer
@@ -146,7 +146,7 @@ def test_lineage_holds_until_something_is_broken_which_it_names(finished: Path) 
         assert f"BROKEN: data/iterations/i001/rollouts.parquet: its cache file {cached} is corrupt" in done.stdout
     finally:
         replace(cached, whole)
-    assert run(finished, "-m", "flows.cli", "lineage", "i099").returncode == 1
+    assert run(finished, "-m", "flows.cli", "lineage", "i099").returncode == 2
     assert run(finished, "-m", "flows.cli", "lineage", "nowhere.tgc").returncode == 2
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.orchestration.prefect_server import local_server
+from flows.runners.prefect_server import local_server
 from tasks.core.processes.addresses import without_credentials
 from tests.flows.tiny_project import make_project, run
 

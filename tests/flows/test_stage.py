@@ -14,7 +14,7 @@ import pytest
 
 from flows.dag.stages import find_stage
 from flows.errors import is_expected, may_pass
-from tasks.core.engines.vllm_server.client import EngineUnavailable, ServerLost
+from tasks.core.engines.vllm.client import EngineUnavailable, ServerLost
 from tasks.core.records.files import ArtifactError
 
 Python = Callable[..., CompletedProcess[str]]
@@ -44,7 +44,10 @@ def test_bad_params_name_file_key_and_rule(project: Path, python: Python) -> Non
     params.write_text(params.read_text().replace("min_absolute_advantage: 0.01", "min_absolute_advantag: 0.01"))
     done = python("-m", "flows.stage", "version_stages")
     assert done.returncode == 1
-    assert "params.yaml: advantages.min_absolute_advantag: Extra inputs are not permitted" in done.stderr
+    assert (
+        "params.yaml: advantages.min_absolute_advantag: no such knob; did you mean advantages.min_absolute_advantage?"
+        in done.stderr
+    )
 
 
 def test_starting_imports_the_standard_library_only(python: Python) -> None:
@@ -77,7 +80,7 @@ def test_prefect_asks_whether_an_error_may_pass() -> None:
     from prefect.client.schemas.objects import TaskRun
     from prefect.states import Failed
 
-    from flows.orchestration.prefect_runner import _can_help, stage_task
+    from flows.runners.prefect_runner import _can_help, stage_task
 
     task, run = stage_task(find_stage("score"), None), TaskRun(task_key="score", dynamic_key="0")
     assert _can_help(task, run, Failed(data=ServerLost("x")))  # type: ignore[arg-type]

@@ -16,11 +16,11 @@ import psutil
 import pytest
 from websockets.sync.client import connect
 
-from tasks.core.config.world import PocketworldSection
+from tasks.core.config.world import WorldSection
 from tasks.core.interfaces.world import World
+from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.processes.addresses import free_port
 from tasks.core.records.files import digest
-from tasks.core.worlds.registry import open_world, prepare_world_folder
 from tests.openenv_servers import ROOT, running, served_world
 
 pytestmark = pytest.mark.openenv
@@ -48,13 +48,13 @@ def server() -> Iterator[tuple[str, psutil.Process]]:
 def inner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Open the same world in this process."""
     folder = tmp_path_factory.mktemp("inner") / "world"
-    prepare_world_folder(PocketworldSection(), folder)
-    with closing(open_world(PocketworldSection(), folder)) as world:
+    prepare_world_folder(WorldSection.of("pocketworld"), folder)
+    with closing(open_world(WorldSection.of("pocketworld"), folder)) as world:
         yield world
 
 
 def test_the_version_tells_which_tasks_are_served(server: tuple[str, psutil.Process], tmp_path: Path) -> None:
-    prepare_world_folder(PocketworldSection(), tmp_path / "world")
+    prepare_world_folder(WorldSection.of("pocketworld"), tmp_path / "world")
     told = httpx2.get(f"{server[0]}/metadata").json()
     assert (told["name"], told["version"]) == ("pocketworld", digest(tmp_path / "world"))
 
@@ -294,7 +294,7 @@ def test_a_world_that_cannot_be_served_is_one_message() -> None:
         return done.returncode, done.stderr
 
     code, message = told("nowhere")
-    assert code == 2 and "world.name: Input should be 'pocketworld'" in message and "Traceback" not in message
+    assert code == 2 and "world.name: no world is called" in message and "Traceback" not in message
     code, message = told("openenv")
     assert code == 1 and "world.openenv.action is empty" in message and "Traceback" not in message
     port = free_port()

@@ -6,14 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tasks.core.records.files import digest, read_json
+from flows.published.finished_run import run_digests
+from tasks.core.records.files import read_json
+from tasks.core.records.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("tasks", "flows", "data/base_policies")
 FILES = ("dvc.yaml", ".dvcignore", ".gitignore", "pyproject.toml", "prefect.yaml")
 OF_ONE_RUN = shutil.ignore_patterns("mlflow.db", ".prefect", "tmp")
 NOWHERE = {"PREFECT_API_URL": "", "MLFLOW_TRACKING_URI": "", "DVC_EXP_NAME": ""}
-DIFFERS_BETWEEN_RUNS = ("metrics.json", "timings.json", "traces.js")
 
 
 def make_project(folder: Path, *settings: str) -> Path:
@@ -66,8 +67,5 @@ def succeed(folder: Path, *arguments: str, **environment: str) -> str:
 
 
 def digest_of(root: Path) -> str:
-    """Return a digest of a finished pipeline: lineage.json's digests of code, parameters, artifacts; and the files."""
-    data = root / "data"
-    kept = [path for path in data.rglob("*") if path.is_file() and path.name not in DIFFERS_BETWEEN_RUNS]
-    files = {str(path.relative_to(data)): digest(path) for path in kept if "report" not in path.parts}
-    return str([read_json(data / "lineage.json"), sorted(files.items())])
+    """Return lineage.json's digests of code, parameters and artifacts, and those of all content."""
+    return str([read_json(Layout(root).lineage), run_digests(root).model_dump_json()])

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,8 +11,9 @@ import pytest
 import typer
 
 from flows.cli.app import app, main
-from flows.cli.checking import Hardware
+from flows.cli.plan import Hardware
 from tasks.core.capacity.hardware import HARDWARE
+from tasks.core.config.params import load_params
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -24,6 +26,13 @@ def _commands(group: Any, name: str = "loopline") -> dict[str, Any]:
 
 
 COMMANDS = _commands(typer.main.get_command(app))
+
+
+def test_every_command_is_a_file_of_its_name() -> None:
+    files = {path.relative_to(ROOT / "flows/cli") for path in (ROOT / "flows/cli").rglob("*.py")}
+    shared = {Path(name) for name in ("app.py", "command.py", "__main__.py")}
+    named = {" ".join(["loopline", *path.with_suffix("").parts]) for path in files - shared if path.stem != "__init__"}
+    assert named == set(COMMANDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -68,12 +77,40 @@ print(time.process_time(), *sys.modules, file=sys.stderr)
         (["nonesuch"], "loopline: No such command 'nonesuch'"),
         (["run", "--nonesuch"], "loopline run: No such option: --nonesuch"),
         (["configure"], "loopline configure: Invalid value: give a profile's name, or --refresh"),
+        (["configure", "default", "--set", "x"], "loopline configure: --set x: expected NAME=VALUE"),
+        (["compare", "nope"], "nope.yaml: no such study"),
+        (["compare", "methods", "--methods", "nope", "--report"], "loopline compare: --methods: nope: not in the"),
+        (["compare", "methods", "--seeds", "a"], "loopline compare: Invalid value for --seeds: a: no whole number"),
+        (
+            ["serve", "bandit", "--host", "nowhere.invalid"],
+            "loopline serve: Invalid value for --host: nowhere.invalid: ",
+        ),
+        (["lineage", "nonsense"], "loopline lineage: nonsense names nothing here; expected "),
     ],
 )
 def test_wrong_arguments_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
+
+
+@pytest.mark.parametrize(
+    "subject", ["data/nonsense", "i099", "i001", "selected", "test_normal.tgc", "i001.kl", "i001:t:0"]
+)
+def test_before_any_run_lineage_knows_no_artifact(
+    subject: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["configure", "drill"]) == 0
+    assert main(["lineage", subject]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"loopline lineage: {subject}: no stage has run here, and it does not exist"
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert capsys.readouterr().out == f"loopline {declared}\n"
 
 
 def test_without_a_command_there_is_help_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,46 +123,30 @@ def test_all_hardware_can_be_planned_for() -> None:
     assert set(get_args(Hardware)) == set(HARDWARE)
 
 
-OLD_NAMES = {
-    "flows/pipeline.py": "run",
-    "flows/configure.py": "configure",
-    "flows/comparison/__main__.py": "compare",
-    "flows/status.py": "status",
-    "flows/plan.py": "plan",
-    "flows/lineage.py": "lineage",
-    "flows/registry.py": "registry",
-    "flows/deployments.py": "deploy",
-    "flows/world_server/__main__.py": "serve",
-    "flows/workers/worker_node.py": "join",
-    "flows/appworld_export.py": "export appworld",
-    "flows/bfcl_export.py": "export bfcl",
-}
-
-
-def test_every_old_name_leads_to_a_command() -> None:
-    found = {file: re.findall(r'moved\("([a-z ]+)"', (ROOT / file).read_text(encoding="utf-8")) for file in OLD_NAMES}
-    assert found == {file: [command] for file, command in OLD_NAMES.items()}
-    assert all(any(name.startswith(f"loopline {command}") for name in COMMANDS) for command in OLD_NAMES.values())
-
-
-@pytest.mark.parametrize(
-    ("old", "command", "message"),
-    [
-        ("flows.comparison methods --methods loop,nonesuch --report", "compare", "nonesuch: not in the study methods"),
-        ("flows.plan --profile nonesuch --gpus 0", "plan", "Invalid value for '--gpus'"),
-    ],
-)
-def test_an_old_name_runs_the_command_and_names_it(old: str, command: str, message: str) -> None:
-    done = subprocess.run([sys.executable, "-m", *old.split()], cwd=ROOT, capture_output=True, text=True)
-    moved, error = done.stderr.splitlines()
-    assert moved.startswith(f"this is now `loopline {command}`")
-    assert done.returncode and error.startswith(f"loopline {command}: ") and message in error
-
-
 def test_the_script_needs_a_checkout_and_says_so(tmp_path: Path) -> None:
     """Isolated from this environment's packages, as where nothing but a wheel is installed."""
     done = subprocess.run(
         [sys.executable, "-I", "-S", ROOT / "loopline.py"], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 1
-    assert done.stderr == f"loopline: {tmp_path} is no checkout of loopline; clone the repository and run it there\n"
+    assert done.stderr == f"loopline: {tmp_path} is in no checkout of loopline; clone the repository, run it there\n"
+
+
+def test_a_command_in_a_subfolder_works_in_its_checkout_and_takes_paths_from_where_it_stands(tmp_path: Path) -> None:
+    for room in ("flows", "tasks"):
+        (tmp_path / room).symlink_to(ROOT / room)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/base_policies").symlink_to(ROOT / "data/base_policies")
+    folder = tmp_path / "docs" / "more"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text("methods: {a: nonesuch}\n")
+
+    def called(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, ROOT / "loopline.py", *arguments]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+    assert called("configure", "drill").returncode == 0
+    assert load_params(tmp_path / "params.yaml").profiles == ("drill",)
+    assert "no profile 'nonesuch'" in called("compare", "mine.yaml", "--report").stderr
+    assert f"{folder}/pilot.parquet" in called("plan", "--pilot", "pilot.parquet").stderr
+    assert [file.name for file in folder.iterdir()] == ["mine.yaml"]

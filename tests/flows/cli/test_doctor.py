@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from flows import doctor
+from flows.cli import doctor
 from flows.cli.app import main
-from flows.configure import write_params
-from flows.doctor import findings
+from flows.cli.doctor import findings
+from flows.params_file import write_params
 from flows.profile_stack import stacked
 from tasks.core.config.params import parse_params
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def obstacles(content: dict[str, object], root: Path = ROOT) -> list[str]:
@@ -32,6 +32,8 @@ def test_parameters_that_cannot_run_here_are_named(monkeypatch: pytest.MonkeyPat
     assert obstacles(default) == []
     (on_gpu,) = obstacles(default | {"policy": {**default.get("policy", {}), "device": "cuda"}})
     assert on_gpu == "policy.device: cuda, and torch finds no GPU here"
+    (unknown,) = obstacles(default | {"policy": {**default.get("policy", {}), "device": "tpu"}})
+    assert unknown.startswith("policy.device: tpu: Expected one of cpu, cuda")
     (key,) = obstacles(stacked(["openai"]))
     assert key == "engine.chat_api.traffic.key_variable: the environment variable OPENAI_API_KEY is not set"
     assert any(

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from flows.configure import write_params
-from flows.dag.checkout_lock import LOCK, checkout_lock
+from flows.cli.watch import chart, page
+from flows.dag.checkout_lock import LOCK, checkout_lock, holder_of
+from flows.params_file import write_params
 from flows.profile_stack import stacked
-from flows.progress import Progress, chart, holder_of, page, read_progress
+from flows.run_progress import Progress, read_progress, stage_line
 from tasks.core.records.documents import write_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import Attestation, StageVersion, StageVersions
-from tests.finished_run import evaluation
+from tests.finished_run import evaluation, metrics
 
 NOW, BEFORE = StageVersion(code="a" * 16, params="b" * 16), StageVersion(code="c" * 16, params="b" * 16)
 
@@ -51,6 +52,21 @@ def test_what_an_earlier_run_left_does_not_count(version: StageVersion, ended: f
     assert len(read_progress(layout.root).ended) == 2
 
 
+def test_each_iteration_and_each_evaluation_has_a_line(layout: Layout) -> None:
+    """By hand: the second update ended 14 s after the first, and six more at that pace take 84 s."""
+    for key, ended, mean_return in (("i001", 1000.0, 0.5), ("i002", 1014.0, 0.885)):
+        update(layout, key, ended)
+        write_document(layout.metrics(key), metrics(mean_return=mean_return))
+        if key == "i001":
+            assert stage_line(layout, "update_policy", key) == "i001 of 8: return 0.50"
+    write_document(layout.evaluation("i002"), evaluation("i002", 86.7))
+    line = stage_line(layout, "update_policy", "i002")
+    assert line == "i002 of 8: return 0.89, dev 86.7, 14 s, about 1 min 24 s left of training"
+    dev = stage_line(layout, "evaluate_policy", "i002")
+    assert dev is not None and dev.startswith("i002: dev TGC 86.7, SGC ")
+    assert stage_line(layout, "filter_tasks", "") is None and stage_line(layout, "update_policy", "i003") is None
+
+
 def test_before_anything_has_run_there_is_nothing_to_show(layout: Layout) -> None:
     layout.stage_versions.unlink()
     assert page(read_progress(layout.root)).splitlines() == [
@@ -60,11 +76,15 @@ def test_before_anything_has_run_there_is_nothing_to_show(layout: Layout) -> Non
 
 
 def test_who_holds_the_checkout_is_at_work_until_it_ends(tmp_path: Path) -> None:
-    assert holder_of(tmp_path) is None
+    lock = tmp_path / LOCK
+    assert holder_of(lock) is None
     with checkout_lock(tmp_path, "update_policy@i003"):
-        assert holder_of(tmp_path) == f"update_policy@i003 (process {os.getpid()})"
-    (tmp_path / LOCK).write_text(f"loopline run (process {2**22 + 1})\n")
-    assert holder_of(tmp_path) is None
+        assert holder_of(lock) == f"update_policy@i003 (process {os.getpid()})"
+    assert holder_of(lock) is None
+    lock.write_text(f"loopline run (process {2**22 + 1})\n{2**22 + 1} 7\n")
+    assert holder_of(lock) is None
+    lock.write_text(f"loopline run (process {os.getpid()})\n{os.getpid()} 7\n")
+    assert holder_of(lock) is None, "another process of the same number"
 
 
 def test_the_time_left_is_shown_while_a_run_is_at_work() -> None:

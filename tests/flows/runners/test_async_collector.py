@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 from flows.errors import StageFailed
-from flows.workers.async_collector import AsyncCollector, can_overlap
+from flows.runners.async_collector import AsyncCollector, can_overlap
 from tasks.core.config.params import Params
+from tasks.core.records.document_kinds import holds_clocks
 from tasks.core.records.layout import Layout
 from tests.flows.tiny_project import configure, copy_project, succeed
 
@@ -23,7 +24,7 @@ WarmFlow = Callable[..., str]
 TOLD = """
 import sys
 from flows.cli.app import main
-from flows.workers import async_collector
+from flows.runners import async_collector
 claim = async_collector.AsyncCollector.claim
 def told(self, key):
     found = claim(self, key)
@@ -60,9 +61,7 @@ def recorded(root: Path) -> dict[str, Any]:
     stages: dict[str, Any] = yaml.safe_load((root / "dvc.lock").read_text())["stages"]
     for stage in stages.values():
         for part in stage.keys() & {"deps", "outs"}:
-            stage[part] = [
-                entry for entry in stage[part] if not entry["path"].endswith(("timings.json", "metrics.json"))
-            ]
+            stage[part] = [entry for entry in stage[part] if not holds_clocks(entry["path"])]
     return stages
 
 

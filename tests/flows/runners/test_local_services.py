@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.orchestration.local_services import serve
-from flows.orchestration.prefect_server import ServerError, require_free
+from flows.runners.local_services import serve
+from flows.runners.prefect_server import ServerError, require_free
 from tasks.core.processes.addresses import free_port
 
 

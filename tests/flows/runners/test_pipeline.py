@@ -29,6 +29,7 @@ def warm_flow(real_project: Path, prefect_url: str) -> WarmFlow:
     return partial(run, real_project, *command, PREFECT_API_URL=prefect_url, **proxies)
 
 
+@pytest.mark.whole_runs
 def test_bad_targets_are_one_message(project: Path) -> None:
     for arguments, message in (
         (["--until", "no_such"], "unknown stage 'no_such'"),
@@ -40,6 +41,7 @@ def test_bad_targets_are_one_message(project: Path) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.whole_runs
 def test_a_prefect_server_that_is_down_is_one_line(project: Path) -> None:
     url = f"http://someone:secret@127.0.0.1:{free_port()}/api"
     shown = url.replace("someone:secret@", "")
@@ -50,6 +52,7 @@ def test_a_prefect_server_that_is_down_is_one_line(project: Path) -> None:
         assert f"no Prefect server answers at {shown} (" in line and line.endswith("start it, or unset PREFECT_API_URL")
 
 
+@pytest.mark.whole_runs
 def test_a_file_that_dvc_cannot_read_is_one_line_with_its_place(project: Path) -> None:
     (project / "dvc.yaml").write_text("stages:\n<<<<<<< HEAD\n  a: {cmd: b}\n=======\n>>>>>>> theirs\n")
     done = run(project, "-m", "flows.cli", "run", "--without-prefect")
@@ -57,6 +60,7 @@ def test_a_file_that_dvc_cannot_read_is_one_line_with_its_place(project: Path) -
     assert (done.returncode, line.partition(": not valid")[2]) == (1, " YAML: line 2: a git conflict marker")
 
 
+@pytest.mark.whole_runs
 def test_a_checkout_that_cannot_be_written_is_one_line(project: Path) -> None:
     read_only = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && cd "$0" && exec "$@"'
     unshared = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", read_only, str(project)]
@@ -69,6 +73,31 @@ def test_a_checkout_that_cannot_be_written_is_one_line(project: Path) -> None:
         )
         (line,) = done.stderr.splitlines()
         assert done.returncode == 1 and "Read-only file system" in line
+
+
+@pytest.mark.whole_runs
+def test_a_fault_in_a_stage_is_named_in_the_last_line_and_its_traceback_lies_in_a_file(real_project: Path) -> None:
+    with (real_project / "tasks/filter_tasks.py").open("a") as body:
+        body.write("def filter_tasks(context):\n    import torch\n    torch.zeros(2) @ torch.zeros(3)\n")
+    done = run(real_project, "-m", "flows.cli", "run", "--without-prefect", "--until", "filter_tasks")
+    first, last = done.stderr.splitlines()[-2:]
+    assert (done.returncode, first) == (1, "loopline run: failed to reproduce 'filter_tasks'")
+    assert last.startswith("RuntimeError: ") and last.endswith("(traceback: .loopline/traceback.log)")
+    written = (real_project / ".loopline/traceback.log").read_text()
+    assert "tasks/filter_tasks.py" in written and written.splitlines()[-1].startswith("RuntimeError: ")
+
+
+@pytest.mark.whole_runs
+def test_a_knob_that_dvc_commit_recorded_runs_its_stages_all_the_same(real_project: Path) -> None:
+    command = ("-m", "flows.cli", "run", "--without-prefect", "--until", "prepare_world")
+    assert succeed(real_project, *command).splitlines()[-1] == "2 run, 0 from cache, 0 up to date"
+    configure(real_project, "--refresh", "world.pocketworld.chained_share=0.5")
+    succeed(real_project, "-m", "dvc", "commit", "--force", "--quiet", "version_stages")
+    assert "up to date" in succeed(real_project, "-m", "dvc", "status", "prepare_world")
+    printed = succeed(real_project, *command).splitlines()
+    assert any(line.startswith("changed: world.") for line in printed)
+    assert printed[-1] == "2 run, 0 from cache, 0 up to date"
+    assert succeed(real_project, *command).splitlines()[-1] == "all 2 stages are up to date"
 
 
 @pytest.mark.services

@@ -1,6 +1,6 @@
 """The rows of the table of scores in Prefect's UI."""
 
-from flows.orchestration.run_artifacts import score_rows
+from flows.runners.run_artifacts import score_rows
 from tests.finished_run import scores, training_budget
 
 

@@ -7,8 +7,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.states import Scheduled
 
 from flows.dag.checkout_lock import LOCK
+from flows.runners.schedules import schedule_lines
 from tasks.core.processes.addresses import free_port
 from tests.flows.tiny_project import digest_of, make_project
 
@@ -75,11 +77,10 @@ def until(read: Callable[[], T], holds: Callable[[T], bool], deadline_s: float =
     return value
 
 
-@pytest.fixture
-def served(new_prefect_home: Path, tmp_path: Path) -> Iterator[Served]:
-    root = make_project(tmp_path / "served")
+@contextmanager
+def deployed(new_prefect_home: Path, root: Path) -> Iterator[tuple[Served, list[str]]]:
+    """Run `loopline deploy` in a project; yields what it serves, and the lines that it printed before."""
     shutil.copytree(new_prefect_home, root / ".prefect")
-    without_schedules(root / "prefect.yaml")
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "flows.cli", "deploy", "--port", str(port)],
@@ -90,10 +91,20 @@ def served(new_prefect_home: Path, tmp_path: Path) -> Iterator[Served]:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
     )
     assert process.stdout is not None
-    assert "Prefect's UI" in process.stdout.readline()
-    yield Served(root, process, f"http://127.0.0.1:{port}/api")
-    if process.poll() is None:
-        process.kill()
+    lines = [*takewhile(lambda line: "Prefect's UI" not in line, process.stdout)]
+    try:
+        yield Served(root, process, f"http://127.0.0.1:{port}/api"), lines
+    finally:
+        if process.poll() is None:
+            process.kill()
+
+
+@pytest.fixture
+def served(new_prefect_home: Path, tmp_path: Path) -> Iterator[Served]:
+    root = make_project(tmp_path / "served")
+    without_schedules(root / "prefect.yaml")
+    with deployed(new_prefect_home, root) as (served, _):
+        yield served
 
 
 def without_schedules(path: Path) -> None:
@@ -135,6 +146,18 @@ def test_schedules_kills_and_overlaps(served: Served, finished_project: Path) ->
     assert (served.root / "data/iterations/i002/policy").is_dir()
 
     ends_without_a_trace(served)
+
+
+def test_deploy_lists_its_schedules_first_and_begins_no_hourly_run(new_prefect_home: Path, tmp_path: Path) -> None:
+    root = make_project(tmp_path / "served")
+    with deployed(new_prefect_home, root) as (served, printed):
+        assert [line.rstrip() for line in printed] == [*schedule_lines(root / "prefect.yaml")]
+
+        def due() -> set[str]:
+            return {served.client.read_flow(run.flow_id).name for run in served.client.read_flow_runs()}
+
+        assert until(due, {"nightly", "rescore-champion"}.__le__) == {"nightly", "rescore-champion"}
+        ends_without_a_trace(served)
 
 
 def fires_on_schedule(served: Served) -> FlowRun:

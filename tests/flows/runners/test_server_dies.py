@@ -27,7 +27,7 @@ stages:
 KILL_SERVER = """\
 import pathlib, psutil
 flow = next(one for one in psutil.Process().parents() if "flows.cli" in one.cmdline())
-(server,) = [child for child in flow.children() if "flows.orchestration.prefect_server" in child.cmdline()]
+(server,) = [child for child in flow.children() if "flows.runners.prefect_server" in child.cmdline()]
 server.kill()
 pathlib.Path("data/killed").write_text("yes")
 """

@@ -13,7 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.flows.tiny_project import run
+
+ROOT = Path(__file__).resolve().parents[3]
 KEYS = ("i001", "i002")
 BODY = """
 import os
@@ -52,6 +54,12 @@ stages:
     outs: [data/i002]
 """
 WAIT = "Path('ready').touch(); time.sleep(120)"
+SLOW_LAST_WORDS = """
+tell = sys.excepthook
+sys.excepthook = lambda *what: (time.sleep(2), tell(*what))
+"""
+AS_PROCESS_1 = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", sys.executable, "-m")
+"""What follows is the first process of a container."""
 TICK = """
 Path("ready").touch()
 for _ in range(1200):
@@ -87,12 +95,13 @@ def project(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "project"))
 
 
-def start(project: Path, **variables: str) -> subprocess.Popen[str]:
+def start(project: Path, *command: str, **variables: str) -> subprocess.Popen[str]:
+    """Start a command, `dvc repro` if none is given."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PYTHONPATH": str(project), "PATH": path, "PREFECT_API_URL": "", **variables}
-    command = [sys.executable, "-m", "dvc", "repro"]
+    words = command or (sys.executable, "-m", "dvc", "repro")
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=project, env=environment, stdout=pipe, stderr=pipe, text=True, process_group=0)
+    return subprocess.Popen(words, cwd=project, env=environment, stdout=pipe, stderr=pipe, text=True, process_group=0)
 
 
 def repro(project: Path, **variables: str) -> tuple[int, str, str]:
@@ -115,7 +124,7 @@ def closed(project: Path) -> list[str]:
 
 def processes(project: Path) -> dict[str, psutil.Process]:
     """Everything that runs in the project's folder, by what it is."""
-    names = {"repro": "repro", "flows.stage": "stage", "flows.stage_server.server": "server"}
+    names = {"repro": "repro", "flows.stage": "stage", "flows.runners.stage_server": "server"}
     by_role = {}
     for process in psutil.process_iter():
         try:
@@ -139,6 +148,7 @@ def left_nothing(project: Path) -> bool:
     return not list((project / ".loopline/stage_servers").iterdir())
 
 
+@pytest.mark.whole_runs
 def test_the_stages_of_each_checkout_share_a_process_that_ends_with_dvc(project: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(project, tmp_path / "other"))
     beside = start(other)
@@ -156,6 +166,23 @@ def test_the_stages_of_each_checkout_share_a_process_that_ends_with_dvc(project:
     assert closed(project) != closed(other)
 
 
+@pytest.mark.whole_runs
+@pytest.mark.parametrize("warm", ["1", "0"])
+def test_a_run_that_comes_second_is_refused_between_two_stages_and_the_first_goes_on(project: Path, warm: str) -> None:
+    text = (project / "dvc.yaml").read_text()
+    waits = "touch ready; until test -e go; do sleep 0.1; done; touch data/between"
+    between = f"  between:\n    cmd: {waits}\n    deps: [data/i001]\n    outs: [data/between]\n"
+    (project / "dvc.yaml").write_text(text.replace("deps: [data/i001]", "deps: [data/between]") + between)
+    first = start(project, LOOPLINE_WARM=warm)
+    wait_until((project / "ready").exists)
+    second = run(project, "-m", "flows.cli", "run", "--without-prefect")
+    (project / "go").touch()
+    _, err = first.communicate(timeout=120)
+    assert (first.returncode, second.returncode) == (0, 1), err + second.stderr
+    assert f"dvc repro, at probe@i001 (process {first.pid}) works in this checkout" in second.stderr
+
+
+@pytest.mark.whole_runs
 @pytest.mark.parametrize("hindrance", ["switched off", "no folder for sockets"])
 def test_without_a_server_each_stage_has_its_own_process(project: Path, hindrance: str) -> None:
     off = hindrance == "switched off"
@@ -168,6 +195,7 @@ def test_without_a_server_each_stage_has_its_own_process(project: Path, hindranc
     assert len(set(closed(project))) == 2
 
 
+@pytest.mark.whole_runs
 def test_the_way_to_a_stage_is_short(project: Path) -> None:
     """At most eight frames of ours, the stage's own among them."""
     way = "import traceback; Path('way').write_text(repr([one.filename for one in traceback.extract_stack()]))"
@@ -179,6 +207,7 @@ def test_the_way_to_a_stage_is_short(project: Path) -> None:
     assert ours[-1] == "tasks/probe.py" and len(ours) <= 8, ours
 
 
+@pytest.mark.whole_runs
 def test_a_change_of_code_makes_the_next_stage_start_anew(project: Path) -> None:
     (project / "do_i001").write_text("Path('tasks/score.py').open('a').write('# changed')")
     code, _, err = repro(project)
@@ -188,9 +217,19 @@ def test_a_change_of_code_makes_the_next_stage_start_anew(project: Path) -> None
     assert len(set(closed(project))) == 2
 
 
+@pytest.mark.whole_runs
 @pytest.mark.parametrize(
     ("fault", "message", "exit_code"),
-    [("raise ArtifactError('broken')", "probe@i002: broken", 1), ("sys.exit(7)", "", 7), ("1 / 0", "ZeroDivision", 1)],
+    [
+        ("raise ArtifactError('broken')", "probe@i002: broken", 1),
+        ("sys.exit(7)", "", 7),
+        ("1 / 0", "ZeroDivision", 1),
+        (
+            f"{SLOW_LAST_WORDS}\nraise GeneratorExit('over')",
+            "flows.stage: the stage server ended: GeneratorExit: over (its log: ",
+            1,
+        ),
+    ],
 )
 def test_a_failure_is_the_stages_own(project: Path, fault: str, message: str, exit_code: int) -> None:
     (project / "do_i002").write_text(fault)
@@ -201,6 +240,14 @@ def test_a_failure_is_the_stages_own(project: Path, fault: str, message: str, ex
     assert f"exited with {exit_code}" in err
     assert left_nothing(project)
     assert closed(project) == [ran(project)["first"]]
+
+
+@pytest.mark.whole_runs
+def test_a_module_that_is_not_there_is_named_and_memory_is_not(project: Path) -> None:
+    """As in the copies of `dvc exp run --temp`, which have what git knows."""
+    (project / "flows/dag/attestations.py").unlink()
+    code, _, err = repro(project)
+    assert code and "ModuleNotFoundError: No module named 'flows.dag.attestations'" in err and "memory" not in err
 
 
 @pytest.mark.faults
@@ -255,3 +302,31 @@ def test_ctrl_z_holds_the_stage_until_it_is_continued_and_a_kill_meanwhile_leave
     process.communicate(timeout=60)
     assert left_nothing(project)
     assert closed(project) == [ran(project)["first"]]
+
+
+@pytest.mark.faults
+def test_a_run_that_is_a_containers_first_process_ends_with_143_and_goes_on_in_the_next(project: Path) -> None:
+    (project / "do_i002").write_text(WAIT)
+    process = start(project, *AS_PROCESS_1, "flows.cli", "run", "--without-prefect")
+    wait_until((project / "ready").exists)
+    (first,) = psutil.Process(process.pid).children()
+    assert "NSpid:\t" in (status := Path(f"/proc/{first.pid}/status").read_text())
+    assert next(line.split()[-1] for line in status.splitlines() if line.startswith("NSpid:")) == "1"
+    first.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert list(ran(project)) == ["first"] and not processes(project)
+    (project / "do_i002").unlink()
+    again = start(project, *AS_PROCESS_1, "flows.cli", "run", "--without-prefect")
+    _, err = again.communicate(timeout=120)
+    assert again.returncode == 0, err
+    assert list(ran(project)) == ["first", "second"]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("warm", ["1", "0"])
+def test_a_dvc_repro_that_is_a_containers_first_process_runs_its_stages(project: Path, warm: str) -> None:
+    process = start(project, *AS_PROCESS_1, "dvc", "repro", LOOPLINE_WARM=warm)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert list(ran(project)) == ["first", "second"]

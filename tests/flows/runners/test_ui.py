@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.orchestration.local_services import server_settings
-from flows.orchestration.prefect_server import api_url, start_server, stop, wait_until_healthy
+from flows.runners.local_services import server_settings
+from flows.runners.prefect_server import api_url, start_server, stop, wait_until_healthy
 from tasks.core.processes.addresses import free_port
 
 pytestmark = pytest.mark.services

@@ -1,25 +1,24 @@
-"""How far a run is: its iterations, the time that is left, and the scores on dev so far, read from the artifacts.
+"""The iterations of a run that are done, its pace and its scores on dev, read from the artifacts.
 
 Nothing is asked of the run itself, so that it works for `loopline run`, `dvc repro` and a scheduled run alike, from any
 terminal.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.dag.checkout_lock import LOCK
-from flows.run_summary import duration
+from flows.dag.checkout_lock import LOCK, holder_of
+from tasks.core.config.dag import iteration_number
 from tasks.core.config.params import ParamsError, load_params
-from tasks.core.processes.running import exists
+from tasks.core.processes.shown_work import duration
 from tasks.core.records.documents import read_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import Attestation, StageVersions, recorded_params
 from tasks.core.records.scores import Evaluation
+from tasks.core.records.training import Metrics
 
-_HEIGHT, _WIDTH = 10, 60
 _LATEST = 5
 """Iterations whose pace says how long the others take."""
 
@@ -48,7 +47,7 @@ class Progress:
 
 def read_progress(root: Path) -> Progress:
     """Return the progress of the run in the checkout. Raises ParamsError where params.yaml cannot be read."""
-    layout, holder = Layout(root), holder_of(root)
+    layout, holder = Layout(root), holder_of(root / LOCK)
     try:
         params = recorded_params(layout)
     except (ArtifactError, ParamsError):  # nothing has run yet, or an older version of this code ran
@@ -62,16 +61,6 @@ def read_progress(root: Path) -> Progress:
     }
     title = f"{' '.join(params.profiles)} in {params.world.name}"
     return Progress(title, params.iterations, ended, scores, holder)
-
-
-def holder_of(root: Path) -> str | None:
-    """Return the run that works in the checkout, by the file of its lock; None where it has ended."""
-    try:
-        text = (root / LOCK).read_text(encoding="utf-8").strip()
-    except FileNotFoundError:
-        return None
-    process = re.search(r"\(process (\d+)\)$", text)
-    return text if process and exists(int(process[1])) else None
 
 
 def _ended(layout: Layout, keys: Mapping[str, object]) -> Iterator[float]:
@@ -91,27 +80,26 @@ def _ended(layout: Layout, keys: Mapping[str, object]) -> Iterator[float]:
         yield latest
 
 
-def page(progress: Progress) -> str:
-    """Return the progress as text: a line, and a chart once there are scores."""
-    done, left = len(progress.ended), progress.left_s
-    state = f"at work: {progress.at_work}" if progress.at_work else "nothing is at work"
-    estimate = "" if progress.at_work is None or not left else f", about {duration(left)} left until the last update"
-    lines = [f"{progress.title}: {done} of {progress.total} iterations{estimate}", state]
-    if progress.dev_tgc:
-        lines += ["", "TGC on dev, percent", *chart(progress.dev_tgc, progress.total)]
-    return "\n".join(lines)
+def stage_line(layout: Layout, stage: str, key: str) -> str | None:
+    """Return a line on what a stage has just come to, as a sign of life; None where there is none to give."""
+    try:
+        if stage == "update_policy":
+            return _iteration_line(layout, key)
+        if stage == "evaluate_policy":
+            found = read_document(layout.evaluation(key), Evaluation)
+            return f"{key}: dev TGC {found.tgc:.1f}, SGC {found.sgc:.1f}, return {found.mean_return:.2f}"
+    except (ArtifactError, ParamsError):
+        pass  # whoever needs the artifact says so
+    return None
 
 
-def chart(points: Mapping[int, float], last: int) -> Iterator[str]:
-    """Yield the lines of a chart of percentages over iterations 0 to `last`."""
-    low, high = min(points.values()), max(points.values())
-    span = high - low or 1.0
-    rows = [[" "] * _WIDTH for _ in range(_HEIGHT)]
-    for iteration, value in points.items():
-        column = round(iteration * (_WIDTH - 1) / last) if last else 0
-        rows[round((high - value) / span * (_HEIGHT - 1))][column] = "●"
-    for number, row in enumerate(rows):
-        label = high if number == 0 else low if number == _HEIGHT - 1 else None
-        yield f"{'' if label is None else f'{label:.1f}':>6} │{''.join(row).rstrip()}"
-    yield f"{'':6} └{'─' * _WIDTH}"
-    yield f"{'':8}0{last:>{_WIDTH - 1}}"
+def _iteration_line(layout: Layout, key: str) -> str:
+    progress, metrics = read_progress(layout.root), read_document(layout.metrics(key), Metrics)
+    figures = [f"return {metrics.mean_return:.2f}"]
+    if (dev := progress.dev_tgc.get(iteration_number(key))) is not None:
+        figures.append(f"dev {dev:.1f}")
+    if len(progress.ended) > 1:
+        figures.append(duration(progress.ended[-1] - progress.ended[-2]))
+    if progress.left_s:
+        figures.append(f"about {duration(progress.left_s)} left of training")
+    return f"{key} of {progress.total}: {', '.join(figures)}"

@@ -1,5 +1,0 @@
-"""The old name of `loopline serve`."""
-
-from flows.moved import moved
-
-moved("serve")
