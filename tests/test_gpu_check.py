@@ -48,7 +48,9 @@ def test_every_part_of_the_check_runs_in_little_on_a_cpu(tmp_path: Path) -> None
     assert 0 <= dropped["left_gib"] < 0.01 * dropped["held_gib"]
     assert "update_policy@i001" in found["memory"]["stages"] and "score@test_challenge" in found["memory"]["stages"]
     assert [run["seed"] for run in found["smollm2"]["runs"]] == [0, 1]
-    assert len(found["smollm2"]["tgc_gain_interval"]["test_normal"]) == 2
+    scenarios = {name for run in found["smollm2"]["runs"] for name in run["test_normal_gains"]["tgc"]}
+    interval = found["smollm2"]["tgc_gain_interval"]["test_normal"]
+    assert (len(scenarios), interval) == (1, None), "one scenario is no sample of tasks"
     seen = verdicts(folder)
     assert set(seen["gradients"] + seen["architecture"] + seen["kernels"] + seen["memory"]) == {"pass"}
     assert set(seen["mfu"] + seen["engine"] + seen["training"] + seen["vllm"]) == {"not run"}
@@ -62,6 +64,15 @@ def test_the_part_vllm_runs_in_little_on_its_cpu_build(tmp_path: Path) -> None:
     assert found["vs_offline"]["engine_at_once"] > 0 and found["delivered_s"] > 0, said
     assert found["engine_mismatch"]["mean"] < 1e-3
     assert found["asleep"]["wake_s"] > 0 and found["orphans"] == 0
+
+
+@pytest.mark.vllm
+def test_the_part_invariance_runs_in_little_without_the_mode(tmp_path: Path) -> None:
+    said = check(tmp_path, "--cpu", "invariance")
+    found = read(tmp_path / "gpu_in_little", "invariance")
+    assert (found["mode"], found["turns"], found["orphans"]) == (False, 8, 0), said
+    assert 0 <= found["moved_again"] <= 8
+    assert verdicts(tmp_path / "gpu_in_little")["invariance"] == ["not run", "pass"]
 
 
 @pytest.fixture
@@ -118,7 +129,7 @@ def test_verdicts_follow_from_the_figures_of_the_parts(tmp_path: Path) -> None:
     assert line("engine in this process, 64 conversations") == ("756.1 tokens/s", "seen", "")
     assert line("engine in this process, 256 conversations") == (None, "failed", "too long")
     assert line("curve of `default` beside a CPU's") == (None, "not run", "never ran")
-    assert said.splitlines()[-1] == "27 not run, 3 pass, 2 fail, 1 seen, 1 failed"
+    assert said.splitlines()[-1] == "29 not run, 3 pass, 2 fail, 1 seen, 1 failed"
 
 
 def test_the_recorded_report_is_that_of_the_recorded_figures(tmp_path: Path) -> None:

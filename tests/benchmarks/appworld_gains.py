@@ -6,8 +6,8 @@ Reads finished runs of the profile `appworld`, each in its own clone and all wit
 
 python tests/benchmarks/appworld_gains.py CLONE [CLONE ...]
 
-A gain's standard error is over templates, of each task's mean over the seeds: it holds for new templates and says
-nothing of new training seeds, for which the interval over the seeds is given too.
+A gain's interval is that of the studies, of another draw of training seeds and of tasks of this kind. Its standard
+errors over templates and over scenarios are of each task's mean over the seeds.
 """
 
 import argparse
@@ -22,12 +22,12 @@ import pyarrow.parquet as pq
 import yaml
 from result_file import write_result
 
-from tasks.core.config.world import AppWorldSection
+from tasks.core.evaluation.method_differences import BySeed, method_test
 from tasks.core.evaluation.tgc_sgc import clustered_estimate
 from tasks.core.pages.tables import SPLIT_NAMES
 from tasks.core.records.layout import Layout
-from tasks.core.study.comparing import interval_over_seeds
 from tasks.core.worlds.appworld.root import layout, read_prepared_root
+from tasks.core.worlds.appworld.settings import AppWorldConfig
 
 CONFIDENCE = 0.95
 
@@ -44,7 +44,7 @@ def outcomes(run: Path, split: str) -> dict[str, dict[str, float]]:
 def templates(run: Path) -> dict[str, str]:
     """Return the template of every task of the run's world."""
     world = yaml.safe_load(Layout(run).params.read_text(encoding="utf-8"))["world"]
-    prepared = read_prepared_root(AppWorldSection.model_validate(world), Layout(run).world)
+    prepared = read_prepared_root(AppWorldConfig.model_validate(world["appworld"]), Layout(run).world)
     return {task.task_id: _template(prepared.root, task.task_id) for tasks in prepared.tasks.values() for task in tasks}
 
 
@@ -67,9 +67,22 @@ def of_split(runs: Sequence[Path], split: str, template_of: Mapping[str, str]) -
     parts = {"all": {*base}, "trained_templates": inside, "other_templates": base.keys() - inside}
     return {
         "gain_of_each_seed": _rounded(gains),
-        "interval_over_seeds": _rounded(interval_over_seeds(gains, CONFIDENCE)),
+        "interval": interval_of(every),
         **{name: gain_of(base, selected, sorted(tasks), template_of) for name, tasks in parts.items() if tasks},
         "templates": by_template(base, selected, template_of),
+    }
+
+
+def interval_of(runs: Sequence[Mapping[str, Mapping[str, float]]]) -> list[float] | None:
+    """Return the interval of selected minus base over the seeds and their tasks; None for one seed."""
+    base, selected = (by_seed([run[policy] for run in runs]) for policy in ("base", "selected"))
+    test = method_test(base, selected, CONFIDENCE)
+    return None if test is None or test.low is None else _rounded([test.low, test.high])
+
+
+def by_seed(runs: Sequence[Mapping[str, float]]) -> BySeed:
+    return {
+        seed: {(task.partition("_")[0], task): share for task, share in run.items()} for seed, run in enumerate(runs)
     }
 
 

@@ -18,15 +18,15 @@ from typing import Any
 import torch
 from result_file import write_result
 
-from flows.configure import params_of
+from flows.params_file import params_of
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.interfaces.world import Task
+from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer
 from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
-from tasks.core.worlds.registry import open_world, prepare_world_folder
 
 Row = dict[str, Any]
 WORLDS = ("bandit", "frozen_lake", "sokoban", "webshop")

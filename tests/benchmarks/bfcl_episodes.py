@@ -32,7 +32,7 @@ def measure() -> dict[str, float]:
     pool = BfclPool(python_executable())
     listed = pool.tasks()
     started = time.perf_counter() - begin
-    world = BfclWorld(parted(listed, 2502), pool, 20)
+    world = BfclWorld(parted(listed, 2502), pool)
     turns = {one["id"]: world.demonstration(one["id"]) for one in listed[::EVERY]}
     begin, cpu, solved = time.perf_counter(), cpu_seconds(), 0
     for task_id, said in turns.items():

@@ -33,15 +33,14 @@ from transformers.utils import logging
 
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
-from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
-from tasks.core.learner.engine_noise import ENGINE_NOISE
-from tasks.core.learner.fixed_logprobs import compute_fixed_logprobs
 from tasks.core.learner.learner import make_learner
+from tasks.core.learner.logprobs import compute_fixed_logprobs
 from tasks.core.learner.metrics import engine_mismatch
 from tasks.core.learner.objective import Objective
-from tasks.core.learner.packing import pack_rollouts
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout, pack_rollouts
+from tasks.core.learner.proofs import ENGINE_NOISE
 from tasks.core.policies.loading import save_policy, trainable_policy, trained_tensors
 
 CONFIG = UpdateConfig(fold_adapter=False, minibatch=8)

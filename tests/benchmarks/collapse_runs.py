@@ -20,7 +20,7 @@ from typing import Any
 from recorded_runs import RECORDED, Run, read_runs
 from stages_in_process import Project, temporary_project
 
-from flows.configure import params_of
+from flows.params_file import params_of
 from flows.profile_stack import read_mapping
 from tasks.core.learner.learner import UpdateDiverged
 from tasks.core.records.documents import read_document

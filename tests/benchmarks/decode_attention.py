@@ -16,7 +16,7 @@ from result_file import write_result
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from tasks.core.engines.in_process.decode_attention import attend_by_products
+from tasks.core.engines.transformers.decode_attention import attend_by_products
 
 ROUNDS, CALLS = 5, 10
 HEADS, CACHED_HEADS, WIDTH = 9, 3, 64
@@ -36,9 +36,10 @@ def compared(rows: int, positions: int) -> dict[str, Any]:
     key, value = (torch.randn(rows, CACHED_HEADS, positions, WIDTH).bfloat16() for _ in range(2))
     hidden = torch.arange(positions) >= torch.randint(1, positions + 1, (rows, 1, 1, 1))
     mask = torch.zeros(hidden.shape).bfloat16().masked_fill_(hidden, torch.finfo(torch.bfloat16).min)
+    grouped = query.view(rows, CACHED_HEADS, -1, WIDTH)
     ways: dict[str, Callable[[], Tensor]] = {
         "kernel": lambda: scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True),
-        "products": lambda: attend_by_products(query, key, value, mask, None),
+        "products": lambda: attend_by_products(grouped, key, value, mask, None).view_as(query),
     }
     wide = (part.double() for part in (query, key, value, mask))
     exact = scaled_dot_product_attention(*wide, enable_gqa=True)

@@ -32,15 +32,16 @@ import psutil
 import yaml
 from result_file import write_result
 
-import flows.pipeline  # noqa: F401 - what a run imports
+import flows.runners.pipeline  # noqa: F401 - what a run imports
 from flows.cli.app import main as loopline
 from flows.dag.stages import STAGES, Stage
-from flows.orchestration.prefect_server import local_server
+from flows.published.finished_run import run_digests
+from flows.runners.prefect_server import local_server
 from tasks.core.processes.parent_death import parent_death_signal
-from tasks.core.records.files import digest, read_json
+from tasks.core.records.files import read_json
+from tasks.core.records.layout import Layout
 
 ROOT = Path(__file__).resolve().parents[2]
-DIFFERS_BETWEEN_RUNS = ("metrics.json", "timings.json", "traces.js")
 Prepare = Callable[[], None]
 for_good = ExitStack()
 
@@ -145,7 +146,7 @@ def make_project(folder: Path) -> None:
 
 def warm_up() -> None:
     """The imports of all stages and of what runs them; nothing that starts threads."""
-    for module in ("dvc.repo.reproduce", "mlflow", "peft", "transformers.models.qwen2", "flows.orchestration.warm_run"):
+    for module in ("dvc.repo.reproduce", "mlflow", "peft", "transformers.models.qwen2", "flows.runners.warm_run"):
         importlib.import_module(module)
     for stage in STAGES:
         stage.load()
@@ -157,11 +158,9 @@ def wait(process: int) -> int:
 
 
 def state_of(project: Path) -> str:
-    """SHA-256 over every artifact but the wall-clock figures and the report, which shows them."""
-    data = project / "data"
-    kept = sorted(path for path in data.rglob("*") if path.is_file() and path.name not in DIFFERS_BETWEEN_RUNS)
-    files = [(str(p.relative_to(data)), digest(p)) for p in kept if p.suffix != ".tmp" and "report" not in p.parts]
-    return hashlib.sha256(json.dumps([files, read_json(data / "lineage.json")]).encode()).hexdigest()
+    """SHA-256 over the content of every artifact, clocks left out, and over what lineage.json says of the run."""
+    said = [run_digests(project).model_dump_json(), read_json(Layout(project).lineage)]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
 
 def whole(project: Path) -> bool:
@@ -340,7 +339,7 @@ def prefect_dies(drill: Drill, project: Path) -> int:
 
 SERVER = """
 import psutil, sys
-from flows.orchestration.prefect_server import local_server
+from flows.runners.prefect_server import local_server
 with local_server() as url:
     print(url, psutil.Process().children()[0].pid, flush=True)
     import time; time.sleep(600)

@@ -93,7 +93,7 @@ def rank(side: str, folder: Path, out: Path) -> None:
     torch.set_num_threads(1)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    with join_process_group(UPDATE.distributed, torch.device("cpu")) as group:
+    with join_process_group(torch.device("cpu")) as group:
         import accelerate  # noqa: F401 - imports are not part of what is measured
         import peft  # noqa: F401
 

@@ -28,12 +28,10 @@ from transformers.utils import logging
 from tasks.core.capacity.flops import ModelShape, training_flops
 from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.config.update import UpdateConfig
-from tasks.core.learner.backward import backward
-from tasks.core.learner.fixed_logprobs import compute_fixed_logprobs
-from tasks.core.learner.learner import make_learner
+from tasks.core.learner.learner import backward, make_learner
+from tasks.core.learner.logprobs import compute_fixed_logprobs
 from tasks.core.learner.objective import Objective
-from tasks.core.learner.packing import pack_rollouts
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout, pack_rollouts
 from tasks.core.policies.loading import trainable_policy
 from tasks.core.processes.process_memory import return_freed_memory
 

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout
 
 
 def make_trainer(policy: nn.Module, tokenizer: str, batch: int, minibatch: int, checkpointing: bool) -> GRPOTrainer:

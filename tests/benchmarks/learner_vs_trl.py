@@ -37,12 +37,11 @@ from torch import Tensor, nn
 from transformers.utils import logging
 
 from tasks.core.config.update import UpdateConfig
-from tasks.core.learner.backward import backward as packed_backward
-from tasks.core.learner.fixed_logprobs import FixedLogprobs, compute_fixed_logprobs
+from tasks.core.learner.learner import backward as packed_backward
 from tasks.core.learner.learner import make_learner
+from tasks.core.learner.logprobs import FixedLogprobs, compute_fixed_logprobs
 from tasks.core.learner.objective import Objective
-from tasks.core.learner.packing import pack_rollouts
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout, pack_rollouts
 from tasks.core.processes.usable_cores import usable_cores
 
 TRL = ("trl==1.16.0", "datasets==5.2.0", "dill==0.4.1", "multiprocess==0.70.19", "xxhash==4.1.0")

@@ -18,15 +18,15 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.params import load_params
 from tasks.core.config.policy import LoraSettings, PolicyConfig
-from tasks.core.config.world import PocketworldSection
-from tasks.core.engines.in_process.engine import TransformersEngine
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.config.world import WorldSection
+from tasks.core.engines.transformers.engine import TransformersEngine
+from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
+from tasks.core.learner.packing import Rollout
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer, trainable_policy
 from tasks.core.rollouts.planning import PlaySettings, draw_tasks, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats
-from tasks.core.worlds.registry import open_world, prepare_world_folder
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "data/base_policies/pocket"
@@ -69,8 +69,8 @@ def shipped_rollouts() -> list[Rollout]:
     collection = load_params(ROOT / "params.yaml").collection.model_copy(update={"early_stop": None})
     engine, chat = TransformersEngine(load_base_model(SHIPPED, POLICY)), ChatFormat(load_tokenizer(SHIPPED))
     with tempfile.TemporaryDirectory() as folder:
-        prepare_world_folder(PocketworldSection(), Path(folder) / "world")
-        world = open_world(PocketworldSection(), Path(folder) / "world")
+        prepare_world_folder(WorldSection.of("pocketworld"), Path(folder) / "world")
+        world = open_world(WorldSection.of("pocketworld"), Path(folder) / "world")
     tasks = [task for task in world.tasks("train") if task.difficulty < 3]
     drawn = draw_tasks(tasks, [1.0] * len(tasks), TASKS, seed=0)
     planned = plan_rollouts(drawn, PER_TASK, seed=0)

@@ -20,9 +20,9 @@ import psutil
 from openenv.core import GenericEnvClient
 from result_file import write_result
 
-from flows.configure import params_of
+from flows.params_file import params_of
 from tasks.core.interfaces.world import World
-from tasks.core.worlds.registry import open_world, prepare_world_folder
+from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tests.openenv_servers import served_world
 
 SESSIONS, ROUNDS, SECONDS = 32, 5, 6.0

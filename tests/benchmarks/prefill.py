@@ -20,7 +20,7 @@ import torch
 from result_file import write_result
 
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 from tasks.core.policies.loading import load_base_model
 

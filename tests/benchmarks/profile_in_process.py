@@ -14,8 +14,8 @@ from pathlib import Path
 
 from stages_in_process import Project, link_policies
 
-from flows.configure import params_of, write_params
 from flows.dag.stages import STAGES, Stage, stage_label
+from flows.params_file import params_of, write_params
 from tasks.core.config.params import Params
 from tasks.core.records.files import read_json, write_json
 

@@ -14,7 +14,7 @@ from statistics import median
 
 from result_file import write_result
 
-from flows.configure import write_params
+from flows.params_file import write_params
 from flows.profile_stack import read_mapping
 from tasks.core.config.params import load_params
 from tasks.core.config.stage_inputs import UpdateInputs

@@ -40,6 +40,11 @@ def write_result(
         print(text, end="")
 
 
+def machine_kind() -> str:
+    """Processor and cores: what two machines have in common whose figures can be compared."""
+    return f"{_processor()}, {usable_cores()} cores"
+
+
 def _relative(script: str) -> str:
     """The script as it is called from the project's root, wherever that lies."""
     path, root = Path(script).resolve(), Path(__file__).resolve().parents[2]

@@ -19,12 +19,12 @@ from trl import GRPOConfig, GRPOTrainer
 from tasks.core.config.params import Params
 from tasks.core.interfaces.engine import Generation, GenerationRequest
 from tasks.core.interfaces.world import Task
+from tasks.core.interfaces.world_kind import open_world
 from tasks.core.policies.loading import load_base_model, load_chat_format, load_tokenizer, trainable_policy
 from tasks.core.records.layout import Layout
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.seeding import derive_seed
-from tasks.core.worlds.registry import open_world
 
 Row = dict[str, Any]
 

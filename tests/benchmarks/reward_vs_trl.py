@@ -29,11 +29,11 @@ from processor_time import Clock
 from result_file import write_result
 from stages_in_process import Project, temporary_project
 
-from flows.configure import params_of
+from flows.params_file import params_of
 from tasks.core.config.params import Params
+from tasks.core.evaluation.differences import student
 from tasks.core.records.documents import read_document
 from tasks.core.records.scores import Evaluation
-from tasks.core.study.comparing import interval_over_seeds
 
 ROOT = Path(__file__).parents[2]
 GOAL = 80.0
@@ -105,10 +105,13 @@ def _mean_ratio(values: Sequence[float | None]) -> dict[str, Any] | None:
     logarithms = [math.log(value) for value in values if value is not None]
     if len(logarithms) < len(values):
         return None
-    ends = interval_over_seeds(logarithms, CONFIDENCE)
+    mean, count = statistics.fmean(logarithms), len(logarithms)
+    if count < 2:
+        return {"mean": round(math.exp(mean), 2), "interval": None}
+    reach, _ = student(mean, statistics.stdev(logarithms) / count**0.5, count, CONFIDENCE)
     return {
-        "mean": round(math.exp(statistics.fmean(logarithms)), 2),
-        "interval": ends and [round(math.exp(end), 2) for end in ends],
+        "mean": round(math.exp(mean), 2),
+        "interval": [round(math.exp(end), 2) for end in (mean - reach, mean + reach)],
     }
 
 

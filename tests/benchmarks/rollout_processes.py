@@ -3,8 +3,7 @@
     python tests/benchmarks/rollout_processes.py PROFILE [--variants 1x1 2x1 2x2] [--rounds 3] [--set a.b=c ...]
 
 A variant is SHARDSxPROCESSES; ratios are those to the first one. Each keeps its processes, engines and worlds warm from
-round to round: `first_s` is its first collection, which starts them. Variants of the same shards must write the same
-bytes.
+round to round: `first_s` is its first collection, which starts them. All must write the same bytes.
 
 Wall-clock seconds say little on a machine that does other work too, where two processes get a larger share than one.
 `least_s` is what a collection takes at least on two cores of its own: the processor time of all processes over two, or
@@ -22,8 +21,8 @@ import psutil
 from result_file import write_result
 from stages_in_process import Project, temporary_project
 
-from flows.configure import params_of
 from flows.dag.stages import find_stage
+from flows.params_file import params_of
 from flows.workers.executors import executor_of
 from tasks.collect_rollouts import collect_rollouts
 from tasks.core.config.params import Params
@@ -89,6 +88,7 @@ def figures_of(variant: Variant, base: Variant, rollouts: int) -> dict[str, Any]
         "wall_s": round(statistics.median(each.wall_s for each in warm), 2),
         "rollouts_per_s": round(rollouts / statistics.median(each.wall_s for each in warm), 1),
         "processor_s": round(statistics.median(each.processor_s for each in warm), 2),
+        "processor_s_ratio": round(statistics.median(each.processor_s / one.processor_s for one, each in pairs), 2),
         "least_s": round(statistics.median(each.least_s for each in warm), 2),
         "speed_up": round(statistics.median(one.wall_s / each.wall_s for one, each in pairs), 2),
         "least_s_ratio": round(statistics.median(one.least_s / each.least_s for one, each in pairs), 2),
@@ -97,15 +97,15 @@ def figures_of(variant: Variant, base: Variant, rollouts: int) -> dict[str, Any]
 
 
 def measure(params: Params, project: Project, names: list[str], rounds: int) -> dict[str, Any]:
-    """Collect with each variant in turn. Raises RuntimeError where the number of processes changes a byte."""
+    """Collect with each variant in turn. Raises RuntimeError where one of them changes a byte."""
     project.prepare()
-    variants, written = [Variant(params, project.layout, name) for name in names], dict[int, bytes]()
+    variants, written = [Variant(params, project.layout, name) for name in names], set[bytes]()
     try:
         for _ in range(rounds + 1):
             for variant in variants:
-                content = variant.collect()
-                if written.setdefault(variant.shards, content) != content:
-                    raise RuntimeError(f"{variant.shards} shards: {variant.processes} processes wrote other bytes")
+                written.add(variant.collect())
+                if len(written) > 1:
+                    raise RuntimeError(f"{variant.shards} shards by {variant.processes} processes wrote other bytes")
     finally:
         for variant in variants:
             variant.close()
@@ -121,7 +121,7 @@ def measure(params: Params, project: Project, names: list[str], rounds: int) -> 
 def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description="Collection by one process and by several.")
-    parser.add_argument("profile", help='as on the command line of flows.configure: "headroom"')
+    parser.add_argument("profile", help='as on the command line of `loopline configure`: "headroom"')
     parser.add_argument("--variants", nargs="+", default=["1x1", "2x1", "2x2"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--set", action="append", default=[])

@@ -28,15 +28,15 @@ from transformers.utils import logging
 
 from tasks.core.config.params import load_params
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.config.world import PocketworldSection
-from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.config.world import WorldSection
+from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.interfaces.world import World
+from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer
 from tasks.core.rollouts.planning import PlaySettings, draw_tasks, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats
-from tasks.core.worlds.registry import open_world, prepare_world_folder
 
 Row = dict[str, Any]
 ROUNDS = 3
@@ -89,8 +89,8 @@ def measure(policy: Path) -> dict[str, Any]:
     model, chat = load_base_model(policy, POLICY), ChatFormat(load_tokenizer(policy))
     engine = TransformersEngine(load_base_model(policy, POLICY))
     with tempfile.TemporaryDirectory() as folder:
-        prepare_world_folder(PocketworldSection(), Path(folder) / "world")
-        world = open_world(PocketworldSection(), Path(folder) / "world")
+        prepare_world_folder(WorldSection.of("pocketworld"), Path(folder) / "world")
+        world = open_world(WorldSection.of("pocketworld"), Path(folder) / "world")
     collect(world, engine, chat, seed=0)
     collections, rates, costs, worst, rows = [], [], [], 0.0, []
     for seed in range(1, ROUNDS + 1):

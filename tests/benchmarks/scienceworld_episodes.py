@@ -23,13 +23,13 @@ import psutil
 from result_file import write_result
 from tqdm import tqdm
 
-from tasks.core.config.scienceworld import ScienceWorldConfig
+from tasks.core.text_games.prompt import answer_text
 from tasks.core.worlds.scienceworld.episode import ScienceEpisode
 from tasks.core.worlds.scienceworld.interpreter import java_executable, python_executable
 from tasks.core.worlds.scienceworld.pool import SimulatorPool
+from tasks.core.worlds.scienceworld.settings import ScienceWorldConfig
 from tasks.core.worlds.scienceworld.tasks import listed
 from tasks.core.worlds.scienceworld.world import PooledSession
-from tasks.core.worlds.text_games.prompt import answer_text
 
 OFFICIAL = Path(__file__).with_name("scienceworld_official.py")
 RECORD = Path(__file__).parents[1] / "core/worlds/scienceworld/official.json"

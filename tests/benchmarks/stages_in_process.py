@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flows.configure import write_params
 from flows.dag.stages import STAGES
-from flows.workers.plain_runner import PlainRunner
+from flows.params_file import write_params
+from flows.runners.plain_runner import PlainRunner
 from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.records.layout import Layout

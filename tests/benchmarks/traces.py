@@ -13,7 +13,7 @@ from statistics import fmean
 from result_file import write_result
 from stages_in_process import Project, temporary_project
 
-from flows.configure import params_of
+from flows.params_file import params_of
 from tasks.core.config.params import Params
 from tasks.core.lineage.mlflow_store import open_store
 from tasks.core.records.rollout_sets import training_set

@@ -7,8 +7,9 @@ Reads finished runs, each in its own clone, made by
 python tests/benchmarks/training_seeds.py CLONE [CLONE ...] [--picture docs/pictures/learning_curve.svg]
 
 A seed takes hours where the model is large: `--name NAME` writes another result file, `--keep` keeps its other seeds,
-and a run may end with one of the test splits (`dvc repro score@test_normal`). A mean's interval is Student's over the
-seeds: 95%, none for one seed.
+and a run may end with one of the test splits (`dvc repro score@test_normal`). A gain's 95% interval is that of the
+studies, of another draw of seeds and of tasks of this kind; none for one seed. Each run's row has what it takes to make
+it again: the gains by scenario.
 """
 
 import argparse
@@ -19,11 +20,15 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import pyarrow.parquet as pq
 import yaml
 from result_file import RESULTS, write_result
 
+from tasks.core.evaluation.differences import METRICS, Means
+from tasks.core.evaluation.method_differences import method_test
+from tasks.core.evaluation.scored_rows import outcomes_by_policy
 from tasks.core.pages.tables import SPLIT_NAMES
-from tasks.core.study.comparing import interval_over_seeds
+from tasks.core.records.schemas import BASE_POLICY, OUTCOMES, SELECTED_POLICY
 
 matplotlib.use("svg")
 from matplotlib import pyplot
@@ -49,7 +54,25 @@ def figures(run: Path) -> Row:
         split, scores = file.stem, json.loads(file.read_text(encoding="utf-8"))
         result |= {f"{split}_{measure}": rounded(scores[measure], 1) for measure in MEASURES}
         result |= {f"{split}_{measure}": rounded(scores[measure], 3) for measure in SHARES}
+        result[f"{split}_gains"] = gains(file.with_name(f"{split}_rollouts.parquet"), split)
     return result
+
+
+def gains(rollouts: Path, split: str) -> dict[str, dict[str, float]]:
+    """By metric and scenario, selected minus base in points: means over tasks and evaluation runs."""
+    played = outcomes_by_policy(pq.read_table(rollouts, columns=OUTCOMES.names).to_pylist())
+    found: dict[str, dict[str, float]] = {}
+    for metric, means_of in METRICS.items():
+        base, selected = (by_scenario(means_of(played[split, policy])) for policy in (BASE_POLICY, SELECTED_POLICY))
+        found[metric] = {name: round(100 * (selected[name] - base[name]), 3) for name in sorted(base)}
+    return found
+
+
+def by_scenario(means_of_tasks: Means) -> dict[str, float]:
+    tasks: dict[str, list[float]] = {}
+    for (scenario, *_), value in means_of_tasks.items():
+        tasks.setdefault(scenario, []).append(value)
+    return {scenario: statistics.mean(values) for scenario, values in tasks.items()}
 
 
 def rounded(figure: float | None, digits: int) -> float | None:
@@ -59,15 +82,22 @@ def rounded(figure: float | None, digits: int) -> float | None:
 def means(runs: list[Row]) -> dict[str, float]:
     """Mean of every score that all runs have (not of the standard errors, which are of one run's score)."""
     shared = [key for key in runs[0] if all(key in run for run in runs)]
-    keys = [key for key in shared if key.startswith(tuple(SPLIT_NAMES)) and not key.endswith("_se")]
+    keys = [key for key in shared if key.startswith(tuple(SPLIT_NAMES)) and not key.endswith(("_se", "_gains"))]
     return {key: round(statistics.mean(run[key] for run in runs), 3) for key in keys}
 
 
-def gain_intervals(runs: list[Row]) -> dict[str, list[float] | None]:
-    """The interval over seeds of the gain in TGC, in points, of each split that all runs have; None for one seed."""
-    gains = {split: [run.get(f"{split}_tgc_gain") for run in runs] for split in SPLIT_NAMES}
-    found = {split: interval_over_seeds(gain, CONFIDENCE) for split, gain in gains.items() if None not in gain}
-    return {split: ends and [round(end, 1) for end in ends] for split, ends in found.items()}
+def gain_intervals(runs: list[Row], metric: str) -> dict[str, list[float] | None]:
+    """The interval of the gain, in points, of each split whose gains all runs have; None for one seed."""
+    splits = [split for split in SPLIT_NAMES if all(f"{split}_gains" in run for run in runs)]
+    return {split: interval([run[f"{split}_gains"][metric] for run in runs]) for split in splits}
+
+
+def interval(runs: list[dict[str, float]]) -> list[float] | None:
+    """The interval of the mean gain; of each run, the gains by scenario."""
+    selected = {seed: {(name,): gain / 100 for name, gain in run.items()} for seed, run in enumerate(runs)}
+    base = {seed: dict.fromkeys(means, 0.0) for seed, means in selected.items()}
+    test = method_test(base, selected, CONFIDENCE)
+    return None if test is None or test.low is None or test.high is None else [round(test.low, 1), round(test.high, 1)]
 
 
 def recorded(name: str) -> list[Row]:
@@ -108,7 +138,13 @@ def main() -> None:
     if arguments.keep:
         seeds = {run["seed"] for run in runs}
         runs = sorted([*runs, *(run for run in recorded(arguments.name) if run["seed"] not in seeds)], key=by_seed)
-    write_result(arguments.name, {"runs": runs, "mean": means(runs), "tgc_gain_interval": gain_intervals(runs)})
+    write_result(arguments.name, summary(runs))
+
+
+def summary(runs: list[Row]) -> Row:
+    """The rows of the runs with their means and the intervals of their gains."""
+    intervals = {f"{metric}_gain_interval": gain_intervals(runs, metric) for metric in METRICS}
+    return {"runs": runs, "mean": means(runs), **intervals}
 
 
 def by_seed(run: Row) -> int:

@@ -36,24 +36,24 @@ from transformers.utils import logging
 
 from tasks.core.capacity.memory import Sharing
 from tasks.core.config.collection import AgentLimits
-from tasks.core.config.engine import VllmConfig
 from tasks.core.config.params import load_params
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.config.world import PocketworldSection
-from tasks.core.engines.vllm_server.engine import VllmEngine
-from tasks.core.engines.vllm_server.launching import allowed_rank
-from tasks.core.engines.vllm_server.opening import launch_specs, open_vllm
-from tasks.core.engines.vllm_server.probe_records import LocalModel
-from tasks.core.engines.vllm_server.weight_sync_check import mean_difference
+from tasks.core.config.world import WorldSection
+from tasks.core.engines.vllm.engine import VllmEngine
+from tasks.core.engines.vllm.launching import allowed_rank
+from tasks.core.engines.vllm.opening import launch_specs, open_vllm
+from tasks.core.engines.vllm.probe_records import LocalModel
+from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 from tasks.core.interfaces.world import World
+from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import device, load_base_model, load_tokenizer, save_policy, trainable_policy
+from tasks.core.records.delivery_probe import mean_difference
 from tasks.core.rollouts.planning import PlaySettings, draw_tasks, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats
 from tasks.core.seeding import derive_seed
-from tasks.core.worlds.registry import open_world, prepare_world_folder
 
 ROOT = Path(__file__).parents[2]
 SMALL = ROOT / "data/base_policies/pocket"
@@ -184,7 +184,7 @@ def contest(
 def start_offline(
     base_policy: Path, adapter: Path, log: Path, policy: PolicyConfig, servers: VllmConfig
 ) -> "subprocess.Popen[str]":
-    """With the settings and variables of the server, see `tasks.core.engines.vllm_server.launching`."""
+    """With the settings and variables of the server, see `tasks.core.engines.vllm.launching`."""
     kind = device(policy).type
     (spec,) = launch_specs(servers, policy, base_policy, kind, Sharing(False, servers.memory_share, "offline"))
     model = {
@@ -341,8 +341,8 @@ def main() -> None:
     chat, figures = ChatFormat(load_tokenizer(SMALL)), {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        prepare_world_folder(PocketworldSection(), folder / "world")
-        world = open_world(PocketworldSection(), folder / "world")
+        prepare_world_folder(WorldSection.of("pocketworld"), folder / "world")
+        world = open_world(WorldSection.of("pocketworld"), folder / "world")
         with contest(SMALL, folder / "small", chat) as one:
             figures["small"] = summary(one, world, chat, SMALL_LOAD, rounds)
         with contest(larger_policy(folder / "model"), folder / "larger", chat) as one:

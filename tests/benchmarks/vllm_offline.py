@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def sampling(max_tokens: int, stop_ids: list[int], seed: int) -> SamplingParams:
-    """As `tasks.core.engines.vllm_server.client` asks a server for it."""
+    """As `tasks.core.engines.vllm.client` asks a server for it."""
     return SamplingParams(
         temperature=1.0,
         max_tokens=max_tokens,

@@ -20,22 +20,22 @@ from random import Random
 
 from result_file import write_result
 
-from tasks.core.config.text_games import WebShopConfig
-from tasks.core.config.world import FrozenLakeSection, SokobanSection, WebShopSection, WorldConfig
+from tasks.core.config.world import WorldConfig, WorldSection
 from tasks.core.interfaces.world import Episode, World
-from tasks.core.worlds.registry import open_world, prepare_world_folder
-from tasks.core.worlds.text_games.prompt import answer_text
+from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
+from tasks.core.text_games.prompt import answer_text
 from tasks.core.worlds.webshop.authoring import KINDS, MAKERS, draw_catalogue
 from tasks.core.worlds.webshop.catalogue import ProductFile
+from tasks.core.worlds.webshop.settings import WebShopConfig
 from tasks.core.worlds.webshop.shop import OFFER, SearchEngine
 from tasks.core.worlds.webshop.world import CATALOGUE
 
 SECONDS, ROUNDS, SEARCHES = 2.0, 5, 200
 DIRECTIONS = ("Left", "Down", "Right", "Up")
 WORLDS = {
-    "frozen_lake": FrozenLakeSection(),
-    "sokoban": SokobanSection(),
-    "webshop": WebShopSection(webshop=WebShopConfig(products=10_000)),
+    "frozen_lake": WorldSection.of("frozen_lake"),
+    "sokoban": WorldSection.of("sokoban"),
+    "webshop": WorldSection.of("webshop", webshop=WebShopConfig(products=10_000)),
 }
 
 

@@ -18,7 +18,7 @@ from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
 from tasks.core.learner.distributed import SINGLE
 from tasks.core.learner.learner import prepare_forward
-from tasks.core.learner.passes_proof import prove_passes
+from tasks.core.learner.proofs import prove_passes
 from tasks.core.policies.loading import load_base_model, trainable_policy
 from tasks.preflight.engine_proof import prove_engine
 from tests.preflight.architectures import ARCHITECTURES, quiet, write_model

@@ -68,7 +68,7 @@ join() { # KEPT
     mkdir -p "$1/wheels"
     cat "$1"/part.[0-9]* | tar -C "$1/wheels" -xf -
     local home
-    home=$(PYTHONPATH=. "$python" -c 'from tasks.core.engines.vllm_server.interpreter import VLLM_GPU as r; from tasks.core.interpreters import INTERPRETERS as i; print(i / f"{r.name}-{r.digest}")')
+    home=$(PYTHONPATH=. "$python" -c 'from tasks.core.engines.vllm.interpreter import VLLM_GPU as r; from tasks.core.interpreters import INTERPRETERS as i; print(i / f"{r.name}-{r.digest}")')
     "$python" -m venv --without-pip "$home"
     "$python" -m pip --python "$home/bin/python" install -q --no-deps --no-index --no-compile "$1"/wheels/*.whl
     # Behind what was carried: the packages of the interpreter that PyTorch is installed for.

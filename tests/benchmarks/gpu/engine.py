@@ -15,7 +15,7 @@ from learner_mfu import SIZES
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from gpu.device import attempt, find_device, synchronize, write_part
-from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 
 

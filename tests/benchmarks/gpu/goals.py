@@ -8,7 +8,7 @@ LEARNER_MFU, VLLM_SHARE, DELIVERED_S, PLANNED_WITHIN = 0.40, 0.9, 2.0, 0.10
 LEFT_GIB = 0.1
 """What may stay on a device: cuBLAS keeps workspaces of some tens of MiB."""
 BFLOAT16_MISMATCH = 0.1
-"""Mean |engine - learner| that rounding explains (tasks/core/learner/engine_noise.py)."""
+"""Mean |engine - learner| that rounding explains (tasks/core/learner/proofs.py)."""
 _SHAPES = {"32b": "32B", "7b": "7B", "1.5b": "1.5B"}
 _TOKENS = (8192, 16_384, 32_768)
 
@@ -131,11 +131,13 @@ def curve_distance(figures: Figures) -> Figure:
 
 
 def gain(figures: Figures) -> Figure:
-    """Return the lower end of the interval of the gain on Test-N. Raises Unmeasured for fewer than two seeds."""
+    """Return the lower end of the interval of the gain on Test-N. Raises Unmeasured where there is none."""
     ends = at(figures, "tgc_gain_interval", "test_normal")
     seeds = len(at(figures, "runs"))
     if ends is None:
-        raise Unmeasured(f"{seeds} seed finished: no interval")
+        raise Unmeasured(
+            "one seed finished: no interval" if seeds == 1 else f"the gains of {seeds} seeds have no spread"
+        )
     mean = at(figures, "mean", "test_normal_tgc_gain")
     return Figure(ends[0], f"{mean:+.1f} points ({ends[0]} to {ends[1]}, {seeds} seeds)")
 
@@ -303,6 +305,14 @@ GOALS: tuple[Goal, ...] = (
         number("asleep", "wake_s"),
     ),
     _no_orphans("vllm"),
+    Goal(
+        "invariance",
+        "turns that others in the batch move, batch-invariant mode",
+        "0 of 8",
+        number("moved", form="{:g} of 8"),
+        at_most(0),
+    ),
+    _no_orphans("invariance"),
     Goal("smollm2", "Test-N gain of smollm2 through vLLM, 8 iterations", "> 0", gain, lambda low: low > 0),
     _no_orphans("smollm2"),
 )

@@ -16,12 +16,10 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from gpu.device import attempt, find_device, write_part
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
-from tasks.core.learner.backward import backward
-from tasks.core.learner.fixed_logprobs import compute_fixed_logprobs
-from tasks.core.learner.learner import make_learner, update
+from tasks.core.learner.learner import backward, make_learner, update
+from tasks.core.learner.logprobs import compute_fixed_logprobs
 from tasks.core.learner.objective import Objective
-from tasks.core.learner.packing import pack_rollouts
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout, pack_rollouts
 from tasks.core.policies.loading import trainable_policy, trained_tensors
 
 CONFIG = UpdateConfig(minibatch=8, fold_adapter=False, learning_rate=1e-5)

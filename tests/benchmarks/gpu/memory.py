@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from learner_mfu import make_policy, make_rollout
 
-from flows.configure import params_of
+from flows.params_file import params_of
 from gpu.device import attempt, find_device, held_bytes, write_part
 from gpu.stages import make_project, run_stages
 from tasks.core.capacity.hardware import GIB
 from tasks.core.interfaces.stage import ProcessCache
-from tasks.core.learner.backward import backward
-from tasks.core.learner.fixed_logprobs import compute_fixed_logprobs
+from tasks.core.learner.learner import backward
+from tasks.core.learner.logprobs import compute_fixed_logprobs
 from tasks.core.learner.objective import Objective
 from tasks.core.learner.packing import pack_rollouts
 from tasks.core.processes.process_memory import return_device_blocks, return_freed_memory

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 CONTEXT = multiprocessing.get_context("forkserver")
-PRELOADED = ["torch", "transformers", "peft", "tasks.core.learner.learner", "tasks.core.engines.in_process.engine"]
+PRELOADED = ["torch", "transformers", "peft", "tasks.core.learner.learner", "tasks.core.engines.transformers.engine"]
 MARK = "LOOPLINE_GPU_CHECK"
 """Environment variable that marks the processes which a part starts."""
 _GRACE_S = 10.0
@@ -44,6 +44,7 @@ PARTS = (
     Part("engine", 60),
     Part("training", 60),
     Part("vllm", 420, in_little=False),  # vLLM's CPU build is a gigabyte to install
+    Part("invariance", 240, in_little=False),
     Part("smollm2", 600),
 )
 LEAST_S = 15.0

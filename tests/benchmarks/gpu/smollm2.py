@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from training_seeds import figures, gain_intervals, means
+from training_seeds import figures, summary
 
-from flows.configure import assigned, params_of, params_text
+from flows.params_file import assigned, params_of, params_text
 from flows.profile_stack import stacked
 from gpu.device import attempt, find_device, write_part
 from gpu.stages import make_project, run_stages
@@ -65,7 +65,7 @@ def main(_: float) -> None:
     runs = [row for row in rows if "test_normal_tgc_gain" in row]
     found: dict[str, Any] = {"profile": (ON_A_GPU if device.type == "cuda" else IN_LITTLE)[0], "runs": runs}
     if runs:
-        found |= {"mean": means(runs), "tgc_gain_interval": gain_intervals(runs)}
+        found |= summary(runs)
     if len(runs) < len(rows):
         ended = next(row for row in rows if row not in runs)
         found |= {"ended": [row for row in rows if row not in runs]} | ({} if runs else ended)

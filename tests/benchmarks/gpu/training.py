@@ -20,23 +20,23 @@ import numpy as np
 import torch
 from result_file import write_result
 
-from flows.configure import params_of
+from flows.params_file import params_of
 from gpu.device import describe, find_device, write_part
 from tasks.core.advantages.groups import compute_advantages
 from tasks.core.advantages.outcomes import Outcomes
 from tasks.core.config.params import Params
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.in_process.engine import TransformersEngine
+from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.interfaces.world import World
+from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.learner.learner import Learner, make_learner, update
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer, save_policy, trainable_policy
 from tasks.core.rollouts.planning import PlaySettings, draw_tasks, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats
 from tasks.core.seeding import derive_seed
-from tasks.core.worlds.registry import open_world, prepare_world_folder
 
 SHIPPED = Path(__file__).parents[3] / "data/base_policies/pocket"
 CPU_CURVES = Path(__file__).parents[1] / "results/gpu/training_cpu.json"

@@ -26,20 +26,18 @@ from vllm_engine import SMALL, Contest, Turn, contest, write_adapter
 from gpu.device import attempt, find_device, write_part
 from tasks.core.capacity.hardware import GIB
 from tasks.core.capacity.known_models import read_model_config
-from tasks.core.config.engine import VllmConfig
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
-from tasks.core.engines.vllm_server.interpreter import vllm_recipe
-from tasks.core.engines.vllm_server.probe_records import ProbeRecords
+from tasks.core.engines.vllm.interpreter import vllm_recipe
+from tasks.core.engines.vllm.probe_records import ProbeRecords
+from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.interpreters import INTERPRETERS, python_executable
-from tasks.core.learner.backward import backward
-from tasks.core.learner.engine_noise import engine_noise
-from tasks.core.learner.fixed_logprobs import compute_fixed_logprobs
-from tasks.core.learner.learner import make_learner
+from tasks.core.learner.learner import backward, make_learner
+from tasks.core.learner.logprobs import compute_fixed_logprobs
 from tasks.core.learner.metrics import engine_mismatch
 from tasks.core.learner.objective import Objective
-from tasks.core.learner.packing import pack_rollouts
-from tasks.core.learner.rollouts import Rollout
+from tasks.core.learner.packing import Rollout, pack_rollouts
+from tasks.core.learner.proofs import engine_noise
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer, trainable_policy
 from tasks.core.processes.process_memory import return_freed_memory
