@@ -58,7 +58,7 @@ def test_it_puts_no_package_with_a_common_name_into_site_packages(installed: Pat
 def test_outside_a_checkout_the_command_says_what_it_needs(installed: Path, tmp_path: Path) -> None:
     done = run(installed / "bin" / "loopline", "--help", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"loopline: {tmp_path} is no checkout of loopline; clone the repository and run it there\n"
+    assert done.stderr == f"loopline: {tmp_path} is in no checkout of loopline; clone the repository, run it there\n"
 
 
 def test_in_a_checkout_it_is_the_command_of_that_checkout(installed: Path) -> None:
