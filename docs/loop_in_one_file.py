@@ -173,12 +173,12 @@ def train(
 def main(folder: Path, iterations: int = 8) -> list[float]:
     """Train the embedded policy in pocketworld. The imports below only open files; the algorithm is above."""
     from tasks.core.config.policy import PolicyConfig
-    from tasks.core.config.world import PocketworldSection
-    from tasks.core.engines.in_process.engine import TransformersEngine
+    from tasks.core.config.world import WorldSection
+    from tasks.core.engines.transformers.engine import TransformersEngine
+    from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
     from tasks.core.policies.loading import load_base_model, load_chat_format, save_policy, trainable_policy
-    from tasks.core.worlds.registry import open_world, prepare_world_folder
 
-    base, config, world_config = Path("data/base_policies/pocket"), PolicyConfig(), PocketworldSection()
+    base, config, world_config = Path("data/base_policies/pocket"), PolicyConfig(), WorldSection.of("pocketworld")
     prepare_world_folder(world_config, folder / "world")
     world, engine = open_world(world_config, folder / "world"), TransformersEngine(load_base_model(base, config))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import commands  # the hook's folder is on sys.path while mkdocs loads it
 import knobs
+import metrics
 import presets
 from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
@@ -26,8 +27,12 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
         markdown = (ROOT / _INCLUDED[name]).read_text(encoding="utf-8").replace("](docs/", "](")
     if name == "configuration.md":
         markdown = knobs.with_tables(markdown)
+    if name.startswith("worlds/") or name == "engines.md":
+        markdown = knobs.with_kind_tables(markdown)
     if name == commands.PAGE.name:
         markdown = commands.with_commands(markdown)
+    if name == metrics.PAGE.name:
+        markdown = metrics.with_tables(markdown)
     if name in presets.PAGES:
         markdown = presets.with_tables(name, markdown)
     return _LINK.sub(lambda link: _inside(link, name), markdown)
@@ -51,5 +56,6 @@ def on_page_content(content: str, **_: Any) -> str:
 
 
 def _mathml(equation: re.Match[str]) -> str:
-    display = "block" if equation.group(1) == "div" else "inline"
-    return str(convert(html.unescape(equation.group(2)), display=display))
+    tag = equation.group(1)
+    math = convert(html.unescape(equation.group(2)), display="block" if tag == "div" else "inline")
+    return f'<{tag} class="equation">{math}</{tag}>'

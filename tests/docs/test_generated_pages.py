@@ -1,13 +1,22 @@
 """Pages that are made from the code are up to date: what each of them says is what the code says."""
 
+import re
+from pathlib import Path
+
 import pytest
 from annotated_types import Ge
 from pydantic import Field
 
-from docs.hooks import commands, knobs, presets
-from flows.configure import params_of
+from docs.hooks import commands, knobs, metrics, presets, stage_knobs
+from flows.params_file import params_of
+from tasks.core.config.engine import ENGINES
 from tasks.core.config.params import Params
 from tasks.core.config.section import Section
+from tasks.core.config.world import WORLDS
+from tasks.core.lineage.params_and_metrics import iteration_numbers, score_numbers, selection_numbers
+from tasks.core.records.documents import write_document
+from tasks.core.records.layout import Layout
+from tests import finished_run
 
 
 def test_the_page_of_knobs_is_up_to_date() -> None:
@@ -15,9 +24,50 @@ def test_the_page_of_knobs_is_up_to_date() -> None:
     assert page == knobs.with_tables(page), "run python docs/hooks/knobs.py"
 
 
+@pytest.mark.parametrize("page", knobs.KIND_PAGES, ids=lambda page: page.stem)
+def test_the_pages_of_worlds_and_engines_have_their_knobs(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text == knobs.with_kind_tables(text), "run python docs/hooks/knobs.py"
+
+
+def test_each_world_and_engine_has_its_knobs_on_one_page_and_none_on_the_cores() -> None:
+    pages = [page.read_text(encoding="utf-8") for page in knobs.KIND_PAGES]
+    marked = [name for page in pages if (mark := knobs.KIND_MARK.search(page)) for name in mark[1].split(", ")]
+    engines = [name for name in ENGINES.own_names() if ENGINES.find(name).settings]
+    assert sorted(marked) == sorted([*WORLDS.own_names(), *engines])
+    core = {knob.name for table in knobs.tables() for knob in table.knobs}
+    assert {name for name in core if name.startswith("world.")} == {"world.name", "world.seed", "world.code_blocks"}
+    assert {name for name in core if name.startswith("engine.")} == {"engine.name"}
+
+
 def test_the_page_of_commands_is_up_to_date() -> None:
     page = commands.PAGE.read_text(encoding="utf-8")
     assert page == commands.with_commands(page), "run python docs/hooks/commands.py"
+
+
+def test_the_page_of_metrics_is_up_to_date() -> None:
+    page = metrics.PAGE.read_text(encoding="utf-8")
+    assert page == metrics.with_tables(page), "run python docs/hooks/metrics.py"
+
+
+def test_every_number_of_mlflow_has_a_row(tmp_path: Path) -> None:
+    """Of documents as a run writes them: what MLflow is given stands on the page, with `*` for a name that varies."""
+    layout = Layout(tmp_path)
+    finished_run.write_weights(layout.policy("i001"), "i001")
+    write_document(layout.metrics("i001"), finished_run.metrics())
+    write_document(layout.evaluation("i001"), finished_run.evaluation("i001", 50.0))
+    write_document(layout.selection, finished_run.selection(["i001"], 50.0, 25.0))
+    write_document(layout.score("test_normal"), finished_run.scores("test_normal"))
+    numbers = {
+        **iteration_numbers(layout, "i001", []),
+        **selection_numbers(layout),
+        **score_numbers(layout, "test_normal"),
+    }
+    page = metrics.PAGE.read_text(encoding="utf-8")
+    patterns = [re.escape(name).replace(r"\*", "[^/]+") for name in re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)]
+    assert [name for name in numbers if not any(re.fullmatch(pattern, name) for pattern in patterns)] == [
+        "update/warnings"
+    ]
 
 
 @pytest.mark.parametrize("name", presets.PAGES)
@@ -26,9 +76,18 @@ def test_the_pages_of_presets_are_up_to_date(name: str) -> None:
     assert page == presets.with_tables(name, page), "run python docs/hooks/presets.py"
 
 
+def test_dvc_yaml_says_which_knobs_each_stage_reads() -> None:
+    text = stage_knobs.DVC_YAML.read_text(encoding="utf-8")
+    assert text == stage_knobs.with_comments(text), "run python docs/hooks/stage_knobs.py"
+    known = {"a.x", "a.y", "b", "c.d.e", "c.d.f", "c.g"}
+    assert [*stage_knobs.short(known, known)] == ["a", "b", "c"]
+    assert [*stage_knobs.short(known, known - {"a.y", "c.g"})] == ["a.x", "b", "c.d"]
+
+
 def test_every_knob_of_params_yaml_has_a_row_with_its_value() -> None:
-    rows = {knob.name: knob.default for table in knobs.tables() for knob in table.knobs}
     params = params_of("default")
+    tables = [*knobs.tables(), *knobs.kind_tables(params.world.name)]
+    rows = {knob.name: knob.default for table in tables for knob in table.knobs}
     for name, value in params.knobs(unversioned=True).items():
         if name.partition(".")[0] not in knobs.NO_KNOBS:
             assert rows[name] == f"`{knobs.shown(value)}`", name

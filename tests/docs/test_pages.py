@@ -1,5 +1,6 @@
 """The pages keep the promises of docs/contributing.md: short, linked, and beginning with something to do or to see."""
 
+import importlib
 import re
 import subprocess
 from functools import cache
@@ -7,16 +8,19 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from mkdocs.config import load_config
 
 from docs.hooks.commands import commands
-from docs.hooks.knobs import tables
+from docs.hooks.knobs import kind_tables, tables
 from flows.dag.stages import STAGES
+from tasks.core.config.engine import ENGINES
+from tasks.core.config.world import WORLDS
 
 ROOT = Path(__file__).resolve().parents[2]
 TOP_LEVEL = {"data", "docs", "flows", "tasks", "tests"}
 ELSEWHERE = {"changelog.md", "operations/security.md"}
 """Pages whose text stands in another file."""
-NOT_SET = {"KNOB", "a.b", "world.KNOB"}
+NOT_SET = {"KNOB", "a.b", "world.KNOB", "world.my_world"}
 """Placeholders."""
 README_LINES, README_WIDTH, PARAGRAPH_LINES = 140, 110, 6
 
@@ -79,7 +83,8 @@ def test_modules_scripts_and_files_that_a_page_names_exist(page: Path) -> None:
     files = set(re.findall(r"\b((?:flows|tasks|tests|docs)/[\w/]+\.(?:py|yaml|json|sh))\b", text))
     packages = set(re.findall(r"`((?:flows|tasks|tests)/[\w/]+/)`", text))
     assert [name for name in modules if not (ROOT / name).is_dir() and not (ROOT / f"{name}.py").exists()] == []
-    assert [name for name in files | packages if not (ROOT / name).exists() and not name.endswith("/mine.yaml")] == []
+    named = [name for name in files | packages if not name.endswith(("/mine.yaml", "/NAME/"))]
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 @pytest.mark.parametrize("page", [Path("README.md"), *SITE], ids=str)
@@ -92,7 +97,12 @@ def test_commands_that_a_page_names_exist(page: Path) -> None:
 @cache
 def _knobs() -> set[str]:
     """All knobs, and the sections that they lie in."""
-    names = {knob.name for table in tables() for knob in table.knobs}
+    kinds = [*WORLDS.own_names(), *(name for name in ENGINES.own_names() if ENGINES.find(name).settings)]
+    names = {
+        knob.name
+        for table in [*tables(), *(each for name in kinds for each in kind_tables(name))]
+        for knob in table.knobs
+    }
     return names | {name.rsplit(".", depth)[0] for name in names for depth in range(1, name.count(".") + 1)}
 
 
@@ -125,3 +135,20 @@ def test_the_picture_of_the_pipeline_has_the_stages_of_the_main_job() -> None:
     drawn = set(re.findall(r">(\w+)[^<>]*</text>", _text(Path("docs/pictures/pipeline.svg"))))
     seldom = {"version_stages", "search_trees", "pair_turns", "monitor_collapse"}
     assert {stage.name for stage in STAGES} - seldom <= drawn
+
+
+def test_the_site_is_searched_from_its_folder_without_a_network() -> None:
+    config = load_config(str(ROOT / "mkdocs.yml"))
+    assert {"search", "offline"} <= {name.removeprefix("material/") for name in config.plugins}
+    scripts = config.extra["polyfills"]
+    assert any("iframe-worker" in script for script in scripts), "else the plugin loads it from unpkg.com"
+    assert all((ROOT / "docs" / name).is_file() for name in [*scripts, *config.extra_css])
+
+
+def test_an_equation_scrolls_where_it_is_wider_than_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "hooks"))  # as mkdocs does for its hooks
+    site = importlib.import_module("docs.hooks.site")
+    page = site.on_page_content('<div class="arithmatex">\\[x^2\\]</div><span class="arithmatex">\\(y\\)</span>')
+    assert re.fullmatch(r'<div class="equation"><math.*</math></div><span class="equation"><math.*</math></span>', page)
+    style = (ROOT / "docs" / "site" / "site.css").read_text(encoding="utf-8")
+    assert ".equation{max-width:100%;overflow-x:auto" in style and "table:not([class]) code{word-break:normal" in style
