@@ -143,23 +143,32 @@ def decode_attention(
     return output.transpose(1, 2), None
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None, tiles: Tiles) -> Tensor:
-    """Compute attention by torch's kernel: query [N, H, 1, D], key and value [N or 1, H_kv, L, D] -> [N, H, 1, D].
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    scaling: float | None,
+    tiles: Tiles,
+    by_products: bool | None = None,
+) -> Tensor:
+    """Compute attention: query [N, H, 1, D], key and value [N or 1, H_kv, L, D] -> [N, H, 1, D].
 
-    Query heads that share keys are queries of one head of keys, so that the keys are not repeated in memory.
+    Query heads that share keys are queries of one head of keys, so that the keys are not repeated in memory. Computes
+    by plain products or by torch's kernel; None: whichever `takes_products` says for the query's dtype.
     """
     if len(key) == 1 and len(query) > 1 and not tiles.query_alone:
         queries, seen = query.transpose(0, 2), mask.transpose(0, 2)
         grouped = key.shape[1] != query.shape[1]
         mixed = scaled_dot_product_attention(queries, key, value, attn_mask=seen, scale=scaling, enable_gqa=grouped)
         return mixed.transpose(0, 2)
-    by_products = query.device.type == "cpu" and query.dtype.itemsize < 4 and key.shape == value.shape
+    by_products = key.shape == value.shape and (takes_products(query) if by_products is None else by_products)
     rows, _, _, width = query.shape
     heads = query.reshape(rows, key.shape[1], -1, width)
     mixed = torch.empty((*heads.shape[:3], value.shape[-1]), dtype=query.dtype, device=query.device)
     if not by_products:
         key, value = (part.expand(rows, -1, -1, -1) for part in (key, value))
-    for part in _head_groups(heads.shape[2], tiles):
+    for part in head_groups(heads.shape[2], tiles):
         if by_products:
             mixed[:, :, part] = attend_by_products(heads[:, :, part], key, value, mask, scaling)
         else:
@@ -169,7 +178,12 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: flo
     return mixed.view(rows, -1, 1, value.shape[-1])
 
 
-def _head_groups(count: int, tiles: Tiles) -> list[slice]:
+def takes_products(like: Tensor) -> bool:
+    """Return whether attention in the dtype of `like`, on its device, is computed as plain products."""
+    return like.device.type == "cpu" and like.dtype.itemsize < 4
+
+
+def head_groups(count: int, tiles: Tiles) -> list[slice]:
     """Return which of the query heads that share keys are attended to together."""
     return [slice(head, head + 1) for head in range(count)] if tiles.head_alone else [slice(0, count)]
 

@@ -78,7 +78,7 @@ class TransformersEngine:
         self._cache = RowCache(model.config.get_text_config().num_hidden_layers)
         self._tiles = FREE
         if self._device.type == "cpu":
-            trial = partial(Trial, self, model.num_parameters(), self._vocabulary)
+            trial = partial(Trial, self, model, self._vocabulary)
             self._use(first_that_holds(self._use, trial, f"{model.dtype} {model.config}"))
             self.close()  # the trial's cache
 

@@ -1,16 +1,27 @@
 """The engine's promise, tried on this machine: a conversation's bits do not depend on the other conversations.
 
 A library may choose its kernels by more than we know of: the processor, the number of rows, a model's odd widths. So
-a conversation is played alone, and then among others, with its prompt's beginning from another one's cache.
+the model's matrix products are tried with few rows and with many, its attention with few keys and with many, and a
+conversation is played alone, and then among others, with its prompt's beginning from another one's cache. On an Intel
+Xeon with AMX, MKL sums the attention of grouped heads otherwise from 448 keys on, and oneDNN products in bfloat16 from
+48 rows on; on an AMD EPYC neither.
 """
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
+from tasks.core.engines.transformers.decode_attention import attend, takes_products
 from tasks.core.engines.transformers.tiles import FREE, LADDER, Tiles
 from tasks.core.interfaces.engine import Engine, Generation, GenerationRequest, SamplingSettings
+from tasks.core.policies.pass_threads import one_thread
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _log = logging.getLogger(__name__)
 _OPERATIONS = 1e9
@@ -19,14 +30,18 @@ _LENGTHS = (24, 560)
 """Ids of the longest prompt: for a large model, and for a small one. The kernel reads blocks of 512 positions."""
 _TOKENS, _OBSERVED, _OTHERS = 4, 9, 18
 _NAME = "conversation"
+_TILES = (*range(1, 17), 24, 32, 64, 128, 256)
+"""Numbers of tiles that products and attention are tried with, as far as they stay within the next two limits."""
+_PRODUCT_OPERATIONS, _MOST_KEYS = 2e9, 2048
 _FOUND: dict[str, Tiles] = {}
 
 
 class Trial:
-    """A conversation of two turns, played by an engine whose tiles are to be tried."""
+    """A model's kernels and a conversation of two turns, tried by an engine whose tiles are to be chosen."""
 
-    def __init__(self, engine: Engine, parameters: int, vocabulary: int) -> None:
-        length = int(np.clip(_OPERATIONS / (2 * parameters), *_LENGTHS))
+    def __init__(self, engine: Engine, model: "PreTrainedModel", vocabulary: int) -> None:
+        self._model = model
+        length = int(np.clip(_OPERATIONS / (2 * model.num_parameters()), *_LENGTHS))
         length = max(2, min(length, engine.context_length - 3 * (_TOKENS + _OBSERVED)))
         numbers = np.random.Generator(np.random.Philox(key=1))
         self._engine = engine
@@ -37,8 +52,13 @@ class Trial:
         shares = np.linspace(0, 1, _OTHERS) ** 8  # most are short, one is longer than the conversation itself
         self._others = [ids[: 1 + int(share * (len(ids) - 1))] for ids, share in zip(others, shares, strict=True)]
 
-    def holds(self) -> bool:
-        """Return whether the conversation has the same ids and log-probs alone and among others."""
+    def holds(self, tiles: Tiles) -> bool:
+        """Return whether the kernels keep their bits with `tiles`, and the conversation its ids and log-probs."""
+        with one_thread(self._model.device), torch.inference_mode():
+            kernels = products_hold(self._model, tiles) and attention_holds(self._model, tiles)
+        return kernels and self._same_in_company()
+
+    def _same_in_company(self) -> bool:
         alone = self._play([])
         return alone == self._play([self._prompt[: len(self._prompt) // 2 + 1], *self._others])
 
@@ -66,6 +86,52 @@ def _request(name: str, ids: list[int]) -> GenerationRequest:
     return GenerationRequest(name, ids, SamplingSettings(1.0, tokens, ()), seed=7)
 
 
+def products_hold(model: nn.Module, tiles: Tiles) -> bool:
+    """Return whether rows of a product with each of the model's matrices have the same bits among more rows."""
+    linear = (module for module in model.modules() if isinstance(module, nn.Linear))
+    shapes = {(module.weight.shape, module.bias is None): module for module in linear}
+    return all(_product_holds(module, tiles) for module in shapes.values())
+
+
+def _product_holds(module: nn.Linear, tiles: Tiles) -> bool:
+    each = 2 * module.weight.numel() * tiles.rows
+    rows = [tiles.rows * count for count in _TILES if each * count <= _PRODUCT_OPERATIONS]
+    inputs = _drawn(max(rows, default=tiles.rows), 1, module.in_features).to(module.weight)
+    few = module(inputs[: tiles.rows])
+    return all(torch.equal(module(inputs[:count])[: tiles.rows], few) for count in rows)
+
+
+def attention_holds(model: "PreTrainedModel", tiles: Tiles) -> bool:
+    """Return whether a query's attention, in heads as the model's, has the same bits among more keys and queries.
+
+    In float32, as it is computed in lower precision, too: there rounding hides most differences, not all.
+    """
+    config = model.config.get_text_config()
+    heads = config.num_attention_heads
+    shared = getattr(config, "num_key_value_heads", None) or heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    lengths = [tiles.keys * count for count in _TILES if tiles.keys * count <= _MOST_KEYS]
+    queries = _drawn(3, heads, 1, width)
+    keys, values = _drawn(3, shared, lengths[-1], width), _drawn(3, shared, lengths[-1], width)
+
+    def attended(rows: int, length: int, seen: int) -> Tensor:
+        mask = queries.new_zeros(rows, 1, 1, length)
+        mask[..., seen:] = torch.finfo(mask.dtype).min
+        key, value = (part[:rows, :, :length] for part in (keys, values))
+        return attend(queries[:rows], key, value, mask, None, tiles, takes_products(next(model.parameters())))[0]
+
+    return all(
+        torch.equal(attended(rows, length, shortest - 1), attended(1, shortest, shortest - 1))
+        for shortest in lengths[:: len(lengths) // 4]
+        for length in lengths[lengths.index(shortest) :]
+        for rows in (1, 3)
+    )
+
+
+def _drawn(*size: int) -> Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(1))
+
+
 def first_that_holds(use: Callable[[Tiles], None], trial: Callable[[], Trial], model: str) -> Tiles:
     """Return the first tiles of the ladder with which the trial holds, after `use`. Without any, say so; return FREE.
 
@@ -79,7 +145,7 @@ def first_that_holds(use: Callable[[Tiles], None], trial: Callable[[], Trial], m
 def _tried(use: Callable[[Tiles], None], trial: Trial) -> Tiles:
     for tiles in LADDER:
         use(tiles)
-        if trial.holds():
+        if trial.holds(tiles):
             return tiles
     _log.warning(
         "engine: on this machine a conversation's last bits depend on the others in its batch: the same bytes are not "
