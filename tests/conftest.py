@@ -17,6 +17,8 @@ from tasks.core.processes.usable_cores import usable_cores
 
 MOST_PROCESSES = 8
 HERE = Path(__file__).parent
+_BEFORE = pytest.StashKey[float]()
+"""Processor seconds of this process and its ended children before a test."""
 
 
 def pytest_configure() -> None:
@@ -71,6 +73,21 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     files = collection_path.rglob("*.py") if collection_path.is_dir() else [collection_path]
     return None if any(file.suffix != ".py" or _names(file, lane) for file in files) else True
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    item.stash[_BEFORE] = sum(os.times()[:4])
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Record a test's processor time, its ended children's too: what tests cost where several share two cores."""
+    try:
+        return (yield)
+    finally:
+        item.user_properties.append(("processor_s", round(sum(os.times()[:4]) - item.stash[_BEFORE], 2)))
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

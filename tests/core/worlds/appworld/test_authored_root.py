@@ -32,8 +32,8 @@ def _ground_truth(root: Path, task_id: str, name: str) -> Any:
 def test_oracles_solve_their_tasks_in_the_whole_engine_and_nothing_less_does(
     appworld_python: Path, appworld_root: Path, task_of_each_template: list[str], tmp_path: Path
 ) -> None:
-    # The generator itself checks every task, without the shell.
-    task_ids = task_of_each_template[::3]
+    # The generator itself checks every task, without the shell; a task takes ten seconds here.
+    task_ids = task_of_each_template[::9]
     (tmp_path / "data").symlink_to(appworld_root / "data")  # outputs go to tmp_path
     script = Path(__file__).with_name("whole_engine.py")
     done = subprocess.run(
