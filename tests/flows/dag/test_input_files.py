@@ -3,7 +3,11 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.flows.tiny_project import configure, make_project, run, succeed
+
+pytestmark = pytest.mark.whole_runs
 
 PREPARE = ("-m", "flows.cli", "run", "--without-prefect", "--until", "prepare_policy")
 
