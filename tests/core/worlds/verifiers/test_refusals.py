@@ -62,6 +62,6 @@ def test_a_process_that_ends_itself_ends_its_own_episode(opened: Opened) -> None
     world: Any = opened("bad", settings={"taskset": {"kind": "exits"}})
     task = world.tasks("train")[0].task_id
     with closing(world.open(task, 1)) as episode, pytest.raises(Exception, match="ended with exit code 3"):
-        episode.step("so")
+        episode.step("crash")
     with closing(world.open(task, 2)) as episode:
         assert episode.prompt

@@ -164,7 +164,7 @@ class PlayedRollout(Rollout):
 
 
 async def played(environment: Environment, task: Task, ask: Ask) -> dict[str, Any]:
-    """Play one episode. Returns {"reward", "rewards", "metrics", "stop"}, or {"fault": text} of whatever broke."""
+    """Play one episode. Returns {"reward", "rewards", "stop"}, or {"fault": text, "error": class} of whatever broke."""
     rollout = type("Rollout", (PlayedRollout,), {"environment": environment, "ask": staticmethod(ask), "played": 0})
     agents.Rollout = rollout
     context = ModelContext(model=MODEL, client=EvalClientConfig())
@@ -175,8 +175,10 @@ async def played(environment: Environment, task: Task, ask: Ask) -> dict[str, An
         with contextlib.suppress(Exception):
             await environment.env.stop()
     errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
-    if errors or not episode.ok:
-        return {"fault": f"{errors[0].type}: {' '.join(errors[0].message.split())}"[:1000] if errors else "not ok"}
+    if errors:
+        return {"fault": f"{errors[0].type}: {' '.join(errors[0].message.split())}"[:1000], "error": errors[0].type}
+    if not episode.ok:
+        return {"fault": "not ok"}
     return _verdict(episode.traces[-1])
 
 

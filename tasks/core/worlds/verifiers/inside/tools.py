@@ -4,12 +4,15 @@ import json
 from typing import Any
 
 from mcp.server.mcpserver import MCPServer
+from verifiers.v1.errors import ToolsetError
 from verifiers.v1.harnesses.utils.compaction import bound_tool_message
 from verifiers.v1.harnesses.utils.mcp import mcp_content_to_chat_content
 from verifiers.v1.trace import Trace
 from verifiers.v1.types import Tool, ToolCall, ToolMessage, content_text, content_to_parts
 
-from tasks.core.worlds.verifiers.inside.environment import Refused
+
+class UnusableToolError(ToolsetError):
+    """A tool that no policy can be told of: without a schema, or with another's name."""
 
 
 class Tools:
@@ -21,7 +24,7 @@ class Tools:
         self.schemas: list[Tool] = []
 
     async def start(self) -> None:
-        """Set the toolsets up. Raises Refused for a tool without a schema or with another's name."""
+        """Set the toolsets up. Raises UnusableToolError."""
         for toolset in self._toolsets:
             self._share_state(toolset)
             await toolset.setup()
@@ -31,7 +34,7 @@ class Tools:
                 toolset.register(server)
                 listed = await server.list_tools()
             except Exception as error:
-                raise Refused(
+                raise UnusableToolError(
                     f"a tool of {type(toolset).__name__} has no schema: {' '.join(str(error).split())}"
                 ) from None
             for tool in listed:
@@ -51,9 +54,9 @@ class Tools:
     def _add(self, prefix: str, server: MCPServer, tool: Any) -> None:
         name, schema = f"{prefix}_{tool.name}" if prefix else tool.name, tool.input_schema
         if not isinstance(schema, dict) or schema.get("type") != "object":
-            raise Refused(f"the tool {name} has no schema of an object: {schema!r}"[:300])
+            raise UnusableToolError(f"the tool {name} has no schema of an object: {schema!r}"[:300])
         if name in self._servers:
-            raise Refused(f"two tools are called {name}")
+            raise UnusableToolError(f"two tools are called {name}")
         self._servers[name] = server, tool.name
         self.schemas.append(Tool(name=name, description=tool.description or "", parameters=schema))
 

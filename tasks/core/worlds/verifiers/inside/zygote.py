@@ -16,6 +16,7 @@ from tasks.core.confinement.inside.jail import Jail
 from tasks.core.worlds.verifiers.inside.environment import Environment, Refused, content_digest
 from tasks.core.worlds.verifiers.inside.event_loop import run
 from tasks.core.worlds.verifiers.inside.playing import played
+from tasks.core.worlds.verifiers.inside.tools import UnusableToolError
 
 _WARM_TURNS = 2
 
@@ -30,11 +31,11 @@ def main(control_descriptor: int, settings: dict[str, Any]) -> None:
     try:
         environments = [_loaded(settings, stream) for stream in settings["streams"]]
         listed = [each.listed(settings["solution"]) for each in environments] if settings["list"] else []
+        for each in environments:
+            _warm_up(each)
     except Refused as refusal:
         send(control.fileno(), {"ready": True, "refused": str(refusal)})
         return
-    for each in environments:
-        _warm_up(each)
     zygote = Zygote(control, settings, environments)
     zygote.ready(warning=zygote.jail.warning, listed=listed)
     zygote.serve()
@@ -50,10 +51,16 @@ def _loaded(settings: dict[str, Any], stream: dict[str, Any]) -> Environment:
 
 
 def _warm_up(environment: Environment) -> None:
-    """Play a little before anything is confined: later nothing can be imported or read. The outcome means nothing."""
+    """Play a little before anything is confined: later nothing can be imported or read.
+
+    Raises Refused for a tool that no policy can be told of. Else the outcome means nothing.
+    """
     answers = iter([{"text": "", "calls": []}] * _WARM_TURNS)
+    outcome: dict[str, Any] = {}
     with suppress(Exception):
-        run(played(environment, environment.tasks[0], lambda _: next(answers, {"end": True})))
+        outcome = run(played(environment, environment.tasks[0], lambda _: next(answers, {"end": True})))
+    if outcome.get("error") == UnusableToolError.__name__:
+        raise Refused(outcome["fault"])
 
 
 class Zygote(Forker):
