@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from tasks.core.confinement.warm_processes import WarmProcess
 from tasks.core.interfaces.world import WorldFault
-from tasks.core.interfaces.world_kind import PackageVerdicts, ScoredRun
+from tasks.core.interfaces.world_kind import PackageVerdicts, ScoredRun, ScoredTrials
 from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.bfcl.interpreter import python_executable
 from tasks.core.worlds.bfcl.pool import BfclPool
@@ -47,6 +47,17 @@ def export(run: ScoredRun[BfclConfig]) -> PackageVerdicts:
     )
 
 
+def write_trials(trials: ScoredTrials[BfclConfig]) -> None:
+    """Write the package's result files of each run of the tasks, as `loopline_run0` and so on. Raises WorldFault."""
+    pool = BfclPool(python_executable())
+    try:
+        for trial in range(trials.trials):
+            turns = {episode.task_id: episode.turns for episode in trials.episodes if episode.trial == trial}
+            write_results(trials.folder, f"loopline_run{trial}", examine(pool, turns))
+    finally:
+        pool.close()
+
+
 def examine(pool: BfclPool, turns: Mapping[str, Sequence[str]]) -> dict[str, Examined]:
     """Recite episodes (task id -> the assistant's turns) to the package. Text that ends its process is invalid.
 
@@ -69,19 +80,19 @@ def examine(pool: BfclPool, turns: Mapping[str, Sequence[str]]) -> dict[str, Exa
 
 
 def require_new(folder: Path) -> None:
-    """Raise ArtifactError if `folder` exists."""
+    """Raises ArtifactError where `folder` exists."""
     if folder.exists():
         raise ArtifactError(f"{folder}: exists already; name a new folder")
 
 
 def write_results(folder: Path, name: str, examined: Mapping[str, Examined]) -> None:
-    """Write the package's result files below `folder`/result/`name`. Raises ArtifactError if `folder` exists."""
-    require_new(folder)
+    """Write the package's result files below `folder`/result/`name`. Raises ArtifactError where those exist."""
     lines: dict[str, list[str]] = {}
     for task_id, verdict in examined.items():
         category = task_id.rpartition("_")[0]
         lines.setdefault(category, []).append(json.dumps({"id": task_id, "result": verdict.result or []}))
     results = folder / "result" / name / "multi_turn"
+    require_new(results)
     results.mkdir(parents=True)
     for category, part in lines.items():
         (results / f"BFCL_v4_{category}_result.json").write_text("\n".join(part) + "\n", encoding="utf-8")

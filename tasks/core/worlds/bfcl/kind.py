@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import World
-from tasks.core.interfaces.world_kind import PackageVerdicts, ScoredRun, WorldKind
+from tasks.core.interfaces.world_kind import PackageVerdicts, ScoredRun, ScoredTrials, WorldKind
 from tasks.core.interpreters import InterpreterRecipe
 from tasks.core.worlds.bfcl.settings import BfclConfig
 
@@ -28,6 +28,11 @@ class Bfcl(WorldKind[BfclConfig]):
         from tasks.core.worlds.bfcl.interpreter import BFCL
 
         return (BFCL,)
+
+    def write_results(self, trials: ScoredTrials[BfclConfig]) -> None:
+        from tasks.core.worlds.bfcl.export import write_trials
+
+        write_trials(trials)
 
     def export(self, run: ScoredRun[BfclConfig]) -> PackageVerdicts:
         from tasks.core.worlds.bfcl.export import export

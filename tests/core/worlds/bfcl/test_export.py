@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from tasks.core.interfaces.world_kind import ScoredEpisode, ScoredTrials
 from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.bfcl.export import Examined, examine, write_results
+from tasks.core.worlds.bfcl.kind import WORLD
 from tasks.core.worlds.bfcl.pool import BfclPool
+from tasks.core.worlds.bfcl.settings import BfclConfig
 from tasks.core.worlds.bfcl.world import BfclWorld
 
 
@@ -41,3 +44,23 @@ def test_text_that_ends_the_packages_process_is_one_failure(pool: BfclPool, worl
     examined = examine(pool, turns)
     assert [one.valid for one in examined.values()] == [True, False, False]
     assert "is gone" in examined[ids[1]].error and "cut" in examined[ids[2]].error
+
+
+@pytest.mark.bfcl
+def test_a_score_of_two_runs_is_in_the_packages_files(world: BfclWorld, tmp_path: Path) -> None:
+    """The interpreter is asked for as the command does, from the project's folder."""
+    ids = ["multi_turn_base_0", "multi_turn_miss_func_1"]
+    solved = {task_id: tuple(world.demonstration(task_id)) for task_id in ids}
+    runs = {
+        (task_id, trial): turns if trial == 0 else turns[:-1] for task_id, turns in solved.items() for trial in (0, 1)
+    }
+    episodes = [ScoredEpisode(task, turns, trial == 0, [], [], trial) for (task, trial), turns in runs.items()]
+    folder = tmp_path / "package"
+    WORLD.write_results(
+        ScoredTrials(BfclConfig(), tmp_path, episodes, 2, "a model", 0.0, "", cost=0.0, world_cost=0.0, folder=folder)
+    )
+    for trial, finished in ((0, True), (1, False)):
+        results = folder / "result" / f"loopline_run{trial}" / "multi_turn"
+        lines = [json.loads(line) for path in sorted(results.iterdir()) for line in path.read_text().splitlines()]
+        assert [line["id"] for line in lines] == ids
+        assert [bool(line["result"]) for line in lines] == [finished, finished]
