@@ -4,13 +4,21 @@ import logging
 import math
 import os
 import signal
+import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from flows.workers.remote_task import CODE, DEATHS, RemoteTask, WorkerDied, run_remote
+from flows.workers.environment import environment
+from flows.workers.needed_folders import NeededFolder, folders_in
+from flows.workers.ray_room import ClusterUnavailable, Room, workers_on
+from flows.workers.remote_task import CODE, DEATHS, Missing, RemoteTask, WorkerDied, run_remote
 from tasks.core.config.machines import RayConfig
 from tasks.core.processes.shown_work import shown_work
 from tasks.core.processes.usable_cores import CORES_VARIABLE
@@ -22,21 +30,27 @@ except ImportError as error:
 
 _CANCEL_S = 30
 _POLL_S = 0.1
-
-
-class ClusterUnavailable(RuntimeError):  # noqa: N818
-    """There is no such Ray cluster, or none of its machines has what a worker needs."""
+_LOOK_S = 1.0
+_PIECE_BYTES = 2**24
+_DEATHS_OF_WORKERS = (
+    ray.exceptions.WorkerCrashedError,
+    ray.exceptions.OutOfMemoryError,
+    ray.exceptions.NodeDiedError,
+    ray.exceptions.ObjectLostError,
+)
+_log = logging.getLogger(__name__)
 
 
 class Cluster:
     """Connected until `close`."""
 
     def __init__(self, config: RayConfig) -> None:
-        """Connect. Raises ClusterUnavailable."""
-        self._config = config
+        """Connect, and wait for a machine that holds a worker. Raises ClusterUnavailable."""
+        self._config, self._room, self._contents = config, Room(config), _Contents()
         _connect(config)
         try:
-            _require_room(config)
+            while not self._room.look(ray.nodes()):
+                time.sleep(_LOOK_S)
         except BaseException:
             ray.shutdown()
             raise
@@ -44,19 +58,30 @@ class Cluster:
     @property
     def places(self) -> int:
         """As many workers as the cluster's machines hold now."""
-        return max(1, sum(_workers_on(node, self._config) for node in ray.nodes() if node["Alive"]))
+        return max(1, sum(workers_on(node, self._config) for node in ray.nodes()))
 
     def run_remote(self, tasks: Sequence[RemoteTask], shards: Sequence["Future[Any]"]) -> None:
         """Complete `shards`, each with the result of one of `tasks`; after an error, cancel those that have none.
 
-        Raises WorkerDied and what `run_remote` raises, after all others have ended.
+        Raises WorkerDied, ClusterUnavailable and what `run_remote` raises, after all others have ended.
         """
-        config = self._config
-        options = {"num_cpus": config.cpus_per_worker, "num_gpus": config.gpus_per_worker, "max_retries": DEATHS}
+        config, ours = self._config, environment()
+        folders = {path: NeededFolder.of(path) for task in tasks for path in _folders(task)}
+        self._contents.keep(folders.values())
+        ready = [
+            replace(
+                task,
+                needs=tuple(folders[path] for path in _folders(task)),
+                environment=ours,
+                cache_bytes=config.cache_gib * 2**30,
+            )
+            for task in tasks
+        ]
+        options = {"num_cpus": config.cpus_per_worker, "num_gpus": config.gpus_per_worker, "max_retries": 0}
         # No decorator: what goes to a worker is pickled by name, and a decorated function's name is not the function's.
-        play = ray.remote(**options)(run_remote).options(name="play_shard")
+        play = ray.remote(**options)(run_on_ray).options(name="play_shard")
         try:
-            _gather([play.remote(task) for task in tasks], tasks, shards)
+            _Playing(play, self._contents, self._room).gather(ready, shards)
         finally:
             for shard in shards:
                 shard.cancel()
@@ -66,41 +91,113 @@ class Cluster:
         ray.shutdown()
 
 
-def _workers_on(node: Mapping[str, Any], config: RayConfig) -> int:
-    held, wanted = node["Resources"], {"CPU": config.cpus_per_worker, "GPU": config.gpus_per_worker}
-    return min(int(held.get(kind, 0) // count) for kind, count in wanted.items() if count > 0)
+def run_on_ray(task: RemoteTask, sent: Mapping[str, Sequence[Any]]) -> Any:
+    """Do `run_remote` in a worker; `sent` has references to the pieces of files, by SHA-256."""
+    return run_remote(task, {sha256: partial(map, ray.get, pieces) for sha256, pieces in sent.items()})
 
 
-def _gather(references: Sequence[Any], tasks: Sequence[RemoteTask], shards: Sequence["Future[Any]"]) -> None:
-    """Complete `shards` as Ray ends the tasks behind `references`. After the first error the others are stopped."""
-    places, waiting = {reference: place for place, reference in enumerate(references)}, list(references)
-    with shown_work("on Ray", sum(len(task.item) for task in tasks), "rollout", leave=True) as work:
+def _folders(task: RemoteTask) -> list[Path]:
+    return folders_in(task.layout.world, task.layout.base_policy, task.item)
+
+
+class _Contents:
+    """Files in Ray's object store, each put there once, when a machine first lacks it."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[str, list[Any]] = {}
+
+    def keep(self, folders: Iterable[NeededFolder]) -> None:
+        """Forget the files of other folders: those of earlier policies."""
+        kept = {sha256 for folder in folders for _, sha256 in folder.files}
+        self._pieces = {sha256: pieces for sha256, pieces in self._pieces.items() if sha256 in kept}
+
+    def send(self, needs: Iterable[NeededFolder], missing: Collection[str]) -> None:
+        """Put files into the store. Raises ClusterUnavailable where it is full."""
+        for path, sha256 in ((need.path / name, sha256) for need in needs for name, sha256 in need.files):
+            if sha256 in missing and sha256 not in self._pieces:
+                try:
+                    self._pieces[sha256] = [ray.put(piece) for piece in _pieces(path)]
+                except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError) as error:
+                    raise ClusterUnavailable(
+                        f"machines.ray: Ray's object store on {socket.gethostname()} has no room for {path}: "
+                        f"`ray start --object-store-memory`, or free its disk ({str(error).partition(chr(10))[0]})"
+                    ) from None
+
+    def of(self, needs: Iterable[NeededFolder]) -> dict[str, list[Any]]:
+        """Return the references to what was sent of these folders."""
+        wanted = {sha256 for need in needs for _, sha256 in need.files}
+        return {sha256: pieces for sha256, pieces in self._pieces.items() if sha256 in wanted}
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            yield piece
+
+
+class _Playing:
+    """Shards on their way. A shard whose worker died, or whose machine lacked files, is begun again."""
+
+    def __init__(self, play: Any, contents: _Contents, room: Room) -> None:
+        self._play, self._contents, self._room = play, contents, room
+        self._deaths = Counter[int]()
+
+    def gather(self, tasks: Sequence[RemoteTask], shards: Sequence["Future[Any]"]) -> None:
+        """Complete `shards` as Ray ends the tasks. After the first error the others are stopped."""
+        running = {self._begin(task): place for place, task in enumerate(tasks)}
+        looked_at = time.monotonic()
+        with shown_work("on Ray", sum(len(task.item) for task in tasks), "rollout", leave=True) as work:
+            try:
+                while running:
+                    # Ray would lose the exception of a SIGTERM that comes while it waits: wait in Python.
+                    done, _ = ray.wait(list(running), timeout=0)
+                    if not done:
+                        time.sleep(_POLL_S)
+                        if time.monotonic() - looked_at >= _LOOK_S:
+                            self._room.look(ray.nodes())
+                            looked_at = time.monotonic()
+                    for reference in done:
+                        place = running.pop(reference)
+                        if self._complete(place, shards[place], reference, tasks[place]):
+                            work.advance(len(tasks[place].item))
+                        else:
+                            running[self._begin(tasks[place])] = place
+            except BaseException as error:
+                _stop(list(running), _CANCEL_S if isinstance(error, Exception) else 0)
+                raise
+
+    def _begin(self, task: RemoteTask) -> Any:
+        return self._play.remote(task, self._contents.of(task.needs))
+
+    def _complete(self, place: int, shard: "Future[Any]", reference: Any, task: RemoteTask) -> bool:
+        """Give `shard` what the task behind `reference` came to; return False where it has to be begun again.
+
+        Raises what the task raised, WorkerDied and ClusterUnavailable.
+        """
         try:
-            while waiting:
-                # Ray would lose the exception of a SIGTERM that comes while it waits: wait in Python.
-                done, waiting = ray.wait(waiting, timeout=0)
-                if not done:
-                    time.sleep(_POLL_S)
-                for place in (places[reference] for reference in done):
-                    _complete(shards[place], references[place], tasks[place])
-                    work.advance(len(tasks[place].item))
-        except BaseException as error:
-            _stop(waiting, _CANCEL_S if isinstance(error, Exception) else 0)
-            raise
+            result = ray.get(reference)
+        except ray.exceptions.RayTaskError as failure:
+            shard.set_exception(failure.cause)
+            raise failure.cause from None
+        except _DEATHS_OF_WORKERS as error:
+            self._note_death(place, shard, task, error)
+            return False
+        if isinstance(result, Missing):
+            self._contents.send(task.needs, result.sha256s)
+            return False
+        shard.set_result(result)
+        return True
 
-
-def _complete(shard: "Future[Any]", reference: Any, task: RemoteTask) -> None:
-    """Give `shard` what the task behind `reference` came to. Raises what it raised, and WorkerDied."""
-    try:
-        shard.set_result(ray.get(reference))
-    except ray.exceptions.RayTaskError as failure:
-        shard.set_exception(failure.cause)
-        raise failure.cause from None
-    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.NodeDiedError) as error:
-        reason = str(error).partition("\n")[0]
-        died = WorkerDied(f"{task.item.description}: its worker died {DEATHS + 1} times; is memory short? {reason}")
-        shard.set_exception(died)
-        raise died from None
+    def _note_death(self, place: int, shard: "Future[Any]", task: RemoteTask, error: Exception) -> None:
+        """Warn of a worker's death. Raises WorkerDied after too many over the same shard."""
+        self._deaths[place] += 1
+        deaths, where = self._deaths[place], self._room.where(ray.nodes(), str(error))
+        died = f"{task.item.description}: its worker died"
+        if deaths > DEATHS:
+            times, reason = f"{deaths} times, at last{where or ' somewhere'}", str(error).partition("\n")[0]
+            shard.set_exception(ended := WorkerDied(f"{died} {times}; is memory short? {reason}"))
+            raise ended from None
+        _log.warning("%s%s; is memory short? Another one plays it again (%d of %d)", died, where, deaths, DEATHS)
 
 
 def _stop(references: Sequence[Any], patience_s: float) -> None:
@@ -140,13 +237,3 @@ def _without(variable: str) -> Iterator[None]:
     finally:
         if value is not None:
             os.environ[variable] = value
-
-
-def _require_room(config: RayConfig) -> None:
-    """Ray would wait forever for a machine that is not there."""
-    wanted = {"CPU": config.cpus_per_worker, "GPU": config.gpus_per_worker}
-    nodes: list[Mapping[str, float]] = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if not any(all(node.get(name, 0) >= count for name, count in wanted.items()) for node in nodes):
-        raise ClusterUnavailable(
-            f"machines.ray: a worker needs {wanted['CPU']:g} CPUs and {wanted['GPU']:g} GPUs; no machine has them"
-        )

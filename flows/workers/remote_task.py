@@ -3,8 +3,8 @@
 import os
 import socket
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,9 @@ from typing import Any
 from flows.dag.stage_code import InUse, code_version
 from flows.dag.stages import find_stage
 from flows.errors import is_expected, picklable_error
+from flows.workers.content_cache import ContentCache, OwnProject, Sent, cache_folder
+from flows.workers.environment import difference, environment
+from flows.workers.needed_folders import NeededFolder, moved
 from tasks.core.config.section import Section
 from tasks.core.interfaces.stage import ProcessCache, StageContext, WorkItem
 from tasks.core.processes.process_memory import spare_old_objects
@@ -28,7 +31,7 @@ class WorkerDied(RuntimeError):  # noqa: N818
 
 
 class StaleCode(RuntimeError):  # noqa: N818
-    """A worker's code is not the pipeline's."""
+    """A worker's code, or what it runs with, is not the pipeline's."""
 
 
 @dataclass(frozen=True)
@@ -45,18 +48,35 @@ class RemoteTask:
     """The folder in which the pipeline runs, and hence the worker."""
     code: str
     """Digest of the code that the stage runs, on the pipeline's machine."""
+    needs: tuple[NeededFolder, ...] = ()
+    """What a machine without that folder has to be sent; empty where all workers are on the pipeline's machine."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Versions that a worker must have; empty where it runs in the pipeline's own environment."""
+    cache_bytes: float = 0
+    """What a machine without that folder may keep."""
 
 
-def run_remote(task: RemoteTask) -> Any:
-    """Do the item of `task` with what this process has loaded.
+@dataclass(frozen=True)
+class Missing:
+    """The answer of a worker that did nothing yet, since its machine lacks files."""
+
+    sha256s: tuple[str, ...]
+
+
+def run_remote(task: RemoteTask, sent: Sent | None = None) -> Any:
+    """Do the item of `task` with what this process has loaded; return Missing where files have to be sent first.
 
     Raises StaleCode; StageFailed with the message of an error that was expected; RuntimeError with the traceback of any
     other, since a traceback does not travel.
     """
     try:
-        _require_same_code(task)
-        os.chdir(task.folder)
-        return task.work(StageContext(task.layout, task.inputs, task.key, _process_cache()), task.item)
+        _require_same(task)
+        places = _places(task, sent or {})
+        if isinstance(places, Missing):
+            return places
+        os.chdir(places[task.folder])
+        layout, item = moved(task.layout, places), moved(task.item, places)
+        return task.work(StageContext(layout, task.inputs, task.key, _process_cache()), item)
     except Exception as error:
         if is_expected(error):
             raise picklable_error(error) from None
@@ -68,12 +88,28 @@ def close_process_cache() -> None:
     _process_cache().close()
 
 
-def _require_same_code(task: RemoteTask) -> None:
+def _require_same(task: RemoteTask) -> None:
+    """Raise StaleCode where this machine has other versions or other code than the pipeline's."""
+    host = f"host {socket.gethostname()}"
+    if found := difference(environment(), task.environment):
+        raise StaleCode(f"{host}: {found}; install .ci/constraints.txt's versions on both (.ci/setup.sh)")
     if _code_version(task.stage, InUse.by(task.inputs)) != task.code:
         raise StaleCode(
-            f"{task.stage}: the code in {CODE} on {socket.gethostname()} is not the pipeline's; share the project's "
-            "folder, or bring both to the same commit"
+            f"{host}: {task.stage}: the code in {CODE} is not the pipeline's; bring both to the same commit"
         )
+
+
+def _places(task: RemoteTask, sent: Sent) -> Mapping[Path, Path] | Missing:
+    """Return where the pipeline's folders are on this machine: where they are there, or in a folder of its own."""
+    if task.folder.is_dir():
+        os.chdir(task.folder)  # where digests of large files are remembered
+        if all(need.is_here() for need in task.needs):
+            return {task.folder: task.folder}
+    own = _process_cache().get(
+        "own_project", "", lambda: OwnProject(ContentCache(cache_folder(), task.cache_bytes), CODE)
+    )
+    missing = own.fill(task.folder, task.needs, sent)
+    return Missing(tuple(missing)) if missing else own.places(task.folder, task.needs)
 
 
 @cache

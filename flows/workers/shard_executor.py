@@ -49,10 +49,8 @@ class ShardExecutor:
     ) -> list[T]:
         """Raises WorkerDied, StageFailed (a shard failed with an error that says all), and ClusterUnavailable."""
         code = code_version(self._stage, CODE, InUse.by(context.inputs))
-        tasks = [
-            RemoteTask(self._stage.name, work, item, context.layout, context.inputs, context.key, Path.cwd(), code)
-            for item in items
-        ]
+        stage, layout, folder = self._stage.name, context.layout, Path.cwd()
+        tasks = [RemoteTask(stage, work, item, layout, context.inputs, context.key, folder, code) for item in items]
         workers = self._workers(context.cache)
         shards = [Future[T]() for _ in items]
         with self._shown([(item.description, shard) for item, shard in zip(items, shards, strict=True)]):

@@ -10,7 +10,7 @@ from tasks.core.config.section import Section
 class RayConfig(Section):
     """Machines that play the shards of collection, evaluation and scoring (`collection.shards`).
 
-    All see the project's folder at the same path and run its code.
+    All run the project's code. One that doesn't see the project's folder at the same path is sent what a shard needs.
     """
 
     address: str | None = None
@@ -20,6 +20,10 @@ class RayConfig(Section):
     """CPUs that a shard takes."""
     gpus_per_worker: float = Field(0, ge=0)
     """GPUs that a shard takes."""
+    wait_s: float = Field(1800, ge=0)
+    """Seconds without room for any worker. After them a stage fails."""
+    cache_gib: float = Field(100, gt=0)
+    """GiB kept by a machine that was sent files. They are in ~/.cache/loopline/received."""
 
 
 class MachinesConfig(Section):
