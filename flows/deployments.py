@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import prefect.runtime.flow_run
-from prefect import flow, get_client
+from prefect import flow, get_client, get_run_logger
 from prefect.artifacts import create_markdown_artifact
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed, Running
@@ -23,6 +23,7 @@ from flows.dag.version_stages import changed_code
 from flows.errors import in_words
 from flows.params_file import write_params
 from flows.profile_stack import read_mapping
+from flows.runners.events import tell
 from flows.runners.pipeline import explained
 from flows.runners.warm_run import bring_up_to_date, final_state
 from tasks.core.config.dag import iteration_key
@@ -81,6 +82,7 @@ def short_iteration(iterations: Iterations = 1) -> State[Any]:
     try:
         return _explained(root, work)
     except CheckoutBusy as busy:
+        tell("schedule-skipped", f"short-iteration: {busy}", root)
         return Completed(name="Skipped", message=str(busy))
 
 
@@ -94,6 +96,14 @@ def rescore_champion(version: VersionName = "champion") -> State[Any]:
 def comparison(versions: VersionNames, rescore: bool = False) -> State[Any]:
     """Compare registered versions, named by numbers or aliases, by their stored scores or by new ones."""
     return _compared("comparison", versions, rescore)
+
+
+@flow(name="note", flow_run_name="{event}")
+def note(event: str = "note", text: str = "") -> State[Any]:
+    """Note an event in the logs: what prefect.yaml's automation does with each. Put a message to yourself here."""
+    _begin()
+    get_run_logger().warning("%s: %s", event, text)
+    return Completed(message=text)
 
 
 def _compared(run: str, versions: list[str], rescore: bool) -> State[Any]:

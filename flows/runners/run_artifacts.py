@@ -16,6 +16,7 @@ from prefect.artifacts import create_progress_artifact, create_table_artifact, u
 from prefect.exceptions import PrefectException
 
 from flows.dag.dvc_seam import Outcome
+from flows.runners.events import tell
 from tasks.core.collapse.rules import read_warnings
 from tasks.core.config.dag import iteration_number
 from tasks.core.config.splits import TEST_SPLITS
@@ -61,12 +62,15 @@ class RunPage:
                 )
 
     def show_warnings(self, root: Path, key: str) -> None:
-        """Write a table of all signs of a collapse so far, if iteration `key` brought a new sign."""
+        """Tell of the signs of a collapse that iteration `key` brought: a table of all so far, an event of each."""
         found = read_warnings(Layout(root), key)
-        if found and found[-1].iteration == iteration_number(key) and self.server_answers:
+        new = [warning for warning in found if warning.iteration == iteration_number(key)]
+        if new and self.server_answers:
             rows = [warning.model_dump() for warning in found]
             with self._report():
                 create_table_artifact(rows, key="pipeline-warnings", description="signs that training collapses")
+            for one in new:
+                tell("collapse-warned", f"{key}: {one.rule}: {one.evidence}", root, **one.model_dump(mode="json"))
 
     def show_scores(self, root: Path) -> None:
         """Write a table of TGC and SGC on both test splits, once both are there."""

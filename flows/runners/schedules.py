@@ -15,7 +15,9 @@ def schedule_lines(path: Path) -> Iterator[str]:
     """Yield a line for each schedule of the prefect.yaml at `path`, and for each deployment that has none."""
     for deployment in yaml.safe_load(path.read_text(encoding="utf-8"))["deployments"]:
         flow = deployment["entrypoint"].rpartition(".")[2].replace("_", "-")
-        for when in [*map(_in_words, deployment.get("schedules") or [])] or ["on demand"]:
+        events = [event for trigger in deployment.get("triggers", []) for event in trigger["expect"]]
+        without = f"at each event {', '.join(events)}" if events else "on demand"
+        for when in [*map(_in_words, deployment.get("schedules") or [])] or [without]:
             yield f"{flow}/{deployment['name']}: {when}"
 
 

@@ -1,5 +1,6 @@
 """`loopline registry promote`: a version becomes the champion, if it may."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,10 @@ def promote(
 
     with refusing(UnknownVersion), opened(Path.cwd(), context.obj) as (registry, params):
         decision = promote_version(registry, version, params)
+    if decision.promote and os.environ.get("PREFECT_API_URL"):
+        from flows.runners.events import tell
+
+        tell("champion-changed", f"version {version} is the champion now", Path.cwd(), version=version)
     print("\n".join(decision.reasons))
     print(f"{'promoted' if decision.promote else 'not promoted'} (rule: lineage.promotion in params.yaml)")
     return 0 if decision.promote else 1

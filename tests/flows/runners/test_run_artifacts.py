@@ -1,6 +1,15 @@
-"""The rows of the table of scores in Prefect's UI."""
+"""What a run tells Prefect's UI: the rows of the table of scores, and an event of each new sign of a collapse."""
 
-from flows.runners.run_artifacts import score_rows
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prefect.events.clients import AssertingEventsClient
+from prefect.events.worker import EventsWorker
+
+from flows.runners import run_artifacts
+from flows.runners.run_artifacts import RunPage, score_rows
+from tasks.core.records.monitoring import CollapseWarning
 from tests.finished_run import scores, training_budget
 
 
@@ -15,3 +24,29 @@ def test_a_split_is_one_row_and_a_separate_training_budget_is_another() -> None:
     assert list(score_rows(both)) == [main, again]
     same = plain.model_copy(update={"training_budget": training_budget(plain, turns=40)})
     assert list(score_rows(same)) == [main]
+
+
+@pytest.fixture
+def sent() -> Iterator[type[AssertingEventsClient]]:
+    """Prefect's own client that records the events which it is given."""
+    EventsWorker.set_client_override(AssertingEventsClient)
+    AssertingEventsClient.reset()
+    yield AssertingEventsClient
+    EventsWorker.set_client_override(None)
+
+
+def test_each_new_sign_of_a_collapse_is_an_event(
+    sent: type[AssertingEventsClient], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    signs = [("a", 2), ("a", 3), ("b", 3)]
+    found = [CollapseWarning(rule=rule, iteration=iteration, evidence="low") for rule, iteration in signs]
+    monkeypatch.setattr(run_artifacts, "read_warnings", lambda *_: found)
+    monkeypatch.setattr(run_artifacts, "create_table_artifact", lambda *_, **__: None)
+    page = RunPage(None)
+    page.show_warnings(tmp_path, "i003")
+    page.show_warnings(tmp_path, "i004")
+    EventsWorker.drain_all()
+    (client,) = sent.all
+    assert [event.event for event in client.events] == ["loopline.collapse-warned"] * 2
+    assert [event.payload["text"] for event in client.events] == ["i003: a: low", "i003: b: low"]
+    assert {event.resource.id for event in client.events} == {f"loopline.checkout.{tmp_path}"}

@@ -17,7 +17,7 @@ import psutil
 import pytest
 import yaml
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.states import Scheduled
@@ -136,6 +136,9 @@ def test_schedules_kills_and_overlaps(served: Served, finished_project: Path) ->
     assert served.tasks(resumed)["update_policy@i001"] == "Completed"
     assert digest_of(served.root) == digest_of(finished_project)
 
+    told = events_are_noted(served)
+    assert [text for text in told if text.startswith("short-iteration: ") and "nightly (process" in text]
+
     short = served.due_in("short-iteration", 0, iterations=1)
     until(lambda: (served.root / LOCK).read_text(), lambda text: "short-iteration" in text)
     waits = served.due_in("nightly", 0)
@@ -158,6 +161,22 @@ def test_deploy_lists_its_schedules_first_and_begins_no_hourly_run(new_prefect_h
 
         assert until(due, {"nightly", "rescore-champion"}.__le__) == {"nightly", "rescore-champion"}
         ends_without_a_trace(served)
+
+
+def events_are_noted(served: Served) -> list[str]:
+    """Send an event from a process that ends at once, and wait for its note; return the texts of all notes."""
+    text = "version 3 is the champion now"
+    code = f"import pathlib, flows.runners.events as e; e.tell('champion-changed', {text!r}, pathlib.Path.cwd())"
+    variables = {**os.environ, "PYTHONPATH": str(served.root), "PREFECT_API_URL": str(served.client.api_url)}
+    subprocess.run([sys.executable, "-c", code], cwd=served.root, env=variables, check=True, timeout=120)
+
+    def notes() -> list[str]:
+        named = FlowFilter(name=FlowFilterName(any_=["note"]))
+        return [
+            run.parameters["text"] for run in served.client.read_flow_runs(flow_filter=named) if run.state.is_final()
+        ]
+
+    return until(notes, lambda texts: text in texts)
 
 
 def fires_on_schedule(served: Served) -> FlowRun:

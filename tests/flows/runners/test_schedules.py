@@ -13,6 +13,7 @@ def test_schedules_are_said_in_words() -> None:
         "(paused: start it on its page, or have `active: true` in prefect.yaml)",
         "rescore-champion/local: at 12:00 on Sunday, UTC",
         "comparison/local: on demand",
+        "note/local: at each event loopline.*",
     ]
 
 
