@@ -92,7 +92,7 @@ def record_pipeline(pipeline: Pipeline) -> Recorded:
         if not finished:
             _complete(store, pipeline, recorded, model, tags)
         sets = rollout_sets(pipeline.layout, pipeline.params, TEST_SPLITS)
-        write_addresses(pipeline.layout.traces, _recorder(store, run_id, pipeline).record(sets))
+        write_addresses(pipeline.layout.traces, _recorder(store, run_id, pipeline, model).record(sets))
         return recorded
 
 
@@ -114,8 +114,8 @@ def _tags_of(run: "Run", pipeline: Pipeline) -> dict[str, str]:
     return {**pipeline.policy_tags, **began}
 
 
-def _recorder(store: Store, run_id: str, pipeline: Pipeline) -> TraceRecorder:
-    return TraceRecorder(store, run_id, pipeline.layout, pipeline.params)
+def _recorder(store: Store, run_id: str, pipeline: Pipeline, model: "LoggedModel | None" = None) -> TraceRecorder:
+    return TraceRecorder(store, run_id, pipeline.layout, pipeline.params, model.model_id if model else None)
 
 
 def _write_files(pipeline: Pipeline, tags: Mapping[str, str], folder: Path, model_id: str) -> None:

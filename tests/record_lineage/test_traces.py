@@ -92,6 +92,16 @@ def test_a_run_has_a_trace_of_each_drawn_rollout_and_the_page_knows_their_addres
     assert addresses(pipeline.layout) == {place: page + trace.info.trace_id for place, trace in found.items()}
 
 
+def test_a_models_page_has_the_traces_of_its_tests(pipeline: Pipeline) -> None:
+    recorded = record_pipeline(with_traces(pipeline, 1))
+    store = open_store(pipeline.params.lineage, pipeline.layout.root)
+    run = f"source_run_id = '{recorded.run_id}'"
+    (model,) = store.client.search_logged_models([store.experiment_id], run)
+    listed = store.client.search_traces(locations=[store.experiment_id], model_id=model.model_id)
+    places = {trace.info.tags["rollout"].partition("/")[0] for trace in listed}
+    assert places == {"test_normal%3Aselected", "test_challenge%3Aselected"}
+
+
 def test_recording_again_adds_no_trace_and_completes_what_was_cut_off(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,13 +56,19 @@ def spans_of(traced: TracedRollout, run_id: str) -> list[Span]:
 
 
 def trace_info(
-    traced: TracedRollout, run_id: str, experiment_id: str, world: str, tags: Mapping[str, str]
+    traced: TracedRollout,
+    run_id: str,
+    experiment_id: str,
+    world: str,
+    tags: Mapping[str, str],
+    model_id: str | None = None,
 ) -> TraceInfo:
-    """Return the trace's entry in MLflow's list, with the verdict as feedback on it."""
+    """Return the trace's entry in MLflow's list, with the verdict as feedback on it; `model_id`: whose play it is."""
     owner, row = trace_id(run_id, traced), traced.row
     source = AssessmentSource(source_type="CODE", source_id=world)
     verdict = {"success": row["success"], "return": row["return"]}
     first, last = traced.turns[0], traced.turns[-1]
+    of_model = {TraceMetadataKey.MODEL_ID: model_id} if model_id is not None else {}
     return TraceInfo(
         trace_id=owner,
         trace_location=TraceLocation.from_experiment_id(experiment_id),
@@ -71,7 +77,7 @@ def trace_info(
         state=TraceState.ERROR if traced.is_void else TraceState.OK,
         request_preview=first.prompt_tail,
         response_preview=last.text,
-        trace_metadata={TraceMetadataKey.SOURCE_RUN: run_id},
+        trace_metadata={TraceMetadataKey.SOURCE_RUN: run_id, **of_model},
         tags={TraceTagKey.TRACE_NAME: traced.place, "rollout": traced.place, "end_reason": row["end_reason"], **tags},
         assessments=[_feedback(owner, name, value, source, rationale(traced.row)) for name, value in verdict.items()],
     )

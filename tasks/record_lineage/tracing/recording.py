@@ -15,6 +15,7 @@ from tasks.core.records.documents import read_document
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import RolloutSet, script, viewer_places
+from tasks.core.records.schemas import SELECTED_POLICY
 from tasks.core.records.training import Timings
 from tasks.record_lineage.tracing.traced_rollout import TracedRollout, drawn_rows, traced_rollout
 
@@ -36,6 +37,8 @@ class TraceRecorder:
     run_id: str
     layout: Layout
     params: Params
+    model_id: str | None = None
+    """The run's logged model, on whose page the traces of the selected policy's test rollouts stand."""
 
     def record(self, sets: Iterable[RolloutSet]) -> dict[str, str]:
         """Write the traces of the drawn rollouts of `sets` that MLflow does not hold yet.
@@ -82,7 +85,8 @@ class TraceRecorder:
         page = (self.layout.report / "index.html").as_uri()
         for traced in drawn:
             tags = {"rollouts": rollouts.label, "report": f"{page}#{traced.place}"}
-            info = trace_info(traced, self.run_id, self.store.experiment_id, self.params.world.name, tags)
+            model = self.model_id if traced.row.get("policy") == SELECTED_POLICY else None
+            info = trace_info(traced, self.run_id, self.store.experiment_id, self.params.world.name, tags, model)
             client.start_trace(info)
         spans = [span for traced in drawn for span in spans_of(traced, self.run_id)]
         client.log_spans(self.store.experiment_id, spans)
