@@ -15,7 +15,7 @@ from tasks.core.processes.running import exists
 from tasks.core.records.files import ArtifactError, digest, replacing
 
 Sent = Mapping[str, Callable[[], Iterable[bytes]]]
-"""What came with a shard: the bytes of a file, in pieces, by its SHA-256."""
+"""The contents that came with a shard: a file's bytes in pieces, by its SHA-256."""
 _log = logging.getLogger(__name__)
 
 

@@ -1,4 +1,4 @@
-"""What a worker must have in common with the pipeline besides the code, so that it plays the same rollouts."""
+"""The versions that a worker must have in common with the pipeline, besides the code, to play the same rollouts."""
 
 import platform
 import re

@@ -1,4 +1,4 @@
-"""What the machines of a Ray cluster hold for workers, and what is said while none does. Imports no Ray."""
+"""Room for workers on the machines of a Ray cluster, and what is said while there is none. Imports no Ray."""
 
 import logging
 import re
@@ -11,7 +11,7 @@ from tasks.core.processes.shown_work import duration
 
 SAY_EVERY_S = 60.0
 Nodes = Sequence[Mapping[str, Any]]
-"""What `ray.nodes()` returns."""
+"""The list that `ray.nodes()` returns."""
 _log = logging.getLogger(__name__)
 
 

@@ -49,11 +49,11 @@ class RemoteTask:
     code: str
     """Digest of the code that the stage runs, on the pipeline's machine."""
     needs: tuple[NeededFolder, ...] = ()
-    """What a machine without that folder has to be sent; empty where all workers are on the pipeline's machine."""
+    """Folders that a machine without them has to be sent; empty where all workers are on the pipeline's machine."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Versions that a worker must have; empty where it runs in the pipeline's own environment."""
     cache_bytes: float = 0
-    """What a machine without that folder may keep."""
+    """The most that a machine without that folder keeps."""
 
 
 @dataclass(frozen=True)
