@@ -19,7 +19,6 @@ import torch
 from safetensors.torch import save_file
 
 from tasks.core.capacity.hardware import GIB
-from tasks.core.capacity.known_models import read_model_config
 from tasks.core.capacity.memory import LearnerMemory, memory_of, packs_at_once
 from tasks.core.capacity.plan import advice
 from tasks.core.capacity.workload import longest_rollout
@@ -31,7 +30,7 @@ from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.learner.prompt_information import UNMEASURED
 from tasks.core.learner.ranks import RankFailed, train_on_ranks
 from tasks.core.learner.training import UpdateJob, read_batch, train
-from tasks.core.policies.checkpoint_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, require
+from tasks.core.policies.checkpoint_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_model_config, require
 from tasks.core.policies.loading import device, opened
 from tasks.core.policies.positions import context_length, require_fixed_rotary
 from tasks.core.records.documents import write_document

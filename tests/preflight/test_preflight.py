@@ -14,13 +14,14 @@ import pytest
 import torch
 
 from flows.params_file import params_of
-from tasks.core.capacity.known_models import KNOWN_MODELS, read_model_config
+from tasks.core.capacity.known_models import KNOWN_MODELS
 from tasks.core.capacity.memory import memory_of
 from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import PreflightInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.learner.ranks import RankFailed
 from tasks.core.policies.architecture import TinyQwen2, new_model
+from tasks.core.policies.checkpoint_files import read_model_config
 from tasks.core.policies.loading import save_policy, trainable_policy
 from tasks.core.processes.usable_cores import usable_cores
 from tasks.core.records.documents import read_document

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tasks.core.policies.checkpoint_files import FULL_CONFIG
-from tasks.core.records.files import ArtifactError, read_json
+from tasks.core.policies.checkpoint_files import FULL_CONFIG, read_model_config
+from tasks.core.records.files import ArtifactError
 
 
 class KnownModel(NamedTuple):
@@ -82,13 +82,6 @@ KNOWN_MODELS: dict[str, KnownModel] = {
     "Qwen/Qwen3.5-27B": KnownModel(_qwen35(5120, 64, 24, 17408, 48), 26_895_998_464),
     "Qwen/Qwen3.6-27B": KnownModel(_qwen35(5120, 64, 24, 17408, 48), 26_895_998_464),
 }
-
-
-def read_model_config(folder: Path) -> Mapping[str, Any]:
-    """Return the config.json of a model's folder; of a multimodal model, its text part. Raises ArtifactError."""
-    config = read_json(folder / FULL_CONFIG)
-    writes: Mapping[str, Any] = config.get("text_config") or config
-    return writes
 
 
 def model_config(source: str, root: Path) -> Mapping[str, Any]:

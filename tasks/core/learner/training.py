@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, cast
 
 from torch import nn
 
-from tasks.core.capacity.known_models import read_model_config
 from tasks.core.config.dag import Predecessors
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.section import Section
@@ -32,6 +31,7 @@ from tasks.core.learner.logprobs import ReferenceView
 from tasks.core.learner.model import suggested
 from tasks.core.learner.packing import Rollout, read_rollouts
 from tasks.core.learner.proofs import ProbeTokens, Readings, learner_record, probe_tokens, prove_passes, read_tokens
+from tasks.core.policies.checkpoint_files import read_model_config
 from tasks.core.policies.empty import allocate, empty_base_model, fill_base
 from tasks.core.policies.loading import device, is_lora, load_base_model, load_weights, with_trained_part
 from tasks.core.records.delivery_probe import DeliveryProbe

@@ -1,8 +1,10 @@
-"""Names of the files in a checkpoint folder, by peft's and transformers' conventions. Needs no torch."""
+"""The files in a checkpoint folder, by peft's and transformers' conventions. Needs no torch."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from tasks.core.records.files import ArtifactError
+from tasks.core.records.files import ArtifactError, read_json
 from tasks.core.records.remembered_digests import remembered_digest
 from tasks.core.records.scores import Candidate
 
@@ -47,3 +49,10 @@ def require_evaluated_policy(folder: Path, chosen: Candidate) -> None:
             f"{folder}: the weights of {chosen.iteration} ({present[:12]}...) are not those that were evaluated on "
             f"dev ({chosen.adapter_digest[:12]}...); restore them with `dvc checkout` or run `dvc repro`"
         )
+
+
+def read_model_config(folder: Path) -> Mapping[str, Any]:
+    """Return the config.json of a model's folder; of a multimodal model, its text part. Raises ArtifactError."""
+    config = read_json(folder / FULL_CONFIG)
+    writes: Mapping[str, Any] = config.get("text_config") or config
+    return writes

@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tasks.core.capacity.known_models import read_model_config
 from tasks.core.capacity.memory import memory_of
 from tasks.core.config.stage_inputs import PlayInputs
 from tasks.core.interfaces.engine import Engine, ProvesDelivery, samples_in_background
@@ -14,7 +13,7 @@ from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import World
 from tasks.core.interfaces.world_kind import find_world, open_world
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.policies.checkpoint_files import policy_digest
+from tasks.core.policies.checkpoint_files import policy_digest, read_model_config
 from tasks.core.policies.loading import device, load_chat_format
 from tasks.core.processes.process_memory import return_device_blocks
 from tasks.core.processes.shown_work import shown_work

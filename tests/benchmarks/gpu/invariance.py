@@ -19,13 +19,13 @@ from vllm_engine import SMALL, Turn, write_adapter
 
 from gpu.device import attempt, find_device, write_part
 from gpu.vllm import Load, make_turns, save_model
-from tasks.core.capacity.known_models import read_model_config
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.vllm.engine import VllmEngine
 from tasks.core.engines.vllm.opening import open_vllm
 from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.checkpoint_files import read_model_config
 from tasks.core.policies.loading import load_tokenizer
 
 FEW = 8

@@ -25,7 +25,6 @@ from vllm_engine import SMALL, Contest, Turn, contest, write_adapter
 
 from gpu.device import attempt, find_device, write_part
 from tasks.core.capacity.hardware import GIB
-from tasks.core.capacity.known_models import read_model_config
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
 from tasks.core.engines.vllm.interpreter import vllm_recipe
@@ -39,6 +38,7 @@ from tasks.core.learner.objective import Objective
 from tasks.core.learner.packing import Rollout, pack_rollouts
 from tasks.core.learner.proofs import engine_noise
 from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.checkpoint_files import read_model_config
 from tasks.core.policies.loading import load_base_model, load_tokenizer, trainable_policy
 from tasks.core.processes.process_memory import return_freed_memory
 

@@ -7,12 +7,13 @@ import pytest
 
 from flows.params_file import params_of
 from tasks.core.capacity.hardware import GIB, HARDWARE
-from tasks.core.capacity.known_models import KNOWN_MODELS, read_model_config
+from tasks.core.capacity.known_models import KNOWN_MODELS
 from tasks.core.capacity.memory import Sharing, choose_sharing, memory_of
 from tasks.core.capacity.plan import make_plan
 from tasks.core.config.stage_inputs import MemoryInputs, ScoringInputs
 from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.policies.checkpoint_files import read_model_config
 from tasks.core.records.layout import Layout
 from tasks.core.rollouts.playing import learner_bytes
 

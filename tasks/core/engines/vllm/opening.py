@@ -7,7 +7,6 @@ from pathlib import Path
 import psutil
 
 from tasks.core.capacity.flops import ModelShape
-from tasks.core.capacity.known_models import read_model_config
 from tasks.core.capacity.memory import Sharing, choose_sharing, engine_memory
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.vllm.engine import VllmEngine
@@ -19,6 +18,7 @@ from tasks.core.engines.vllm.server_provider import ExternalServers, OwnServers,
 from tasks.core.engines.vllm.settings import LONGEST_START_S, VllmConfig
 from tasks.core.interpreters import INTERPRETERS, python_executable
 from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.checkpoint_files import read_model_config
 
 
 def open_vllm(
