@@ -14,7 +14,7 @@ import pytest
 
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
-from tests.flows.tiny_project import configure, copy_project, environment, make_project, succeed
+from tests.flows.tiny_project import ROOT, configure, copy_project, environment, make_project, succeed
 from tests.hosts.network import Host, Network
 
 pytestmark = pytest.mark.hosts
@@ -117,3 +117,16 @@ def test_a_host_that_dies_at_work_is_named_and_another_goes_on(
     assert "no machine has them (b (10.77.0.2): lost, a (10.77.0.1): 0 CPUs and 0 GPUs)" in told
     assert "its worker died on b (10.77.0.2)" in told and "going on with c (10.77.0.3)" in told
     assert rollouts.read_bytes() == expected
+
+
+def test_a_host_with_other_code_is_refused_by_name(on_one_host: Path, network: Network, tmp_path: Path) -> None:
+    project = copy_project(on_one_host, tmp_path / "project")
+    with (project / "tasks" / "collect_rollouts.py").open("a") as code:
+        code.write("# another commit\n")
+    configure(project, "--refresh", "collection.shards=2", "machines.ray.address='10.77.0.1:6379'")
+    a, b = network.host("a", shared=[project]), network.host("b")
+    node(a, 0, "--head", "--port=6379", "--include-dashboard=false")
+    node(b, 1, "--address=10.77.0.1:6379")
+    exit_code, said = collect(a, project)
+    assert exit_code == 1
+    assert f"host b: collect_rollouts: the code in {ROOT} is not the pipeline's" in said and "Traceback" not in said
