@@ -32,10 +32,14 @@ def on_one_host(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def node(host: Host, cpus: int, *arguments: str) -> None:
-    """Start Ray on a host."""
+    """Start Ray on a host, again where it gave up: after 30 s, too few on a busy machine."""
     options = [f"--num-cpus={cpus}", f"--node-ip-address={host.address}", "--object-store-memory=80000000"]
-    said = host.run(Path("/"), RAY, "start", *arguments, *options, timeout=200, **ON_HOSTS)
-    assert "Ray runtime started" in said, said
+    for _ in range(3):
+        said = host.run(Path("/"), RAY, "start", *arguments, *options, timeout=200, **ON_HOSTS)
+        if "Ray runtime started" in said:
+            return
+        host.run(Path("/"), RAY, "stop", "--force", timeout=200, **ON_HOSTS)
+    raise AssertionError(said)
 
 
 def forget(project: Path, file: Path) -> None:
