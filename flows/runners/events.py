@@ -1,19 +1,22 @@
 """Events of a checkout for Prefect, on which automations act (prefect.yaml has one: a note in the logs).
 
-Where no Prefect server is configured nothing is sent, and one that is down stops nothing. Imports Prefect: import this
-module late.
+Where no Prefect server is configured nothing is sent (Prefect itself would start one for it), and one that is down
+stops nothing. Imports Prefect: import this module late.
 """
 
 from pathlib import Path
 from typing import Any, Literal
 
 from prefect.events import emit_event
+from prefect.settings import PREFECT_API_URL
 
 Happened = Literal["collapse-warned", "champion-changed", "schedule-skipped"]
 
 
 def tell(happened: Happened, text: str, root: Path, **facts: Any) -> None:
     """Send the event `loopline.HAPPENED` of the checkout `root`, with `text` in one line and `facts` as its payload."""
+    if PREFECT_API_URL.value() is None:
+        return
     resource = {
         "prefect.resource.id": f"loopline.checkout.{root.resolve()}",
         "prefect.resource.name": root.resolve().name,

@@ -22,14 +22,16 @@ def promote(
     loopline registry promote 7
     """
     from tasks.core.registry.model_registry import UnknownVersion
+    from tasks.core.registry.registration import CHAMPION
     from tasks.core.registry.run_registry import opened, promote_version
 
     with refusing(UnknownVersion), opened(Path.cwd(), context.obj) as (registry, params):
+        found = registry.find(version)
         decision = promote_version(registry, version, params)
-    if decision.promote and os.environ.get("PREFECT_API_URL"):
+    if decision.promote and CHAMPION not in found.aliases and os.environ.get("PREFECT_API_URL"):
         from flows.runners.events import tell
 
-        tell("champion-changed", f"version {version} is the champion now", Path.cwd(), version=version)
+        tell("champion-changed", f"version {found.number} is the champion now", Path.cwd(), version=found.number)
     print("\n".join(decision.reasons))
     print(f"{'promoted' if decision.promote else 'not promoted'} (rule: lineage.promotion in params.yaml)")
     return 0 if decision.promote else 1

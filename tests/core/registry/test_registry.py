@@ -169,8 +169,15 @@ def test_no_version_is_played_in_a_checkout_where_something_runs(
 
 
 def test_promotion_follows_the_rule(
-    versions: Layout, another_run: AnotherRun, params: Params, capsys: pytest.CaptureFixture[str]
+    versions: Layout,
+    another_run: AnotherRun,
+    params: Params,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    told: list[tuple[str, int]] = []
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    monkeypatch.setattr("flows.runners.events.tell", lambda happened, *_, version: told.append((happened, version)))
     assert main(["registry", "promote", "1"]) == 0
     assert "against the base policy, since there is no champion" in printed(capsys)
     assert main(["registry", "promote", "2"]) == 0
@@ -186,6 +193,7 @@ def test_promotion_follows_the_rule(
     assert open_registry(versions.root, params).find("champion").number == 2
     assert main(["registry", "promote", "champion"]) == 0
     assert "is the champion already" in printed(capsys)
+    assert told == [("champion-changed", 1), ("champion-changed", 2)], "of changes only, by number"
 
 
 def test_a_version_trained_from_another_ones_checkpoint_has_it_as_parent(

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from prefect.events.clients import AssertingEventsClient
 from prefect.events.worker import EventsWorker
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.runners import run_artifacts
+from flows.runners.events import tell
 from flows.runners.run_artifacts import RunPage, score_rows
 from tasks.core.records.monitoring import CollapseWarning
 from tests.finished_run import scores, training_budget
@@ -31,7 +33,8 @@ def sent() -> Iterator[type[AssertingEventsClient]]:
     """Prefect's own client that records the events which it is given."""
     EventsWorker.set_client_override(AssertingEventsClient)
     AssertingEventsClient.reset()
-    yield AssertingEventsClient
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
+        yield AssertingEventsClient
     EventsWorker.set_client_override(None)
 
 
@@ -50,3 +53,13 @@ def test_each_new_sign_of_a_collapse_is_an_event(
     assert [event.event for event in client.events] == ["loopline.collapse-warned"] * 2
     assert [event.payload["text"] for event in client.events] == ["i003: a: low", "i003: b: low"]
     assert {event.resource.id for event in client.events} == {f"loopline.checkout.{tmp_path}"}
+
+
+def test_nothing_is_sent_where_no_server_is_configured(sent: type[AssertingEventsClient], tmp_path: Path) -> None:
+    with temporary_settings(restore_defaults={PREFECT_API_URL}):
+        tell("schedule-skipped", "busy", tmp_path)
+    EventsWorker.drain_all()
+    assert [event for client in sent.all for event in client.events] == []
+    tell("schedule-skipped", "busy", tmp_path)
+    EventsWorker.drain_all()
+    assert [event.event for client in sent.all for event in client.events] == ["loopline.schedule-skipped"]
