@@ -16,8 +16,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import psutil
 from openenv.core import GenericEnvClient
+from processor_time import processor_s
 from result_file import write_result
 
 from flows.params_file import params_of
@@ -50,9 +50,9 @@ def measure(name: str) -> dict[str, object]:
         rounds: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
         for number in range(ROUNDS + 1):
             for way, play in ways.items():
-                begin, cpu = time.perf_counter(), cpu_seconds()
+                begin, cpu = time.perf_counter(), processor_s()
                 episodes = play()
-                figures = (episodes / (time.perf_counter() - begin), 1000 * (cpu_seconds() - cpu) / episodes)
+                figures = (episodes / (time.perf_counter() - begin), 1000 * (processor_s() - cpu) / episodes)
                 if number:  # the first warms up
                     rounds[way].append(figures)
         world.close()
@@ -104,12 +104,6 @@ async def served(url: str, turns: Turns) -> int:
         return played
 
     return sum(await asyncio.gather(*map(conversation, range(SESSIONS))))
-
-
-def cpu_seconds() -> float:
-    """CPU time of this process and all below it, ended ones included."""
-    own = psutil.Process()
-    return sum(sum(process.cpu_times()[:4]) for process in (own, *own.children(recursive=True)))
 
 
 if __name__ == "__main__":
