@@ -1,4 +1,4 @@
-"""The outputs of docs/first_steps.ipynb, made anew in a fresh clone of HEAD.
+"""Run docs/first_steps.ipynb in a fresh clone of HEAD, and keep its outputs.
 
 python docs/hooks/first_steps.py
 
