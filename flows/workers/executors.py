@@ -1,5 +1,6 @@
 """Who plays the rollouts of a stage: this process, several processes of this machine, or a Ray cluster."""
 
+import os
 from contextlib import nullcontext
 
 from flows.dag.stages import Stage
@@ -9,6 +10,10 @@ from tasks.core.config.params import Params
 from tasks.core.interfaces.engine_kind import find_engine
 from tasks.core.interfaces.stage import Executor, ProcessCache, SerialExecutor
 from tasks.core.processes.usable_cores import usable_cores
+
+NOTICING = {"RAY_grpc_client_keepalive_time_ms": "60000", "RAY_grpc_client_keepalive_timeout_ms": "20000"}
+"""How soon this process notices that a link is cut under a shard: after 80 s, by Ray's own defaults after 420 s. Ray's
+servers end a connection that is asked for a sign of life more than once a minute."""
 
 
 def executor_of(stage: Stage, params: Params, shown: Shown = lambda shards: nullcontext()) -> Executor:
@@ -34,7 +39,9 @@ def process_count(params: Params) -> int:
 
 
 def _cluster(cache: ProcessCache, config: RayConfig) -> Workers:
-    from flows.workers.ray_cluster import Cluster  # imports Ray
+    for name, value in NOTICING.items():
+        os.environ.setdefault(name, value)
+    from flows.workers.ray_cluster import Cluster  # imports Ray, which reads them now
 
     return cache.get("ray", config, lambda: Cluster(config))
 

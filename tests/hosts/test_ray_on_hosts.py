@@ -123,6 +123,36 @@ def test_a_host_that_dies_at_work_is_named_and_another_goes_on(
     assert rollouts.read_bytes() == expected
 
 
+def test_a_link_that_is_cut_at_work_is_noticed_in_minutes_and_another_host_goes_on(
+    on_one_host: Path, network: Network, tmp_path: Path
+) -> None:
+    project = copy_project(on_one_host, tmp_path / "project")
+    rollouts = Layout(project).rollouts("i001")
+    expected = rollouts.read_bytes()
+    forget(project, rollouts)
+    configure(project, "--refresh", "collection.shards=2", "machines.ray.address='10.77.0.1:6379'")
+    a, b, c = network.host("a", shared=[project]), network.host("b"), network.host("c")
+    node(a, 0, "--head", "--port=6379", "--include-dashboard=false")
+    node(b, 1, "--address=10.77.0.1:6379")
+    pipeline = a.start(project, sys.executable, *COLLECTED, **environment(project, **ON_HOSTS))
+    assert pipeline.stderr is not None
+    while not played_now():
+        assert pipeline.poll() is None, pipeline.stderr.read()
+        time.sleep(0.05)
+    b.cut()
+    cut = time.monotonic()
+    node(c, 1, "--address=10.77.0.1:6379")
+    said = ""
+    while "its worker died on b (10.77.0.2)" not in said:
+        line = pipeline.stderr.readline()
+        assert line, said
+        said += line
+    assert time.monotonic() - cut < 200  # by Ray's own defaults 420
+    _, rest = pipeline.communicate(timeout=400)
+    assert pipeline.returncode == 0, said + rest
+    assert rollouts.read_bytes() == expected
+
+
 def test_a_host_with_other_code_is_refused_by_name(on_one_host: Path, network: Network, tmp_path: Path) -> None:
     project = copy_project(on_one_host, tmp_path / "project")
     with (project / "tasks" / "collect_rollouts.py").open("a") as code:
