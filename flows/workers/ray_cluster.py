@@ -150,7 +150,7 @@ class _Playing:
             try:
                 while running:
                     # Ray would lose the exception of a SIGTERM that comes while it waits: wait in Python.
-                    done, _ = ray.wait(list(running), timeout=0)
+                    done, _ = ray.wait(list(running), num_returns=len(running), timeout=0)
                     if not done:
                         time.sleep(_POLL_S)
                         if time.monotonic() - looked_at >= _LOOK_S:
