@@ -41,11 +41,11 @@ from tasks.core.records.schemas import SCORED_ROLLOUTS, SELECTED_POLICY
 from tasks.core.records.scores import ApiUsage, total_usage
 from tasks.core.records.tables import read_table, write_rows
 from tasks.core.rollouts.playing import forget_paid, warm_chat_format
-from tasks.core.scored_models.inspect_log import write_inspect_log
+from tasks.core.scored_models.inspect_log import INSPECT, write_inspect_log
 from tasks.core.scored_models.scoring import model_score, scored_trials
 
 WORK = Path(".loopline") / "scoring"
-SCORE, ROLLOUTS, PARAMS, INSPECT = "score.json", "rollouts.parquet", "params.yaml", "inspect"
+SCORE, ROLLOUTS, PARAMS = "score.json", "rollouts.parquet", "params.yaml"
 PACKAGE = "package"
 """Folder of the files that the world's own package reads; only where there is such a package."""
 

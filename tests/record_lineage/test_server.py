@@ -83,7 +83,10 @@ def test_a_run_is_recorded_once_on_a_server_and_compared_and_promoted_there(
     record_iteration(pipeline, "i001")
     recorded = record_pipeline(pipeline)
     assert record_pipeline(Pipeline(pipeline.layout, pipeline.params)) == recorded
-    client = open_store(pipeline.params.lineage, pipeline.layout.root).client
+    store = open_store(pipeline.params.lineage, pipeline.layout.root)
+    client = store.client
+    (dataset,) = client.search_datasets([store.experiment_id])
+    assert (dataset.tags["run_id"], dataset.profile) == (recorded.run_id, '{"num_records": 24}')
     version = client.get_model_version(recorded.model_name, recorded.model_version)
     assert version.tags["dvc_md5"] == pipeline.lock.artifacts["data/iterations/i002/policy"]
     run = client.get_run(recorded.run_id)

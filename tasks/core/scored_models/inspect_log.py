@@ -19,6 +19,8 @@ from tasks.core.records.model_scores import ModelScore
 from tasks.core.records.schemas import VOID_REASONS
 from tasks.core.records.scores import ApiUsage
 
+INSPECT = "inspect"
+"""Folder of a score's log."""
 VERSION = 2
 _STOPPED = {"completed": "stop", "turn_limit": "max_tokens", "context_limit": "model_length"}
 
