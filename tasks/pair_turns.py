@@ -16,9 +16,10 @@ from tasks.core.config.stage_inputs import PairInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import ArtifactError
-from tasks.core.records.schemas import ROLLOUTS, TOKEN_COLUMNS, TRAINING_BATCH
+from tasks.core.records.schemas import DROPPED, ROLLOUTS, TOKEN_COLUMNS, TRAINING_BATCH
 from tasks.core.records.tables import read_table, write_rows
 from tasks.core.records.training import AdvantageSummary
+from tasks.core.records.turn_contexts import seen_by
 from tasks.core.spread import ROUNDING
 
 ROOT = 0
@@ -153,17 +154,20 @@ def _batch(rollouts: pa.Table, pairs: Sequence[TurnPair]) -> Iterator[dict[str, 
 
 
 def _row(rollouts: pa.Table, candidate: Candidate) -> dict[str, Any]:
-    """Return the rollout up to the end of the turn, as it was sampled; everything before the turn is context."""
+    """Return what the turn saw, and the turn as it was sampled; everything before the turn is context."""
     task, index = (rollouts[name][candidate.row].as_py() for name in ("task_id", "rollout_index"))
     ids, _, turns, logprobs = (rollouts[name][candidate.row].values.to_numpy(False) for name in TOKEN_COLUMNS)
-    is_turn = turns == candidate.turn
-    end = int(np.flatnonzero(is_turn)[-1]) + 1
+    dropped = np.zeros(len(ids), np.bool_)
+    if DROPPED in rollouts.column_names:
+        dropped = rollouts[DROPPED][candidate.row].values.to_numpy(False)
+    seen = seen_by(candidate.turn, turns, dropped)
+    is_turn = turns[seen] == candidate.turn
     return {
         "task_id": task,
         "rollout_index": index,
-        "token_ids": ids[:end],
-        "policy_mask": is_turn[:end],
-        "turn_index": np.where(is_turn, turns, -1)[:end],
-        "engine_logprobs": np.where(is_turn, logprobs, 0)[:end],
+        "token_ids": ids[seen],
+        "policy_mask": is_turn,
+        "turn_index": np.where(is_turn, turns[seen], -1),
+        "engine_logprobs": np.where(is_turn, logprobs[seen], 0),
         "return": candidate.q,
     }

@@ -110,10 +110,8 @@ def hidden_states(model: nn.Module, pack: Pack) -> Tensor:
         )[0]
         return states[0, pack.logit_positions]
     start, parts = 0, []
-    positions_by_rollout = torch.split(pack.logit_positions, pack.policy_tokens)
-    for ids, positions in zip(
-        torch.split(pack.input_ids, list(pack.lengths), dim=1), positions_by_rollout, strict=True
-    ):
+    of_sequence = torch.split(pack.logit_positions, pack.sequence_tokens)
+    for ids, positions in zip(torch.split(pack.input_ids, list(pack.lengths), dim=1), of_sequence, strict=True):
         parts.append(body(input_ids=ids, use_cache=False)[0][0, positions - start])
         start += ids.shape[1]
     return torch.cat(parts)

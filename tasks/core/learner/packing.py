@@ -6,7 +6,7 @@ of its rollouts, so no position is padding.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +16,17 @@ from torch import Tensor
 
 from tasks.core.config.update import PAIRED, UpdateConfig
 from tasks.core.learner.distributed import SINGLE, ProcessGroup
+from tasks.core.records.schemas import DROPPED, TOKEN_COLUMNS
+from tasks.core.records.turn_contexts import turn_sequences
 from tasks.core.seeding import derive_seed
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """One rollout of T tokens, P of them sampled by the policy."""
+    """One rollout of T tokens, P of them sampled by the policy.
+
+    Where turns did not see all that was said before them, it is several sequences, one after the other.
+    """
 
     token_ids: NDArray[np.int64]
     """[T]"""
@@ -41,6 +46,8 @@ class Rollout:
     """[turns] the world's reward for each assistant turn, in its own unit, where it gives rewards by turn."""
     pair: int | None = None
     """Number of the rollout's pair. In a pair, the rollout of positive advantage is better than that of negative."""
+    begins: tuple[int, ...] = (0,)
+    """The position at which each sequence begins. No token sees those of another sequence."""
 
     @property
     def token_advantages(self) -> NDArray[np.float32]:
@@ -53,6 +60,17 @@ class Rollout:
     def length(self) -> int:
         """Return how many tokens a forward pass needs: all before the last sampled token, the last to be predicted."""
         return int(self.policy_positions[-1])
+
+    @property
+    def lengths(self) -> list[int]:
+        """Return how many tokens of each sequence a forward pass needs; their sum is `length`."""
+        return [end - begin for begin, end in pairwise((*self.begins, self.length))]
+
+    @property
+    def sequence_tokens(self) -> list[int]:
+        """Return how many tokens of each sequence the policy sampled; their sum is P."""
+        before = np.searchsorted(self.policy_positions, self.begins).tolist()
+        return [end - begin for begin, end in pairwise((*before, len(self.policy_positions)))]
 
 
 def whole_rollout(ids: Sequence[int]) -> Rollout:
@@ -85,13 +103,13 @@ def read_rollouts(batch: pa.Table) -> list[Rollout]:
     Raises ValueError naming the row when a first token is marked as sampled: no token precedes it that could predict
     it.
     """
-    columns = [_lists(batch[name]) for name in ("token_ids", "policy_mask", "turn_index", "engine_logprobs")]
+    columns = [_lists(batch[name]) for name in TOKEN_COLUMNS]
     advantages: list[float] = batch["advantage"].to_pylist()
     tasks, indices = batch["task_id"].to_pylist(), batch["rollout_index"].to_pylist()
     names = [f"rollout {index} of {task}" for task, index in zip(tasks, indices, strict=True)]
     by_turn = [
         _lists(batch[name]) if name in batch.column_names else [None] * len(names)
-        for name in ("turn_advantages", "turn_rewards")
+        for name in ("turn_advantages", "turn_rewards", DROPPED)
     ]
     pairs = batch["pair"].to_pylist() if "pair" in batch.column_names else [None] * len(names)
     cells = zip(*columns, advantages, names, *by_turn, pairs, strict=True)
@@ -109,11 +127,18 @@ def _rollout(
     name: str,
     turn_advantages: NDArray[np.float64] | None,
     turn_rewards: NDArray[np.float64] | None,
+    dropped: NDArray[np.bool_] | None,
     pair: int | None,
 ) -> Rollout:
-    positions = np.flatnonzero(mask)
-    if len(positions) and positions[0] == 0:
+    if len(mask) and mask[0]:
         raise ValueError(f"row {row}, column policy_mask: the first token is marked as sampled by the policy")
+    begins = (0,)
+    if dropped is not None and mask.any():
+        sequences = turn_sequences(turns, dropped)
+        begins = (0, *np.cumsum([len(sequence.positions) for sequence in sequences])[:-1].tolist())
+        seen, mask = (np.concatenate(parts) for parts in zip(*sequences, strict=True))
+        ids, turns, logprobs = ids[seen], turns[seen], logprobs[seen]
+    positions = np.flatnonzero(mask)
     return Rollout(
         ids.astype(np.int64),
         positions,
@@ -124,6 +149,7 @@ def _rollout(
         turn_advantages,
         turn_rewards,
         pair,
+        begins,
     )
 
 
@@ -177,7 +203,9 @@ class Pack:
     pairs: tuple[tuple[int, int], ...]
     """(better, worse) of each pair of rollouts, as indices into `rows`; a pair lies in one pack."""
     lengths: tuple[int, ...]
-    """[R] positions of each rollout; attention stays inside them."""
+    """Positions of each sequence, of which a rollout has one or more; attention stays inside them."""
+    sequence_tokens: list[int]
+    """Policy tokens of each sequence."""
     policy_tokens: list[int]
     """[R] policy tokens of each rollout."""
     turn_count: int
@@ -185,7 +213,7 @@ class Pack:
     input_ids: Tensor
     """[1, T] int64"""
     position_ids: Tensor
-    """[1, T] int64, restarting at 0 with every rollout"""
+    """[1, T] int64, restarting at 0 with every sequence"""
     logit_positions: Tensor
     """[P] int64, the row's positions whose hidden states predict the policy tokens."""
     targets: Tensor
@@ -318,8 +346,8 @@ def _pack(
 ) -> Pack:
     rows = tuple(chain.from_iterable(members))
     parts = [rollouts[index] for index in rows]
-    lengths = [part.length for part in parts]
-    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    lengths = [length for part in parts for length in part.lengths]
+    starts = np.concatenate([[0], np.cumsum([part.length for part in parts])[:-1]])
     turns = [part.turns for part in parts]
 
     def tensor(*arrays: np.ndarray) -> Tensor:
@@ -329,6 +357,7 @@ def _pack(
         rows=rows,
         pairs=tuple((rows.index(bundle[0]), rows.index(bundle[1])) for bundle in members if len(bundle) == 2),
         lengths=tuple(lengths),
+        sequence_tokens=[count for part in parts for count in part.sequence_tokens],
         policy_tokens=[len(part.policy_positions) for part in parts],
         turn_count=sum(1 + int(np.count_nonzero(np.diff(rollout_turns))) for rollout_turns in turns),
         input_ids=tensor(*(part.token_ids[: part.length] for part in parts))[None],

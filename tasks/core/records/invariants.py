@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.core.records.schemas import TOKEN_COLUMNS, TURN_COLUMNS, UNJUDGED, VOID_REASONS, key_columns
+from tasks.core.records.schemas import DROPPED, TOKEN_COLUMNS, TURN_COLUMNS, UNJUDGED, VOID_REASONS, key_columns
 
 ROUNDING = 1e-5
 """A log-prob may exceed 0 by this much: float32 logits minus their float32 log-sum-exp."""
@@ -122,7 +122,8 @@ def _unanswered_turns(table: pa.Table) -> Iterator[str]:
 
 
 def _tokens(table: pa.Table) -> Iterator[str]:
-    lengths = {name: pc.list_value_length(table[name]).to_numpy() for name in TOKEN_COLUMNS}
+    names = [name for name in (*TOKEN_COLUMNS, DROPPED) if name in table.column_names]
+    lengths = {name: pc.list_value_length(table[name]).to_numpy() for name in names}
     expected = lengths["token_ids"]
     for name, length in lengths.items():
         for row in np.flatnonzero(length != expected)[:1]:

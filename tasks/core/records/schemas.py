@@ -61,6 +61,7 @@ PLAYED_ROLLOUTS = pa.schema(
         ("engine_version", pa.string()),
         ("turn_rewards", pa.list_(pa.float64())),  # in the world's own unit, of a world that gives rewards
         ("turn_progress", pa.list_(pa.float64())),  # share of unit tests passed after each turn, where it is measured
+        ("thought_dropped", pa.large_list(pa.bool_())),  # True where turns after a token's own did not see it
     ]
 )
 """Columns that the agent loop fills, whatever the rollout is played for."""
@@ -78,6 +79,7 @@ TRAINING_BATCH = pa.schema(
         ("policy_mask", pa.large_list(pa.bool_())),
         ("turn_index", pa.large_list(pa.int32())),
         ("engine_logprobs", pa.large_list(pa.float32())),
+        ("thought_dropped", pa.large_list(pa.bool_())),  # as the rollouts have it
         ("return", pa.float64()),
         ("advantage", pa.float64()),
         ("turn_rewards", pa.list_(pa.float64())),  # as the rollouts have them
@@ -110,7 +112,9 @@ OUTCOMES = pa.schema(
 
 TURN_COLUMNS = frozenset({"turn_rewards", "turn_progress", "tree_nodes"})
 """Optional lists with one value per turn."""
-OPTIONAL_COLUMNS = TURN_COLUMNS | {"turn_advantages", "pair"}
+DROPPED = "thought_dropped"
+"""Optional list with one value per token, of policies whose chat template leaves out the thoughts of earlier turns."""
+OPTIONAL_COLUMNS = TURN_COLUMNS | {"turn_advantages", "pair", DROPPED}
 """Columns that exist only if a world or a method fills them."""
 
 _share = pandera.Check.in_range(0, 1)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.core.config.collection import EarlyStop
-from tasks.core.records.schemas import TOKEN_COLUMNS, TURN_COLUMNS, VOID_REASONS
+from tasks.core.records.schemas import DROPPED, TOKEN_COLUMNS, TURN_COLUMNS, VOID_REASONS
 from tasks.core.rollouts.planning import PlannedRollout
 
 Row = dict[str, Any]
@@ -60,7 +60,7 @@ def _beyond(row: Row, limit: float) -> bool:
 
 def _cut(row: Row) -> Row:
     empty: Row = {column: [] for column in (*TOKEN_COLUMNS, "turns", "tests_passed", "tests_failed")}
-    kept = {column: value for column, value in row.items() if column not in TURN_COLUMNS}
+    kept = {column: value for column, value in row.items() if column not in TURN_COLUMNS | {DROPPED}}
     return kept | empty | {"return": 0.0, "success": False, "end_reason": CUT_REASON, "world_retries": 0}
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from tasks.core.config.update import UpdateConfig
 from tasks.core.learner.distributed import SINGLE, ProcessGroup
 from tasks.core.learner.learner import backward, make_learner
 from tasks.core.learner.logprobs import compute_fixed_logprobs, head_logprobs
-from tasks.core.learner.model import use_packed_attention
+from tasks.core.learner.model import Passes, use_packed_attention, use_passes
 from tasks.core.learner.objective import Objective, PackStats, StepStats, read_stats
 from tasks.core.learner.packing import Rollout, pack_rollouts
 
@@ -157,6 +158,39 @@ def test_packed_gradients_equal_those_of_one_rollout_at_a_time(
         backward(policy, fixed.attach(packs), objective_of(config))
         results.append((len(packs), gradients(policy)))
     assert [count for count, _ in results] == [8, 1]
+    assert relative_difference(results[1][1], results[0][1]) < 1e-5
+
+
+def apart(rollout: Rollout) -> Rollout:
+    """Return the rollout with a sequence for each turn, all of which repeat what came before."""
+    ends = [int(rollout.policy_positions[rollout.turns == turn][-1]) + 1 for turn in np.unique(rollout.turns)]
+    begins = [0, *np.cumsum(ends)[:-1].tolist()]
+    positions = [
+        rollout.policy_positions[rollout.turns == turn] + begin
+        for turn, begin in zip(np.unique(rollout.turns), begins, strict=True)
+    ]
+    ids = np.concatenate([rollout.token_ids[:end] for end in ends])
+    return replace(rollout, token_ids=ids, policy_positions=np.concatenate(positions), begins=tuple(begins))
+
+
+@pytest.mark.parametrize("passes", ["packed", "single"])
+@pytest.mark.parametrize("importance", ["token", "turn", "trajectory"])
+def test_turns_with_a_prompt_each_have_the_gradient_of_their_rollout_in_one_piece(
+    make_policy: MakePolicy, make_rollouts: MakeRollouts, importance: str, passes: Passes
+) -> None:
+    """Nothing is left out of the prompts here, so that both are the same function of the policy."""
+    config = UpdateConfig.model_validate({"loss": {"importance": importance, "entropy_coefficient": 0.03}})
+    whole, results = make_rollouts(8), []
+    for rollouts in (whole, [apart(rollout) for rollout in whole]):
+        policy = make_policy()
+        use_passes(policy, passes)
+        packs = pack_rollouts(rollouts, range(8), 80, torch.device("cpu"))
+        fixed = compute_fixed_logprobs(policy, packs, rollouts, objective_of(config))
+        nudge(policy)
+        stats = added(backward(policy, fixed.attach(packs), objective_of(config)))
+        results.append((stats, gradients(policy)))
+    assert results[1][0].tokens > results[0][0].tokens and results[1][0].units == results[0][0].units
+    assert results[1][0].loss == pytest.approx(results[0][0].loss, rel=1e-5, abs=1e-6)
     assert relative_difference(results[1][1], results[0][1]) < 1e-5
 
 
