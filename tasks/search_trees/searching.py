@@ -69,7 +69,7 @@ def simulate(rollout: LiveRollout, tree: SearchTree, episode: EpisodeSteps, chat
         try:
             request = next(episode)
             while True:
-                reply = tuple(request.prompt_ids[len(transcript.token_ids) :])
+                reply = tuple(request.context_ids)
                 walk.arrive(reply)
                 turn = walk.choice()
                 sampled = turn is None

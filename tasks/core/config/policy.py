@@ -65,7 +65,8 @@ class ChatSettings(Section):
 
     earlier_thoughts: Literal["kept", "as_template"] = "kept"
     """Fate of the thoughts of earlier turns. kept: they stay, token by token as they were sampled, also where the
-    template leaves them out. as_template: a template that leaves them out is refused."""
+    template leaves them out. as_template: where the template leaves them out, so does the conversation. Each turn is
+    then trained on the prompt that it was sampled from, and an update passes over a conversation once per thought."""
     enable_thinking: bool | None = None
     """The template's variable of this name. null: not set."""
     date: datetime.date | None = None

@@ -6,7 +6,8 @@ the text that the template puts between the content of one assistant turn and th
 which templates allow this; the others are refused. Where a template has no place for a system message (Gemma's raises,
 others drop it), its text begins the first message of the user, as Gemma's model card has it.
 
-A turn may begin with a thought. It stays in the conversation as sampled; the world acts on the answer after it.
+A turn may begin with a thought; the world acts on the answer after it. The thought stays in the conversation as
+sampled, unless the template leaves earlier thoughts out and `policy.chat.earlier_thoughts` follows it (`dropped_ids`).
 
 A turn is over at the template's end of turn, and also where a model ends it by other means: at an end-of-text id of its
 generation config, or at a token with which the template opens the next turn. Facts: Qwen2.5's generation_config.json
@@ -70,6 +71,7 @@ class ChatFormat:
         ends = dict.fromkeys([self._end_of_turn, *eos, *end_ids, *self._find_openers()])
         self._stop_ids = tuple(end for end in ends if end not in self._marks_within_turns())
         self._before = self._ids_before()
+        self._opens_thought = self._count_opening() if self.drops_thoughts else 0
         self._opening_ids = lru_cache(_REMEMBERED)(self._encode_opening)
         self._reply_ids = lru_cache(_REMEMBERED)(self._encode_reply)
 
@@ -81,6 +83,25 @@ class ChatFormat:
         of turns.
         """
         return self._stop_ids
+
+    @property
+    def drops_thoughts(self) -> bool:
+        """Return whether later turns do not see the thoughts of earlier ones."""
+        return self.frame.drops_thoughts and self.settings.earlier_thoughts == "as_template"
+
+    def dropped_ids(self, turn: Sequence[int]) -> tuple[int, int]:
+        """Return how many ids later turns do not see: the prompt's last ones before `turn`, and the turn's first ones.
+
+        They are the thought with the marks that the template leaves out with it; all of a turn whose thought has no
+        end, except the mark that closes it. A token that ends a thought and begins an answer stays.
+        """
+        if not self.drops_thoughts:
+            return 0, 0
+        frame, whole = self.frame, self._text(turn, special=True)
+        if (mark := frame.thought_ends.strip()) in whole:
+            return self._opens_thought, self._end_of_thought(whole.index(mark), turn)
+        begun = frame.prompt_opens_thought or whole.lstrip().startswith(frame.thought_begins)
+        return self._opens_thought, len(turn) - self.closes(turn) if begun else 0
 
     def kept_ids(self, sampled: Sequence[int]) -> tuple[int, ...]:
         """Return the part of a turn that stays in the conversation: all except a last id that stops it by other means.
@@ -212,6 +233,32 @@ class ChatFormat:
             )
         )
         return text[len(_BEFORE) :] if self._before else text
+
+    def _count_opening(self) -> int:
+        """Return how many of a generation prompt's last ids earlier turns lack."""
+        prompt = self._encode(self.frame.prompt)
+        earlier = self._encode(self.frame.earlier.removesuffix(self.frame.kept_of_thought or ""))
+        if prompt[: len(earlier)] != earlier:
+            raise self._template.error(
+                "a token of the generation prompt goes over the point up to which earlier turns have it; set "
+                "policy.chat.earlier_thoughts to kept"
+            )
+        return len(prompt) - len(earlier)
+
+    def _end_of_thought(self, found: int, turn: Sequence[int]) -> int:
+        """Return how many ids go before what earlier turns keep; the end of the thought begins at character `found`."""
+        mark, kept = self.frame.thought_ends.strip(), self.frame.kept_of_thought or ""
+        if kept.strip():
+            return self._ids_within(found + mark.index(kept.strip()), turn)
+        end = self._ids_within(found + len(mark), turn)
+        while not kept and end < len(turn) and not self._text(turn[end : end + 1], special=True).strip("\n"):
+            end += 1
+        return end
+
+    def _ids_within(self, characters: int, ids: Sequence[int]) -> int:
+        """Return how many ids lie within the first `characters` of their text."""
+        shown = range(1, len(ids) + 1)
+        return bisect_left(shown, True, key=lambda count: len(self._text(ids[:count], special=True)) > characters)
 
     def _after(self, mark: str, ids: Sequence[int]) -> str:
         """Return the text after the first `mark`, without special tokens and the line breaks that follow the mark."""

@@ -2,9 +2,9 @@
 
 The conversation of an agent is a sequence of tokens that only grows: prompt, sampled turn, glue, sampled turn, glue.
 Glue is the text that the template puts between the content of one turn and the end of the next generation prompt. This
-holds for every template that only adds text for a new message. One deviation is accepted, where the knob
-`policy.chat.earlier_thoughts` allows it: a template that leaves the thoughts out of earlier turns. The sampled tokens
-then stay as they are. Every other deviation raises an error that names it.
+holds for every template that only adds text for a new message. One deviation is accepted: a template that leaves the
+thoughts out of earlier turns. By `policy.chat.earlier_thoughts` the sampled tokens stay as they are, or later turns do
+not see the thoughts (`TurnFrame.earlier`). Every other deviation raises an error that names it.
 """
 
 import datetime
@@ -115,8 +115,21 @@ class TurnFrame:
     prompt_opens_thought: bool
     drops_thoughts: bool
     """Whether the template leaves out the thoughts of earlier turns."""
+    earlier: str
+    """Text that stands between the user's message and the answer of an earlier turn that began with a thought."""
     trims: bool
     """Whether the template strips white space around an answer."""
+
+    @property
+    def kept_of_thought(self) -> str | None:
+        """Return the end of `thought_ends` that earlier turns keep: gpt-oss names a channel, Nemotron has "</think>".
+
+        None where an earlier turn is not a beginning of the generation prompt, such an end, and the answer.
+        """
+        for cut in range(len(self.earlier), -1, -1):
+            if self.prompt.startswith(self.earlier[:cut]) and self.thought_ends.endswith(self.earlier[cut:]):
+                return self.earlier[cut:]
+        return None
 
 
 def read_frame(template: ChatTemplate, settings: ChatSettings) -> TurnFrame:
@@ -138,12 +151,10 @@ def read_frame(template: ChatTemplate, settings: ChatSettings) -> TurnFrame:
     thinking = probe.thinking()
     thoughtful = probe.history(thinking)
     drops = _THOUGHT not in thoughtful.opened or not thoughtful.exact
+    frame = probe.frame(plain.glue, thinking, thoughtful.opened, drops=drops)
     if drops and settings.earlier_thoughts == "as_template":
-        raise template.error(
-            "the chat template leaves out the thoughts of earlier turns, which a conversation that only grows cannot; "
-            "policy.chat.earlier_thoughts: kept keeps them as they were sampled"
-        )
-    return probe.frame(plain.glue, thinking, drops=drops)
+        probe.require_removal(frame, exact=thoughtful.exact)
+    return frame
 
 
 class _History(NamedTuple):
@@ -187,11 +198,20 @@ class _Probe:
                 f"the chat template opens earlier turns with {opened!r}, but prompts for one with {self.prompt!r}"
             )
 
+    def require_removal(self, frame: TurnFrame, *, exact: bool) -> None:
+        """Raise ChatTemplateError where earlier turns are more than the sampled turns without their thoughts."""
+        if exact and frame.kept_of_thought is not None:
+            return
+        raise self.template.error(
+            "the chat template does more to earlier turns than to leave out their thoughts: it begins them with "
+            f"{frame.earlier!r}, and prompts for one with {frame.prompt!r}; set policy.chat.earlier_thoughts to kept"
+        )
+
     def thinking(self) -> Callable[[str], Said]:
         """Return the function that makes a turn with a thought from an answer, in the form that the template knows."""
         return _apart if _THOUGHT in self._last(_apart(_TURN)) else _within
 
-    def frame(self, glue: str, thinking: Callable[[str], Said], *, drops: bool) -> TurnFrame:
+    def frame(self, glue: str, thinking: Callable[[str], Said], earlier: str, *, drops: bool) -> TurnFrame:
         """Read the text around the last turn of a conversation, with a thought and without."""
         opened, _, ending = self._last(_plain(_TURN)).partition(_TURN)
         before, shown, after = self._last(thinking(_TURN)).partition(_THOUGHT)
@@ -208,6 +228,7 @@ class _Probe:
             thought_ends=ends if known or opens else "",
             prompt_opens_thought=opens,
             drops_thoughts=drops,
+            earlier=earlier,
             trims=self._last(_plain(f" {_TURN} ")) == self._last(_plain(_TURN)),
         )
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tasks.core.interfaces.engine import Generation, GenerationRequest, SamplingSettings
 from tasks.core.interfaces.world import Evaluation, ExecutionTimeout, Message, Observation, ReadsThoughts, World
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.records.schemas import TURN_COLUMNS
+from tasks.core.records.schemas import DROPPED, TURN_COLUMNS
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
 from tasks.core.seeding import derive_seed
 
@@ -117,6 +117,8 @@ class Transcript:
     policy_mask: list[bool] = field(default_factory=list)
     turn_index: list[int] = field(default_factory=list)
     engine_logprobs: list[float] = field(default_factory=list)
+    thought_dropped: list[bool] = field(default_factory=list)
+    """Where turns after a token's own do not see it."""
     turns: list[dict[str, Any]] = field(default_factory=list)
     turn_rewards: list[float] = field(default_factory=list)
     """One reward per turn in worlds that give rewards, else empty."""
@@ -131,8 +133,14 @@ class Transcript:
         return len(self.turns)
 
     def columns(self) -> dict[str, Any]:
-        """Return the columns by name; leave out empty columns that hold one value per turn."""
-        return {name: value for name, value in vars(self).items() if value or name not in TURN_COLUMNS}
+        """Return the columns by name; leave out optional columns in which nothing stands."""
+        left_out = {name for name in TURN_COLUMNS if not vars(self)[name]}
+        left_out |= set() if any(self.thought_dropped) else {DROPPED}
+        return {name: value for name, value in vars(self).items() if name not in left_out}
+
+    def seen_ids(self) -> list[int]:
+        """Return the ids that the next turn sees."""
+        return [token for token, dropped in zip(self.token_ids, self.thought_dropped, strict=True) if not dropped]
 
     def add_context(self, ids: Sequence[int]) -> None:
         """Append ids that the policy did not sample."""
@@ -141,6 +149,14 @@ class Transcript:
     def add_turn(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
         """Append one sampled assistant turn; the previous turn must have had its reply."""
         self._extend(ids, sampled=True, turn=self.played_turns, logprobs=logprobs)
+
+    def drop_thought(self, before: int, length: int) -> None:
+        """Hide from later turns the thought of the last sampled turn: its first `length` ids, and `before` before it.
+
+        The turn must have had its reply, and nothing may have followed it.
+        """
+        begin = self.turn_index.index(self.played_turns - 1)
+        self.thought_dropped[begin - before : begin + length] = [True] * (before + length)
 
     def add_reply(self, observation: Observation) -> None:
         """Record how the world took the last sampled turn."""
@@ -168,6 +184,7 @@ class Transcript:
         self.policy_mask.extend([sampled] * len(ids))
         self.turn_index.extend([turn] * len(ids))
         self.engine_logprobs.extend(logprobs)
+        self.thought_dropped.extend([False] * len(ids))
 
 
 @dataclass(frozen=True)
@@ -264,7 +281,7 @@ class Conversation:
         self._rollout, self._chat, self._settings, self._text_of = rollout, chat, settings, text_of
         self._messages = list(opening)
         self._context = chat.prompt_ids(opening)
-        self._turn_closed = False
+        self._turn: tuple[int, ...] = ()
 
     def next_turn(self) -> GenerationRequest:
         """Return the request for the policy's next turn."""
@@ -272,7 +289,7 @@ class Conversation:
         temperature = rollout.planned.temperature or settings.temperature
         return GenerationRequest(
             rollout.name,
-            rollout.transcript.token_ids + self._context,
+            rollout.transcript.seen_ids() + self._context,
             SamplingSettings(
                 temperature,
                 settings.limits.max_tokens_per_turn,
@@ -282,6 +299,7 @@ class Conversation:
             ),
             rollout.seed("turn", rollout.transcript.played_turns),
             rollout.planned.task.task_id,
+            tuple(self._context),
             tuple(self._messages),
         )
 
@@ -292,17 +310,19 @@ class Conversation:
         """
         ids = self._chat.kept_ids(generation.token_ids)
         self._rollout.transcript.add_turn(ids, generation.logprobs[: len(ids)])
-        self._turn_closed = self._chat.closes(ids)
+        self._turn = ids
         text = self._text_of(ids)
         self._messages.append({"role": "assistant", "content": text})
         return text
 
     def add_observation(self, observation: Observation) -> None:
-        """Append the world's answer to the last turn, cut to the observation budget."""
-        limit = self._settings.limits.max_observation_tokens
-        shown = shown_observation(
-            self._chat, observation.text, observation.ending, closed=self._turn_closed, max_tokens=limit
-        )
+        """Append the world's answer to the last turn, cut to the observation budget.
+
+        The turn's thought stays visible only where the chat format keeps it (see `ChatFormat.dropped_ids`).
+        """
+        limit, closed = self._settings.limits.max_observation_tokens, self._chat.closes(self._turn)
+        shown = shown_observation(self._chat, observation.text, observation.ending, closed=closed, max_tokens=limit)
+        self._rollout.transcript.drop_thought(*self._chat.dropped_ids(self._turn))
         self._messages.append({"role": "user", "content": shown.text})
         self._context = shown.ids
 

@@ -278,7 +278,7 @@ class Scheduler:
         except ContextOverflow:
             self._let_go_on(rollout, Generation(rollout.name, (), (), "context"))
         else:
-            rollout.transcript.add_context(request.prompt_ids[len(rollout.transcript.token_ids) :])
+            rollout.transcript.add_context(request.context_ids)
 
     def _give_up(self, rollout: LiveRollout) -> None:
         """End a rollout that is longer than early stop allows."""
