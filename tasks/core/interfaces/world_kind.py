@@ -59,8 +59,12 @@ class ScoredTrials(Generic[S]):
     """All episodes of a scored model, for the results file of the package that the world comes from."""
 
     settings: S
+    code_blocks: CodeBlocks
+    """As the knob of this name: the part of a turn that was run."""
     world: Path
     """The folder that `WorldKind.write` wrote."""
+    split: str
+    """As `WorldKind.splits` knows it."""
     episodes: Sequence[ScoredEpisode]
     trials: int
     """Runs of each task."""

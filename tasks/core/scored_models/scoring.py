@@ -51,7 +51,9 @@ def scored_trials(
     cost, world_cost = (0.0 if used is None else used.cost_usd / len(rows) for used in (score.usage, score.world_usage))
     return ScoredTrials(
         settings=params.world.settings,
+        code_blocks=params.world.code_blocks,
         world=world,
+        split=score.split,
         episodes=[_episode(row, chat) for row in rows],
         trials=score.scores.rollouts_per_task,
         model=score.model.split(" ")[-1],  # without a server's address

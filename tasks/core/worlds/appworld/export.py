@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tqdm import tqdm
 
@@ -18,7 +18,7 @@ from tasks.core.code_blocks import turn_code
 from tasks.core.config.splits import Split
 from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import WorldFault
-from tasks.core.interfaces.world_kind import PackageVerdicts, ScoredEpisode, ScoredRun
+from tasks.core.interfaces.world_kind import PackageVerdicts, ScoredEpisode, ScoredRun, ScoredTrials
 from tasks.core.records.files import ArtifactError, read_json, replacing
 from tasks.core.worlds.appworld.episode import GAVE_UP
 from tasks.core.worlds.appworld.interpreter import engine_variables, python_executable
@@ -60,14 +60,32 @@ def export(run: ScoredRun[AppWorldConfig]) -> PackageVerdicts:
     )
 
 
+def write_trials(trials: ScoredTrials[AppWorldConfig]) -> None:
+    """Write the experiment outputs of each run of the tasks, evaluated, without the data that they were made with.
+
+    As `loopline_run0_test_normal` and so on: copied into an AppWorld root, the package's `pack` and `make` run on them.
+    Raises EvaluationFailed.
+    """
+    python, root = python_executable(), read_prepared_root(trials.settings, trials.world).root
+    split = cast(Split, trials.split)
+    for trial in range(trials.trials):
+        turns = {episode.task_id: episode.turns for episode in trials.episodes if episode.trial == trial}
+        name = experiment_name(split, f"run{trial}")
+        with tempfile.TemporaryDirectory(prefix="appworld-outputs-") as temporary:
+            whole = Path(temporary) / "root"
+            export_outputs(python, root, split, turns, whole, trials.code_blocks, name)
+            package_scores(python, whole, split, name)
+            shutil.copytree(_outputs(whole, name), _outputs(trials.folder, name))
+
+
 def by_package_rule(episode: ScoredEpisode) -> bool:
     """Return whether the recorded tests are a success as the package counts it, however the episode ended."""
     return bool(episode.passed) and not {*episode.failed} - {GAVE_UP}
 
 
-def experiment_name(split: Split) -> str:
+def experiment_name(split: str, run: str = "") -> str:
     """The leaderboard's tools want lower case and the split's name at the end."""
-    return f"loopline_{split}"
+    return "_".join(part for part in ("loopline", run, split) if part)
 
 
 def export_outputs(
@@ -77,20 +95,23 @@ def export_outputs(
     turns: Mapping[str, Sequence[str]],
     folder: Path,
     code_blocks: CodeBlocks = "first",
+    name: str | None = None,
 ) -> None:
     """Replay each task's assistant turns on the official server and keep what it writes, under `folder`.
 
-    `turns`: task id -> the turns of its episode; `code_blocks`: what of a turn was run, as that knob had it.
+    `turns`: task id -> the turns of its episode; `code_blocks`: what of a turn was run, as that knob had it; `name`: of
+    the experiment.
     A turn whose code ends or blocks the server ends its task's replay, as it ended the episode. The server is less safe
     than the pool; what agents' code gains by that shows as a difference between the package's verdicts and the recorded
     ones. Raises ArtifactError when `folder` exists, unless it is an export of another split of the same root.
     """
-    outputs = folder / "experiments" / "outputs" / experiment_name(split)
+    name = name or experiment_name(split)
+    outputs = _outputs(folder, name)
     _require_room(root, folder, outputs)
     _link_data(root, split, turns, folder / "data")
     with tempfile.TemporaryDirectory(prefix="appworld-export-") as temporary, replacing(outputs) as made:
         agent_root = make_agent_root(root, Path(temporary) / "root")
-        with _Replay(python, agent_root, experiment_name(split), code_blocks) as replay:
+        with _Replay(python, agent_root, name, code_blocks) as replay:
             for task_id, said in tqdm(turns.items(), desc=f"replaying {split}", unit="task", leave=False, disable=None):
                 shutil.copytree(replay.play(task_id, said), made / "tasks" / task_id)
 
@@ -104,14 +125,14 @@ def _require_room(root: Path, folder: Path, outputs: Path) -> None:
         raise ArtifactError(f"{folder}: exists already, and is no export of this run's tasks; name a new folder")
 
 
-def package_scores(python: Path, folder: Path, split: Split) -> PackageScores:
+def package_scores(python: Path, folder: Path, split: Split, name: str | None = None) -> PackageScores:
     """Run the package's `appworld evaluate` on an exported folder. Raises EvaluationFailed."""
-    name = experiment_name(split)
+    name = name or experiment_name(split)
     command = [str(python), "-m", "appworld.cli", "evaluate", name, split, "--root", str(folder.resolve())]
     done = subprocess.run(
         command, env=engine_variables(python, folder), cwd=folder, capture_output=True, text=True, check=False
     )
-    report = folder / "experiments" / "outputs" / name / "evaluations" / f"{split}.json"
+    report = _outputs(folder, name) / "evaluations" / f"{split}.json"
     if done.returncode != 0 or not report.is_file():
         said = (done.stdout + done.stderr)[-2000:]
         raise EvaluationFailed(f"appworld evaluate failed (exit {done.returncode}):\n{said}")
@@ -149,7 +170,11 @@ class _Replay:
         except WorldFault:
             server.kill()
             self._server = None
-        return self._root / "experiments" / "outputs" / self._name / "tasks" / task_id
+        return _outputs(self._root, self._name) / "tasks" / task_id
+
+
+def _outputs(root: Path, name: str) -> Path:
+    return root / "experiments" / "outputs" / name
 
 
 def _link_data(root: Path, split: Split, task_ids: Mapping[str, object], folder: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import World
-from tasks.core.interfaces.world_kind import PackageVerdicts, PolicyRecipe, ScoredRun, WorldKind
+from tasks.core.interfaces.world_kind import PackageVerdicts, PolicyRecipe, ScoredRun, ScoredTrials, WorldKind
 from tasks.core.interpreters import InterpreterRecipe
 from tasks.core.worlds.appworld.settings import ROOTS, AppWorldConfig
 
@@ -34,6 +34,11 @@ class AppWorld(WorldKind[AppWorldConfig]):
         from tasks.core.worlds.appworld.recipe import RECIPE
 
         return RECIPE
+
+    def write_results(self, trials: ScoredTrials[AppWorldConfig]) -> None:
+        from tasks.core.worlds.appworld.export import write_trials
+
+        write_trials(trials)
 
     def export(self, run: ScoredRun[AppWorldConfig]) -> PackageVerdicts:
         from tasks.core.worlds.appworld.export import export

@@ -1,15 +1,20 @@
 """Experiment outputs: recorded turns replayed, and the package's own evaluation of them."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tasks.core.config.world import CodeBlocks
-from tasks.core.records.files import ArtifactError
+from tasks.core.interfaces.world_kind import ScoredEpisode
+from tasks.core.records.files import ArtifactError, read_json
 from tasks.core.worlds.appworld.export import experiment_name, export_outputs, package_scores
 from tasks.core.worlds.appworld.interpreter import engine_variables
+from tasks.core.worlds.appworld.kind import WORLD
 from tasks.core.worlds.appworld.opening import demonstration
+from tasks.core.worlds.appworld.settings import AppWorldConfig
+from tests.scored_trials import trials_of
 
 FAIL = '```python\napis.supervisor.complete_task(status="fail")\n```'
 
@@ -43,19 +48,65 @@ def test_the_leaderboards_tools_run_on_an_export_of_both_splits(
     appworld_python: Path, appworld_root: Path, tmp_path: Path
 ) -> None:
     folder, splits = tmp_path / "export", ("test_normal", "test_challenge")
-
-    def tool(*arguments: str) -> str:
-        command = [str(appworld_python), "-m", "appworld.cli", *arguments, "--root", str(folder)]
-        variables = engine_variables(appworld_python, folder)
-        done = subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
     for split in splits:
-        ids = (appworld_root / "data" / "datasets" / f"{split}.txt").read_text().split()[:3]
+        ids = split_ids(appworld_root, split)[:3]
         export_outputs(appworld_python, appworld_root, split, {task_id: [FAIL] for task_id in ids}, folder)
-        tool("pack", experiment_name(split), split, "LOOP", "method", "model", "model", "https://example.org")
-    assert "test_challenge" in tool("make", *map(experiment_name, splits))
+        packed(appworld_python, folder, experiment_name(split), split)
+    assert "test_challenge" in tool(appworld_python, folder, "make", *map(experiment_name, splits))
+
+
+@pytest.mark.appworld
+def test_a_score_of_two_runs_is_in_the_packages_outputs_and_nothing_else(
+    appworld_python: Path, appworld_root: Path, tmp_path: Path
+) -> None:
+    """The first run solves both tasks, the second one of them. The outputs hold no data; they pack in a root."""
+    config, ids = AppWorldConfig(source="official", root=appworld_root), split_ids(appworld_root, "test_normal")[:2]
+    WORLD.write(config, 0, tmp_path / "world")
+    episodes = [
+        ScoredEpisode(
+            task,
+            (FAIL,) if (trial, task) == (1, ids[0]) else tuple(demonstration(appworld_root, 8, task)),
+            True,
+            [],
+            [],
+            trial,
+        )
+        for trial in (0, 1)
+        for task in ids
+    ]
+    folder = tmp_path / "package"
+    WORLD.write_results(trials_of(config, tmp_path / "world", "test_normal", episodes, folder))
+    assert [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink()] == []
+    assert sum(path.stat().st_size for path in folder.rglob("*")) < 2 * 2 * 2**18
+    outputs = folder / "experiments" / "outputs"
+    tgc = {}
+    for made in sorted(outputs.iterdir()):
+        assert sorted(path.name for path in (made / "tasks").iterdir()) == sorted(ids)
+        tgc[made.name] = read_json(made / "evaluations" / "test_normal.json")["aggregate"]["task_goal_completion"]
+    assert tgc["loopline_run0_test_normal"] == 100 and set(tgc) == {f"loopline_run{n}_test_normal" for n in (0, 1)}
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "data").symlink_to(appworld_root / "data")
+    shutil.copytree(folder, root, dirs_exist_ok=True)
+    packed(appworld_python, root, "loopline_run0_test_normal", "test_normal")
+    assert (root / "experiments" / "outputs" / "loopline_run0_test_normal" / "leaderboard.bundle").is_file()
+
+
+def split_ids(root: Path, split: str) -> list[str]:
+    return (root / "data" / "datasets" / f"{split}.txt").read_text().split()
+
+
+def packed(python: Path, folder: Path, name: str, split: str) -> str:
+    return tool(python, folder, "pack", name, split, "LOOP", "method", "model", "model", "https://example.org")
+
+
+def tool(python: Path, folder: Path, *arguments: str) -> str:
+    """Run a command of the package on an AppWorld root; return what it prints."""
+    command = [str(python), "-m", "appworld.cli", *arguments, "--root", str(folder)]
+    variables = engine_variables(python, folder)
+    done = subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def test_a_folder_that_is_no_export_of_the_root_is_left_alone(tmp_path: Path) -> None:

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.interfaces.world_kind import ScoredEpisode, ScoredTrials
+from tasks.core.interfaces.world_kind import ScoredEpisode
 from tasks.core.records.files import ArtifactError
 from tasks.core.worlds.bfcl.export import Examined, examine, write_results
 from tasks.core.worlds.bfcl.kind import WORLD
 from tasks.core.worlds.bfcl.pool import BfclPool
 from tasks.core.worlds.bfcl.settings import BfclConfig
 from tasks.core.worlds.bfcl.world import BfclWorld
+from tests.scored_trials import trials_of
 
 
 def test_results_lie_where_the_package_looks(tmp_path: Path) -> None:
@@ -56,9 +57,7 @@ def test_a_score_of_two_runs_is_in_the_packages_files(world: BfclWorld, tmp_path
     }
     episodes = [ScoredEpisode(task, turns, trial == 0, [], [], trial) for (task, trial), turns in runs.items()]
     folder = tmp_path / "package"
-    WORLD.write_results(
-        ScoredTrials(BfclConfig(), tmp_path, episodes, 2, "a model", 0.0, "", cost=0.0, world_cost=0.0, folder=folder)
-    )
+    WORLD.write_results(trials_of(BfclConfig(), tmp_path, "test_normal", episodes, folder))
     for trial, finished in ((0, True), (1, False)):
         results = folder / "result" / f"loopline_run{trial}" / "multi_turn"
         lines = [json.loads(line) for path in sorted(results.iterdir()) for line in path.read_text().splitlines()]
