@@ -32,13 +32,13 @@ def is_healthy(url: str) -> bool:
         return False
 
 
-def fault_of(url: str) -> str | None:
+def fault_of(url: str, patience_s: float = _PATIENCE_S) -> str | None:
     """Return why `url`, on a server that a user names, gives no JSON; None if it does, even with an error status.
 
     Uses the environment's proxies, except for hosts in NO_PROXY.
     """
     try:
-        answer = httpx2.get(url, timeout=_PATIENCE_S, follow_redirects=True)
+        answer = httpx2.get(url, timeout=patience_s, follow_redirects=True)
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, ImportError) as error:
         return str(error) or type(error).__name__
     if answer.is_server_error:

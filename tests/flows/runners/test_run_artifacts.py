@@ -1,6 +1,9 @@
 """What a run tells Prefect's UI: the rows of the table of scores, and an event of each new sign of a collapse."""
 
+import socket
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from flows.runners import run_artifacts
 from flows.runners.events import tell
 from flows.runners.run_artifacts import RunPage, score_rows
+from tasks.core.processes.addresses import free_port
 from tasks.core.records.monitoring import CollapseWarning
 from tests.finished_run import scores, training_budget
 
@@ -28,13 +32,29 @@ def test_a_split_is_one_row_and_a_separate_training_budget_is_another() -> None:
     assert list(score_rows(same)) == [main]
 
 
+class Healthy(BaseHTTPRequestHandler):
+    """Says of itself what a Prefect server says."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/api/health" else 404)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(b"true")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
 @pytest.fixture
 def sent() -> Iterator[type[AssertingEventsClient]]:
-    """Prefect's own client that records the events which it is given."""
+    """Prefect's own client that records the events which it is given, and a server that is up."""
     EventsWorker.set_client_override(AssertingEventsClient)
     AssertingEventsClient.reset()
-    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
-        yield AssertingEventsClient
+    with HTTPServer(("127.0.0.1", 0), Healthy) as server:
+        threading.Thread(target=server.serve_forever).start()
+        with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{server.server_port}/api"}):
+            yield AssertingEventsClient
+        server.shutdown()
     EventsWorker.set_client_override(None)
 
 
@@ -63,3 +83,13 @@ def test_nothing_is_sent_where_no_server_is_configured(sent: type[AssertingEvent
     tell("schedule-skipped", "busy", tmp_path)
     EventsWorker.drain_all()
     assert [event.event for client in sent.all for event in client.events] == ["loopline.schedule-skipped"]
+
+
+def test_nothing_is_sent_to_a_server_that_does_not_answer(sent: type[AssertingEventsClient], tmp_path: Path) -> None:
+    """One that is down, and one that takes the connection and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        for port in (free_port(), mute.getsockname()[1]):
+            with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{port}/api"}):
+                tell("schedule-skipped", "busy", tmp_path)
+    EventsWorker.drain_all()
+    assert [event for client in sent.all for event in client.events] == []
