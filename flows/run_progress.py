@@ -5,10 +5,11 @@ terminal.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from flows.dag.checkout_lock import LOCK, holder_of
+from flows.hosts_at_work import hosts_at_work
 from tasks.core.config.dag import iteration_number
 from tasks.core.config.params import ParamsError, load_params
 from tasks.core.processes.shown_work import duration
@@ -35,6 +36,8 @@ class Progress:
     """TGC on dev in percent by iteration; 0 is the base policy."""
     at_work: str | None
     """The stage or command that holds the checkout; None where nothing runs."""
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    """The work of each machine, by name, where several are at work."""
 
     @property
     def left_s(self) -> float | None:
@@ -60,7 +63,7 @@ def read_progress(root: Path) -> Progress:
         if layout.evaluation(key).exists()
     }
     title = f"{' '.join(params.profiles)} in {params.world.name}"
-    return Progress(title, params.iterations, ended, scores, holder)
+    return Progress(title, params.iterations, ended, scores, holder, hosts_at_work(root))
 
 
 def _ended(layout: Layout, keys: Mapping[str, object]) -> Iterator[float]:

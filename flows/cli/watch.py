@@ -1,4 +1,4 @@
-"""`loopline watch`: how far a run is, as a line and a chart of its scores on dev."""
+"""`loopline watch`: how far a run is, as a line and a chart of its scores on dev, and the machines at work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _PATIENCE_S = 20.0
 def watch() -> int:
     """Show how far the run in this checkout is, until it ends.
 
-    Shows the iteration, the time that is left, and the scores on dev so far. It reads files only, so that it works
+    Shows the iteration, the time that is left, the machines at work where there are several, and the scores on dev so
+    far. It reads files only, so that it works
     from another terminal, whatever command runs the pipeline. Where stdout is no terminal it prints once.
 
     \b
@@ -57,6 +58,7 @@ def page(progress: Progress) -> str:
     state = f"at work: {progress.at_work}" if progress.at_work else "nothing is at work"
     estimate = "" if progress.at_work is None or not left else f", about {duration(left)} left until the last update"
     lines = [f"{progress.title}: {done} of {progress.total} iterations{estimate}", state]
+    lines += [f"  {host}: {work}" for host, work in progress.hosts.items()]
     if progress.dev_tgc:
         lines += ["", "TGC on dev, percent", *chart(progress.dev_tgc, progress.total)]
     return "\n".join(lines)

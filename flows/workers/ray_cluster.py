@@ -15,9 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from flows.hosts_at_work import shown_hosts
 from flows.workers.environment import environment
 from flows.workers.needed_folders import NeededFolder, folders_in
-from flows.workers.ray_room import ClusterUnavailable, Room, workers_on
+from flows.workers.ray_room import ClusterUnavailable, Room, shards_on, workers_on
 from flows.workers.remote_task import CODE, DEATHS, Missing, RemoteTask, WorkerDied, run_remote
 from tasks.core.config.machines import RayConfig
 from tasks.core.processes.shown_work import shown_work
@@ -25,6 +26,7 @@ from tasks.core.processes.usable_cores import CORES_VARIABLE
 
 try:
     import ray
+    from ray._private.state import available_resources_per_node  # what `ray status` asks; public only without the nodes
 except ImportError as error:
     raise ImportError(f"machines.ray: {error}; run `pip install -e '.[ray]'`") from None
 
@@ -146,7 +148,8 @@ class _Playing:
         """Complete `shards` as Ray ends the tasks. After the first error the others are stopped."""
         running = {self._begin(task): place for place, task in enumerate(tasks)}
         looked_at = time.monotonic()
-        with shown_work("on Ray", sum(len(task.item) for task in tasks), "rollout", leave=True) as work:
+        rollouts = sum(len(task.item) for task in tasks)
+        with shown_work("on Ray", rollouts, "rollout", leave=True) as work, shown_hosts() as hosts:
             try:
                 while running:
                     # Ray would lose the exception of a SIGTERM that comes while it waits: wait in Python.
@@ -154,7 +157,8 @@ class _Playing:
                     if not done:
                         time.sleep(_POLL_S)
                         if time.monotonic() - looked_at >= _LOOK_S:
-                            self._room.look(ray.nodes())
+                            self._room.look(nodes := ray.nodes())
+                            hosts.show(shards_on(nodes, available_resources_per_node(), self._room.config))
                             looked_at = time.monotonic()
                     for reference in done:
                         place = running.pop(reference)

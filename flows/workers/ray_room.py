@@ -31,7 +31,7 @@ class Room:
     def __init__(
         self, config: RayConfig, say: Callable[[str], None] = _log.warning, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._config, self._say, self._clock = config, say, clock
+        self.config, self._say, self._clock = config, say, clock
         self._since: float | None = None
         self._said_at = 0.0
 
@@ -41,7 +41,7 @@ class Room:
         Raises ClusterUnavailable after `machines.ray.wait_s` without any.
         """
         now = self._clock()
-        if there := [name_of(node) for node in nodes if workers_on(node, self._config)]:
+        if there := [name_of(node) for node in nodes if workers_on(node, self.config)]:
             if self._since is not None:
                 self._say(f"machines.ray: going on with {', '.join(there)}, {duration(now - self._since)} later")
                 self._since = None
@@ -49,22 +49,22 @@ class Room:
         began = self._since is None
         self._since = now if self._since is None else self._since
         waited = now - self._since
-        if waited >= self._config.wait_s:
+        if waited >= self.config.wait_s:
             raise ClusterUnavailable(f"{self._lack(nodes)}. Nothing is lost: run again (machines.ray.wait_s)")
         if began or now - self._said_at >= SAY_EVERY_S:
             self._said_at = now
-            self._say(f"{self._lack(nodes)}. Waiting: {duration(waited)} of {duration(self._config.wait_s)}")
+            self._say(f"{self._lack(nodes)}. Waiting: {duration(waited)} of {duration(self.config.wait_s)}")
         return False
 
     def where(self, nodes: Nodes, reason: str) -> str:
         """Return " on MACHINE": the one whose address is in Ray's message, else the only one with workers, else ""."""
         names = {name_of(node) for node in nodes if re.search(rf"\b{re.escape(node['NodeManagerAddress'])}\b", reason)}
-        names = names or {name_of(node) for node in nodes if workers_on(node, self._config)}
+        names = names or {name_of(node) for node in nodes if workers_on(node, self.config)}
         return f" on {names.pop()}" if len(names) == 1 else ""
 
     def _lack(self, nodes: Nodes) -> str:
         """Return what each machine has, and what would help."""
-        cpus, gpus = _wanted(self._config).values()
+        cpus, gpus = _wanted(self.config).values()
         present = {name_of(node): _held(node) for node in nodes if node["Alive"]}
         lost = {name_of(node): "lost" for node in nodes if not node["Alive"]}
         held = ", ".join(f"{name}: {has}" for name, has in (lost | present).items()) or "there are none"
@@ -72,6 +72,20 @@ class Room:
         if any(node["Alive"] and node["Resources"].get("CPU", 0) >= cpus for node in nodes):
             help_ += ", or lower machines.ray.gpus_per_worker"
         return f"machines.ray: a worker needs {cpus:g} CPUs and {gpus:g} GPUs; no machine has them ({held}); {help_}"
+
+
+def shards_on(nodes: Nodes, free: Mapping[str, Mapping[str, float]], config: RayConfig) -> dict[str, str]:
+    """Return how many shards each machine plays, by what its workers take of it.
+
+    `free`: what no worker has, by kind and the machine's id.
+    """
+    kind, count = next((kind, count) for kind, count in reversed(_wanted(config).items()) if count > 0)
+    found = {}
+    for node in nodes:
+        if places := workers_on(node, config):
+            taken = node["Resources"].get(kind, 0) - free.get(node["NodeID"], {}).get(kind, 0)
+            found[name_of(node)] = f"plays {round(taken / count)} shards, has room for {places}"
+    return found
 
 
 def name_of(node: Mapping[str, Any]) -> str:

@@ -7,10 +7,12 @@ import pytest
 
 from flows.cli.watch import chart, page
 from flows.dag.checkout_lock import LOCK, checkout_lock, holder_of
+from flows.hosts_at_work import HOSTS, hosts_at_work, shown_hosts
 from flows.params_file import write_params
 from flows.profile_stack import stacked
 from flows.run_progress import Progress, read_progress, stage_line
 from tasks.core.records.documents import write_document
+from tasks.core.records.files import read_json, write_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import Attestation, StageVersion, StageVersions
 from tests.finished_run import evaluation, metrics
@@ -50,6 +52,20 @@ def test_what_an_earlier_run_left_does_not_count(version: StageVersion, ended: f
     update(layout, "i002", 1010.0)
     update(layout, "i003", ended, version)
     assert len(read_progress(layout.root).ended) == 2
+
+
+def test_machines_are_shown_while_the_process_that_uses_them_lives(layout: Layout) -> None:
+    with shown_hosts(layout.root) as shown:
+        for count in (1, 2):
+            shown.show({"a": "trains, rank 0", "b (10.0.0.2)": f"plays {count} shards"})
+        assert page(read_progress(layout.root)).splitlines()[2:] == [
+            "  a: trains, rank 0",
+            "  b (10.0.0.2): plays 2 shards",
+        ]
+        written = read_json(layout.root / HOSTS)
+    assert hosts_at_work(layout.root) == {}
+    write_json(layout.root / HOSTS, {**written, "process": [written["process"][0], 1]})
+    assert hosts_at_work(layout.root) == {}, "of a process that has ended, whose number another one has"
 
 
 def test_each_iteration_and_each_evaluation_has_a_line(layout: Layout) -> None:

@@ -8,7 +8,7 @@ import pytest
 from flows.errors import StageFailed
 from flows.workers import remote_task
 from flows.workers.environment import difference, environment
-from flows.workers.ray_room import ClusterUnavailable, Room, workers_on
+from flows.workers.ray_room import ClusterUnavailable, Room, shards_on, workers_on
 from flows.workers.remote_task import RemoteTask, run_remote
 from tasks.core.config.machines import RayConfig
 from tasks.core.config.params import parse_params
@@ -20,6 +20,19 @@ from tests.flows.workers.pieces import Piece, doubled
 def node(name: str, *, alive: bool = True, **held: float) -> dict[str, Any]:
     address = f"10.0.0.{ord(name) - ord('a')}"
     return {"NodeManagerHostname": name, "NodeManagerAddress": address, "Alive": alive, "Resources": held}
+
+
+def test_what_workers_take_of_a_machine_are_its_shards() -> None:
+    """Two CPUs for each worker; c's machine was lost, and d is too small."""
+    nodes = [
+        {"NodeID": name, **node(name, alive=name != "c", CPU=held)}
+        for name, held in zip("abcd", (4, 6, 4, 1), strict=True)
+    ]
+    free = {"a": {"CPU": 4.0}, "b": {"CPU": 2.0}, "d": {"CPU": 1.0}}
+    assert shards_on(nodes, free, RayConfig(cpus_per_worker=2)) == {
+        "a (10.0.0.0)": "plays 0 shards, has room for 2",
+        "b (10.0.0.1)": "plays 2 shards, has room for 3",
+    }
 
 
 class Watched:
