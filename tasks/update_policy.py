@@ -38,7 +38,7 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
     if not rollouts:
         metrics = unchanged_metrics(summary)
     elif job.inputs.update.distributed.size > 1:
-        metrics = train_on_ranks(job).metrics
+        metrics = train_on_ranks(job, context.machines).metrics
     else:
         trained = train(job, rollouts, context.cache)
         metrics = trained_metrics(

@@ -92,6 +92,12 @@ def code_version(stage: Stage, root: Path, used: InUse) -> str:
     return digest_of_code((name, digest(file)) for name, file in stage_files(stage, root, used).items())
 
 
+def module_version(module: str, root: Path) -> str:
+    """SHA-256 over the names and contents of all files that `python -m MODULE` may import of ours, in hexadecimal."""
+    _, files = _closure([module], root, known=())
+    return digest_of_code((file.relative_to(root).as_posix(), digest(file)) for file in sorted(files))
+
+
 def stage_packages(used: InUse) -> dict[str, Path]:
     """Return the files of installed packages that stages run, by name."""
     return {name: file for kinds in FINDERS.values() for name, file in _package_of(kinds, used).items()}
@@ -116,10 +122,10 @@ def _imported_by(files: Iterable[Path]) -> list[str]:
     return sorted({name for file in modules for name in _imports(file, file.stem) if name.startswith("tasks.")})
 
 
-def _closure(names: Iterable[str], root: Path) -> tuple[set[str], set[Path]]:
-    """Return the modules that importing `names` can lead to, by name and by file."""
+def _closure(names: Iterable[str], root: Path, known: Iterable[str] = SHELL) -> tuple[set[str], set[Path]]:
+    """Return the modules that importing `names` can lead to, by name and by file; those of `known` lead nowhere."""
     found: set[Path] = set()
-    seen = set(SHELL)
+    seen = set(known)
     waiting = list(names)
     while waiting:
         if (name := waiting.pop()) in seen:

@@ -11,7 +11,7 @@ from flows.dag.dvc_seam import Outcome, StageRunner
 from flows.dag.recorded import as_recorded, unedited
 from flows.dag.stages import Stage, check_key, find_stage
 from flows.run_progress import stage_line
-from flows.workers.executors import executor_of
+from flows.workers.executors import executor_of, machines_of
 from tasks.core.collapse.rules import read_new_warnings
 from tasks.core.config.params import Params, load_params
 from tasks.core.interfaces.stage import Executor, ProcessCache, StageContext
@@ -64,7 +64,8 @@ class PlainRunner(StageRunner):
         with as_recorded(stage, params, self.layout, self.cache) as version:
             try:
                 inputs, executor = stage.inputs_of(params), self.executor(stage, params)
-                yield StageContext(self.layout, inputs, key, self.cache, executor, version.digest)
+                machines = machines_of(stage, key, params)
+                yield StageContext(self.layout, inputs, key, self.cache, executor, machines, version.digest)
             finally:
                 return_freed_memory()  # an update leaves gigabytes of holes, and the next stage has the same process
         write_attestation(stage, key, params, version, self.layout)

@@ -1,13 +1,14 @@
-"""Who plays the rollouts of a stage: this process, several processes of this machine, or a Ray cluster."""
+"""Who does the work of a stage: this process, several processes of this machine, a Ray cluster, machines that join."""
 
 import os
 from contextlib import nullcontext
 
-from flows.dag.stages import Stage
+from flows.dag.stages import Stage, stage_label
 from flows.workers.shard_executor import ShardExecutor, Shown, Workers
 from tasks.core.config.machines import RayConfig
 from tasks.core.config.params import Params
 from tasks.core.interfaces.engine_kind import find_engine
+from tasks.core.interfaces.machines import Machines, ThisMachine
 from tasks.core.interfaces.stage import Executor, ProcessCache, SerialExecutor
 from tasks.core.processes.usable_cores import usable_cores
 
@@ -24,6 +25,15 @@ def executor_of(stage: Stage, params: Params, shown: Shown = lambda shards: null
         return ShardExecutor(stage, lambda cache: _cluster(cache, params.machines.ray), shown)
     count = process_count(params)
     return ShardExecutor(stage, lambda cache: _processes(cache, count), shown) if count > 1 else SerialExecutor()
+
+
+def machines_of(stage: Stage, key: str, params: Params) -> Machines:
+    """Return whose ranks train: this machine's, or those of `update.distributed.nodes` machines."""
+    if params.update.distributed.nodes == 1:
+        return ThisMachine()
+    from flows.workers.other_machines import OtherMachines  # imports torch
+
+    return OtherMachines(stage_label(stage.name, key), params.machines.ray.cache_gib * 2**30)
 
 
 def process_count(params: Params) -> int:

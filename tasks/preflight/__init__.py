@@ -26,7 +26,7 @@ from tasks.core.config.dag import Predecessors, iteration_key
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.stage_inputs import PreflightInputs, UpdateInputs
 from tasks.core.config.update import PAIRED, CriticConfig, LossConfig, UpdateConfig
-from tasks.core.interfaces.stage import ProcessCache, StageContext
+from tasks.core.interfaces.stage import StageContext
 from tasks.core.learner.prompt_information import UNMEASURED
 from tasks.core.learner.ranks import RankFailed, train_on_ranks
 from tasks.core.learner.training import UpdateJob, read_batch, train
@@ -110,14 +110,15 @@ def preflight(context: StageContext[PreflightInputs]) -> None:
                 twin.prove_engine(inputs.engine)
             prove_engine(trial.base_policy, inputs.policy, trial.policy(iteration_key(0)), inputs.engine)
         fastest = twin.prove_passes(inputs.fold_adapter) if twin and inputs.trains else None
-        tried = _try_update(inputs, trial, config, context.cache, fastest) if inputs.trains else None
+        tried = _try_update(context, trial, config, fastest) if inputs.trains else None
     write_document(layout.preflight, tried or Preflight(positions=0, rollouts=0, ranks=ranks, passes=None))
 
 
 def _try_update(
-    inputs: PreflightInputs, trial: Layout, config: Mapping[str, Any], cache: ProcessCache, fastest: Passes | None
+    context: StageContext[PreflightInputs], trial: Layout, config: Mapping[str, Any], fastest: Passes | None
 ) -> Preflight:
     """Make the longest update in the project `trial`, by the `fastest` passes of the twin or slower ones."""
+    inputs = context.inputs
     ranks = inputs.distributed.size
     length = longest_rollout(inputs, context_length(config))
     each = max(2 if inputs.objective in PAIRED else 1, inputs.tokens_per_pack // length)
@@ -128,7 +129,8 @@ def _try_update(
     write_rows(trial.training_batch(iteration_key(1)), rows, TRAINING_BATCH)
     write_document(trial.advantage_summary(iteration_key(1)), _summary(len(rows)))
     with memory_explained(inputs, config, each * length):
-        passes = _try(_job(inputs, trial.root, played, max(inputs.tokens_per_pack, each * length), fastest), cache)
+        job = _job(inputs, trial.root, played, max(inputs.tokens_per_pack, each * length), fastest)
+        passes = _try(job, context)
     took = time.perf_counter() - started
     print(f"preflight: {played // rollouts} x {each * length:,} positions fit, {took:.1f} s{_peak()}")
     return Preflight(positions=each * length, rollouts=rollouts, ranks=ranks, passes=passes)
@@ -147,10 +149,10 @@ def memory_explained(inputs: PreflightInputs, config: Mapping[str, Any], positio
         raise
 
 
-def _try(job: UpdateJob, cache: ProcessCache) -> Passes:
+def _try(job: UpdateJob, context: StageContext[PreflightInputs]) -> Passes:
     if job.inputs.update.distributed.size > 1:
-        return train_on_ranks(job).passes
-    return train(job, read_batch(job), cache).passes
+        return train_on_ranks(job, context.machines).passes
+    return train(job, read_batch(job), context.cache).passes
 
 
 def _job(inputs: PreflightInputs, root: Path, rollouts: int, tokens_per_pack: int, fastest: Passes | None) -> UpdateJob:
@@ -190,7 +192,7 @@ def _update(inputs: PreflightInputs, rollouts: int, tokens_per_pack: int) -> Upd
 
 @contextmanager
 def _trial(layout: Layout, policy: PolicyConfig) -> Iterator[Layout]:
-    """Make a project's folder with the real policy, next to the real artifacts, so that other machines may join."""
+    """Make a project's folder with the real policy, next to the real artifacts."""
     root = layout.preflight_project
     shutil.rmtree(root, ignore_errors=True)
     trial, untrained = Layout(root), layout.policy(iteration_key(0))

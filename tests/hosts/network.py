@@ -78,6 +78,27 @@ class Host:
         """Mend the link."""
         _ip("-n", self.network.switch, "link", "set", "dev", self.name, "up")
 
+    def slow(self, rate: str) -> None:
+        """Let no more than `rate` ("1mbit") through to the host, with a queue of a tenth of a second."""
+        options = ["rate", rate, "burst", "10kb", "latency", "100ms"]
+        subprocess.run(
+            [
+                "ip",
+                "netns",
+                "exec",
+                self.network.switch,
+                "tc",
+                "qdisc",
+                "add",
+                "dev",
+                self.name,
+                "root",
+                "tbf",
+                *options,
+            ],
+            check=True,
+        )
+
 
 class Network:
     """A bridge and the hosts on it, until it is closed."""

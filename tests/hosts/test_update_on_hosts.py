@@ -1,5 +1,6 @@
-"""An update whose ranks are on two hosts that share the project's folder, and no name service."""
+"""An update whose ranks are on hosts of which only the pipeline's has the project, without a name service."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
 from tests.flows.tiny_project import configure, copy_project, environment, make_project, succeed
 from tests.hosts.network import Host, Network
+from tests.hosts.parts import SECRET, finished, join
 
 pytestmark = pytest.mark.hosts
 UPDATED = ("-m", "flows.cli", "run", "--without-prefect", "--until", "update_policy@i001")
@@ -23,23 +25,32 @@ def on_one_host(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return project
 
 
-def start(host: Host, project: Path, *arguments: str) -> "subprocess.Popen[str]":
-    return host.start(project, sys.executable, *arguments, **environment(project))
+def for_two_hosts(on_one_host: Path, folder: Path, rendezvous: str) -> Path:
+    copy_project(on_one_host, folder)
+    distributed = {"ranks": 1, "nodes": 2, "rendezvous": f"'{rendezvous}'"}
+    knobs = [f"update.distributed.{knob}={value}" for knob, value in distributed.items()]
+    configure(folder, "--refresh", *knobs)
+    return folder
+
+
+def start(host: Host, project: Path) -> "subprocess.Popen[str]":
+    """Start the pipeline on the host that has the project."""
+    return host.start(project, sys.executable, *UPDATED, **environment(project, **SECRET))
 
 
 @pytest.mark.parametrize("address", ["10.77.0.1", "[fd77::1]"])
-def test_two_hosts_train_the_policy_of_one_though_their_names_mean_loopback(
+def test_a_host_without_the_project_trains_the_policy_of_one_host(
     address: str, on_one_host: Path, network: Network, tmp_path: Path
 ) -> None:
-    project = copy_project(on_one_host, tmp_path / "project")
-    expected = digest(Layout(on_one_host).policy("i001"))
-    distributed = {"ranks": 1, "nodes": 2, "rendezvous": f"'{address}:29400'"}
-    configure(project, "--refresh", *(f"update.distributed.{knob}={value}" for knob, value in distributed.items()))
-    a, b = (network.host(name, shared=[project], own_name="127.0.1.1") for name in "ab")
-    joiner = start(b, project, "-m", "flows.cli", "join", str(project))
-    pipeline = start(a, project, *UPDATED)
-    _, said = pipeline.communicate(timeout=400)
-    assert pipeline.returncode == 0, said
-    assert digest(Layout(project).policy("i001")) == expected
-    said = b.end(joiner)
-    assert "update_policy@i001: joining with 1 ranks" in said and "Traceback" not in said
+    project = for_two_hosts(on_one_host, tmp_path / "project", f"{address}:29400")
+    a = network.host("a", shared=[project], own_name="127.0.1.1")
+    b = network.host("b", own_name="127.0.1.1")
+    assert "No such file" in b.run(Path("/"), "ls", str(project))
+    joiner, pipeline = join(b, f"{address}:29400"), start(a, project)
+    code, said = finished(pipeline)
+    assert code == 0, said
+    assert digest(Layout(project).policy("i001")) == digest(Layout(on_one_host).policy("i001"))
+    assert re.search(r"update_policy@i001: training on a, b \(\S+\)\n", said) and "Traceback" not in said
+    told = b.end(joiner)
+    assert "preflight: done\n" in told and "update_policy@i001: done, the last update of the run\n" in told
+    assert "Traceback" not in told

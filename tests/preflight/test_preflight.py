@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,10 +13,13 @@ import pytest
 import torch
 
 from flows.params_file import params_of
+from flows.workers.join_channel import SECRET_VARIABLE
+from flows.workers.other_machines import OtherMachines
 from tasks.core.capacity.known_models import KNOWN_MODELS
 from tasks.core.capacity.memory import memory_of
 from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import PreflightInputs
+from tasks.core.interfaces.machines import free_port
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.learner.ranks import RankFailed
 from tasks.core.policies.architecture import TinyQwen2, new_model
@@ -118,6 +120,7 @@ from pathlib import Path
 from flows.params_file import params_of
 from tasks.preflight import preflight
 from tasks.core.records.layout import Layout
+from tasks.core.interfaces.machines import free_port
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.config.stage_inputs import PreflightInputs
 settings = ["policy.device=cpu", "update.distributed.ranks=2", "update.tokens_per_pack=50000"]
@@ -171,18 +174,13 @@ def test_a_rank_that_the_kernel_kills_for_memory_does_not_fit(little_memory: Pat
 
 
 @pytest.mark.ranks
-def test_ranks_of_two_machines_try_it_together(layout: Layout) -> None:
-    with socket.create_server(("localhost", 0)) as free:
-        place = f"localhost:{free.getsockname()[1]}"
-    (layout.root / "params.yaml").touch()
-    joiner = subprocess.Popen([sys.executable, "-m", "flows.cli", "join", str(layout.root)], cwd=ROOT)
+def test_ranks_of_two_machines_try_it_together(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = f"localhost:{free_port()}"
+    monkeypatch.setenv(SECRET_VARIABLE, "of these two")
+    joiner = subprocess.Popen([sys.executable, "-m", "flows.cli", "join", place], cwd=ROOT)
+    inputs = PreflightInputs.of(params("update.distributed.nodes=2", f"update.distributed.rendezvous={place}"))
     try:
-        preflight(
-            StageContext(
-                layout,
-                PreflightInputs.of(params("update.distributed.nodes=2", f"update.distributed.rendezvous={place}")),
-            )
-        )
+        preflight(StageContext(layout, inputs, machines=OtherMachines("preflight", 2**30)))
     finally:
         joiner.send_signal(signal.SIGINT)
         assert joiner.wait(timeout=60) == 130
@@ -200,13 +198,14 @@ torch.set_num_threads(1)
 from flows.params_file import params_of
 from tasks import preflight as stage
 from tasks.core.records.layout import Layout
+from tasks.core.interfaces.machines import free_port
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.config.stage_inputs import PreflightInputs
 attempt = stage._try
-def limited(job, cache):
+def limited(job, context):
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 60_000_000,) * 2)
-    attempt(job, cache)
+    attempt(job, context)
 stage._try = limited
 params = params_of("smoke", ["policy.device=cpu", "update.tokens_per_pack=150000"])
 try:

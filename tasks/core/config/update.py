@@ -117,7 +117,7 @@ class DistributedConfig(Section):
     ranks: int = Field(1, ge=1)
     """Processes on each machine, one per GPU. Part of the recipe: another number adds gradients in another order."""
     nodes: int = Field(1, ge=1)
-    """Machines of one update. `update_policy` logs the command that the others run; they share the project's folder."""
+    """Machines of one update. All but the pipeline's run `loopline join`, and need no folder of the project."""
     rendezvous: Annotated[str | None, UNVERSIONED] = Field(None, pattern=r"^\S+:\d+$")
     """HOST:PORT of the machine that runs the pipeline. There the others find it; needed when nodes > 1."""
     sharding: Literal["fsdp", "replicated"] = "fsdp"

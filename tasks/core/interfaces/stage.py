@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from tasks.core.config.section import Section
+from tasks.core.interfaces.machines import Machines, ThisMachine
 from tasks.core.records.layout import Layout
 
 T = TypeVar("T")
@@ -105,5 +106,7 @@ class StageContext(Generic[Inputs]):
     """The iteration ("i003") or split ("test_normal") of a foreach stage; "" for other stages."""
     cache: ProcessCache = field(default_factory=ProcessCache)
     executor: Executor = field(default_factory=SerialExecutor)
+    machines: Machines = field(default_factory=ThisMachine)
+    """Machines whose ranks train."""
     version: str = ""
     """Digest of the code and the parameters that the stage was recorded to run with; "" where nobody recorded it."""

@@ -29,7 +29,7 @@ def own_address(rendezvous: str, holds_store: bool) -> str:
     address, or has a loopback address here and this machine more than one other.
     """
     host, port = endpoint(rendezvous)
-    resolved = _resolved(host, port)
+    resolved = _resolved(host, port, KNOB if holds_store else "loopline join")
     if not holds_store:
         return _source_towards(resolved, port)
     if not ipaddress.ip_address(resolved).is_loopback or _means_this_machine_alone(host):
@@ -50,11 +50,11 @@ def name_interface(address: str) -> None:
         os.environ.setdefault(_INTERFACE, interface)
 
 
-def _resolved(host: str, port: int) -> str:
+def _resolved(host: str, port: int, place: str) -> str:
     try:
         return str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
-        raise ParamsError(f"{KNOB}: {host}: {error.strerror}; name an address, or a name that resolves here") from None
+        raise ParamsError(f"{place}: {host}: {error.strerror}; name an address, or a name that resolves here") from None
 
 
 def _source_towards(address: str, port: int) -> str:
@@ -63,7 +63,9 @@ def _source_towards(address: str, port: int) -> str:
         try:
             probe.connect((address, port))
         except OSError as error:
-            raise ParamsError(f"{KNOB}: {address} can't be reached from this machine: {error.strerror}") from None
+            raise ParamsError(
+                f"loopline join: {address} can't be reached from this machine: {error.strerror}"
+            ) from None
         return str(probe.getsockname()[0])
 
 

@@ -75,6 +75,14 @@ def read_batch(job: UpdateJob) -> list[Rollout]:
         raise ArtifactError(f"{path}: {error}") from None
 
 
+def read_files(job: UpdateJob) -> list[Path]:
+    """Return the files that `train` and the record of its metrics read: all that ranks on another machine need."""
+    layout, previous = job.layout, job.previous
+    folders = (layout.base_policy, layout.policy(previous.policy))
+    files = [file for folder in folders for file in sorted(folder.rglob("*")) if file.is_file()]
+    return [*files, layout.training_batch(previous.batch), layout.advantage_summary(previous.batch)]
+
+
 class Trained(NamedTuple):
     """An updated policy, not on disk yet."""
 

@@ -31,11 +31,13 @@ def settle_variables(variables: MutableMapping[str, str] = os.environ) -> None:
 
     Git finds the repository from the folder, not from variables. Requests to servers on this machine bypass proxies. A
     user id without an entry in the passwd file (`docker run --user 12345`) gets a name, because DVC and torch ask for
-    it. Packages send no usage data: Prefect's client would from a terminal, from its import on.
+    it. Packages send no usage data: Prefect's client would from a terminal, from its import on. torch's C++ says only
+    errors: it warns of every peer that has no name.
     """
     for name in REPOSITORY:
         variables.pop(name, None)
     variables.setdefault("DO_NOT_TRACK", "1")
+    variables.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     _bypass_proxies(variables)
     if not any(variables.get(name) for name in _USERS) and not _has_entry():
         variables["USER"] = f"uid{os.getuid()}"

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,17 +16,19 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from flows.workers import worker_node
+from flows.workers import gathering
+from flows.workers.join_channel import SECRET_VARIABLE
+from flows.workers.other_machines import OtherMachines
 from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.config.update import DistributedConfig, UpdateConfig
+from tasks.core.interfaces.machines import free_port
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.learner import ranks as rank_starter
 from tasks.core.learner.checkpoint import save_learner
 from tasks.core.learner.distributed import SINGLE
 from tasks.core.learner.learner import make_learner
 from tasks.core.learner.packing import Rollout
-from tasks.core.learner.ranks import _rank_failed
+from tasks.core.learner.ranks import RankFailed, _rank_failed
 from tasks.core.learner.training import UpdateJob
 from tasks.core.policies.delivery_probe import read_probe
 from tasks.core.records.files import digest
@@ -276,42 +277,45 @@ def test_no_rank_outlives_a_killed_stage(project: Layout) -> None:
     assert not project.policy("i001").exists()
 
 
+def over_two_machines(params: Params, address: str) -> Params:
+    distributed = DistributedConfig.model_validate({"ranks": 1, "nodes": 2, "rendezvous": address})
+    return params.model_copy(update={"update": params.update.model_copy(update={"distributed": distributed})})
+
+
 def test_ranks_of_two_machines_write_the_bytes_of_ranks_that_accelerate_launched(
-    project: Layout, together: Path
+    project: Layout, together: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Start two of our launchers with a rank each, as on two machines that share the project's folder."""
-    with socket.create_server(("localhost", 0)) as free:
-        address = f"localhost:{free.getsockname()[1]}"
-    params = job_params()
-    machines = {"ranks": 1, "nodes": 2, "rendezvous": address}
-    distributed = DistributedConfig.model_validate(machines)
-    params = params.model_copy(update={"update": params.update.model_copy(update={"distributed": distributed})})
-    (project.root / "params.yaml").touch()
-    joiner = subprocess.Popen([sys.executable, "-m", "flows.cli", "join", str(project.root)])
+    """Start two of our launchers with a rank each, as on two machines that see the same files."""
+    address = f"localhost:{free_port()}"
+    params = over_two_machines(job_params(), address)
+    monkeypatch.setenv(SECRET_VARIABLE, "of these two")
+    joiner = subprocess.Popen([sys.executable, "-m", "flows.cli", "join", address])
     try:
-        update_policy(StageContext(project, UpdateInputs.of(params), "i001"))
+        machines = OtherMachines("update_policy@i001", 2**30)
+        update_policy(StageContext(project, UpdateInputs.of(params), "i001", machines=machines))
     finally:
         joiner.send_signal(signal.SIGINT)
         assert joiner.wait(timeout=DEADLINE_S) == 130
     assert digest(project.policy("i001")) == digest(together / "policy")
 
 
-def test_a_machine_waits_for_the_next_update_when_nobody_else_comes_to_this_one(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_an_update_to_which_nobody_comes_says_what_to_start_and_gives_up(
+    project: Layout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The job's file is left by a pipeline that was killed."""
-    with socket.create_server(("localhost", 0)) as free:
-        address = f"localhost:{free.getsockname()[1]}"
-    settings = {"ranks": 1, "nodes": 2, "rendezvous": address}
-    monkeypatch.setattr(rank_starter, "LONGEST_WAIT_S", 2)
-    params = job_params()
-    distributed = DistributedConfig.model_validate(settings)
-    params = params.model_copy(update={"update": params.update.model_copy(update={"distributed": distributed})})
-    file = tmp_path / "job.json"
-    file.write_text(make_job(Layout(tmp_path), params).model_dump_json())
-    worker_node._take_part(file, done := set())
-    assert f"update_policy@i001: the 2 machines did not meet at {address}: " in caplog.text
-    assert len(done) == 1
+    address = f"localhost:{free_port()}"
+    for name, seconds in (("LONGEST_WAIT_S", 3), ("_SOON_S", 1)):
+        monkeypatch.setattr(gathering, name, seconds)
+    monkeypatch.setenv(SECRET_VARIABLE, "of these two")
+    inputs = UpdateInputs.of(over_two_machines(job_params(), address))
+    machines = OtherMachines("update_policy@i001", 2**30)
+    needed = rf"update_policy@i001: 1 more machines needed \(here: none\); run `loopline join {address}` there"
+    with pytest.raises(RankFailed, match=rf"{needed}; gave up after 3 s"):
+        update_policy(StageContext(project, inputs, "i001", machines=machines))
+    assert re.search(rf"{needed}\. Waiting: 1 s of 3 s", caplog.text)
+    assert sorted(file.name for file in project.iteration("i001").iterdir()) == [
+        "advantages.json",
+        "training_batch.parquet",
+    ]
 
 
 def failure(folder: Path, exitcode: int, message: str | None) -> ProcessFailure:

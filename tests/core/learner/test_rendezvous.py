@@ -45,7 +45,7 @@ def test_a_name_that_means_loopback_here_is_the_machines_only_address_or_refused
 
 
 def test_a_name_without_an_address_is_one_line() -> None:
-    with pytest.raises(ParamsError, match=r"rendezvous: nowhere\.invalid: .*; name an address"):
+    with pytest.raises(ParamsError, match=r"loopline join: nowhere\.invalid: .*; name an address"):
         own_address("nowhere.invalid:29400", holds_store=False)
 
 

@@ -11,7 +11,7 @@ import pytest
 from tasks.core.processes.caller_variables import settle_variables
 
 ROOT = Path(__file__).resolve().parents[3]
-ALWAYS = {"USER": "someone", "DO_NOT_TRACK": "1"}
+ALWAYS = {"USER": "someone", "DO_NOT_TRACK": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 
 
 def settled(**given: str) -> dict[str, str]:
