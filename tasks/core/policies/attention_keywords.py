@@ -20,6 +20,7 @@ _NOT_ASKED = frozenset(
         "is_causal",
         "position_ids",
         "use_cache",
+        "cache",
         "cache_position",
         "past_key_values",
         "output_attentions",

@@ -15,6 +15,7 @@ collection, which does not justify a decoder for one architecture. At 144 rows t
 reading the cache.
 """
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -51,6 +52,9 @@ _WORTH_A_CORE = 6e9
 _LEAST_ROWS = 24
 """Minimum rows of a step's pass, if there are that many: fewer rows take nearly as long, the time to read the
 weights."""
+NO_CACHE = "its forward pass returns no cache, so engine.name: transformers cannot sample from it"
+_CACHES = ("cache", "past_key_values", "cache_params")
+"""Names by which transformers' models take and give a cache; the first from 5.24 on."""
 _PREFILL_POSITIONS = (512, 4096)
 """Padded positions of one prefill pass: for a large model, and for a small one or on a GPU."""
 _PREFILL_SHARE = 10
@@ -71,6 +75,7 @@ class TransformersEngine:
         if foreign is not None:
             raise ValueError(f"{type(model).__name__}: {foreign}, which the engine's cache cannot store")
         self._adopt(model)
+        self._cache_name = cache_keyword(model)
         use_decode_attention(model)
         self._rows_per_pass, self._prefill_positions = _pass_sizes(model)
         self._like = torch.zeros(1, 1, 1, 1, dtype=model.dtype, device=model.device)
@@ -245,9 +250,18 @@ class TransformersEngine:
                 input_ids=pass_.ids,
                 attention_mask=self._like,
                 position_ids=pass_.position_ids,
-                past_key_values=self._cache.through(pass_.window, whole=whole),
                 use_cache=True,
+                **{self._cache_name: self._cache.through(pass_.window, whole=whole)},
             )
+
+
+def cache_keyword(model: "PreTrainedModel") -> str:
+    """Return the name of the cache in the model's forward pass. Raises ValueError for a model that has none."""
+    known = inspect.signature(type(model).forward).parameters
+    name = next((name for name in _CACHES if name in known), None)
+    if name is None:
+        raise ValueError(f"{type(model).__name__}: {NO_CACHE}")
+    return name
 
 
 def _pass_sizes(model: "PreTrainedModel") -> tuple[int | None, int]:

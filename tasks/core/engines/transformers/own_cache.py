@@ -15,16 +15,12 @@ import torch
 from numpy.typing import NDArray
 
 from tasks.core.engines.transformers.conversations import QUEUED, SAMPLING, Conversations, Rows
-from tasks.core.engines.transformers.engine import TransformersEngine
+from tasks.core.engines.transformers.engine import NO_CACHE, TransformersEngine, cache_keyword
 from tasks.core.policies.layers import foreign_layer, use_own_attention
 from tasks.core.policies.pass_threads import map_passes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-_CACHES = ("past_key_values", "cache_params")
-"""Names by which transformers' models take and give a cache."""
-_NO_CACHE = "its forward pass returns no cache, so engine.name: transformers cannot sample from it"
 
 
 def in_process_engine(model: "PreTrainedModel") -> TransformersEngine:
@@ -37,12 +33,8 @@ class OwnCacheEngine(TransformersEngine):
 
     def __init__(self, model: "PreTrainedModel") -> None:
         """Prepare the model. Raises ValueError for a model that uses none of transformers' caches."""
-        known = inspect.signature(type(model).forward).parameters
-        names = [name for name in _CACHES if name in known]
-        if not names:
-            raise ValueError(f"{type(model).__name__}: {_NO_CACHE}")
-        (self._cache_name,) = names
-        self._takes_positions = "position_ids" in known
+        self._cache_name = cache_keyword(model)
+        self._takes_positions = "position_ids" in inspect.signature(type(model).forward).parameters
         use_own_attention(model)
         self._adopt(model)
         self._caches: dict[str, Any] = {}
@@ -105,5 +97,5 @@ class OwnCacheEngine(TransformersEngine):
         output = model(input_ids=torch.from_numpy(ids).to(self._device)[None], use_cache=True, **given)
         self._caches[name] = getattr(output, self._cache_name, None)
         if self._caches[name] is None:
-            raise ValueError(f"{type(self._model).__name__}: {_NO_CACHE}")
+            raise ValueError(f"{type(self._model).__name__}: {NO_CACHE}")
         return output

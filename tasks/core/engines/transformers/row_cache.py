@@ -113,7 +113,7 @@ class RowCache:
             held.resize(rows, positions)
 
     def through(self, window: Window, *, whole: bool) -> Cache:
-        """Return the `past_key_values` of a pass over `window`, for which room is reserved.
+        """Return the cache of a pass over `window`, for which room is reserved.
 
         A pass that is not `whole` ends with AllCached as soon as the last layer's states are written.
         """
