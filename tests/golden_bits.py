@@ -5,10 +5,31 @@ meant to change bits, record every kind anew that is at hand, and drop the other
 """
 
 import json
+import os
+import platform
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
-from flows.published.machine import machine_kind
+import pytest
+import torch
+
+from flows.published.machine import PORTABLE, machine_kind
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def require_portable_bits(test: str) -> None:
+    """Fail if the test `path::name` has other bits than recorded when its process begins with PORTABLE's variables.
+
+    They were recorded on an Intel Xeon with AVX-512 and found again on an AMD EPYC.
+    """
+    if platform.machine() != "x86_64" or torch.backends.cpu.get_cpu_capability() == "DEFAULT":
+        pytest.skip("portable bits need an x86-64 processor with AVX2")
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", test]
+    ran = subprocess.run(command, cwd=ROOT, env={**os.environ, **PORTABLE}, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout
 
 
 def require_recorded_bits(file: Path, digest: str) -> None:

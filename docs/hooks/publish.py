@@ -1,6 +1,8 @@
 """Published runs (docs/results/published), each made anew in a fresh clone of HEAD.
 
-python docs/hooks/publish.py default smoke        (names of profiles; each runs the whole pipeline once)
+python docs/hooks/publish.py default        (names of profiles; each runs the whole pipeline once)
+
+Variables of the caller hold, such as those of portable bits (docs/comparing.md), with which `smoke` is made.
 
 """
 

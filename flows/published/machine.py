@@ -1,5 +1,6 @@
 """The facts of this machine and its packages on which the bytes of a run may depend."""
 
+import os
 import platform
 import re
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -7,16 +8,28 @@ from pathlib import Path
 
 import torch
 
+PORTABLE = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "COMPATIBLE"}
+"""Variables of torch and of MKL that leave the processor no choice of code. A process reads them as it starts."""
+
 
 def machine_kind() -> str:
     """Return what an engine's bits may depend on: the processor, torch's vector code and its version."""
+    if is_portable():
+        return f"portable, torch {torch.__version__}"
     return f"{_processor()}, {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}"
+
+
+def is_portable() -> bool:
+    """Return whether this process computes the bits that x86-64 processors with AVX2 share."""
+    chosen = all(os.environ.get(name) == value for name, value in PORTABLE.items())
+    return chosen and platform.machine() == "x86_64" and torch.backends.cpu.get_cpu_capability() == "AVX2"
 
 
 def machine_facts() -> dict[str, str]:
     """Return the machine in words."""
     return {
         "processor": _processor(),
+        "bits": "portable" if is_portable() else "of this processor",
         "vector code": torch.backends.cpu.get_cpu_capability(),
         "system": f"{platform.system()} with {' '.join(platform.libc_ver()).strip() or 'its own libc'}",
         "python": platform.python_version(),

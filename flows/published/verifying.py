@@ -9,6 +9,7 @@ from flows.dag.stages import STAGES
 from flows.published.differences import described, first_difference
 from flows.published.dvc_files import RunFiles, pull_run
 from flows.published.finished_run import run_facts
+from flows.published.machine import PORTABLE
 from flows.published.records import PUBLISHED, PublishedRun, RunFacts, names
 from tasks.core.interfaces.engine_kind import EngineNeeds, find_engine, open_engine
 from tasks.core.records.layout import Layout
@@ -65,7 +66,7 @@ def _try_engine(layout: Layout) -> None:
 def differing_facts(here: RunFacts, published: RunFacts) -> Iterator[str]:
     """Yield a line on the machine, the packages, the knobs and the code each, where they are not the published ones."""
     for what, mine, theirs, without in (
-        ("machine", here.machine, published.machine, "the same bytes are promised on the same kind of machine alone"),
+        ("machine", here.machine, published.machine, _promise(published.machine)),
         ("packages", here.packages, published.packages, "the same bytes are promised with the same torch alone"),
         ("knobs", here.knobs, published.knobs, "another run was asked for"),
     ):
@@ -75,6 +76,14 @@ def differing_facts(here: RunFacts, published: RunFacts) -> Iterator[str]:
     if other:
         commits = f"published at commit {published.commit or '?'}, here {here.commit or '?'}"
         yield f"code: {_shortened(other)} ran other code ({commits})"
+
+
+def _promise(machine: Mapping[str, str]) -> str:
+    """Return the condition under which a run has the bytes of one that was made on `machine`."""
+    if machine.get("bits") != "portable":
+        return "the same bytes are promised on the same kind of machine alone"
+    variables = " ".join(f"{name}={value}" for name, value in PORTABLE.items())
+    return f"the same bytes are promised on any x86-64 processor with AVX2, for a run begun with {variables}"
 
 
 def _differing(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[str]:

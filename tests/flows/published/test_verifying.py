@@ -152,6 +152,13 @@ def test_the_first_stage_of_several_is_named(root: Path, verified: Lines) -> Non
     [
         ("run.json", "packages", "torch", "1.0", "packages: torch {torch} here, 1.0 published"),
         ("run.json", "machine", "processor", "abacus", "machine: processor {processor} here, abacus published"),
+        (
+            "run.json",
+            "machine",
+            "bits",
+            "portable",
+            "machine: bits of this processor here, portable published (the same",
+        ),
         ("run.json", "knobs", "seed", 5, "knobs: seed 0 here, 5 published"),
         ("run.json", "code", "score", "0" * 16, "code: score ran other code (published at commit ?, here ?)"),
     ],
