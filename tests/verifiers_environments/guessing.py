@@ -9,6 +9,8 @@ import verifiers.v1 as vf
 class GuessConfig(vf.TasksetConfig):
     numbers: int = 200
     most: int = 8
+    guesses: int = 1
+    """Most guesses of a solution: 1 knows the number, more are drawn among the numbers that the hints leave."""
 
 
 class GuessData(vf.TaskData):
@@ -48,10 +50,26 @@ class GuessTaskset(vf.Taskset[GuessTask, GuessConfig]):
                 GuessData(
                     prompt=f"Round {number}: guess my number from 1 to {self.config.most}.",
                     answer=answer,
-                    turns=[str(answer)],
+                    turns=[str(guess) for guess in self._solution(answer, number)],
                 ),
                 self.config.task,
             )
+
+    def _solution(self, answer: int, number: int) -> list[int]:
+        """Return the first game of a player on this number that ends in time."""
+        drawn, said = random.Random(f"player {number}"), [answer] * (self.config.guesses == 1)
+        while not said or len(said) > self.config.guesses:
+            said = guesses(drawn, answer, self.config.most)
+        return said
+
+
+def guesses(drawn: random.Random, answer: int, most: int) -> list[int]:
+    """Return guesses down to the answer, each drawn among the numbers that the hints before it leave."""
+    low, high, said = 1, most, [drawn.randint(1, most)]
+    while said[-1] != answer:
+        low, high = (said[-1] + 1, high) if said[-1] < answer else (low, said[-1] - 1)
+        said.append(drawn.randint(low, high))
+    return said
 
 
 __all__ = ["GuessEnv", "GuessTaskset"]

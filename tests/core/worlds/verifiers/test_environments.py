@@ -46,6 +46,13 @@ def test_the_environments_own_user_answers_each_turn(opened: Opened) -> None:
     assert [one.done for one in seen] == [False, False, True] and verdict.success
 
 
+def test_a_game_of_guesses_is_a_solution_that_ends_in_time(opened: Opened) -> None:
+    world = opened("guessing", solution="turns", max_turns=4, settings={"taskset": {"most": 16, "guesses": 4}})
+    games = [world.demonstration(task.task_id) for task in world.tasks("train")]
+    assert all(played(world, game, number)[2].success for number, game in enumerate(games))
+    assert max(map(len, games)) in (2, 3, 4) and len({tuple(game) for game in games}) == len(games)
+
+
 def test_the_worlds_limit_of_turns_is_the_environments(opened: Opened) -> None:
     _, seen, verdict = played(opened("guessing", max_turns=3), ["0"] * 9)
     assert [one.done for one in seen] == [False, False, True] and verdict.score == 0
