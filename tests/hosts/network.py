@@ -8,10 +8,11 @@ import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -48,12 +49,22 @@ class Host:
 
     def start(self, folder: Path, *command: str, **variables: str) -> "subprocess.Popen[str]":
         """Start a command on this host, in a folder of its own."""
+        return self._start(folder, command, variables, subprocess.PIPE, subprocess.PIPE)
+
+    def serve(self, folder: Path, log: Path, *command: str, **variables: str) -> "subprocess.Popen[str]":
+        """Start a command that nobody listens to; what it says is added to a file."""
+        with log.open("a") as file:
+            return self._start(folder, command, variables, file, subprocess.STDOUT)
+
+    def _start(
+        self, folder: Path, command: Sequence[str], variables: Mapping[str, str], stdout: Any, stderr: int
+    ) -> "subprocess.Popen[str]":
         enter = ["nsenter", f"--target={self.holder}", "--mount", "--uts", "--net", "--pid", f"--wdns={folder}"]
         return subprocess.Popen(
             [*enter, *command],
             env={**os.environ, "HOME": "/root", **variables},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=stdout,
+            stderr=stderr,
             text=True,
         )
 
@@ -106,6 +117,7 @@ class Network:
     def __init__(self, folder: Path) -> None:
         """Make the bridge; files of the hosts are kept in `folder`. Raises NoNamespaces."""
         self._folder, self._number, self._ends = folder, itertools.count(1), ExitStack()
+        self._hosts: list[Host] = []
         self.switch = self._namespace("switch")
         _ip("-n", self.switch, "link", "add", "name", "bridge", "type", "bridge")
         _ip("-n", self.switch, "link", "set", "dev", "bridge", "up")
@@ -114,7 +126,8 @@ class Network:
         """Add a host.
 
         It has this machine's system, Python and checkout; of /tmp and /root it has the `shared` folders alone. It
-        knows no other host by name. Its own name is `own_name` (by default its address on the bridge).
+        knows no other host by name before `introduce`. Its own name is `own_name` (by default its address on the
+        bridge).
         """
         number = next(self._number)
         space = self._namespace(name)
@@ -126,7 +139,16 @@ class Network:
         _ip("-n", space, "link", "set", "lo", "up")
         hosts = self._folder / f"{name}.hosts"
         hosts.write_text(f"127.0.0.1 localhost\n::1 localhost\n{own_name or f'{NETWORK}.{number}'} {name}\n")
-        return Host(name, number, self, self._hold(space, name, hosts, [ROOT, Path(sys.base_prefix), *shared]))
+        made = Host(name, number, self, self._hold(space, name, hosts, [ROOT, Path(sys.base_prefix), *shared]))
+        self._hosts.append(made)
+        return made
+
+    def introduce(self) -> None:
+        """Tell all hosts that there are by now the names of all others."""
+        for host in self._hosts:
+            others = [f"{other.address} {other.name}\n" for other in self._hosts if other is not host]
+            with (self._folder / f"{host.name}.hosts").open("a") as names:  # the file that is mounted, not another one
+                names.writelines(others)
 
     def close(self) -> None:
         """End every process of the hosts and remove what the network was made of."""
