@@ -257,7 +257,7 @@ def test_each_service_may_be_down_and_says_so_in_one_message(deployed: Team) -> 
     refused(team, "prefect", ("-m", "flows.cli", "run"), "no Prefect server answers at http://prefect:4200/api (")
     refused(team, "mlflow", listing, "MLflow at http://mlflow:5000: ", "start that server")
     team.answers("mlflow", "http://mlflow:5000/health")
-    refused(team, "postgres", listing, "MLflow at http://mlflow:5000: ", "503 error responses")
+    refused(team, "postgres", listing, "MLflow at http://mlflow:5000: ", "start that server")
     until(lambda: team.tried(*listing)[0] == 0, lambda: team.said("mlflow"))
     refused(team, "store", ("-m", "dvc", "push"), "Could not connect to the endpoint URL")
 
