@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tasks.core.engines.vllm.client import (
+    AdapterNotFound,
     EngineUnavailable,
     Served,
     ServerClient,
@@ -93,7 +94,7 @@ class ServerPool:
         self._servers = [ServerHandle(index, self._client(address)) for index, address in enumerate(addresses)]
         probe = await asyncio.to_thread(self._records.of, self._policy)
         # Let every sync finish: a server that is refused unloads its adapter, which another failure must not interrupt.
-        synced = await asyncio.gather(*(self._sync(server, probe) for server in self._servers), return_exceptions=True)
+        synced = await asyncio.gather(*(self._begin(server, probe) for server in self._servers), return_exceptions=True)
         for error in synced:
             if isinstance(error, ServerGone):
                 raise ServerLost(f"a vLLM server died while it loaded the policy: {error}") from None
@@ -112,6 +113,16 @@ class ServerPool:
         for server in self._servers:
             await server.client.close()
         self._servers = []
+
+    async def _begin(self, server: ServerHandle, probe: DeliveryProbe) -> Served:
+        """Sync a server for the first time. One of others' may come back; our own died of what it was given."""
+        try:
+            return await self._sync(server, probe)
+        except ServerGone as gone:
+            if not self._provider.found:
+                raise
+            await self.restart(server, server.epoch, gone)
+            return await server.client.served()
 
     async def restart(self, server: ServerHandle, epoch: int, gone: ServerGone) -> None:
         """Restart a dead server, once for all turns lost with it. Raises ServerLost."""
@@ -181,6 +192,8 @@ class ServerPool:
     async def _load(self, client: ServerClient, name: str, policy: Path) -> None:
         try:
             await client.load_adapter(name, policy)
+        except AdapterNotFound as refusal:
+            raise AdapterNotFound(f"{policy}: {refusal}") from None
         except ValueError as refusal:
             # A check against the base model's shapes explains more precisely why a checkpoint does not fit.
             await asyncio.to_thread(self._records.require_fit, policy)

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from tasks.core.engines.vllm.client import ServerLost
 from tasks.core.engines.vllm.launching import Address, LaunchSpec
-from tasks.core.engines.vllm.own_server import OwnServer
-from tasks.core.policies.checkpoint_files import policy_digest
+from tasks.core.engines.vllm.own_server import STATE_FOLDER, OwnServer
+from tasks.core.policies.checkpoint_files import FULL_CONFIG, FULL_WEIGHTS, policy_digest
 from tasks.core.processes.addresses import is_healthy
 
 KEY_VARIABLE = "VLLM_API_KEY"
@@ -118,4 +118,18 @@ class ExternalServers:
 def _serving(spec: LaunchSpec, checkpoint: Path | None) -> LaunchSpec:
     if checkpoint is None:
         return spec
-    return replace(spec, model=checkpoint.resolve(), weights=policy_digest(checkpoint))
+    weights = policy_digest(checkpoint)
+    return replace(spec, model=_weights_alone(checkpoint, weights), weights=weights)
+
+
+def _weights_alone(checkpoint: Path, digest: str) -> Path:
+    """Return a folder of links to a checkpoint's config and weights.
+
+    vLLM loads every safetensors file that it finds in a folder, and a learner's checkpoint has the optimizer's, too.
+    """
+    folder = (STATE_FOLDER / "served" / digest[:16]).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (FULL_CONFIG, FULL_WEIGHTS):
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to((checkpoint / name).resolve())
+    return folder

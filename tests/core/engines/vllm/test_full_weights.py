@@ -7,6 +7,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from tasks.core.config.collection import AgentLimits
 from tasks.core.config.policy import PolicyConfig
@@ -15,6 +16,7 @@ from tasks.core.engines.vllm.opening import open_vllm
 from tasks.core.engines.vllm.probe_records import LocalModel
 from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.interfaces.world import World
+from tasks.core.learner.checkpoint import OPTIMIZER
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
 from tasks.core.records.delivery_probe import mean_difference
@@ -38,13 +40,14 @@ def full_engine(chat: ChatFormat, servers: Callable[[], list[psutil.Process]]) -
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All weights a little beside the base's."""
+    """All weights a little beside the base's, and the optimizer's beside them, as the learner writes a checkpoint."""
     folder = tmp_path_factory.mktemp("full")
     policy = trainable_policy(load_base_model(SHIPPED, POLICY), POLICY, None, 0)
     generator = torch.Generator().manual_seed(1)
     for weight in policy.parameters():
         weight.data += 0.02 * weight.data.std() * torch.randn(weight.shape, generator=generator)
     save_policy(policy, folder)
+    save_file({"embed_tokens.weight.exp_avg": torch.zeros(2, 2)}, folder / OPTIMIZER)
     return folder
 
 
