@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -28,9 +28,9 @@ class NeededFolder:
     files: tuple[NeededFile, ...]
 
     @classmethod
-    def of(cls, path: Path) -> "NeededFolder":
-        """Return the folder as it is now."""
-        files = sorted(file for file in path.rglob("*") if file.is_file())
+    def of(cls, path: Path, without: Collection[str] = ()) -> "NeededFolder":
+        """Return the folder as it is now, without files of these names."""
+        files = sorted(file for file in path.rglob("*") if file.is_file() and file.name not in without)
         return cls(
             path, tuple(NeededFile(file.relative_to(path).as_posix(), remembered_digest(file)) for file in files)
         )

@@ -21,6 +21,7 @@ from flows.workers.needed_folders import NeededFolder, folders_in
 from flows.workers.ray_room import ClusterUnavailable, Room, shards_on, workers_on
 from flows.workers.remote_task import CODE, DEATHS, Missing, RemoteTask, WorkerDied, run_remote
 from tasks.core.config.machines import RayConfig
+from tasks.core.policies.checkpoint_files import OPTIMIZER
 from tasks.core.processes.shown_work import shown_work
 from tasks.core.processes.usable_cores import CORES_VARIABLE
 
@@ -68,7 +69,7 @@ class Cluster:
         Raises WorkerDied, ClusterUnavailable and what `run_remote` raises, after all others have ended.
         """
         config, ours = self._config, environment()
-        folders = {path: NeededFolder.of(path) for task in tasks for path in _folders(task)}
+        folders = {path: NeededFolder.of(path, {OPTIMIZER}) for task in tasks for path in _folders(task)}
         self._contents.keep(folders.values())
         ready = [
             replace(

@@ -11,8 +11,8 @@ from pyarrow.parquet import read_table
 from tasks.core.engines.vllm.interpreter import VLLM_CPU
 from tasks.core.engines.vllm.launching import LaunchSpec
 from tasks.core.interpreters import INTERPRETERS, python_executable
-from tasks.core.policies.checkpoint_files import policy_digest
-from tasks.core.records.files import read_json
+from tasks.core.policies.checkpoint_files import OPTIMIZER, policy_digest
+from tasks.core.records.files import digest, read_json
 from tasks.core.records.layout import Layout
 from tests.flows.tiny_project import ROOT, configure, copy_project, environment, make_project, succeed
 from tests.hosts.network import Host, Network
@@ -126,5 +126,6 @@ def test_rays_workers_start_servers_of_their_own_with_all_the_weights_that_were_
     assert run.returncode == 0, said
     assert proven(project)
     received = b.run(Path("/root"), "find", ".cache/loopline/received/files", "-type", "f").split()
-    assert policy_digest(Layout(project).policy("i001")) in {Path(name).name for name in received}
+    policy, names = Layout(project).policy("i001"), {Path(name).name for name in received}
+    assert policy_digest(policy) in names and digest(policy / OPTIMIZER) not in names
     assert "vllm" in set(read_table(Layout(project).rollouts("i001"), columns=["engine"])["engine"].to_pylist())

@@ -15,13 +15,12 @@ from torch import Tensor
 from tasks.core.learner.critic import save_critic
 from tasks.core.learner.distributed import ProcessGroup, full_tensor
 from tasks.core.learner.learner import Learner
-from tasks.core.policies.checkpoint_files import policy_digest
+from tasks.core.policies.checkpoint_files import OPTIMIZER, policy_digest
 from tasks.core.policies.delivery_probe import write_probe
 from tasks.core.policies.loading import opened, read_tensor, save_policy, trained_tensors
 from tasks.core.records.delivery_probe import DeliveryProbe
 from tasks.core.records.files import ArtifactError, read_json, replacing, write_json
 
-OPTIMIZER = "optimizer.safetensors"
 PROGRESS = "learner.json"
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _MASTER = "master"

@@ -13,6 +13,8 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 FULL_CONFIG = "config.json"
 FULL_WEIGHTS = "model.safetensors"
 DELIVERY_PROBE = "delivery_probe.json"
+OPTIMIZER = "optimizer.safetensors"
+"""A learner's, beside the policy; larger than the weights where all of them are trained."""
 POLICY_FILES = (ADAPTER_CONFIG, ADAPTER_WEIGHTS, FULL_WEIGHTS, FULL_CONFIG, DELIVERY_PROBE)
 """Files that make a folder a policy, adapter or whole, with the proof of its delivery. A learner's own state is not
 among them.

@@ -189,3 +189,11 @@ def test_what_a_killed_worker_left_is_removed(tmp_path: Path) -> None:
     assert names_in(tmp_path / "cache" / "projects") == [own.folder.name]
     own.close()
     assert names_in(tmp_path / "cache" / "projects") == []
+
+
+def test_files_that_nobody_asked_for_are_no_part_of_a_needed_folder(tmp_path: Path) -> None:
+    (tmp_path / "weights").write_bytes(b"needed")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "moments").write_bytes(b"large")
+    assert NeededFolder.of(tmp_path, {"moments"}).files == (NeededFile("weights", sha(b"needed")),)
+    assert len(NeededFolder.of(tmp_path).files) == 2

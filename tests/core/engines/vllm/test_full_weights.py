@@ -16,8 +16,8 @@ from tasks.core.engines.vllm.opening import open_vllm
 from tasks.core.engines.vllm.probe_records import LocalModel
 from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.interfaces.world import World
-from tasks.core.learner.checkpoint import OPTIMIZER
 from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.policies.checkpoint_files import OPTIMIZER
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
 from tasks.core.records.delivery_probe import mean_difference
 from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
