@@ -65,10 +65,10 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def proven(project: Path) -> bool:
-    """Return whether the first trained policy was proven to have arrived, beside the base model."""
+    """Return whether the first trained policy was proven to have arrived, beside every other one."""
     (proof,) = read_json(Layout(project).timings("i002"))["deliveries"][-1:]
     assert "i001" in proof["policy"], proof
-    return {one["other"]: one["verdict"] for one in proof["comparisons"]}["the base model"] == "delivered"
+    return {one["verdict"] for one in proof["comparisons"]} == {"delivered"}
 
 
 def test_a_server_elsewhere_is_sent_adapters_and_may_vanish_and_come_back(
