@@ -29,11 +29,12 @@ SHELL = frozenset(
         "tasks.core.config.params",
         "tasks.core.config.section",
         "tasks.core.config.stage_inputs",
+        "tasks.core.interfaces.machines",
         "tasks.core.interfaces.stage",
         "tasks.core.records.layout",
     }
 )
-"""How a stage is handed its parameters and paths: the values are in the digest, and the paths are DVC's outputs."""
+"""How a stage is handed parameters, paths and machines: the values are in the digest, the paths are DVC's outputs."""
 
 FINDERS: Mapping[str, Kinds] = {
     "tasks.core.interfaces.world_kind": WORLDS,
