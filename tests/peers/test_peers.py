@@ -198,6 +198,7 @@ def pack_of(case: Case, advantages: str) -> TrainingPack:
         rows=tuple(range(rollouts)),
         pairs=tuple((row, row + half) for row in range(half)),
         lengths=(case.mask.shape[1],) * rollouts,
+        sequence_tokens=case.mask.sum(1).tolist(),
         policy_tokens=case.mask.sum(1).tolist(),
         turn_count=sum(int(turns_of_tokens[-1]) + 1 for turns_of_tokens in turns),
         input_ids=empty,

@@ -39,6 +39,7 @@ def pack_of(old: Tensor, base: Tensor) -> TrainingPack:
         rows=tuple(range(count)),
         pairs=(),
         lengths=(TOKENS,) * count,
+        sequence_tokens=[TOKENS] * count,
         policy_tokens=[TOKENS] * count,
         turn_count=2 * count,
         input_ids=empty,
