@@ -37,7 +37,7 @@ def require_recorded_bits(file: Path, digest: str) -> None:
     recorded = json.loads(file.read_text(encoding="utf-8"))
     kind = machine_kind()
     if kind in recorded:
-        assert digest == recorded[kind], f"{file.name}: other bits than recorded for {kind}"
+        assert digest == recorded[kind], f"{file.name}: other bits than recorded for {kind}: {digest}"
         return
     same = sorted(name for name, other in recorded.items() if other == digest)
     warnings.warn(f"{file}: a new kind of machine: {kind!r}: {digest!r}; the bits of {same or 'none'}", stacklevel=2)
