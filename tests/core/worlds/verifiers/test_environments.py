@@ -53,6 +53,16 @@ def test_a_game_of_guesses_is_a_solution_that_ends_in_time(opened: Opened) -> No
     assert max(map(len, games)) in (2, 3, 4) and len({tuple(game) for game in games}) == len(games)
 
 
+def test_the_last_letter_alone_is_the_answer(opened: Opened) -> None:
+    world = opened("letters", solution="answer")
+    task = world.tasks("train")[0]
+    (last,) = world.demonstration(task.task_id)
+    others = re.findall(r"\b[a-z]\b", task.instruction)[:-1]
+    assert len(others) == 2 and last not in others
+    assert played(world, [last])[2].success
+    assert not any(played(world, [letter])[2].success for letter in others)
+
+
 def test_the_worlds_limit_of_turns_is_the_environments(opened: Opened) -> None:
     _, seen, verdict = played(opened("guessing", max_turns=3), ["0"] * 9)
     assert [one.done for one in seen] == [False, False, True] and verdict.score == 0
