@@ -48,10 +48,10 @@ class GenerationRequest:
     """Seed of this turn alone: the same seed, prompt, weights and batch schedule give the same ids."""
     task_id: str = ""
     """The conversation's task; only for engines that recite or are paid for."""
-    context_ids: Sequence[int] = ()
-    """The last of `prompt_ids`: those after the conversation's last sampled turn. No policy sampled them."""
     messages: Sequence[Message] = ()
     """The conversation as chat messages, cut as `prompt_ids` are; only for models behind a chat API."""
+    context_ids: Sequence[int] = ()
+    """The last of `prompt_ids`: those after the conversation's last sampled turn. No policy sampled them."""
 
 
 @dataclass(frozen=True)

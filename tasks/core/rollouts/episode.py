@@ -299,8 +299,8 @@ class Conversation:
             ),
             rollout.seed("turn", rollout.transcript.played_turns),
             rollout.planned.task.task_id,
-            tuple(self._context),
             tuple(self._messages),
+            tuple(self._context),
         )
 
     def add_turn(self, generation: Generation) -> str:
