@@ -155,8 +155,9 @@ class Transcript:
 
         The turn must have had its reply, and nothing may have followed it.
         """
-        begin = self.turn_index.index(self.played_turns - 1)
-        self.thought_dropped[begin - before : begin + length] = [True] * (before + length)
+        if before + length:
+            begin = len(self.token_ids) - self.turn_index.count(self.played_turns - 1)
+            self.thought_dropped[begin - before : begin + length] = [True] * (before + length)
 
     def add_reply(self, observation: Observation) -> None:
         """Record how the world took the last sampled turn."""
