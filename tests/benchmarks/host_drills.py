@@ -4,7 +4,8 @@
 
 Each drill has hosts of its own (Linux namespaces on this machine), of which only the first has the project. A drill
 passes if the fault ends the update with one line that names the host, or does not end it, and the policy in the end,
-after a second run where the first had to fail, has the bytes of as many ranks on one host.
+after a second run where the first had to fail, has the bytes of as many ranks on one host. `join_s` are the seconds
+from the start of `loopline join`, for which the pipeline waits, until all ranks train.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from tasks.core.records.files import digest
 from tests.benchmarks.result_file import write_result
 from tests.flows.tiny_project import ROOT
 from tests.hosts.network import Host, Network
-from tests.hosts.parts import finished, join, make_update, start_update, trains_on
+from tests.hosts.parts import finished, join, make_update, start_update, trains_on, waits
 
 LABEL = "update_policy@i001: "
 USUAL = ("training on", "Waiting:", "log-probs differ")
@@ -90,10 +91,11 @@ def drilled(folder: Path, fault: Callable[[Scene], None], count: int, expected: 
         first = network.host("a", shared=[layout.root])
         others = [network.host(name, shared=[folder / "clock"]) for name in "bc"[: count - 1]]
         wrong = {"PYTHONPATH": f"{folder / 'clock'}{os.pathsep}{ROOT}"} if fault is clock_off else {}
+        scene = Scene(network, [first, *others], start_update(first, layout))
+        waits(first, scene.pipeline)
         joined = time.monotonic()
         for host in others:
             join(host, **wrong)
-        scene = Scene(network, [first, *others], start_update(first, layout))
         rank = [trains_on(host, scene.pipeline) for host in others]
         join_s, began = [round(time.monotonic() - joined, 1)] * bool(rank), time.monotonic()
         fault(scene)

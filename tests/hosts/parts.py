@@ -59,6 +59,19 @@ def finished(process: "subprocess.Popen[str]") -> tuple[int, str]:
     return process.returncode, said
 
 
+def waits(host: Host, pipeline: "subprocess.Popen[str]") -> None:
+    """Wait until the pipeline's host listens for those that join."""
+    port = f":{int(RENDEZVOUS.rpartition(':')[2]):04X}"
+    deadline = time.monotonic() + MOST_S
+    while time.monotonic() < deadline:
+        assert pipeline.poll() is None, finished(pipeline)[1]
+        lines = [line.split() for line in Path(f"/proc/{host.holder}/net/tcp").read_text().splitlines()[1:]]
+        if any(one[1].endswith(port) and one[3] == "0A" for one in lines):
+            return
+        time.sleep(0.05)
+    raise AssertionError("the pipeline does not wait")
+
+
 def inside(host: Host) -> list[psutil.Process]:
     """Return the processes of a host."""
     space, found = Path(f"/proc/{host.holder}/ns/pid").readlink(), []
