@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 from flows.dag.stages import Stage, stage_label
 from flows.workers.shard_executor import ShardExecutor, Shown, Workers
-from tasks.core.config.machines import RayConfig
+from tasks.core.config.machines import MachinesConfig
 from tasks.core.config.params import Params
 from tasks.core.interfaces.engine_kind import find_engine
 from tasks.core.interfaces.machines import Machines, ThisMachine
@@ -22,7 +22,7 @@ def executor_of(stage: Stage, params: Params, shown: Shown = lambda shards: null
     if not stage.plays:
         return SerialExecutor()
     if params.machines.ray.address is not None:
-        return ShardExecutor(stage, lambda cache: _cluster(cache, params.machines.ray), shown)
+        return ShardExecutor(stage, lambda cache: _cluster(cache, params.machines), shown)
     count = process_count(params)
     return ShardExecutor(stage, lambda cache: _processes(cache, count), shown) if count > 1 else SerialExecutor()
 
@@ -33,7 +33,7 @@ def machines_of(stage: Stage, key: str, params: Params) -> Machines:
         return ThisMachine()
     from flows.workers.other_machines import OtherMachines  # imports torch
 
-    return OtherMachines(stage_label(stage.name, key), params.machines.ray.cache_gib * 2**30)
+    return OtherMachines(stage_label(stage.name, key), params.machines.cache_gib * 2**30)
 
 
 def process_count(params: Params) -> int:
@@ -48,7 +48,7 @@ def process_count(params: Params) -> int:
     return wanted if shards == "auto" else min(wanted, shards)
 
 
-def _cluster(cache: ProcessCache, config: RayConfig) -> Workers:
+def _cluster(cache: ProcessCache, config: MachinesConfig) -> Workers:
     for name, value in NOTICING.items():
         os.environ.setdefault(name, value)
     from flows.workers.ray_cluster import Cluster  # imports Ray, which reads them now

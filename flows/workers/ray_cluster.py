@@ -20,7 +20,7 @@ from flows.workers.environment import environment
 from flows.workers.needed_folders import NeededFolder, folders_in
 from flows.workers.ray_room import ClusterUnavailable, Room, shards_on, workers_on
 from flows.workers.remote_task import CODE, DEATHS, Missing, RemoteTask, WorkerDied, run_remote
-from tasks.core.config.machines import RayConfig
+from tasks.core.config.machines import MachinesConfig, RayConfig
 from tasks.core.policies.checkpoint_files import OPTIMIZER
 from tasks.core.processes.shown_work import shown_work
 from tasks.core.processes.usable_cores import CORES_VARIABLE
@@ -47,9 +47,10 @@ _log = logging.getLogger(__name__)
 class Cluster:
     """Connected until `close`."""
 
-    def __init__(self, config: RayConfig) -> None:
+    def __init__(self, machines: MachinesConfig) -> None:
         """Connect, and wait for a machine that holds a worker. Raises ClusterUnavailable."""
-        self._config, self._room, self._contents = config, Room(config), _Contents()
+        self._config = config = machines.ray
+        self._room, self._contents, self._cache_bytes = Room(config), _Contents(), machines.cache_gib * 2**30
         _connect(config)
         try:
             while not self._room.look(ray.nodes()):
@@ -76,7 +77,7 @@ class Cluster:
                 task,
                 needs=tuple(folders[path] for path in _folders(task)),
                 environment=ours,
-                cache_bytes=config.cache_gib * 2**30,
+                cache_bytes=self._cache_bytes,
             )
             for task in tasks
         ]

@@ -33,7 +33,7 @@ from flows.workers.needed_folders import NeededFile
 from flows.workers.remote_task import RemoteTask
 from flows.workers.shard_executor import ShardExecutor
 from tasks.collect_rollouts import collect_rollouts
-from tasks.core.config.machines import RayConfig
+from tasks.core.config.machines import MachinesConfig, RayConfig
 from tasks.core.config.stage_inputs import CollectionInputs
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.records.files import digest
@@ -178,7 +178,7 @@ def main() -> None:
     ray = ray_cluster.ray
     with (
         temporary_project(params_of("default")) as project,
-        closing(ray_cluster.Cluster(RayConfig(address="local"))) as cluster,
+        closing(ray_cluster.Cluster(MachinesConfig(ray=RayConfig(address="local")))) as cluster,
     ):
         project.prepare()
         recorder = Recorder(cluster)

@@ -144,6 +144,7 @@ def test_the_filter_by_mass_goes_on_top_of_loop_and_others(base: str, method: st
             r"_centred needs collection\.turn",
         ),
         ("smoke", ["advantages.all_or_nothing=true"], r"`all_or_nothing` is now called `returns`"),
+        ("smoke", ["machines.ray.cache_gib=9"], r"machines\.ray: .*`cache_gib` is now called `machines.cache_gib`"),
         ("smoke loop_turn_credit loop_std", [], r"divide_by_std .* with estimator: turn_progress set it to null"),
     ],
 )

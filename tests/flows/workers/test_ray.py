@@ -32,7 +32,7 @@ from flows.workers import ray_cluster, shard_executor
 from flows.workers.ray_cluster import ClusterUnavailable
 from flows.workers.remote_task import WorkerDied
 from flows.workers.shard_executor import ShardExecutor
-from tasks.core.config.machines import RayConfig
+from tasks.core.config.machines import MachinesConfig, RayConfig
 from tasks.core.config.params import Params, ParamsError, parse_params
 from tasks.core.config.stage_inputs import CollectionInputs
 from tasks.core.interfaces.stage import ProcessCache, StageContext
@@ -254,7 +254,7 @@ def context(
 ) -> Iterator[StageContext[CollectionInputs]]:
     """Return the context of a stage in this process, connected to the cluster."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    cache, config = ProcessCache(), RayConfig(address=address)
+    cache, config = ProcessCache(), MachinesConfig(ray=RayConfig(address=address))
     layout, inputs = Layout(tmp_path_factory.mktemp("context")), CollectionInputs.of(parameters())
     executor = ShardExecutor(COLLECT, lambda kept: kept.get("ray", config, lambda: ray_cluster.Cluster(config)))
     yield StageContext(layout, inputs, "i001", cache, executor)
@@ -293,7 +293,7 @@ def test_other_code_than_the_pipelines_is_refused(context: StageContext[Any], mo
 @pytest.mark.parametrize("changes", [{"address": "127.0.0.1:1"}, {"gpus_per_worker": 8, "wait_s": 0}])
 def test_a_cluster_that_cannot_do_it_is_refused(address: str, changes: dict[str, Any]) -> None:
     with pytest.raises(ClusterUnavailable, match=r"machines\.ray"):
-        ray_cluster.Cluster(RayConfig(**{"address": address, **changes}))
+        ray_cluster.Cluster(MachinesConfig(ray=RayConfig(**{"address": address, **changes})))
 
 
 def test_the_work_for_a_worker_can_be_pickled() -> None:
