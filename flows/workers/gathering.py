@@ -66,6 +66,8 @@ class Gathering:
             self._say_once(f"{self.label}: refused: {fault}")
             raise Refused(fault)
         with self._lock:
+            if self._news.state == "ended":
+                raise NoPlace(f"{self.label} is over")  # a machine that had its place is back sooner than all know it
             self._drop_silent()
             free = set(range(1, self.nodes)) - {guest.number for guest in self._guests.values()}
             if not free or self._news.state != "gathering":
