@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from flows.errors import DISK_FAULTS
 from flows.workers.needed_folders import NeededFile, NeededFolder
 from tasks.core.processes.running import exists
 from tasks.core.records.files import ArtifactError, digest, replacing
 
-Sent = Mapping[str, Callable[[], Iterable[bytes]]]
-"""The contents that came with a shard: a file's bytes in pieces, by its SHA-256."""
+Sent = Mapping[str, Callable[[int], Iterable[bytes]]]
+"""The contents that came with a shard: a file's bytes in pieces, from the one of a number on, by its SHA-256."""
+_PART = ".part"
+"""End of the name of a file that has not come whole."""
 _log = logging.getLogger(__name__)
 
 
@@ -36,15 +39,18 @@ class ContentCache:
         """Make folders of the cache's files and of those that were sent; every file is read and its digest compared.
 
         Returns the SHA-256 of the files that are missing; then no folder was made. Raises ArtifactError for a file
-        that was sent with another content.
+        that was sent with another content. Of a file whose sending breaks off the part is kept, and the next call asks
+        for the rest.
         """
         wanted = {file.sha256 for files in folders.values() for file in files}
         with self._locked():
-            if missing := sorted(sha256 for sha256 in wanted if not self._holds(sha256, sent)):
-                return missing
-            for folder, files in folders.items():
-                self._link(folder, files)
-            self._shrink(wanted)
+            try:
+                if missing := sorted(sha256 for sha256 in wanted if not self._holds(sha256, sent)):
+                    return missing
+                for folder, files in folders.items():
+                    self._link(folder, files)
+            finally:
+                self._shrink(wanted)
         return []
 
     @contextmanager
@@ -65,13 +71,29 @@ class ContentCache:
             path.unlink()
         if sha256 not in sent:
             return False
-        with replacing(path) as temporary:
-            with temporary.open("wb") as file:
-                for piece in sent[sha256]():
-                    file.write(piece)
-            if digest(temporary) != sha256:
-                raise ArtifactError(f"{path}: was sent with another content: did the file change on its machine?")
+        while not self._fetch(path, sent[sha256]):
+            _log.warning("%s: what had come of it was damaged; it is fetched again", path)
         return True
+
+    def _fetch(self, path: Path, sent: Callable[[int], Iterable[bytes]]) -> bool:
+        """Fetch what is missing of a file; return whether it is whole now, False where an earlier part was damaged."""
+        part = path.with_name(f"{path.name}{_PART}")
+        begun = part.stat().st_size if part.exists() else 0
+        try:
+            with part.open("ab") as file:
+                for piece in sent(begun):
+                    file.write(piece)
+        except OSError as error:
+            if error.errno in DISK_FAULTS:
+                part.unlink()
+            raise
+        if digest(part) == path.name:
+            part.replace(path)
+            return True
+        part.unlink()
+        if not begun:
+            raise ArtifactError(f"{path}: was sent with another content: did the file change on its machine?")
+        return False
 
     def _link(self, folder: Path, files: Sequence[NeededFile]) -> None:
         with replacing(folder) as temporary:
@@ -81,13 +103,13 @@ class ContentCache:
                 os.link(self._files / sha256, temporary / name)
 
     def _shrink(self, kept: set[str]) -> None:
-        """Remove the files that were used longest ago, none of `kept`. Folders made of them stay whole."""
-        files = [(path.stat(), path) for path in self._files.iterdir() if not path.name.startswith(".")]
+        """Remove the files and parts that were used longest ago, none of `kept`. Folders made of them stay whole."""
+        files = [(path.stat(), path) for path in self._files.iterdir()]
         size = sum(stat.st_size for stat, _ in files)
-        for stat, path in sorted(files, key=lambda file: file[0].st_atime_ns):
+        for stat, path in sorted(files, key=lambda file: max(file[0].st_atime_ns, file[0].st_mtime_ns)):
             if size <= self._limit:
                 return
-            if path.name not in kept:
+            if path.name.removesuffix(_PART) not in kept:
                 path.unlink()
                 size -= stat.st_size
 

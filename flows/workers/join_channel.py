@@ -11,6 +11,7 @@ import re
 import secrets
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import Literal
 
@@ -24,7 +25,8 @@ BEAT_S = 1.0
 """A machine asks for news this often."""
 SILENCE_S = 30.0
 """Seconds without a word after which either side counts the other as lost."""
-PIECE_BYTES = 2**24
+PIECE_BYTES = 2**18
+"""A piece has to pass within SILENCE_S, on the slowest link too."""
 SECRET_VARIABLE = "LOOPLINE_JOIN_SECRET"
 SESSION = "X-Loopline-Session"
 _MOST_SAID = 2**24
@@ -148,18 +150,24 @@ class Channel:
         """Say that this machine's part has failed. Raises PipelineLost."""
         self._ask("/failed", Reason(reason=reason))
 
-    def file(self, sha256: str) -> Iterator[bytes]:
-        """Yield a file's bytes. Raises PipelineLost."""
+    def file(self, sha256: str, start: int) -> Iterator[bytes]:
+        """Yield a file's bytes from number `start` on. Raises PipelineLost, also where they end early."""
+        headers = self._headers() | ({"Range": f"bytes={start}-"} if start else {})
         with closing(self._connection(SILENCE_S)) as connection:
             try:
-                connection.request("GET", f"/files/{sha256}", headers=self._headers())
+                connection.request("GET", f"/files/{sha256}", headers=headers)
                 answer = connection.getresponse()
-                if answer.status != 200:
+                if answer.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # there is no more of it
+                    return
+                if answer.status != (HTTPStatus.PARTIAL_CONTENT if start else HTTPStatus.OK):
                     raise PipelineLost(f"file {sha256}: {answer.status} {answer.reason}")
-                while piece := answer.read(PIECE_BYTES):
+                while piece := answer.read1(PIECE_BYTES):
                     yield piece
+                if answer.length:
+                    raise http.client.IncompleteRead(b"", answer.length)
             except (OSError, http.client.HTTPException) as error:
-                raise self._lost(error) from None
+                lost = f"{self.host}:{self.port}: a file stopped coming ({error}); what came is kept"
+                raise PipelineLost(lost) from None
 
     def _ask(self, path: str, message: Section | None = None) -> str:
         said = "" if message is None else message.model_dump_json()

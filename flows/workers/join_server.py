@@ -4,12 +4,13 @@ import errno
 import hmac
 import http.server
 import logging
-import shutil
+import re
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -71,20 +72,33 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     timeout = SILENCE_S
 
     def do_GET(self) -> None:
-        """Send a file of those that the update needs."""
-        if (guest := self._guest()) is None:
+        """Send a file of those that the update needs, or the end of one (`Range: bytes=N-`)."""
+        if self._guest() is None:
             return
         path = self.server.gathering.paths.get(self.path.removeprefix("/files/"))
         if path is None:
             self._answer(HTTPStatus.NOT_FOUND, Reason(reason="no such file"))
             return
+        size, found = path.stat().st_size, re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        start = int(found[1]) if found else 0
+        if found and start >= size:
+            self._answer(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, Reason(reason=f"{size} bytes in all"))
+            return
+        self.send_response(HTTPStatus.PARTIAL_CONTENT if found else HTTPStatus.OK)
+        self.send_header("Content-Length", str(size - start))
+        if found:
+            self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
+        self.end_headers()
+        self._send(path, start)
+
+    def _send(self, path: Path, start: int) -> None:
+        """Send a file from byte `start` on. Each piece that passes is a sign of life of the machine that takes it."""
         with path.open("rb") as file:
-            self.send_response(HTTPStatus.OK)
-            self.send_header("Content-Length", str(path.stat().st_size))
-            self.end_headers()
-            shutil.copyfileobj(file, self.wfile, PIECE_BYTES)
-        self.server.gathering.hear(self.headers.get(SESSION, ""))
-        _log.debug("sent %s to %s", path, guest.name)
+            file.seek(start)
+            while piece := file.read(PIECE_BYTES):
+                self.wfile.write(piece)
+                if self.server.gathering.hear(self.headers.get(SESSION, "")) is None:
+                    return  # its place was given away; it comes again for the rest
 
     def do_POST(self) -> None:
         """Answer a machine's message."""

@@ -97,7 +97,7 @@ class Cluster:
 
 def run_on_ray(task: RemoteTask, sent: Mapping[str, Sequence[Any]]) -> Any:
     """Do `run_remote` in a worker; `sent` has references to the pieces of files, by SHA-256."""
-    return run_remote(task, {sha256: partial(map, ray.get, pieces) for sha256, pieces in sent.items()})
+    return run_remote(task, {sha256: partial(_rest, pieces) for sha256, pieces in sent.items()})
 
 
 def _folders(task: RemoteTask) -> list[Path]:
@@ -137,6 +137,13 @@ def _pieces(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while piece := file.read(_PIECE_BYTES):
             yield piece
+
+
+def _rest(pieces: Sequence[Any], start: int) -> Iterator[bytes]:
+    """Yield a file's bytes from number `start` on."""
+    first, within = divmod(start, _PIECE_BYTES)
+    for number, piece in enumerate(map(ray.get, pieces[first:])):
+        yield piece if number else piece[within:]
 
 
 class _Playing:

@@ -154,7 +154,7 @@ def one_delivery(ray: Any) -> dict[str, float]:
         received = timed(lambda: pieces.extend(map(ray.get, references)))
         cache, name = ContentCache(Path(folder) / "cache", 2**40), digest(file)
         needs = {Path(folder) / "policy": [NeededFile("weights", name)]}
-        placed = timed(lambda: cache.place(needs, {name: lambda: pieces}))
+        placed = timed(lambda: cache.place(needs, {name: lambda _: pieces}))
         kept = timed(lambda: cache.place(needs, {}))
     spent = {"sent": sent, "received": received, "placed": placed, "checked": kept}
     return {f"{name}_s_per_gib": round(seconds * per_gib, 3) for name, seconds in spent.items()}

@@ -86,7 +86,7 @@ def fetched(needs: Sequence[NeededFolder]) -> dict[str, float]:
     folder = Path(tempfile.mkdtemp())
     begun = time.perf_counter()
     places = {folder / "project" / str(number): need.files for number, need in enumerate(needs)}
-    sent = {sha256: (lambda path=path: iter([path.read_bytes()])) for sha256, path in paths.items()}
+    sent = {sha256: (lambda start, path=path: iter([path.read_bytes()[start:]])) for sha256, path in paths.items()}
     assert ContentCache(folder, 1e12).place(places, sent) == []
     seconds, size = time.perf_counter() - begun, sum(path.stat().st_size for path in paths.values())
     shutil.rmtree(folder)

@@ -5,6 +5,7 @@ own network, and nothing of this machine's network changes. Links can be cut and
 """
 
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -84,6 +85,16 @@ class Host:
     def cut(self) -> None:
         """Cut the link to the bridge; both ends stay, and nobody is told."""
         _ip("-n", self.network.switch, "link", "set", "dev", self.name, "down")
+
+    @property
+    def sent(self) -> int:
+        """Bytes that went over the link to the host, headers included."""
+        told = subprocess.run(
+            ["ip", "-n", self.network.switch, "-s", "-j", "link", "show", "dev", self.name],
+            check=True,
+            capture_output=True,
+        )
+        return int(json.loads(told.stdout)[0]["stats64"]["tx"]["bytes"])
 
     def mend(self) -> None:
         """Mend the link."""
