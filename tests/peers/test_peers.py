@@ -210,6 +210,7 @@ def pack_of(case: Case, advantages: str) -> TrainingPack:
         advantages=case.flat(advantages),
         behaviour_logprobs=case.flat("old"),
         is_padding=False,
+        sequences_by_pass=(rollouts,),
         old_logprobs=case.flat("old"),
         reference_logprobs=case.flat("reference"),
         value_targets=None,

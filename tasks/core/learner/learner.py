@@ -4,7 +4,7 @@ The learner sees token ids, masks, turns, advantages and a frozen config. It kno
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,10 +17,18 @@ from tasks.core.config.monitor import InformationConfig
 from tasks.core.config.update import UpdateConfig
 from tasks.core.learner.critic import Critic
 from tasks.core.learner.distributed import SINGLE, ProcessGroup, full_tensor, is_sharded, set_gradient_sync, shard
-from tasks.core.learner.logprobs import SHARDED_FORWARD, ReferenceView, compute_fixed_logprobs, forward_pass
+from tasks.core.learner.logprobs import (
+    SHARDED_FORWARD,
+    ReferenceView,
+    TokenLogprobs,
+    compute_fixed_logprobs,
+    forward_pass,
+    map_packs,
+)
 from tasks.core.learner.model import checkpoint_activations, fold_adapter, narrow_adapter, pack_capacity, use_passes
 from tasks.core.learner.objective import Objective, PackStats, StepStats, read_stats
 from tasks.core.learner.packing import (
+    Pass,
     Rollout,
     TrainingPack,
     draw_minibatches,
@@ -161,7 +169,14 @@ def update(
     require_pairs(rollouts, config)
     objective = Objective.of(config, len(rollouts), temperature, stale=stale, critic=learner.critic)
     capacity = pack_capacity(policy, config.tokens_per_pack)
-    pack = partial(pack_rollouts, rollouts, capacity=capacity, device=_device(policy), group=group)
+    pack = partial(
+        pack_rollouts,
+        rollouts,
+        capacity=capacity,
+        device=_device(policy),
+        group=group,
+        pass_tokens=config.tokens_per_pack,
+    )
     minibatches = list(draw_minibatches(rollouts, config, seed))
     rows = [range(len(rollouts))] if _computes_in_float32(policy) else first_epoch(minibatches, len(rollouts))
     first = [packed for chosen in rows for packed in pack(chosen)]
@@ -256,14 +271,14 @@ def _device(policy: nn.Module) -> torch.device:
     return next(policy.parameters()).device
 
 
-Loss = Callable[[nn.Module, TrainingPack], tuple[Tensor, PackStats]]
-"""An `Objective`: returns the loss [] of a pack, and the pack's sums."""
+PassLoss = Callable[[], tuple[Tensor, PackStats | None]]
+"""A forward pass: returns the loss [] to differentiate and, with the first pass of a pack, the pack's sums."""
 
 
 def backward(
     policy: nn.Module,
     packs: Sequence[TrainingPack],
-    objective: Loss,
+    objective: Objective,
     group: ProcessGroup = SINGLE,
     beside: Sequence[nn.Parameter] = (),
 ) -> list[PackStats]:
@@ -273,25 +288,78 @@ def backward(
     weights that the objective trains, each whole on every rank.
     """
     trained = [*(weight for weight in policy.parameters() if weight.requires_grad), *beside]
+    passes = _pass_losses(policy, packs, objective, group)
     if is_sharded(policy):
-        stats = _backward_sharded(policy, packs, objective)
+        stats = _backward_sharded(policy, passes)
         _add_over_ranks(beside, group)
     else:
-        stats = add_gradients(partial(objective, policy), packs, trained, group.local_size)
+        stats = add_gradients(lambda loss_of: loss_of(), passes, trained, group.local_size)
         _add_over_ranks(trained, group)
-    return [stat for stat, pack in zip(stats, packs, strict=True) if not pack.is_padding]
+    found = [stat for stat in stats if stat is not None]
+    return [stat for stat, pack in zip(found, packs, strict=True) if not pack.is_padding]
 
 
-def _backward_sharded(policy: nn.Module, packs: Sequence[TrainingPack], objective: Loss) -> list[PackStats]:
-    """Run one pack after the other; all ranks run side by side.
+def _pass_losses(
+    policy: nn.Module, packs: Sequence[TrainingPack], objective: Objective, group: ProcessGroup
+) -> list[PassLoss]:
+    """Return the passes of all packs, in their order; the packs of several passes are read first (collective)."""
+    several = [pack for pack in packs if len(pack.sequences_by_pass) > 1]
+    values = map_packs(torch.no_grad()(partial(objective.logprobs, policy)), policy, several, group)
+    losses: list[PassLoss] = []
+    for pack in packs:
+        if len(pack.sequences_by_pass) == 1:
+            losses.append(partial(objective, policy, pack))
+        else:
+            losses += _one_at_a_time(policy, pack, objective, next(values))
+    return losses
 
-    The ranks add an adapter's gradients up at the last pack, and those of a fully trained policy at every pack, because
+
+def _one_at_a_time(
+    policy: nn.Module, pack: TrainingPack, objective: Objective, values: TokenLogprobs
+) -> Iterator[PassLoss]:
+    """Yield the passes of a pack, so that the activations of one alone are in memory.
+
+    A loss joins tokens of several passes. Its derivative by each token's log-prob (and entropy), from `values`, is that
+    token's weight in a sum over its own pass, whose gradient is the loss's. The gradient of a critic is added here.
+    """
+    differentiated = [part if part is None else part.requires_grad_() for part in values[:2]]
+    loss, stats = objective.of_logprobs(values, pack)
+    loss.backward()  # type: ignore[no-untyped-call]
+    slopes = [None if part is None else part.grad for part in differentiated]
+    taken, first = 0, True
+    for pass_, sequences in zip(pack.passes(), pack.sequences_by_pass, strict=True):
+        count = len(pass_.targets) if sequences else 0  # a pass of padding weighs nothing
+        weights = [None if slope is None else slope[taken : taken + count] for slope in slopes]
+        yield partial(_weighted, policy, pass_, objective, weights, stats if first else None)
+        taken, first = taken + count, False
+
+
+def _weighted(
+    policy: nn.Module,
+    pass_: Pass,
+    objective: Objective,
+    weights: Sequence[Tensor | None],
+    stats: PackStats | None,
+) -> tuple[Tensor, PackStats | None]:
+    """Return the sum [] of a pass's log-probs and entropies by `weights`, [P] for each, or [0] in a pass of padding."""
+    values = objective.of_pass(policy, pass_)[:2]
+    total = values[0].sum() * 0
+    for value, weight in zip(values, weights, strict=True):
+        if value is not None and weight is not None and len(weight):
+            total = total + (value * weight).sum()
+    return total, stats
+
+
+def _backward_sharded(policy: nn.Module, passes: Sequence[PassLoss]) -> list[PackStats | None]:
+    """Run one pass after the other; all ranks run side by side.
+
+    The ranks add an adapter's gradients up at the last pass, and those of a fully trained policy at every pass, because
     gradients that are not added up yet lie whole on every rank.
     """
     pack_stats = []
-    for number, pack in enumerate(packs):
-        set_gradient_sync(policy, number == len(packs) - 1 or not is_lora(policy))
-        loss, stats = objective(policy, pack)
+    for number, loss_of in enumerate(passes):
+        set_gradient_sync(policy, number == len(passes) - 1 or not is_lora(policy))
+        loss, stats = loss_of()
         loss.backward()  # type: ignore[no-untyped-call]
         pack_stats.append(stats)
     return pack_stats

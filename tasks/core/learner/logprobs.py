@@ -21,7 +21,7 @@ from tqdm import tqdm
 from tasks.core.learner.critic import Credit, Critic, Floats
 from tasks.core.learner.distributed import SINGLE, ProcessGroup, is_sharded
 from tasks.core.learner.model import is_packed, known_positions, language_model
-from tasks.core.learner.packing import Pack, Rollout, TrainingPack
+from tasks.core.learner.packing import Pack, Pass, Rollout, TrainingPack
 from tasks.core.policies.head import body_of, logits_of
 from tasks.core.policies.pass_threads import map_passes
 
@@ -67,11 +67,21 @@ class TokenLogprobs(NamedTuple):
     """[P, d] the hidden states that predict the tokens, detached: the critic's input."""
 
 
-def token_logprobs(policy: nn.Module, pack: Pack, temperature: float, chunk: int, *, entropy: bool) -> TokenLogprobs:
+def token_logprobs(policy: nn.Module, pass_: Pass, temperature: float, chunk: int, *, entropy: bool) -> TokenLogprobs:
     """Run one forward pass. Differentiable in the log-probs and, if `entropy`, in the entropies."""
     run = getattr(policy, SHARDED_FORWARD, None) or partial(forward_pass, policy)
-    stats: TokenLogprobs = run(pack, temperature, chunk, entropy)
+    stats: TokenLogprobs = run(pass_, temperature, chunk, entropy)
     return stats
+
+
+def joined(parts: Sequence[TokenLogprobs]) -> TokenLogprobs:
+    """Return the values of a pack from those of its passes."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = [[part for part in column if part is not None] for column in zip(*parts, strict=True)]
+    logprobs, entropies, states = (torch.cat(column) if column else None for column in columns)
+    assert logprobs is not None
+    return TokenLogprobs(logprobs, entropies, states)
 
 
 def map_packs(run: Callable[[Pack], T], policy: nn.Module, packs: Sequence[Pack], group: ProcessGroup) -> Iterator[T]:
@@ -85,33 +95,33 @@ def map_packs(run: Callable[[Pack], T], policy: nn.Module, packs: Sequence[Pack]
     return map_passes(run, packs, next(policy.parameters()).device, group.local_size)
 
 
-def forward_pass(policy: nn.Module, pack: Pack, temperature: float, chunk: int, entropy: bool) -> TokenLogprobs:
+def forward_pass(policy: nn.Module, pass_: Pass, temperature: float, chunk: int, entropy: bool) -> TokenLogprobs:
     """Run the pass itself. On a sharded policy call it as the method SHARDED_FORWARD, which gathers the weights."""
     model = language_model(policy)
-    states = hidden_states(model, pack)
-    token_stats = head_logprobs(states, pack.targets, partial(logits_of, model), temperature, chunk, entropy=entropy)
+    states = hidden_states(model, pass_)
+    token_stats = head_logprobs(states, pass_.targets, partial(logits_of, model), temperature, chunk, entropy=entropy)
     return token_stats._replace(states=states.detach())
 
 
-def hidden_states(model: nn.Module, pack: Pack) -> Tensor:
-    """Return the last hidden states [P, d] from which the policy tokens of `pack` are predicted.
+def hidden_states(model: nn.Module, pass_: Pass) -> Tensor:
+    """Return the last hidden states [P, d] from which the policy tokens of `pass_` are predicted.
 
     Raises ValueError for a rollout beyond the length up to which the model's positions are known.
     """
     longest, body = known_positions(model), body_of(model)
-    if longest is not None and max(pack.lengths) > longest:
+    if longest is not None and max(pass_.lengths) > longest:
         raise ValueError(
-            f"{type(model).__name__}: a rollout of {max(pack.lengths)} positions, but its rotary factors are fixed for "
-            f"{longest}: policy.context_length must be at most {longest}"
+            f"{type(model).__name__}: a rollout of {max(pass_.lengths)} positions, but its rotary factors are fixed "
+            f"for {longest}: policy.context_length must be at most {longest}"
         )
     if is_packed(model):
         states: Tensor = body(
-            input_ids=pack.input_ids, position_ids=pack.position_ids, use_cache=False, rollout_lengths=pack.lengths
+            input_ids=pass_.input_ids, position_ids=pass_.position_ids, use_cache=False, rollout_lengths=pass_.lengths
         )[0]
-        return states[0, pack.logit_positions]
+        return states[0, pass_.logit_positions]
     start, parts = 0, []
-    of_sequence = torch.split(pack.logit_positions, pack.sequence_tokens)
-    for ids, positions in zip(torch.split(pack.input_ids, list(pack.lengths), dim=1), of_sequence, strict=True):
+    of_sequence = torch.split(pass_.logit_positions, pass_.sequence_tokens)
+    for ids, positions in zip(torch.split(pass_.input_ids, list(pass_.lengths), dim=1), of_sequence, strict=True):
         parts.append(body(input_ids=ids, use_cache=False)[0][0, positions - start])
         start += ids.shape[1]
     return torch.cat(parts)

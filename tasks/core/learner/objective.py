@@ -16,7 +16,7 @@ from torch.nn.functional import logsigmoid
 from tasks.core.config.update import WEIGHTED, LossConfig, PreferenceConfig, UpdateConfig
 from tasks.core.learner.critic import Critic
 from tasks.core.learner.distributed import ProcessGroup
-from tasks.core.learner.logprobs import TokenLogprobs, token_logprobs
+from tasks.core.learner.logprobs import TokenLogprobs, joined, token_logprobs
 from tasks.core.learner.losses import (
     KL_ESTIMATORS,
     ImportanceUnits,
@@ -30,7 +30,7 @@ from tasks.core.learner.losses import (
     turn_discounts,
     weighted_by_ratio,
 )
-from tasks.core.learner.packing import Pack, Rollout, TrainingPack
+from tasks.core.learner.packing import Pack, Pass, Rollout, TrainingPack
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,10 @@ class Objective(ObjectiveSettings):
 
         The gradient of a padding pack is zero.
         """
-        new = self.logprobs(policy, pack, entropy=self.loss.entropy_coefficient > 0)
+        return self.of_logprobs(self.logprobs(policy, pack), pack)
+
+    def of_logprobs(self, new: TokenLogprobs, pack: TrainingPack) -> tuple[Tensor, PackStats]:
+        """Return what a call returns, from the values of the pack's policy tokens."""
         terms = self.terms(self, new, pack)
         loss = -terms.values.sum() / self.loss_divisor
         value_loss = self._value_loss(new, pack)
@@ -288,6 +291,15 @@ class Objective(ObjectiveSettings):
             return new.logprobs.new_zeros(())
         return self.critic.loss(new.states, pack.value_targets) / self.policy_tokens
 
-    def logprobs(self, policy: nn.Module, pack: Pack, *, entropy: bool) -> TokenLogprobs:
-        """Return log-probs (and entropies) of the policy tokens at the sampling temperature."""
-        return token_logprobs(policy, pack, self.temperature, self.logprob_chunk, entropy=entropy)
+    def logprobs(self, policy: nn.Module, pack: Pack, *, entropy: bool | None = None) -> TokenLogprobs:
+        """Return log-probs of the policy tokens at the sampling temperature, from every pass of the pack.
+
+        `entropy`: entropies too; None: if the loss has them.
+        """
+        parts = [self.of_pass(policy, pass_, entropy=entropy) for pass_ in pack.passes()]
+        return joined([part for part, count in zip(parts, pack.sequences_by_pass, strict=True) if count])
+
+    def of_pass(self, policy: nn.Module, pass_: Pass, *, entropy: bool | None = None) -> TokenLogprobs:
+        """Return what `logprobs` returns, of one pass."""
+        asked = self.loss.entropy_coefficient > 0 if entropy is None else entropy
+        return token_logprobs(policy, pass_, self.temperature, self.logprob_chunk, entropy=asked)

@@ -1,11 +1,11 @@
 """Rollouts as the learner sees them, and packs of whole rollouts side by side in one row.
 
 A rollout is token ids, which of them the policy sampled in which turn, and advantages. A pack's row ends with the last
-of its rollouts, so no position is padding.
+of its rollouts, so no position is padding. A row that is too long for one pass of the model goes through it in several.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
 import numpy as np
@@ -192,24 +192,16 @@ def first_epoch(minibatches: Sequence[Sequence[int]], rollouts: int) -> Sequence
 
 
 @dataclass(frozen=True)
-class Pack:
-    """R rollouts in one row of T positions with P policy tokens, ready for one forward pass.
+class Pass:
+    """Sequences side by side in one row of T positions with P policy tokens, ready for one forward pass.
 
     Tensors are on the policy's device; the counts are on the host, so that nothing waits for the device to count.
     """
 
-    rows: tuple[int, ...]
-    """[R] the rollouts' indices in the batch, in the order in which they lie in the row."""
-    pairs: tuple[tuple[int, int], ...]
-    """(better, worse) of each pair of rollouts, as indices into `rows`; a pair lies in one pack."""
     lengths: tuple[int, ...]
     """Positions of each sequence, of which a rollout has one or more; attention stays inside them."""
     sequence_tokens: list[int]
     """Policy tokens of each sequence."""
-    policy_tokens: list[int]
-    """[R] policy tokens of each rollout."""
-    turn_count: int
-    """Assistant turns of all rollouts."""
     input_ids: Tensor
     """[1, T] int64"""
     position_ids: Tensor
@@ -218,6 +210,22 @@ class Pack:
     """[P] int64, the row's positions whose hidden states predict the policy tokens."""
     targets: Tensor
     """[P] int64, the ids of the policy tokens."""
+    is_padding: bool
+    """Whether this only keeps its rank in step with the others and counts for nothing."""
+
+
+@dataclass(frozen=True)
+class Pack(Pass):
+    """R rollouts in one row."""
+
+    rows: tuple[int, ...]
+    """[R] the rollouts' indices in the batch, in the order in which they lie in the row."""
+    pairs: tuple[tuple[int, int], ...]
+    """(better, worse) of each pair of rollouts, as indices into `rows`; a pair lies in one pack."""
+    policy_tokens: list[int]
+    """[R] policy tokens of each rollout."""
+    turn_count: int
+    """Assistant turns of all rollouts."""
     rollout_ids: Tensor
     """[P] int64 in 0..R-1, the rollout of each policy token, in rising order."""
     turns: Tensor
@@ -226,8 +234,34 @@ class Pack:
     """[P] float32, of each policy token."""
     behaviour_logprobs: Tensor
     """[P] float32, of the policy tokens when they were sampled, as the engine reported them."""
-    is_padding: bool
-    """Whether this pack only keeps its rank in step with the others and counts for nothing."""
+    sequences_by_pass: tuple[int, ...]
+    """Sequences of each forward pass; 0 for a pass that only keeps its rank in step with the others."""
+
+    def passes(self) -> list[Pass]:
+        """Return the passes, in the row's order, of which most packs are one; those of padding repeat the last."""
+        if len(self.sequences_by_pass) == 1:
+            return [self]
+        found: list[Pass] = []
+        first, start, token = 0, 0, 0
+        for count in self.sequences_by_pass:
+            if not count:
+                found.append(replace(found[-1], is_padding=True))
+                continue
+            lengths, tokens = self.lengths[first : first + count], self.sequence_tokens[first : first + count]
+            positions, sampled = slice(start, start + sum(lengths)), slice(token, token + sum(tokens))
+            found.append(
+                Pass(
+                    lengths=lengths,
+                    sequence_tokens=tokens,
+                    input_ids=self.input_ids[:, positions],
+                    position_ids=self.position_ids[:, positions],
+                    logit_positions=self.logit_positions[sampled] - start,
+                    targets=self.targets[sampled],
+                    is_padding=self.is_padding,
+                )
+            )
+            first, start, token = first + count, positions.stop, sampled.stop
+        return found
 
 
 @dataclass(frozen=True)
@@ -322,27 +356,56 @@ def pack_rollouts(
     capacity: int,
     device: torch.device,
     group: ProcessGroup = SINGLE,
+    pass_tokens: int | None = None,
 ) -> list[Pack]:
     """Return this rank's packs of at most `capacity` positions; the packs of all ranks hold each `chosen` rollout once.
 
     The two rollouts of a pair lie in one pack. Every rank gets the same number of packs; packs of the same index have
-    about equally many tokens. Where no rollout is left, a rank repeats the shortest as a padding pack.
+    about equally many tokens. Where no rollout is left, a rank repeats the shortest as a padding pack. A pack of
+    several sequences goes in passes of at most `pass_tokens` positions each, or one sequence, and in as many on every
+    rank; None: in one.
     """
     together = bundles(rollouts, chosen)
     lengths = [sum(rollouts[index].length for index in bundle) for bundle in together]
-    if group.size == 1:
-        bins = first_fit_decreasing(lengths, capacity)
-    else:
-        bins = spread(lengths, capacity, group.size)[group.rank :: group.size]
+    bins = first_fit_decreasing(lengths, capacity) if group.size == 1 else spread(lengths, capacity, group.size)
     shortest = min(range(len(lengths)), key=lengths.__getitem__, default=0)
+    filled = [[together[item] for item in members or [shortest]] for members in bins]
+    passes = [_sequences_by_pass(rollouts, members, pass_tokens) for members in filled]
+    own = range(group.rank, len(bins), group.size)
+    most = [max(map(len, passes[place - group.rank :][: group.size])) for place in own]
     return [
-        _pack(rollouts, [together[item] for item in members or [shortest]], device, is_padding=not members)
-        for members in bins
+        _pack(rollouts, filled[place], _padded(passes[place], count), device, is_padding=not bins[place])
+        for place, count in zip(own, most, strict=True)
     ]
 
 
+def _sequences_by_pass(
+    rollouts: Sequence[Rollout], members: Sequence[tuple[int, ...]], pass_tokens: int | None
+) -> tuple[int, ...]:
+    """Return how many sequences each pass takes, in order: as many as fit, at least one."""
+    counts: list[int] = []
+    room = 0
+    for length in (length for row in chain.from_iterable(members) for length in rollouts[row].lengths):
+        if counts and (pass_tokens is None or length <= room):
+            counts[-1] += 1
+        else:
+            counts.append(1)
+            room = pass_tokens or 0
+        room -= length
+    return tuple(counts)
+
+
+def _padded(counts: tuple[int, ...], passes: int) -> tuple[int, ...]:
+    return counts + (0,) * (passes - len(counts))
+
+
 def _pack(
-    rollouts: Sequence[Rollout], members: Sequence[tuple[int, ...]], device: torch.device, *, is_padding: bool
+    rollouts: Sequence[Rollout],
+    members: Sequence[tuple[int, ...]],
+    sequences_by_pass: tuple[int, ...],
+    device: torch.device,
+    *,
+    is_padding: bool,
 ) -> Pack:
     rows = tuple(chain.from_iterable(members))
     parts = [rollouts[index] for index in rows]
@@ -369,4 +432,5 @@ def _pack(
         advantages=tensor(*(part.token_advantages for part in parts)),
         behaviour_logprobs=tensor(*(part.engine_logprobs for part in parts)),
         is_padding=is_padding,
+        sequences_by_pass=sequences_by_pass,
     )

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -73,3 +74,15 @@ def _rollout(random: np.random.Generator) -> Rollout:
         engine_logprobs=random.normal(-2, 0.5, len(sampled)).astype(np.float32),
         advantage=float(random.normal()),
     )
+
+
+def apart(rollout: Rollout) -> Rollout:
+    """Return the rollout with a sequence for each turn, all of which repeat what came before."""
+    ends = [int(rollout.policy_positions[rollout.turns == turn][-1]) + 1 for turn in np.unique(rollout.turns)]
+    begins = [0, *np.cumsum(ends)[:-1].tolist()]
+    positions = [
+        rollout.policy_positions[rollout.turns == turn] + begin
+        for turn, begin in zip(np.unique(rollout.turns), begins, strict=True)
+    ]
+    ids = np.concatenate([rollout.token_ids[:end] for end in ends])
+    return replace(rollout, token_ids=ids, policy_positions=np.concatenate(positions), begins=tuple(begins))

@@ -1,11 +1,11 @@
 """Log-probs, loss and gradient against a naive float64 formulation: one rollout and token at a time, full softmax."""
 
 import math
+import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,13 +16,15 @@ from tasks.core.config.update import UpdateConfig
 from tasks.core.learner.distributed import SINGLE, ProcessGroup
 from tasks.core.learner.learner import backward, make_learner
 from tasks.core.learner.logprobs import compute_fixed_logprobs, head_logprobs
-from tasks.core.learner.model import Passes, use_packed_attention, use_passes
+from tasks.core.learner.model import Passes, decoder_layers, use_packed_attention, use_passes
 from tasks.core.learner.objective import Objective, PackStats, StepStats, read_stats
 from tasks.core.learner.packing import Rollout, pack_rollouts
+from tests.core.learner.conftest import apart
 
 MakePolicy = Callable[..., nn.Module]
 MakeRollouts = Callable[..., list[Rollout]]
 CPU = torch.device("cpu")
+CONFIG = UpdateConfig()
 LOSS_DIVISOR = 8
 TEMPERATURE = 0.7
 
@@ -161,48 +163,75 @@ def test_packed_gradients_equal_those_of_one_rollout_at_a_time(
     assert relative_difference(results[1][1], results[0][1]) < 1e-5
 
 
-def apart(rollout: Rollout) -> Rollout:
-    """Return the rollout with a sequence for each turn, all of which repeat what came before."""
-    ends = [int(rollout.policy_positions[rollout.turns == turn][-1]) + 1 for turn in np.unique(rollout.turns)]
-    begins = [0, *np.cumsum(ends)[:-1].tolist()]
-    positions = [
-        rollout.policy_positions[rollout.turns == turn] + begin
-        for turn, begin in zip(np.unique(rollout.turns), begins, strict=True)
-    ]
-    ids = np.concatenate([rollout.token_ids[:end] for end in ends])
-    return replace(rollout, token_ids=ids, policy_positions=np.concatenate(positions), begins=tuple(begins))
-
-
 @pytest.mark.parametrize("passes", ["packed", "single"])
 @pytest.mark.parametrize("importance", ["token", "turn", "trajectory"])
+@pytest.mark.parametrize("pass_tokens", [None, 30, 1])
 def test_turns_with_a_prompt_each_have_the_gradient_of_their_rollout_in_one_piece(
-    make_policy: MakePolicy, make_rollouts: MakeRollouts, importance: str, passes: Passes
+    make_policy: MakePolicy, make_rollouts: MakeRollouts, importance: str, passes: Passes, pass_tokens: int | None
 ) -> None:
     """Nothing is left out of the prompts here, so that both are the same function of the policy."""
     config = UpdateConfig.model_validate({"loss": {"importance": importance, "entropy_coefficient": 0.03}})
     whole, results = make_rollouts(8), []
-    for rollouts in (whole, [apart(rollout) for rollout in whole]):
+    for rollouts, longest in ((whole, None), ([apart(rollout) for rollout in whole], pass_tokens)):
         policy = make_policy()
         use_passes(policy, passes)
-        packs = pack_rollouts(rollouts, range(8), 80, torch.device("cpu"))
+        packs = pack_rollouts(rollouts, range(8), 80, CPU, pass_tokens=longest)
         fixed = compute_fixed_logprobs(policy, packs, rollouts, objective_of(config))
         nudge(policy)
         stats = added(backward(policy, fixed.attach(packs), objective_of(config)))
-        results.append((stats, gradients(policy)))
-    assert results[1][0].tokens > results[0][0].tokens and results[1][0].units == results[0][0].units
-    assert results[1][0].loss == pytest.approx(results[0][0].loss, rel=1e-5, abs=1e-6)
-    assert relative_difference(results[1][1], results[0][1]) < 1e-5
+        results.append((stats, gradients(policy), max(len(pack.passes()) for pack in packs)))
+    (one, expected, _), (other, gradient, most) = results
+    assert most == 1 if pass_tokens is None else most > 2
+    assert other.tokens > one.tokens and other.units == one.units and other.clipped == one.clipped > 0
+    assert other.loss == pytest.approx(one.loss, rel=1e-5, abs=1e-6)
+    assert relative_difference(gradient, expected) < 1e-5
+
+
+def test_the_activations_of_one_pass_are_in_memory(
+    make_policy: MakePolicy, make_rollouts: MakeRollouts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHON_CPU_COUNT", "1")  # or as many passes are as there are cores
+    rollouts, policy, objective = [apart(rollout) for rollout in make_rollouts(8)], make_policy(), objective_of(CONFIG)
+    use_packed_attention(policy)
+    packs = pack_rollouts(rollouts, range(8), 80, CPU, pass_tokens=30)
+    attached = compute_fixed_logprobs(policy, packs, rollouts, objective).attach(packs)
+    kept: list[weakref.ref[Tensor]] = []
+    alive, lengths = list[int](), list[int]()
+
+    def passed(layer: nn.Module, given: tuple[Tensor, ...], states: Tensor) -> None:
+        if states.requires_grad:
+            alive.append(sum(held() is not None for held in kept))
+            lengths.append(states.shape[1])
+            kept.append(weakref.ref(states))
+
+    decoder_layers(policy)[-1].register_forward_hook(passed)  # type: ignore[arg-type]
+    backward(policy, attached, objective)
+    longest = max(length for rollout in rollouts for length in rollout.lengths)
+    assert len(alive) == sum(len(pack.passes()) for pack in packs) and max(lengths) <= max(30, longest) < 80
+    assert not any(alive)
 
 
 @settings(max_examples=10)
-@given(capacity=st.integers(1, 120), order=st.permutations(range(6)), ranks=st.integers(1, 4))
-def test_neither_packs_nor_their_padding_nor_the_order_in_them_change_loss_or_gradient(
-    make_policy: MakePolicy, make_rollouts: MakeRollouts, capacity: int, order: list[int], ranks: int
+@given(
+    capacity=st.integers(1, 120),
+    order=st.permutations(range(6)),
+    ranks=st.integers(1, 4),
+    pass_tokens=st.none() | st.integers(1, 120),
+)
+def test_neither_packs_nor_passes_nor_their_padding_nor_the_order_in_them_change_loss_or_gradient(
+    make_policy: MakePolicy,
+    make_rollouts: MakeRollouts,
+    capacity: int,
+    order: list[int],
+    ranks: int,
+    pass_tokens: int | None,
 ) -> None:
     """Compare gradients of a policy some steps on; the packs of several ranks, padding packs too, pass one by one."""
-    config, rollouts = UpdateConfig(), make_rollouts(6)
+    config, rollouts = UpdateConfig(), [apart(rollout) for rollout in make_rollouts(6)]
     groups = [ProcessGroup(rank=rank, size=ranks) for rank in range(ranks)]
-    cut = [pack for group in groups for pack in pack_rollouts(rollouts, order, capacity, CPU, group)]
+    by_rank = [pack_rollouts(rollouts, order, capacity, CPU, group, pass_tokens) for group in groups]
+    assert len({tuple(len(pack.passes()) for pack in packs) for packs in by_rank}) == 1, "the ranks are not in step"
+    cut = [pack for packs in by_rank for pack in packs]
     found = []
     for packs in (pack_rollouts(rollouts, range(6), 10_000, CPU), cut):
         policy = make_policy()

@@ -51,6 +51,7 @@ def pack_of(old: Tensor, base: Tensor) -> TrainingPack:
         advantages=torch.zeros(count * TOKENS, dtype=torch.float64),
         behaviour_logprobs=old.flatten(),
         is_padding=False,
+        sequences_by_pass=(count,),
         old_logprobs=old.flatten(),
         reference_logprobs=base.flatten(),
         value_targets=None,

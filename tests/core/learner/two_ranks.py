@@ -26,7 +26,7 @@ from tasks.core.learner.training import UpdateJob, load_prepared
 from tasks.core.policies.loading import load_weights, save_policy, trained_tensors
 from tests.core.learner.conftest import _policy as make_whole_policy
 from tests.core.learner.conftest import _rollouts as make_rollouts
-from tests.core.learner.conftest import policy_config
+from tests.core.learner.conftest import apart, policy_config
 
 CASES: dict[str, dict[str, Any]] = {
     "fsdp": {},
@@ -40,11 +40,14 @@ CASES: dict[str, dict[str, Any]] = {
     "fsdp, critic": {"critic": {}},
     "fsdp, pooled tokens": {"loss": {"average": "token"}},
     "fsdp, pairs": {"objective": "preference"},
+    "fsdp, several passes": {"apart": True},
+    "fsdp, fully trained, critic, several passes": {"apart": True, "trained": "full", "critic": {}},
     "replicated, critic": {
         "critic": {"whiten_advantages": True},
         "distributed": {"ranks": 2, "sharding": "replicated"},
     },
     "replicated": {"distributed": {"ranks": 2, "sharding": "replicated"}},
+    "replicated, several passes": {"apart": True, "distributed": {"ranks": 2, "sharding": "replicated"}},
     "replicated, one rollout": {"count": 1, "distributed": {"ranks": 2, "sharding": "replicated"}},
 }
 LOW = {"trained": "full", "dtype": "bfloat16"}
@@ -70,14 +73,19 @@ def case_gradients(base: Path, case: dict[str, Any], group: ProcessGroup) -> dic
         "distributed": {"ranks": 2},
         "loss": {"entropy_coefficient": 0.0 if "objective" in case else 0.01},
     }
-    settings |= {name: value for name, value in case.items() if name not in ("trained", "count", "stale", "dtype")}
+    settings |= {
+        name: value for name, value in case.items() if name not in ("trained", "count", "stale", "dtype", "apart")
+    }
     config, trained = UpdateConfig.model_validate(settings), case.get("trained", "lora")
     dtype = case.get("dtype", "float32")
     rollouts = make_rollouts(11)[: case.get("count")]
+    if "apart" in case:
+        rollouts = [apart(rollout) for rollout in rollouts]
     if config.objective == "preference":
         rollouts = [replace(found, pair=i // 2, advantage=1 - 2 * (i % 2)) for i, found in enumerate(rollouts[:10])]
     critic = config.critic and make_critic(16, config.critic, torch.device("cpu"), seed=4)
-    packs = pack_rollouts(rollouts, range(len(rollouts)), config.tokens_per_pack, torch.device("cpu"), group)
+    size = config.tokens_per_pack
+    packs = pack_rollouts(rollouts, range(len(rollouts)), size, torch.device("cpu"), group, pass_tokens=size)
     objective = Objective.of(config, 8, 0.7, stale=case.get("stale", False), critic=critic).of_minibatch(rollouts)
     before = make_policy(base, group, config, trained, dtype)
     fixed = compute_fixed_logprobs(before, packs, rollouts, objective, None, group)
