@@ -25,7 +25,7 @@ from tasks.core.capacity.workload import longest_rollout
 from tasks.core.config.dag import Predecessors, iteration_key
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.stage_inputs import PreflightInputs, UpdateInputs
-from tasks.core.config.update import PAIRED, CriticConfig, LossConfig, UpdateConfig
+from tasks.core.config.update import CriticConfig, LossConfig, UpdateConfig
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.learner.prompt_information import UNMEASURED
 from tasks.core.learner.ranks import RankFailed, train_on_ranks
@@ -121,7 +121,7 @@ def _try_update(
     inputs = context.inputs
     ranks = inputs.distributed.size
     length = longest_rollout(inputs, context_length(config))
-    each = max(2 if inputs.objective in PAIRED else 1, inputs.tokens_per_pack // length)
+    each = max(1, inputs.tokens_per_pack // length)
     rollouts = each * ranks
     played = rollouts * max(2, packs_at_once(inputs, device(inputs.policy).type))
     rows = longest_batch(length, played, int(config["vocab_size"]), inputs.limits.max_turns, SEED)
@@ -156,10 +156,7 @@ def _try(job: UpdateJob, context: StageContext[PreflightInputs]) -> Passes:
 
 
 def _job(inputs: PreflightInputs, root: Path, rollouts: int, tokens_per_pack: int, fastest: Passes | None) -> UpdateJob:
-    """Return an update with the whole batch in every optimizer step, which moves the weights by next to nothing.
-
-    A pair of rollouts lies in one pass, however long: these two, which are no pair, do too.
-    """
+    """Return an update with the whole batch in every optimizer step, which moves the weights by next to nothing."""
     base = iteration_key(0)
     tried = UpdateInputs(
         previous={iteration_key(1): Predecessors(policy=base, behaviour=base, batch=iteration_key(1))},

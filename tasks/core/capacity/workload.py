@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from tasks.core.config.params import Params
 from tasks.core.config.splits import TEST_SPLITS, Split
 from tasks.core.config.stage_inputs import MemoryInputs, ScoringInputs
-from tasks.core.config.update import PAIRED
 from tasks.core.config.world_settings import MeanEpisode
 
 KEPT_SHARE = 0.6
@@ -91,9 +90,8 @@ def longest_rollout(inputs: MemoryInputs, context_length: int) -> int:
 
 
 def longest_pack(inputs: MemoryInputs, context_length: int) -> int:
-    """Return the positions of the learner's largest forward pass: a full pack, or one longer rollout or pair."""
-    whole = 2 if inputs.objective in PAIRED else 1
-    return max(inputs.tokens_per_pack, whole * longest_rollout(inputs, context_length))
+    """Return the positions of the learner's largest forward pass: a full pack, or one longer rollout."""
+    return max(inputs.tokens_per_pack, longest_rollout(inputs, context_length))
 
 
 def _tasks(params: Params, split: Split, scenarios: int | None) -> int:

@@ -40,7 +40,6 @@ def test_memory_decides_whether_rollouts_and_update_take_turns() -> None:
         ("gpu_80gb", ["update.tokens_per_pack=131072"], True),
         ("gpu_80gb", ["update.activation_checkpointing=false"], True),
         ("gpu_80gb", ["engine.vllm.kv_cache_gib=20"], False),
-        ("gpu_80gb dmpo", ["engine.vllm.kv_cache_gib=20"], True),  # the two rollouts of a pair pass at once
         ("gpu_small", [], False),
         ("paper", [], True),
         ("paper", ["update.distributed.ranks=1"], True),
