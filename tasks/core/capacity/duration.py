@@ -8,6 +8,8 @@ from tasks.core.capacity.memory import EngineMemory
 from tasks.core.capacity.workload import SPREAD, Workload
 from tasks.core.config.params import Params
 from tasks.core.config.policy import LoraSettings
+from tasks.core.config.update import PAIRED
+from tasks.core.config.world_settings import MeanEpisode
 
 WORLD_WORKERS = 2
 """Cores for worlds on each device (16 of a GPU node's many; both of a laptop's)."""
@@ -64,15 +66,29 @@ def playing(
     return Playing(reading, steps * step, max(chain, worked - steps * step - reading))
 
 
+def trained_sequences(mean: MeanEpisode, *, dropped: bool) -> list[int]:
+    """Return the tokens of each sequence of a mean rollout, with one for each turn if thoughts are `dropped`."""
+    if not dropped:
+        return [round(mean.tokens)]
+    turn = mean.sampled_per_turn + mean.observed_per_turn
+    return [round(mean.prompt + number * turn) for number in range(1, max(1, round(mean.turns)) + 1)]
+
+
 def updating(load: Workload, params: Params, shape: ModelShape, gpus: int, hardware: Hardware) -> tuple[float, float]:
-    """Return (seconds, FLOPs) of one update on `gpus` devices."""
+    """Return (seconds, FLOPs) of one update on `gpus` devices.
+
+    With `earlier_thoughts: as_template` every turn is taken to have a thought that later ones do not see.
+    """
+    sequences = trained_sequences(load.episodes, dropped=params.policy.chat.earlier_thoughts == "as_template")
+    together = (2 if params.update.objective in PAIRED else 1) * sum(sequences)
     flops = update_flops(
         shape,
-        [round(load.episodes.tokens)] * round(load.kept),
+        sequences * round(load.kept),
         round(load.kept * load.episodes.sampled),
         params.policy.lora if params.policy.trained == "lora" else None,
         epochs=params.update.epochs,
         reference=params.update.needs_reference,
         recompute=params.update.activation_checkpointing,
+        values_first=together > max(params.update.tokens_per_pack, sequences[-1]),
     )
     return flops / (gpus * hardware.flops * hardware.learner_share), flops

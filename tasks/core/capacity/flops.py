@@ -250,10 +250,14 @@ def update_flops(
     epochs: int,
     reference: bool = False,
     recompute: bool = False,
+    values_first: bool = False,
 ) -> float:
-    """Return FLOPs of a LOOP update: old log-probs, the base's log-probs (if `reference`), and `epochs` of training."""
+    """Return FLOPs of a LOOP update: old log-probs, the base's log-probs (if `reference`), and `epochs` of training.
+
+    `values_first`: what shares a loss does not fit one pass, so each epoch passes forward once more.
+    """
     sizes = list(lengths)
-    passes = forward_flops(shape, sizes, policy_tokens, lora)
+    passes = (1 + epochs * values_first) * forward_flops(shape, sizes, policy_tokens, lora)
     if reference:
         passes += forward_flops(shape, sizes, policy_tokens)
     return passes + epochs * training_flops(shape, sizes, policy_tokens, lora, recompute=recompute)

@@ -9,11 +9,12 @@ import pytest
 
 from flows.params_file import params_of
 from tasks.core.capacity.api_cost import api_cost
-from tasks.core.capacity.duration import updating
-from tasks.core.capacity.flops import ModelShape
+from tasks.core.capacity.duration import trained_sequences, updating
+from tasks.core.capacity.flops import ModelShape, forward_flops
 from tasks.core.capacity.hardware import HARDWARE
 from tasks.core.capacity.known_models import KNOWN_MODELS, model_config
 from tasks.core.capacity.plan import Plan, make_plan
+from tasks.core.capacity.workload import workload
 from tasks.core.chat_servers.settings import Traffic
 from tasks.core.config.world_settings import MeanEpisode
 from tasks.core.records.files import ArtifactError
@@ -60,6 +61,24 @@ def test_a_preference_against_the_base_reads_it_as_a_kl_term_does(embedded: Plan
     assert of_the_base > 0
     preferring = flops("default dmpo", "update.preference.reference=base") - flops("default dmpo")
     assert preferring == pytest.approx(of_the_base)
+
+
+def test_dropped_thoughts_cost_a_sequence_for_each_turn_and_a_pass_for_their_values() -> None:
+    mean = MeanEpisode(100, 3, 20, 10, 0.1, "by hand")
+    assert trained_sequences(mean, dropped=False) == [190]
+    assert trained_sequences(mean, dropped=True) == [130, 160, 190]
+    shape = ModelShape.of_config(QWEN_32B)
+    load = dataclasses.replace(workload(params_of("paper")), episodes=mean, kept=1)
+
+    def flops(tokens_per_pack: int, *settings: str) -> float:
+        params = params_of("paper", [f"update.tokens_per_pack={tokens_per_pack}", "update.epochs=1", *settings])
+        return updating(load, params, shape, 1, HARDWARE["h100"])[1]
+
+    dropped = "policy.chat.earlier_thoughts=as_template"
+    in_one_pass, in_several = flops(480, dropped), flops(200, dropped)
+    forward = forward_flops(shape, [130, 160, 190], 60, params_of("paper").policy.lora)
+    assert in_several - in_one_pass == pytest.approx(forward, rel=1e-6)
+    assert flops(200) == flops(480) < in_one_pass / 2
 
 
 def test_the_disk_of_the_embedded_run(embedded: Plan) -> None:
