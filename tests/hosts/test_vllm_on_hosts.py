@@ -26,6 +26,15 @@ HEALTHY = (
 )
 BUSY = HEALTHY.replace("/health", "/metrics").replace(".status", ".read().decode()")
 
+PUT_FIVE = f"""if True:
+    import hashlib, http.client
+    for number in range(5):
+        headers = {{"Authorization": "Bearer {KEY}", "x-sha256": hashlib.sha256(b"").hexdigest()}}
+        asked = http.client.HTTPConnection({URL.removeprefix("http://")!r})
+        asked.request("PUT", f"/loopline/adapters/policy-{{number:016x}}/adapter_config.json", b"", headers)
+        print(asked.getresponse().status)"""
+"""Send five adapters."""
+
 
 class Server:
     """A vLLM server that somebody else runs on a host."""
@@ -98,7 +107,7 @@ def test_a_server_elsewhere_is_sent_adapters_and_may_vanish_and_come_back(
     _, told = pipeline.communicate(timeout=600)
     assert pipeline.returncode == 0, told
     assert "vLLM server 0 is gone" in told
-    sent = b.run(Path("/root/adapters"), "find", ".", "-type", "f").split()
+    sent = sent_to(b)
     layout = Layout(project)
     assert sorted(sent) == sorted(
         f"./policy-{policy_digest(layout.policy(key))[:16]}/{file}"
@@ -106,6 +115,14 @@ def test_a_server_elsewhere_is_sent_adapters_and_may_vanish_and_come_back(
         for file in ("adapter_config.json", "adapter_model.safetensors")
     )
     assert proven(project)
+    put = a.run(Path("/"), sys.executable, "-c", PUT_FIVE)
+    loaded = {name for name in sent if policy_digest(layout.policy("i001"))[:16] in name}
+    newest = {f"./policy-{number:016x}/adapter_config.json" for number in range(1, 5)}
+    assert put.split() == ["200"] * 5 and set(sent_to(b)) == loaded | newest
+
+
+def sent_to(host: Host) -> list[str]:
+    return host.run(Path("/root/adapters"), "find", ".", "-type", "f").split()
 
 
 def refused(host: Host, project: Path, **variables: str) -> str:

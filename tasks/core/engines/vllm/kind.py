@@ -1,6 +1,7 @@
 """The face of vLLM's servers."""
 
 from tasks.core.config.engine import SharedDevice
+from tasks.core.config.params import Params
 from tasks.core.engines.vllm.interpreter import VLLM_CPU, VLLM_GPU
 from tasks.core.engines.vllm.settings import LEAST_TEMPERATURE, VllmConfig
 from tasks.core.interfaces.engine import Engine
@@ -18,6 +19,14 @@ class Vllm(EngineKind[VllmConfig]):
         from tasks.core.engines.vllm.opening import open_vllm
 
         return open_vllm(settings, needs.policy, needs.base_policy, needs.chat, needs.learner_bytes)
+
+    def check(self, settings: VllmConfig, params: Params) -> None:
+        if settings.urls and params.iterations and params.policy.trained == "full":
+            raise ValueError(
+                f"engine.vllm.urls: {', '.join(settings.urls)} runs already and can be given adapters alone; set "
+                "policy.trained: lora, or unset urls, so that the pipeline starts servers (machines.ray: on other "
+                "hosts, too)"
+            )
 
     def check_sampling(
         self, settings: VllmConfig, section: str, temperature: float, top_k: int = 0, top_p: float = 1.0

@@ -1,8 +1,10 @@
 """All servers of one engine: our own, which can be restarted and ended, or external servers, which cannot."""
 
 import os
+import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -16,6 +18,8 @@ from tasks.core.processes.addresses import is_healthy
 KEY_VARIABLE = "VLLM_API_KEY"
 """Name of the variable with the external servers' bearer token."""
 _POLL_S = 0.5
+_LINKED = 8
+"""Folders of links that stay: a checkout's pipelines, each with a server that may be started again, are fewer."""
 
 
 class ServerProvider(Protocol):
@@ -91,8 +95,8 @@ class ExternalServers:
         """
         if checkpoint is not None:
             raise ValueError(
-                f"{checkpoint}: servers at engine.vllm.urls cannot load a fully trained policy; unset urls, so that "
-                "the pipeline starts its own servers, or set policy.trained: lora"
+                f"{checkpoint}: a fully trained policy, and {', '.join(address.url for address in self._addresses)} "
+                "(engine.vllm.urls) can be given adapters alone; unset urls, so that the pipeline starts servers"
             )
         for address in self._addresses:
             if not is_healthy(f"{address.url}/health"):
@@ -126,10 +130,14 @@ def _weights_alone(checkpoint: Path, digest: str) -> Path:
     """Return a folder of links to a checkpoint's config and weights.
 
     vLLM loads every safetensors file that it finds in a folder, and a learner's checkpoint has the optimizer's, too.
+    Removes the folders of checkpoints that were served long ago.
     """
     folder = (STATE_FOLDER / "served" / digest[:16]).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     for name in (FULL_CONFIG, FULL_WEIGHTS):
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to((checkpoint / name).resolve())
+    with suppress(FileNotFoundError):  # another pipeline of the checkout is removing some
+        for old in sorted(folder.parent.iterdir(), key=lambda path: path.stat().st_mtime_ns)[:-_LINKED]:
+            shutil.rmtree(old, ignore_errors=True)
     return folder

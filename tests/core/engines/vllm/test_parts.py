@@ -17,13 +17,14 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from pydantic import ValidationError
 
+from flows.cli.app import main
 from tasks.core.capacity.memory import Sharing
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.vllm import own_server
 from tasks.core.engines.vllm.client import EngineUnavailable, Sampled, ServerClient, ServerGone
 from tasks.core.engines.vllm.launching import Address, LaunchSpec, allowed_rank
 from tasks.core.engines.vllm.opening import launch_specs
-from tasks.core.engines.vllm.server_provider import ExternalServers
+from tasks.core.engines.vllm.server_provider import ExternalServers, _weights_alone
 from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.processes.running import Process, find_process, pipeline_process
 
@@ -51,6 +52,17 @@ def test_a_reused_process_number_is_another_process() -> None:
     process = find_process(os.getpid())
     assert process.is_running
     assert not Process(process.pid, process.started - 1).is_running
+
+
+def test_links_to_checkpoints_that_were_served_long_ago_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = [_weights_alone(tmp_path / "checkpoint", f"{number:064x}"[::-1]) for number in range(10)]
+    assert [folder.exists() for folder in made] == [False] * 2 + [True] * 8
+    assert _weights_alone(tmp_path / "checkpoint", f"{2:064x}"[::-1]) == made[2]
+    _weights_alone(tmp_path / "checkpoint", "f" * 64)
+    assert made[2].exists() and not made[3].exists()  # what is served again is new again
 
 
 def test_any_difference_makes_another_server() -> None:
@@ -109,9 +121,22 @@ def test_found_servers_cannot_take_turns() -> None:
 
 def test_found_servers_cannot_be_given_full_weights() -> None:
     with pytest.raises(
-        ValueError, match=r"checkpoint: servers at engine\.vllm\.urls cannot load a fully trained policy"
+        ValueError, match=r"checkpoint: a fully trained policy, and http://127\.0\.0\.1:9 \(engine\.vllm\.urls\) can"
     ):
         ExternalServers(["http://127.0.0.1:9"], 1).start(Path("checkpoint"))
+
+
+def test_full_weights_for_found_servers_are_refused_with_the_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    knobs = ["engine.name=vllm", "policy.trained=full", "engine.vllm.urls=['http://node1:8000','http://node2:8000']"]
+    told = [part for knob in knobs for part in ("--set", knob)]
+    assert main(["configure", "default", *told]) == 2
+    (said,) = capsys.readouterr().err.strip().splitlines()
+    assert "engine.vllm.urls: http://node1:8000, http://node2:8000 runs already" in said
+    assert "set policy.trained: lora, or unset urls" in said
+    assert main(["configure", "default", *told, "--set", "iterations=0"]) == 0
 
 
 def test_a_url_of_something_else_is_one_error(tmp_path: Path) -> None:

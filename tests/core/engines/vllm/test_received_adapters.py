@@ -1,7 +1,9 @@
 """What takes adapters in front of a vLLM server, over real HTTP; the server behind it says only that it was asked."""
 
 import hashlib
+import json
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,11 +19,16 @@ KEY, CONTENT = "hunter2", b"weights" * 100_000
 PLACE = "/loopline/adapters/policy-0123456789abcdef/adapter_model.safetensors"
 
 
+loaded: list[str] = []
+
+
 async def behind(scope: Message, receive: Receive, send: Send) -> None:
-    """Answer each request alike."""
+    """Say which models are loaded, if any; answer all else alike."""
     if scope["type"] == "http":
-        await send({"type": "http.response.start", "status": 418, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
+        says = bool(loaded) and scope["path"] == "/v1/models"
+        body = json.dumps({"data": [{"root": root} for root in loaded]}).encode() if says else b""
+        await send({"type": "http.response.start", "status": 200 if says else 418, "headers": []})
+        await send({"type": "http.response.body", "body": body})
 
 
 @pytest.fixture
@@ -81,6 +88,20 @@ def test_without_the_servers_key_nothing_is_written(client: httpx.Client, tmp_pa
 def test_no_other_file_can_be_named(client: httpx.Client, tmp_path: Path, place: str) -> None:
     assert put(client, place).status_code in (404, 418)
     assert not (tmp_path / "adapters").exists()
+
+
+def test_adapters_that_are_neither_loaded_nor_new_are_removed(
+    client: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "adapters"
+    names = [f"policy-{number:016x}" for number in range(7)]
+    (folder / "of somebody else").mkdir(parents=True)
+    for name in names[:6]:
+        put(client, PLACE.replace("policy-0123456789abcdef", name))
+    assert {path.name for path in folder.iterdir()} == {*names[:6], "of somebody else"}  # the server says nothing
+    monkeypatch.setattr(sys.modules[__name__], "loaded", ["/base", str(folder / names[1])])
+    put(client, PLACE.replace("policy-0123456789abcdef", names[6]))
+    assert {path.name for path in folder.iterdir()} == {names[1], *names[3:], "of somebody else"}
 
 
 def test_all_else_goes_to_the_server_behind(client: httpx.Client) -> None:
