@@ -68,9 +68,13 @@ class VerifiersPool:
         self._zygotes = LiveZygote[ZygoteProcess]()
 
     def listed(self) -> list[list[Row]]:
-        """Return the tasks of each stream. Raises ArtifactError for an environment that cannot be played here."""
+        """Return the tasks of each stream. Raises ArtifactError for an environment that cannot be played here.
+
+        The zygote stays for players: to start one takes five seconds of a core.
+        """
         zygote, greeting = self._started(listing=True)
-        zygote.close()
+        if self._zygotes.get(lambda: zygote) is not zygote:
+            zygote.close()
         return [
             [Row(row, content, instruction, tuple(solution)) for row, content, instruction, solution in stream]
             for stream in greeting["listed"]
@@ -85,10 +89,11 @@ class VerifiersPool:
         """End all processes. Idempotent; episodes still in use raise WorldFault."""
         self._zygotes.close()
 
-    def _started(self, listing: bool) -> tuple[ZygoteProcess, dict[str, Any]]:
+    def settings(self, listing: bool) -> dict[str, Any]:
+        """Return what its zygote is told when it starts; `listing`: its greeting then has all tasks."""
         config = self._config
         counts = zip(config.streams, needed(config), strict=True)
-        settings = {
+        return {
             **dataclasses.asdict(self.limits),
             "environment": config.environment,
             "max_turns": config.max_turns,
@@ -98,6 +103,9 @@ class VerifiersPool:
             "solution": config.solution,
             "list": listing,
         }
+
+    def _started(self, listing: bool) -> tuple[ZygoteProcess, dict[str, Any]]:
+        config, settings = self._config, self.settings(listing)
         command = [str(self._python), "-P", "-s"]
         variables = package_variables("HOME", "HF_HOME", "HF_DATASETS_CACHE") | {"HF_HUB_OFFLINE": "1", "TZ": "UTC"}
         zygote = ZygoteProcess(config.environment, command, _MODULE, settings, variables, keep_errors=True)

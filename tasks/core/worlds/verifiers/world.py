@@ -1,6 +1,7 @@
 """The world: an environment's tasks, parted into our splits, and its players."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from tasks.core.config.splits import Split
@@ -47,7 +48,9 @@ def write_verifiers(config: VerifiersConfig, seed: int, folder: Path) -> None:
 
     Raises InterpreterUnavailable, and ArtifactError for an environment that cannot be played.
     """
-    write_tasks(folder, parted(_pool(config).listed(), config, seed))
+    with closing(_pool(config)) as pool:
+        rows = pool.listed()
+    write_tasks(folder, parted(rows, config, seed))
 
 
 def open_verifiers(config: VerifiersConfig, folder: Path) -> VerifiersWorld:

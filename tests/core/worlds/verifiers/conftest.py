@@ -1,11 +1,12 @@
 """The interpreter of verifiers, made once per machine and kept under .loopline/; a world for each environment."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tasks.core.config.splits import SPLITS
 from tasks.core.worlds.verifiers.interpreter import INTERPRETERS, python_executable
 from tasks.core.worlds.verifiers.pool import VerifiersPool
 from tasks.core.worlds.verifiers.settings import VerifiersConfig, VerifiersSplit, VerifiersSplits
@@ -26,6 +27,12 @@ Opened = Callable[..., VerifiersWorld]
 def config_of(environment: str, **knobs: Any) -> VerifiersConfig:
     folder = str(PROJECT / "tests" / "verifiers_environments")
     return VerifiersConfig(**{"environment": environment, "folder": folder, "splits": FEW, **knobs})
+
+
+def each_its_split(settings: Sequence[dict[str, Any]]) -> VerifiersSplits:
+    """Return splits of a task each with up to four settings in turn, which one process can serve."""
+    given = [VerifiersSplit(tasks=1, settings=one) for one in settings]
+    return VerifiersSplits(**dict(zip(SPLITS, given, strict=False)), **dict.fromkeys(SPLITS[len(given) :], given[0]))
 
 
 def pool_of(config: VerifiersConfig) -> VerifiersPool:

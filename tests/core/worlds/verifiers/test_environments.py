@@ -6,16 +6,19 @@ from contextlib import closing
 
 import pytest
 
+from tasks.core.config.splits import SPLITS, Split
 from tasks.core.interfaces.world import Evaluation, Observation
 from tasks.core.worlds.verifiers.world import VerifiersWorld
-from tests.core.worlds.verifiers.conftest import GAMES, Opened
+from tests.core.worlds.verifiers.conftest import GAMES, Opened, each_its_split
 
 pytestmark = pytest.mark.verifiers
 
 
-def played(world: VerifiersWorld, turns: list[str], number: int = 0) -> tuple[str, list[Observation], Evaluation]:
-    """Play the turns of a training task; return its prompt, what was seen and the verdict."""
-    task = world.tasks("train")[number]
+def played(
+    world: VerifiersWorld, turns: list[str], number: int = 0, split: Split = "train"
+) -> tuple[str, list[Observation], Evaluation]:
+    """Play the turns of a task; return its prompt, what was seen and the verdict."""
+    task = world.tasks(split)[number]
     with closing(world.open(task.task_id, 3)) as episode:
         seen: list[Observation] = []
         for turn in turns:
@@ -105,8 +108,9 @@ GUESSES = {
 
 @pytest.mark.parametrize("game", GUESSES)
 def test_games_of_a_package_are_played_by_the_env_that_verifiers_brings(opened: Opened, game: str) -> None:
-    world = opened("arena", packages=GAMES, settings={"taskset": {"game": game}})
-    prompt, seen, verdict = played(world, GUESSES[game])
+    world = opened("arena", packages=GAMES, splits=each_its_split([{"taskset": {"game": name}} for name in GUESSES]))
+    split = SPLITS[[*GUESSES].index(game)]
+    prompt, seen, verdict = played(world, GUESSES[game], split=split)
     assert len(prompt) > 200 and [one.done for one in seen] == [False, False], [one.text for one in seen]
     assert all(one.text for one in seen) and not verdict.success
-    assert json.dumps(played(world, GUESSES[game])[1], default=str) == json.dumps(seen, default=str)
+    assert json.dumps(played(world, GUESSES[game], split=split)[1], default=str) == json.dumps(seen, default=str)
