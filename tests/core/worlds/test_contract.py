@@ -55,6 +55,9 @@ SERVED = {f"openenv, {name} served": name for name in ("pocketworld", "appworld"
 """Worlds as OpenEnv's protocol leaves them: the same contract."""
 LANES = {name: getattr(pytest.mark, name) for name in ("appworld", "bfcl", "scienceworld", "tau2", "verifiers")}
 LANES |= {served: LANES.get(name, pytest.mark.openenv) for served, name in SERVED.items()}
+ONE_OF_A_SPLIT = frozenset({*SERVED, "appworld", "scienceworld"})
+"""Worlds of which one task of each split is played: those behind a server, which are played in this process as well,
+and those whose episodes take seconds. The others of a scenario differ in their numbers and names."""
 BY_CHANCE = frozenset({"frozen_lake, slippery"})
 """Worlds in which luck decides, so that no fixed turns solve a task: they must say so (ValueError)."""
 
@@ -106,8 +109,7 @@ def world(config: WorldConfig, folder: Path) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def case(name: str, config: WorldConfig, folder: Path, world: World) -> Case:
-    """The world; one task of each split is played of a world that is played in this process as well."""
-    return Case(config, folder, world, some_tasks(world, 1 if name in SERVED else PLAYED))
+    return Case(config, folder, world, some_tasks(world, 1 if name in ONE_OF_A_SPLIT else PLAYED))
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=rule_of)
