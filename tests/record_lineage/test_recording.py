@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import traceback
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -299,6 +300,14 @@ def test_a_server_that_is_down_stops_no_run_and_is_explained(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     _check_that_training_goes_on(layout, params, capsys, "start that server")
+
+
+def test_no_traceback_has_the_password_of_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:hunter2@127.0.0.1:{free_port()}")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(LineageError) as failed:
+        open_store(LineageConfig(), tmp_path)
+    assert "hunter2" not in "".join(traceback.format_exception(failed.value))
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,8 @@ def explained(uri: str) -> Iterator[None]:
         yield
     except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:
         reason = _of_newer_mlflow(error) or without_credentials(str(error).strip().splitlines()[0][:300])
-        raise LineageError(f"MLflow at {without_credentials(uri)}: {reason}; {_remedy(error, uri)}") from error
+        shown = error if without_credentials(str(error)) == str(error) else None  # Prefect keeps whole tracebacks
+        raise LineageError(f"MLflow at {without_credentials(uri)}: {reason}; {_remedy(error, uri)}") from shown
 
 
 def _of_newer_mlflow(error: Exception) -> str | None:
