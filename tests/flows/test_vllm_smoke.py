@@ -2,9 +2,6 @@
 
 import json
 import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
@@ -13,28 +10,23 @@ import pytest
 
 from tasks.core.engines.vllm.interpreter import VLLM_CPU
 from tasks.core.interpreters import INTERPRETERS, python_executable
+from tests.flows.tiny_project import ROOT, configure, make_project, succeed
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
 def smoke_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("smoke")
+    folder = make_project(tmp_path_factory.mktemp("smoke") / "project")
     python_executable(ROOT / INTERPRETERS, VLLM_CPU)
-    for name in ("tasks", "flows", "data/base_policies"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("dvc.yaml", ".dvcignore", "pyproject.toml"):
-        shutil.copy(ROOT / name, folder / name)
-    (folder / ".loopline").mkdir()
+    (folder / ".loopline").mkdir(exist_ok=True)
     (folder / ".loopline" / "interpreters").symlink_to(ROOT / INTERPRETERS)
-    run(folder, "-m", "flows.cli", "configure", "vllm_smoke")
-    run(folder, "-m", "dvc", "init", "--no-scm", "--quiet")
+    configure(folder, "vllm_smoke")
     return folder
 
 
 def test_a_warm_flow_leaves_what_dvc_repro_finds_up_to_date(smoke_project: Path) -> None:
-    run(smoke_project, "-m", "flows.cli", "run")
+    succeed(smoke_project, "-m", "flows.cli", "run")
     data = smoke_project / "data"
     rollouts = pq.read_table(data / "iterations/i001/rollouts.parquet")
     assert set(rollouts["engine"].to_pylist()) == {"vllm"}
@@ -44,13 +36,13 @@ def test_a_warm_flow_leaves_what_dvc_repro_finds_up_to_date(smoke_project: Path)
     assert_one_server_that_ended(smoke_project)
 
     lock = (smoke_project / "dvc.lock").read_bytes()
-    assert "up to date" in run(smoke_project, "-m", "dvc", "repro")
+    assert "up to date" in succeed(smoke_project, "-m", "dvc", "repro")
     assert (smoke_project / "dvc.lock").read_bytes() == lock
 
 
 def test_the_stages_of_dvc_repro_share_a_server(smoke_project: Path) -> None:
-    run(smoke_project, "-m", "flows.cli", "configure", "--refresh", "--set", "scoring.rollouts_per_task=2")
-    said = run(smoke_project, "-m", "dvc", "repro", "score")
+    succeed(smoke_project, "-m", "flows.cli", "configure", "--refresh", "--set", "scoring.rollouts_per_task=2")
+    said = succeed(smoke_project, "-m", "dvc", "repro", "score")
     assert "score@test_normal" in said and "score@test_challenge" in said
     assert_one_server_that_ended(smoke_project)
 
@@ -74,11 +66,3 @@ def processes_of(folder: Path) -> list[psutil.Process]:
         except (psutil.AccessDenied, psutil.NoSuchProcess):
             continue
     return [process for process in running if process.pid != os.getpid()]
-
-
-def run(folder: Path, *arguments: str) -> str:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    variables = {**os.environ, "PYTHONPATH": str(folder), "PATH": path, "PREFECT_API_URL": ""}
-    done = subprocess.run([sys.executable, *arguments], cwd=folder, env=variables, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout

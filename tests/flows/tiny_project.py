@@ -9,6 +9,7 @@ from pathlib import Path
 from flows.published.finished_run import run_digests
 from tasks.core.records.files import read_json
 from tasks.core.records.layout import Layout
+from tests.made_once import empty_mlflow_store
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("tasks", "flows", "data/base_policies")
@@ -18,14 +19,21 @@ NOWHERE = {"PREFECT_API_URL": "", "MLFLOW_TRACKING_URI": "", "DVC_EXP_NAME": ""}
 
 
 def make_project(folder: Path, *settings: str) -> Path:
-    """Make a DVC project (without git) in which nothing has run; `settings` as `--set` takes them."""
+    """Make a DVC project (without git) in which nothing has run; `settings` as `--set` takes them.
+
+    It has this checkout's byte code too, which holds for files of the same time. What another process is about to
+    write of it is left out. MLflow's tables are there, which tests/record_lineage sees being made.
+    """
+    from dvc.repo import Repo  # a third of a second, which only those who make projects pay
+
     for name in FOLDERS:
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.pyc.*"))
     for name in FILES:
         shutil.copy2(ROOT / name, folder)
-    succeed(folder, "-m", "dvc", "init", "--no-scm", "--quiet")
+    Repo.init(str(folder), no_scm=True).close()
     configuration = (ROOT / ".dvc" / "config").read_text()
     (folder / ".dvc" / "config").write_text(configuration.replace("[core]\n", "[core]\n    no_scm = true\n"))
+    shutil.copy2(empty_mlflow_store(), folder)
     configure(folder, "drill", *settings)
     return folder
 
@@ -38,6 +46,7 @@ def configure(folder: Path, profile: str, *settings: str) -> None:
 def copy_project(project: Path, folder: Path) -> Path:
     """Copy a project with all artifacts and DVC's cache, without the records of trackers and locks of its run."""
     shutil.copytree(project, folder, ignore=OF_ONE_RUN)
+    shutil.copy2(empty_mlflow_store(), folder)
     return folder
 
 
