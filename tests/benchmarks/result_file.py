@@ -20,8 +20,12 @@ def write_result(
     packages: tuple[str, ...] = ("torch", "transformers", "peft"),
     *,
     quiet: bool = False,
+    part: str | None = None,
 ) -> None:
-    """Write `figures` to results/<name>.json and print them, unless `quiet`."""
+    """Write `figures` to results/<name>.json and print them, unless `quiet`.
+
+    With `part` the file has several records, by their names: the others stay.
+    """
     record = {
         "command": shlex.join(["python", _relative(sys.argv[0]), *sys.argv[1:]]),
         "machine": {
@@ -33,7 +37,11 @@ def write_result(
         "versions": {"python": platform.python_version(), **{package: version(package) for package in packages}},
         **figures,
     }
-    file, text = RESULTS / f"{name}.json", json.dumps(record, indent=2) + "\n"
+    file = RESULTS / f"{name}.json"
+    if part is not None:
+        others = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        record = others | {part: record}
+    text = json.dumps(record, indent=2) + "\n"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
     if not quiet:

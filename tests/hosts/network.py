@@ -82,6 +82,17 @@ class Host:
         stdout, stderr = self.start(folder, *command, **variables).communicate(timeout=timeout)
         return stdout + stderr
 
+    def mount(self, folder: str, *, megabytes: int) -> None:
+        """Give this host a small disk of its own."""
+        self.run(Path("/"), "mkdir", "-p", folder)
+        said = self.run(Path("/"), "mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "own", folder)
+        assert not said, said
+
+    def add_files(self, files: Path, folder: Path) -> None:
+        """Show this host alone the files of a shared folder in another one, too, which it then cannot write."""
+        said = self.run(Path("/"), "mount", "-t", "overlay", "files", "-o", f"lowerdir={files}:{folder}", str(folder))
+        assert not said, said
+
     def cut(self) -> None:
         """Cut the link to the bridge; both ends stay, and nobody is told."""
         _ip("-n", self.network.switch, "link", "set", "dev", self.name, "down")
