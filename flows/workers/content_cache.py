@@ -85,6 +85,7 @@ class ContentCache:
                     file.write(piece)
         except OSError as error:
             if error.errno in DISK_FAULTS:
+                error.filename = error.filename or str(self.folder)  # `write` does not say which disk is full
                 part.unlink()
             raise
         if digest(part) == path.name:

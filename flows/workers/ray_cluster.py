@@ -123,8 +123,9 @@ class _Contents:
                     self._pieces[sha256] = [ray.put(piece) for piece in _pieces(path)]
                 except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError) as error:
                     raise ClusterUnavailable(
-                        f"machines.ray: Ray's object store on {socket.gethostname()} has no room for {path}: "
-                        f"`ray start --object-store-memory`, or free its disk ({str(error).partition(chr(10))[0]})"
+                        f"machines.ray: Ray's object store on {socket.gethostname()} has no room for {path}, nor has "
+                        "its disk: free some, or start Ray there with a larger --object-store-memory or another "
+                        f"--object-spilling-directory. Nothing is lost: run again ({str(error).partition(chr(10))[0]})"
                     ) from None
 
     def of(self, needs: Iterable[NeededFolder]) -> dict[str, list[Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from flows.dag.stage_code import InUse, code_version
 from flows.dag.stages import find_stage
-from flows.errors import is_expected, picklable_error
+from flows.errors import StageFailed, is_expected, picklable_error
 from flows.workers.content_cache import ContentCache, OwnProject, Sent, cache_folder
 from flows.workers.environment import difference, environment
 from flows.workers.needed_folders import NeededFolder, moved
@@ -66,8 +66,8 @@ class Missing:
 def run_remote(task: RemoteTask, sent: Sent | None = None) -> Any:
     """Do the item of `task` with what this process has loaded; return Missing where files have to be sent first.
 
-    Raises StaleCode; StageFailed with the message of an error that was expected; RuntimeError with the traceback of any
-    other, since a traceback does not travel.
+    Raises StaleCode; StageFailed with the message of an error that was expected, of a full disk with this host's name;
+    RuntimeError with the traceback of any other, since a traceback does not travel.
     """
     try:
         _require_same(task)
@@ -78,6 +78,8 @@ def run_remote(task: RemoteTask, sent: Sent | None = None) -> Any:
         layout, item = moved(task.layout, places), moved(task.item, places)
         return task.work(StageContext(layout, task.inputs, task.key, _process_cache()), item)
     except Exception as error:
+        if isinstance(error, OSError) and is_expected(error):
+            raise StageFailed(f"host {socket.gethostname()}: {error}") from None
         if is_expected(error):
             raise picklable_error(error) from None
         raise RuntimeError(f"in a worker on {socket.gethostname()}:\n{traceback.format_exc()}") from None

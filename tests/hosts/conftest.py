@@ -1,6 +1,7 @@
 """A network of hosts for a test."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,9 @@ import pytest
 from tests.hosts.network import Network, NoNamespaces
 
 
-@pytest.fixture
-def network(tmp_path: Path) -> Iterator[Network]:
-    """Yield a bridge without hosts; skip the test where a machine lets nobody make them."""
-    folder = tmp_path / "network"
-    folder.mkdir()
+@contextmanager
+def made_network(folder: Path) -> Iterator[Network]:
+    """Make a bridge without hosts for the block; skip the test where a machine lets nobody make them."""
     try:
         made = Network(folder)
     except NoNamespaces as error:
@@ -21,3 +20,12 @@ def network(tmp_path: Path) -> Iterator[Network]:
         yield made
     finally:
         made.close()
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Iterator[Network]:
+    """Yield a bridge without hosts."""
+    folder = tmp_path / "network"
+    folder.mkdir()
+    with made_network(folder) as made:
+        yield made

@@ -1,166 +1,161 @@
 """Rollouts by Ray on a host that has the code and nothing of the project."""
 
-import hashlib
 import os
-import shutil
-import signal
-import sys
+import subprocess
 import time
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
-from tests.flows.tiny_project import ROOT, configure, copy_project, environment, make_project, succeed
+from tests.flows.tiny_project import ROOT, copy_project, make_project, succeed
+from tests.hosts.conftest import made_network
+from tests.hosts.faults import Fault, Scene, host_killed, link_cut
 from tests.hosts.network import Host, Network
+from tests.hosts.parts import finished
+from tests.hosts.ray_parts import STORE_BYTES, head, members, play_on_ray, plays_on, start_collection
 
 pytestmark = pytest.mark.hosts
 COLLECTED = ("-m", "flows.cli", "run", "--without-prefect", "--until", "collect_rollouts@i001")
-RAY = str(Path(sys.executable).with_name("ray"))
-ON_HOSTS = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 
 
 @pytest.fixture(scope="module")
 def on_one_host(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a project whose first rollouts one process of this machine played."""
-    project = make_project(tmp_path_factory.mktemp("one") / "project", "iterations=1")
+    project = make_project(
+        tmp_path_factory.mktemp("one") / "project", "iterations=1", "collection.rollouts_per_task=12"
+    )
     succeed(project, *COLLECTED)
     return project
 
 
-def node(host: Host, cpus: int, *arguments: str) -> None:
-    """Start Ray on a host, again where it gave up: after 30 s, too few on a busy machine."""
-    options = [f"--num-cpus={cpus}", f"--node-ip-address={host.address}", "--object-store-memory=80000000"]
-    for _ in range(3):
-        said = host.run(Path("/"), RAY, "start", *arguments, *options, timeout=200, **ON_HOSTS)
-        if "Ray runtime started" in said:
-            return
-        host.run(Path("/"), RAY, "stop", "--force", timeout=200, **ON_HOSTS)
-    raise AssertionError(said)
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Host, Host, Path]]:
+    """Yield the pipeline's host, one whose worker plays, and a folder that the first has, for projects.
+
+    Ray's store on the first has 8 MB of disk to spill to.
+    """
+    folder = tmp_path_factory.mktemp("projects")
+    with made_network(tmp_path_factory.mktemp("network")) as network:
+        a, b = network.host("a", shared=[folder]), network.host("b")
+        a.mount("/root/spill", megabytes=8)
+        head(a, 0, "--object-spilling-directory=/root/spill")
+        members([b])
+        yield a, b, folder
 
 
-def forget(project: Path, file: Path) -> None:
-    """Remove an output, from DVC's cache too, so that its stage has to run again."""
-    name = hashlib.md5(file.read_bytes()).hexdigest()
-    file.unlink()
-    (project / ".dvc" / "cache" / "files" / "md5" / name[:2] / name[2:]).unlink()
-    shutil.rmtree(project / ".dvc" / "cache" / "runs")
+def to_be_played(on_one_host: Path, folder: Path, *settings: str) -> Layout:
+    """Return a project that is to play these rollouts again, on Ray."""
+    layout = Layout(copy_project(on_one_host, folder))
+    layout.rollouts("i001").unlink()
+    play_on_ray(folder, *settings)
+    return layout
 
 
-def played_now() -> bool:
-    """Return whether a worker on some host is busy with a shard."""
-    for process in psutil.process_iter():
-        with suppress(psutil.NoSuchProcess):
-            if process.cmdline()[:1] == ["ray::play_shard"]:
-                return True
-    return False
+def same_rollouts(layout: Layout, on_one_host: Path) -> bool:
+    return layout.rollouts("i001").read_bytes() == Layout(on_one_host).rollouts("i001").read_bytes()
 
 
-def collect(host: Host, project: Path) -> tuple[int, str]:
-    """Run collection on a host; return its exit code and what it said."""
-    started = host.start(project, sys.executable, *COLLECTED, **environment(project, **ON_HOSTS))
-    _, said = started.communicate(timeout=500)
-    return started.returncode, said
-
-
-def test_a_host_without_the_project_plays_the_same_bytes_and_a_lost_one_is_told(
-    on_one_host: Path, network: Network, tmp_path: Path
-) -> None:
-    project = copy_project(on_one_host, tmp_path / "project")
-    rollouts = Layout(project).rollouts("i001")
-    expected = rollouts.read_bytes()
-    forget(project, rollouts)
-    settings = ("collection.shards=2", "machines.ray.wait_s=5", "machines.ray.address='10.77.0.1:6379'")
-    configure(project, "--refresh", *settings)
-    a, b = network.host("a", shared=[project]), network.host("b")
-    node(a, 0, "--head", "--port=6379", "--include-dashboard=false")
-    code, said = collect(a, project)
-    assert code == 1 and "a worker needs 1 CPUs and 0 GPUs; no machine has them (a (10.77.0.1): 0 CPUs" in said
-    assert "Nothing is lost" in said and "Traceback" not in said
-    node(b, 1, "--address=10.77.0.1:6379")
-    assert "No such file" in b.run(Path("/"), "ls", str(project))
-    code, said = collect(a, project)
+def test_a_host_without_the_project_plays_the_same_bytes(on_one_host: Path, cluster: tuple[Host, Host, Path]) -> None:
+    a, b, folder = cluster
+    layout = to_be_played(on_one_host, folder / "plays")
+    assert "No such file" in b.run(Path("/"), "ls", str(layout.root))
+    code, said = finished(start_collection(a, layout.root))
     assert code == 0, said
-    assert rollouts.read_bytes() == expected
+    assert same_rollouts(layout, on_one_host)
     received = b.run(Path("/root"), "find", ".cache/loopline/received/files", "-type", "f").split()
-    needed = [Layout(project).world, Layout(project).base_policy, Layout(project).policy("i000")]
+    needed = [layout.world, layout.base_policy, layout.policy("i000")]
     assert {digest(file) for folder in needed for file in folder.rglob("*") if file.is_file()} == {
         Path(name).name for name in received
     }
 
 
-def test_a_host_that_dies_at_work_is_named_and_another_goes_on(
-    on_one_host: Path, network: Network, tmp_path: Path
+def test_a_store_that_is_full_is_one_line(on_one_host: Path, cluster: tuple[Host, Host, Path]) -> None:
+    a, _, folder = cluster
+    layout = to_be_played(on_one_host, folder / "large")
+    pad(layout)
+    code, said = finished(start_collection(a, layout.root))
+    (told,) = said.splitlines()
+    full = "collect_rollouts@i001: machines.ray: Ray's object store on a has no room for "
+    assert code == 1 and told.startswith(f"{full}{layout.world}/padding, nor has its disk")
+    assert "--object-store-memory" in told and "Nothing is lost: run again" in told
+    assert not layout.rollouts("i001").exists()
+
+
+def test_a_hosts_disk_that_is_full_is_one_line_with_its_name(
+    on_one_host: Path, cluster: tuple[Host, Host, Path]
 ) -> None:
-    project = copy_project(on_one_host, tmp_path / "project")
-    rollouts = Layout(project).rollouts("i001")
-    expected = rollouts.read_bytes()
-    forget(project, rollouts)
-    configure(project, "--refresh", "collection.shards=2", "machines.ray.address='10.77.0.1:6379'")
-    a, b, c = network.host("a", shared=[project]), network.host("b"), network.host("c")
-    node(a, 0, "--head", "--port=6379", "--include-dashboard=false")
-    node(b, 1, "--address=10.77.0.1:6379")
-    pipeline = a.start(project, sys.executable, *COLLECTED, **environment(project, **ON_HOSTS))
-    assert pipeline.stderr is not None
-    while not played_now():
-        assert pipeline.poll() is None, pipeline.stderr.read()
-        time.sleep(0.05)
-    os.kill(b.holder, signal.SIGKILL)  # and with it every process of the host
-    said = []
-    for line in pipeline.stderr:
-        said.append(line)
-        if "no machine has them" in line:
-            break
-    node(c, 1, "--address=10.77.0.1:6379")
-    _, rest = pipeline.communicate(timeout=400)
-    told = "".join(said) + rest
-    assert pipeline.returncode == 0, told
-    assert "no machine has them (b (10.77.0.2): lost, a (10.77.0.1): 0 CPUs and 0 GPUs)" in told
-    assert "its worker died on b (10.77.0.2)" in told and "going on with c (10.77.0.3)" in told
-    assert rollouts.read_bytes() == expected
+    a, b, folder = cluster
+    layout = to_be_played(on_one_host, folder / "no_room")
+    b.mount("/root/.cache", megabytes=1)
+    code, said = finished(start_collection(a, layout.root))
+    b.run(Path("/"), "umount", "--lazy", "/root/.cache")
+    (told,) = said.splitlines()
+    assert code == 1
+    assert told == (
+        "collect_rollouts@i001: host b: [Errno 28] No space left on device: '/root/.cache/loopline/received'"
+    )
 
 
-def test_a_link_that_is_cut_at_work_is_noticed_in_minutes_and_another_host_goes_on(
-    on_one_host: Path, network: Network, tmp_path: Path
-) -> None:
-    project = copy_project(on_one_host, tmp_path / "project")
-    rollouts = Layout(project).rollouts("i001")
-    expected = rollouts.read_bytes()
-    forget(project, rollouts)
-    configure(project, "--refresh", "collection.shards=2", "machines.ray.address='10.77.0.1:6379'")
-    a, b, c = network.host("a", shared=[project]), network.host("b"), network.host("c")
-    node(a, 0, "--head", "--port=6379", "--include-dashboard=false")
-    node(b, 1, "--address=10.77.0.1:6379")
-    pipeline = a.start(project, sys.executable, *COLLECTED, **environment(project, **ON_HOSTS))
-    assert pipeline.stderr is not None
-    while not played_now():
-        assert pipeline.poll() is None, pipeline.stderr.read()
-        time.sleep(0.05)
-    b.cut()
-    cut = time.monotonic()
-    node(c, 1, "--address=10.77.0.1:6379")
-    said = ""
-    while "its worker died on b (10.77.0.2)" not in said:
-        line = pipeline.stderr.readline()
-        assert line, said
-        said += line
-    assert time.monotonic() - cut < 200  # by Ray's own defaults 420
-    _, rest = pipeline.communicate(timeout=400)
-    assert pipeline.returncode == 0, said + rest
-    assert rollouts.read_bytes() == expected
+def pad(layout: Layout) -> None:
+    """Add a file that Ray's store does not hold, as large models don't fit."""
+    (layout.world / "padding").write_bytes(os.urandom(2 * STORE_BYTES))
 
 
-def test_a_host_with_other_code_is_refused_by_name(on_one_host: Path, network: Network, tmp_path: Path) -> None:
-    project = copy_project(on_one_host, tmp_path / "project")
-    with (project / "tasks" / "collect_rollouts.py").open("a") as code:
+def test_too_few_gpus_are_told_with_what_each_host_has(on_one_host: Path, cluster: tuple[Host, Host, Path]) -> None:
+    a, _, folder = cluster
+    few = ("machines.ray.wait_s=5", "machines.ray.gpus_per_worker=1")
+    code, said = finished(start_collection(a, to_be_played(on_one_host, folder / "few", *few).root))
+    assert code == 1 and "a worker needs 1 CPUs and 1 GPUs; no machine has them" in said
+    assert "a (10.77.0.1): 0 CPUs and 0 GPUs" in said and "b (10.77.0.2): 1 CPUs and 0 GPUs" in said
+    assert "Nothing is lost" in said and "Traceback" not in said
+
+
+def test_a_host_with_other_code_is_refused_by_name(on_one_host: Path, cluster: tuple[Host, Host, Path]) -> None:
+    a, _, folder = cluster
+    layout = to_be_played(on_one_host, folder / "other_code")
+    with (layout.root / "tasks" / "collect_rollouts.py").open("a") as code:
         code.write("# another commit\n")
-    configure(project, "--refresh", "collection.shards=2", "machines.ray.address='10.77.0.1:6379'")
-    a, b = network.host("a", shared=[project]), network.host("b")
-    node(a, 0, "--head", "--port=6379", "--include-dashboard=false")
-    node(b, 1, "--address=10.77.0.1:6379")
-    exit_code, said = collect(a, project)
+    succeed(layout.root, "-m", "flows.stage", "version_stages")
+    exit_code, said = finished(start_collection(a, layout.root))
     assert exit_code == 1
     assert f"host b: collect_rollouts: the code in {ROOT} is not the pipeline's" in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize(("fault", "most_s"), [(host_killed, 100), (link_cut, 200)])  # by Ray's own defaults 420
+def test_a_host_that_is_lost_at_work_is_named_and_another_goes_on(
+    fault: Fault, most_s: float, on_one_host: Path, network: Network, tmp_path: Path
+) -> None:
+    layout = to_be_played(on_one_host, tmp_path / "project")
+    pad(layout)
+    a, b, c = network.host("a", shared=[layout.root]), network.host("b"), network.host("c")
+    head(a, 0)
+    members([b])
+    pipeline = start_collection(a, layout.root)
+    plays_on(b, pipeline)
+    assert "ray_spilled_objects" in a.run(Path("/tmp/ray"), "find", ".", "-type", "f")
+    fault(Scene([a, b], pipeline))
+    lost_at = time.monotonic()
+    said = until(pipeline, "no machine has them (b (10.77.0.2): lost, a (10.77.0.1): 0 CPUs and 0 GPUs)")
+    members([c])
+    if "its worker died" not in said:
+        said += until(pipeline, "its worker died on b (10.77.0.2)")
+    assert time.monotonic() - lost_at < most_s
+    said += until(pipeline, None)
+    assert pipeline.wait() == 0, said
+    assert "going on with c (10.77.0.3)" in said
+    assert same_rollouts(layout, on_one_host)
+
+
+def until(pipeline: "subprocess.Popen[str]", words: str | None) -> str:
+    """Return what a pipeline says until a line has these words, or until its end."""
+    assert pipeline.stderr is not None
+    said = ""
+    for line in pipeline.stderr:
+        said += line
+        if words is not None and words in line:
+            return said
+    assert words is None, said
+    return said

@@ -16,7 +16,7 @@ from tasks.core.records.files import digest, read_json
 from tasks.core.records.layout import Layout
 from tests.flows.tiny_project import ROOT, configure, copy_project, environment, make_project, succeed
 from tests.hosts.network import Host, Network
-from tests.hosts.test_ray_on_hosts import ON_HOSTS, node
+from tests.hosts.ray_parts import ADDRESS, ON_HOSTS, head, members
 
 pytestmark = [pytest.mark.hosts, pytest.mark.timeout(1800)]
 RUN = ("-m", "flows.cli", "run", "--without-prefect", "--until")
@@ -137,11 +137,11 @@ def test_rays_workers_start_servers_of_their_own_with_all_the_weights_that_were_
     prepared: Path, network: Network, tmp_path: Path
 ) -> None:
     project = copy_project(prepared, tmp_path / "project")
-    settings = ("policy.trained=full", "machines.ray.address='10.77.0.1:6379'", "collection.shards=2")
+    settings = ("policy.trained=full", f"machines.ray.address='{ADDRESS}'", "collection.shards=2")
     configure(project, "--refresh", *settings)
     a, b = network.host("a", shared=[project]), network.host("b")
-    node(a, 0, "--head", "--port=6379", "--include-dashboard=false")
-    node(b, 1, "--address=10.77.0.1:6379")
+    head(a, 0)
+    members([b])
     run = a.start(project, sys.executable, *RUN, "collect_rollouts@i002", **environment(project, **ON_HOSTS))
     _, said = run.communicate(timeout=900)
     assert run.returncode == 0, said
