@@ -71,7 +71,6 @@ class Cluster:
         """
         config, ours = self._config, environment()
         folders = {path: NeededFolder.of(path, {OPTIMIZER}) for task in tasks for path in _folders(task)}
-        self._contents.keep(folders.values())
         ready = [
             replace(
                 task,
@@ -85,6 +84,7 @@ class Cluster:
         # No decorator: what goes to a worker is pickled by name, and a decorated function's name is not the function's.
         play = ray.remote(**options)(run_on_ray).options(name="play_shard")
         try:
+            self._contents.keep(folders.values())
             _Playing(play, self._contents, self._room).gather(ready, shards)
         finally:
             for shard in shards:
@@ -105,18 +105,26 @@ def _folders(task: RemoteTask) -> list[Path]:
 
 
 class _Contents:
-    """Files in Ray's object store, each put there once, when a machine first lacks it."""
+    """Files in Ray's object store, each put there once, when a machine first lacks it.
+
+    After that, new files are put there before any machine asks: one that had to be sent files lacks those, too.
+    """
 
     def __init__(self) -> None:
         self._pieces: dict[str, list[Any]] = {}
+        self._known, self._lacked = set[str](), False
 
-    def keep(self, folders: Iterable[NeededFolder]) -> None:
-        """Forget the files of other folders: those of earlier policies."""
+    def keep(self, folders: Collection[NeededFolder]) -> None:
+        """Forget the files of other folders: those of earlier policies. Raises what `send` does."""
         kept = {sha256 for folder in folders for _, sha256 in folder.files}
         self._pieces = {sha256: pieces for sha256, pieces in self._pieces.items() if sha256 in kept}
+        if self._lacked:
+            self.send(folders, kept - self._known)
+        self._known |= kept
 
     def send(self, needs: Iterable[NeededFolder], missing: Collection[str]) -> None:
         """Put files into the store. Raises ClusterUnavailable where it is full."""
+        self._lacked = True
         for path, sha256 in ((need.path / name, sha256) for need in needs for name, sha256 in need.files):
             if sha256 in missing and sha256 not in self._pieces:
                 try:

@@ -2,10 +2,10 @@
 
     python tests/benchmarks/scale_on_paper.py      docs/pictures/scale.svg, and a table
 
-A simulation of `flows/workers/ray_cluster.py`, event by event. The pipeline's machine begins all shards, one after the
-other. Each worker answers that it lacks the policy; the machine takes that answer and begins the shard again. The first
-shard of a host fetches the policy for all of it, and all policies leave the machine over its own link. The host puts it
-into files, the shards are played, and the machine takes each result. Between two looks at all of them it sleeps.
+A simulation of `flows/workers/ray_cluster.py`, event by event, in any iteration but a run's first. The pipeline's
+machine puts the policy into Ray's store and begins all shards, one after the other. The first shard of a host fetches
+the policy for all of it, and all policies leave the machine over its own link. The host puts it into files, the shards
+are played, and the machine takes each result. Between two looks at all of them it sleeps.
 
 What is measured is in results/ray_costs.json (ray_costs.py), of one machine. What is assumed is in `Network`. Left out:
 Ray's own servers, a host that another one sends pieces to, rollouts of different length, machines that fail.
@@ -14,7 +14,6 @@ Ray's own servers, a host that another one sends pieces to, rollouts of differen
 import heapq
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,25 +90,24 @@ class Iteration:
     """Seconds in which the pipeline's machine did more than look at shards that all were at play."""
     last_begun: float = 0.0
     """When the last worker began to play."""
-    _answers: list[tuple[float, int, bool]] = field(default_factory=list)
-    """Heap of when an answer comes, from which shard, and whether it is a result."""
+    _results: list[float] = field(default_factory=list)
+    """Heap of when a shard's result comes."""
     _link_free: float = 0.0
-    _sent: bool = False
     _has_policy: dict[int, float] = field(default_factory=dict)
     """When each host has the policy in its files."""
 
     def run(self) -> "Iteration":
         """Play it to the end."""
         shards = self.hosts * self.network.workers
+        self._work(self.costs.put * self.policy_bytes)
         for shard in range(shards):
-            self._work(self.costs.begin)
-            heapq.heappush(self._answers, (self.now + 2 * self.network.way_s, shard, False))
+            self._begin(shard)
         while shards:
-            if done := list(self._come()):
-                self._work(self.costs.look * shards)
-                shards -= sum(map(self._take, done))
+            if done := self._come():
+                self._work(self.costs.look * shards + self.costs.take * done)
+                shards -= done
             else:
-                sleeps = math.ceil((self._answers[0][0] - self.now) / POLL_S)
+                sleeps = math.ceil((self._results[0] - self.now) / POLL_S)
                 self.now += sleeps * POLL_S
         return self
 
@@ -122,28 +120,23 @@ class Iteration:
         self.now += seconds
         self.busy += seconds
 
-    def _come(self) -> Iterator[tuple[int, bool]]:
-        """Yield the answers that have come by now."""
-        while self._answers and self._answers[0][0] <= self.now:
-            _, shard, is_result = heapq.heappop(self._answers)
-            yield shard, is_result
+    def _begin(self, shard: int) -> None:
+        """Begin a shard; it is played as soon as its host has the policy."""
+        self._work(self.costs.begin)
+        begun = max(self.now + self.network.way_s, self._delivered(shard // self.network.workers))
+        self.last_begun = max(self.last_begun, begun)
+        heapq.heappush(self._results, begun + self.shard_s + self.network.way_s)
 
-    def _take(self, answer: tuple[int, bool]) -> bool:
-        """Take an answer; begin the shard again if its host lacked the policy. Return whether it was a result."""
-        shard, is_result = answer
-        self._work(self.costs.take)
-        if not is_result:
-            if not self._sent:
-                self._work(self.costs.put * self.policy_bytes)
-                self._sent = True
-            self._work(self.costs.begin)
-            begun = max(self.now + self.network.way_s, self._delivered(shard // self.network.workers))
-            self.last_begun = max(self.last_begun, begun)
-            heapq.heappush(self._answers, (begun + self.shard_s + self.network.way_s, shard, True))
-        return is_result
+    def _come(self) -> int:
+        """Return how many results have come since the last look."""
+        done = 0
+        while self._results and self._results[0] <= self.now:
+            heapq.heappop(self._results)
+            done += 1
+        return done
 
     def _delivered(self, host: int) -> float:
-        """Return when the host has the policy; its first shard asks for it."""
+        """Return when the host has the policy; its first shard fetches it."""
         if host not in self._has_policy:
             self._link_free = max(self._link_free, self.now) + self.policy_bytes / self.network.bytes_per_s
             self._has_policy[host] = self._link_free + self.policy_bytes * self.costs.place

@@ -29,6 +29,7 @@ from flows.dag.stages import find_stage
 from flows.errors import StageFailed
 from flows.runners.prefect_server import prefect_api
 from flows.workers import ray_cluster, shard_executor
+from flows.workers.needed_folders import NeededFolder
 from flows.workers.ray_cluster import ClusterUnavailable
 from flows.workers.remote_task import WorkerDied
 from flows.workers.shard_executor import ShardExecutor
@@ -260,6 +261,24 @@ def context(
     yield StageContext(layout, inputs, "i001", cache, executor)
     cache.close()
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def test_after_a_machine_lacked_files_those_of_the_next_policy_are_sent_unasked(
+    context: StageContext[Any], tmp_path: Path
+) -> None:
+    assert context.executor.map(doubled, context, [Piece(1)]) == [(2, "i001")]  # now there is a connection
+    for name in ("world", "first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    world, first, second = (NeededFolder.of(tmp_path / name) for name in ("world", "first", "second"))
+    contents = ray_cluster._Contents()
+    contents.keep([world, first])
+    assert contents.of([world, first]) == {}
+    contents.send([world, first], {sha256 for _, sha256 in first.files})  # the machine had the world
+    contents.keep([world, second])
+    sent = contents.of([world, first, second])
+    assert list(sent) == [sha256 for _, sha256 in second.files]
+    assert [ray_cluster.ray.get(piece) for pieces in sent.values() for piece in pieces] == [b"second"]
 
 
 def test_results_come_in_the_order_of_the_jobs(context: StageContext[Any]) -> None:
