@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from tasks.core.processes.usable_cores import CORES_VARIABLE
 try:
     import ray
     from ray._private.state import available_resources_per_node  # what `ray status` asks; public only without the nodes
+    from ray.experimental import internal_kv  # the cluster's own store of small values
 except ImportError as error:
     raise ImportError(f"machines.ray: {error}; run `pip install -e '.[ray]'`") from None
 
@@ -35,6 +36,7 @@ _CANCEL_S = 30
 _POLL_S = 0.1
 _LOOK_S = 1.0
 _PIECE_BYTES = 2**24
+_NOTES = "loopline"
 _DEATHS_OF_WORKERS = (
     ray.exceptions.WorkerCrashedError,
     ray.exceptions.OutOfMemoryError,
@@ -92,11 +94,20 @@ class Cluster:
 
     def close(self) -> None:
         """Disconnect; Ray ends the workers."""
+        with suppress(ray.exceptions.RayError):
+            job = ray.get_runtime_context().get_job_id()
+            internal_kv._internal_kv_del(f"{job}/", del_by_prefix=True, namespace=_NOTES)
         ray.shutdown()
 
 
 def run_on_ray(task: RemoteTask, sent: Mapping[str, Sequence[Any]]) -> Any:
-    """Do `run_remote` in a worker; `sent` has references to the pieces of files, by SHA-256."""
+    """Do `run_remote` in a worker; `sent` has references to the pieces of files, by SHA-256.
+
+    First leave a note of the machine: when a worker is killed, Ray does not say where it was.
+    """
+    here = ray.get_runtime_context()
+    with suppress(ray.exceptions.RayError):
+        internal_kv._internal_kv_put(f"{here.get_job_id()}/{here.get_task_id()}", here.get_node_id(), namespace=_NOTES)
     return run_remote(task, {sha256: partial(_rest, pieces) for sha256, pieces in sent.items()})
 
 
@@ -202,7 +213,7 @@ class _Playing:
             shard.set_exception(failure.cause)
             raise failure.cause from None
         except _DEATHS_OF_WORKERS as error:
-            self._note_death(place, shard, task, error)
+            self._note_death(place, shard, task, _place(reference), error)
             return False
         if isinstance(result, Missing):
             self._contents.send(task.needs, result.sha256s)
@@ -210,16 +221,22 @@ class _Playing:
         shard.set_result(result)
         return True
 
-    def _note_death(self, place: int, shard: "Future[Any]", task: RemoteTask, error: Exception) -> None:
+    def _note_death(self, place: int, shard: "Future[Any]", task: RemoteTask, node: str, error: Exception) -> None:
         """Warn of a worker's death. Raises WorkerDied after too many over the same shard."""
         self._deaths[place] += 1
-        deaths, where = self._deaths[place], self._room.where(ray.nodes(), str(error))
+        deaths, where = self._deaths[place], self._room.where(ray.nodes(), node, str(error))
         died = f"{task.item.description}: its worker died"
         if deaths > DEATHS:
             times, reason = f"{deaths} times, at last{where or ' somewhere'}", str(error).partition("\n")[0]
             shard.set_exception(ended := WorkerDied(f"{died} {times}; is memory short? {reason}"))
             raise ended from None
         _log.warning("%s%s; is memory short? Another one plays it again (%d of %d)", died, where, deaths, DEATHS)
+
+
+def _place(reference: Any) -> str:
+    """Return the id of the machine whose worker left a note for this task; "" where none did."""
+    key = f"{ray.get_runtime_context().get_job_id()}/{reference.task_id().hex()}"
+    return (internal_kv._internal_kv_get(key, namespace=_NOTES) or b"").decode()
 
 
 def _stop(references: Sequence[Any], patience_s: float) -> None:

@@ -56,9 +56,12 @@ class Room:
             self._say(f"{self._lack(nodes)}. Waiting: {duration(waited)} of {duration(self.config.wait_s)}")
         return False
 
-    def where(self, nodes: Nodes, reason: str) -> str:
-        """Return " on MACHINE": the one whose address is in Ray's message, else the only one with workers, else ""."""
-        names = {name_of(node) for node in nodes if re.search(rf"\b{re.escape(node['NodeManagerAddress'])}\b", reason)}
+    def where(self, nodes: Nodes, noted: str, reason: str) -> str:
+        """Return " on MACHINE", or "": the one with the noted id, in Ray's message, or the only one with workers."""
+        names = {name_of(node) for node in nodes if node["NodeID"] == noted}
+        names = names or {
+            name_of(node) for node in nodes if re.search(rf"\b{re.escape(node['NodeManagerAddress'])}\b", reason)
+        }
         names = names or {name_of(node) for node in nodes if workers_on(node, self.config)}
         return f" on {names.pop()}" if len(names) == 1 else ""
 

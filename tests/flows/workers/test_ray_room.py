@@ -19,16 +19,14 @@ from tests.flows.workers.pieces import Piece, doubled
 
 def node(name: str, *, alive: bool = True, **held: float) -> dict[str, Any]:
     address = f"10.0.0.{ord(name) - ord('a')}"
-    return {"NodeManagerHostname": name, "NodeManagerAddress": address, "Alive": alive, "Resources": held}
+    who = {"NodeID": f"id_{name}", "NodeManagerHostname": name, "NodeManagerAddress": address}
+    return {**who, "Alive": alive, "Resources": held}
 
 
 def test_what_workers_take_of_a_machine_are_its_shards() -> None:
     """Two CPUs for each worker; c's machine was lost, and d is too small."""
-    nodes = [
-        {"NodeID": name, **node(name, alive=name != "c", CPU=held)}
-        for name, held in zip("abcd", (4, 6, 4, 1), strict=True)
-    ]
-    free = {"a": {"CPU": 4.0}, "b": {"CPU": 2.0}, "d": {"CPU": 1.0}}
+    nodes = [node(name, alive=name != "c", CPU=held) for name, held in zip("abcd", (4, 6, 4, 1), strict=True)]
+    free = {"id_a": {"CPU": 4.0}, "id_b": {"CPU": 2.0}, "id_d": {"CPU": 1.0}}
     assert shards_on(nodes, free, RayConfig(cpus_per_worker=2)) == {
         "a (10.0.0.0)": "plays 0 shards, has room for 2",
         "b (10.0.0.1)": "plays 2 shards, has room for 3",
@@ -85,11 +83,12 @@ def test_too_few_gpus_are_told_with_the_knob() -> None:
     assert workers_on(node("c", alive=False, CPU=8, GPU=5), RayConfig(gpus_per_worker=2)) == 0
 
 
-def test_a_dead_workers_machine_is_the_one_in_the_message_or_the_only_one() -> None:
+def test_a_dead_workers_machine_is_the_noted_one_or_that_in_the_message_or_the_only_one() -> None:
     room, nodes = Room(RayConfig()), [node("a"), node("b", CPU=1), node("c", alive=False)]
-    assert room.where(nodes, "The node 10.0.0.2 died") == " on c (10.0.0.2)"
-    assert room.where(nodes, "The node 10.0.0.21 died") == room.where(nodes, "died") == " on b (10.0.0.1)"
-    assert room.where([*nodes, node("d", CPU=1)], "died") == ""
+    assert room.where(nodes, "", "The node 10.0.0.2 died") == " on c (10.0.0.2)"
+    assert room.where(nodes, "", "The node 10.0.0.21 died") == room.where(nodes, "", "died") == " on b (10.0.0.1)"
+    assert room.where([*nodes, node("d", CPU=1)], "", "died") == ""
+    assert room.where([*nodes, node("d", CPU=1)], "id_d", "died") == " on d (10.0.0.3)"
 
 
 def test_the_first_other_version_is_named_and_a_build_is_none() -> None:
