@@ -44,8 +44,8 @@ ROOT = Path(__file__).parents[3]
 MakeRollouts = Callable[..., list[Rollout]]
 DEADLINE_S = 400
 FEW_STEPS = 9
-TO_BE_KILLED_IN = 150
-"""Optimizer steps: enough time for a kill."""
+TO_BE_KILLED_IN = 30
+"""Optimizer steps. Ranks are killed as soon as they run, seconds before the first."""
 
 
 def job_params(steps: int = FEW_STEPS) -> Params:
