@@ -24,8 +24,8 @@ def watch() -> int:
     """Show how far the run in this checkout is, until it ends.
 
     Shows the iteration, the time that is left, the machines at work where there are several, and the scores on dev so
-    far. It reads files only, so that it works
-    from another terminal, whatever command runs the pipeline. Where stdout is no terminal it prints once.
+    far. It reads files only, so that it works from another terminal, whatever command runs the pipeline. Where stdout
+    is no terminal it prints once.
 
     \b
     loopline watch

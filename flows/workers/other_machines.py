@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from flows.hosts_at_work import shown_hosts
 from flows.workers.gathering import Gathering
 from flows.workers.join_server import served
-from tasks.core.interfaces.machines import Alone, Meeting
+from tasks.core.interfaces.machines import Meeting
 from tasks.core.learner.rendezvous import own_address
 from tasks.core.learner.training import UpdateJob
 
@@ -30,9 +30,7 @@ class OtherMachines:
         this machine or is in use.
         """
         settings = job.inputs.update.distributed
-        if settings.nodes == 1 or settings.rendezvous is None:
-            yield Alone()
-            return
+        assert settings.rendezvous is not None, "several machines have a place to meet"
         address = own_address(settings.rendezvous, holds_store=True)
         gathering = Gathering(self._label, job, address, self._cache_bytes)
         with served(gathering, settings.rendezvous, address), shown_hosts() as shown:

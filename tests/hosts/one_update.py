@@ -6,8 +6,9 @@ As the stage does it, without DVC. Its parameters are in PROJECT/params.json.
 import sys
 from pathlib import Path
 
+from flows.dag.stages import find_stage
 from flows.signals import exit_on_sigterm
-from flows.workers.other_machines import OtherMachines
+from flows.workers.executors import machines_of
 from tasks.core.config.params import Params, ParamsError
 from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.interfaces.stage import StageContext
@@ -15,13 +16,11 @@ from tasks.core.learner.ranks import RankFailed
 from tasks.core.records.layout import Layout
 from tasks.update_policy import update_policy
 
-CACHE_BYTES = 2**30
-
 
 def main(project: Path) -> int:
     exit_on_sigterm()
     params = Params.model_validate_json((project / "params.json").read_text())
-    machines = OtherMachines("update_policy@i001", CACHE_BYTES)
+    machines = machines_of(find_stage("update_policy"), "i001", params)
     try:
         update_policy(StageContext(Layout(project), UpdateInputs.of(params), "i001", machines=machines))
     except (RankFailed, ParamsError) as error:

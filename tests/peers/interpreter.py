@@ -26,11 +26,13 @@ PEERS = InterpreterRecipe(
 
 def ask_peers(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Run inside.py on the cases. Returns what the peers' functions make of each, by the functions' names."""
-    python = python_executable(ROOT / INTERPRETERS, PEERS)
-    command = [str(python), str(HERE / "inside.py"), sysconfig.get_path("purelib")]
-    done = subprocess.run(
-        command, input=json.dumps(cases), env=inherited_variables(), capture_output=True, text=True, timeout=500
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    answers: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    answers: list[dict[str, Any]] = asked(PEERS, "inside.py", sysconfig.get_path("purelib"), said=json.dumps(cases))
     return answers
+
+
+def asked(recipe: InterpreterRecipe, script: str, *arguments: str, said: str = "") -> Any:
+    """Run a script of this folder in an interpreter, which reads `said`; return the JSON of its last line."""
+    command = [str(python_executable(ROOT / INTERPRETERS, recipe)), str(HERE / script), *arguments]
+    done = subprocess.run(command, input=said, env=inherited_variables(), capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])

@@ -1,21 +1,18 @@
 """A score's log as Inspect's own reader and viewer take it (lane peers)."""
 
-import json
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from flows.cli.app import main
-from tasks.core.interpreters import INTERPRETERS, InterpreterRecipe, inherited_variables, python_executable
+from tasks.core.interpreters import InterpreterRecipe
 from tasks.core.policies.loading import load_chat_format
 from tasks.core.records.documents import read_document
 from tasks.core.records.model_scores import ModelScore
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table
-from tests.peers.interpreter import HERE, ROOT
+from tests.peers.interpreter import HERE, ROOT, asked
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(1500)]
 
@@ -40,7 +37,7 @@ def test_inspect_reads_the_log_of_a_score_and_bundles_it_for_its_viewer(
     (folder,) = (tmp_path / "data" / "scored").glob("pocket-*")
     score = read_document(folder / "score.json", ModelScore)
     rows = read_table(folder / "rollouts.parquet", SCORED_ROLLOUTS).to_pylist()
-    found = read_by_inspect(folder / "inspect", tmp_path / "bundle")
+    found = asked(INSPECT, "read_inspect_log.py", str(folder / "inspect"), str(tmp_path / "bundle"))
     assert (found["status"], found["task"], found["epochs"]) == ("success", "loopline/pocketworld", 2)
     assert found["dataset"] == ["pocketworld dev", len({row["task_id"] for row in rows})]
     assert found["metrics"]["accuracy"] == pytest.approx(score.scores.levels["all"].tgc / 100)
@@ -52,13 +49,3 @@ def test_inspect_reads_the_log_of_a_score_and_bundles_it_for_its_viewer(
     ids = [id for id, turn in zip(first["token_ids"], first["turn_index"], strict=True) if turn == 0]
     assert found["first"]["said"][:2] == [found["first"]["input"], load_chat_format(MODEL).decode(ids)]
     assert {"index.html", "logs"} <= set(found["viewer"])
-
-
-def read_by_inspect(folder: Path, bundle: Path) -> dict[str, Any]:
-    """Return what Inspect's reader says of the log in `folder`."""
-    python = python_executable(ROOT / INTERPRETERS, INSPECT)
-    command = [str(python), str(HERE / "read_inspect_log.py"), str(folder), str(bundle)]
-    done = subprocess.run(command, env=inherited_variables(), capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stderr[-3000:]
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
