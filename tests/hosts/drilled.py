@@ -1,8 +1,6 @@
 """What host drills disturb: an update on all hosts, or rollouts that they play through Ray."""
 
-import os
 import subprocess
-import sys
 import time
 from functools import cache
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Any, Protocol
 
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
-from tests.flows.tiny_project import ROOT, copy_project, make_project, succeed
+from tests.flows.tiny_project import copy_project, make_project, succeed
 from tests.hosts.faults import (
     Fault,
     Scene,
@@ -26,7 +24,7 @@ from tests.hosts.faults import (
     worker_killed,
 )
 from tests.hosts.network import Host
-from tests.hosts.parts import finished, join, make_update, start_update, trains_on, waits
+from tests.hosts.parts import finished, join, make_update, on_one_host, start_update, trains_on, waits
 from tests.hosts.ray_parts import head, members, play_on_ray, plays_on, start_collection
 
 
@@ -88,13 +86,7 @@ class Update:
     """The engine's log-probs are made up."""
 
     def __init__(self, folder: Path) -> None:
-        self.expected = cache(lambda hosts: self._on_one_host(folder, hosts))
-
-    def _on_one_host(self, folder: Path, ranks: int) -> str:
-        layout = make_update(folder / f"one_{ranks}", ranks=ranks, nodes=1)
-        command = [sys.executable, "-m", "tests.hosts.one_update", str(layout.root)]
-        subprocess.run(command, check=True, cwd=layout.root, env={**os.environ, "PYTHONPATH": str(ROOT)})
-        return digest(self.result(layout))
+        self.expected = cache(lambda hosts: on_one_host(folder, hosts))
 
     def prepared(self, folder: Path, hosts: int) -> Layout:
         return make_update(folder, nodes=hosts)

@@ -1,5 +1,6 @@
 """The parts of a test of an update on hosts: the project, the pipeline's machine, those that join, their ranks."""
 
+import os
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import psutil
 from flows.workers.join_channel import SECRET_VARIABLE
 from tasks.core.config.update import DistributedConfig
 from tasks.core.learner.ranks import RANK_MODULE
+from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
 from tests.core.learner.conftest import _rollouts
 from tests.flows.tiny_project import ROOT, environment
@@ -39,6 +41,14 @@ def make_update(folder: Path, *, ranks: int = 1, nodes: int = 2) -> Layout:
     layout = prepare(folder, folder.with_name(f"{folder.name}.base"), params, {"i001": _rollouts(11)})
     (folder / "params.json").write_text(params.model_dump_json())
     return layout
+
+
+def on_one_host(folder: Path, ranks: int) -> str:
+    """Return the digest of the policy that so many ranks of one host train."""
+    layout = make_update(folder / f"one_{ranks}", ranks=ranks, nodes=1)
+    command = [sys.executable, "-m", "tests.hosts.one_update", str(layout.root)]
+    subprocess.run(command, check=True, cwd=layout.root, env={**os.environ, "PYTHONPATH": str(ROOT), **QUIET})
+    return digest(layout.policy("i001"))
 
 
 def start_update(host: Host, layout: Layout, **variables: str) -> "subprocess.Popen[str]":

@@ -21,6 +21,7 @@ from tests.hosts.parts import (
     join,
     lines_of,
     make_update,
+    on_one_host,
     rank_on,
     start_update,
     trains_on,
@@ -42,8 +43,14 @@ def hosts(network: Network, layout: Layout) -> tuple[Host, Host]:
     return network.host("a", shared=[layout.root]), network.host("b")
 
 
-def undisturbed(layout: Layout, a: Host) -> str:
-    """Return the digest of the policy that the update comes to without a fault; the joiner waits."""
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the digest of the policy that as many ranks of one host train."""
+    return on_one_host(tmp_path_factory.mktemp("one"), 2)
+
+
+def trained(layout: Layout, a: Host) -> str:
+    """Return the digest of the policy that an update comes to; the joiner waits."""
     code, said = finished(start_update(a, layout))
     assert code == 0, said
     found = digest(layout.policy("i001"))
@@ -60,11 +67,10 @@ def nothing_written(layout: Layout) -> bool:
 
 
 def test_hosts_that_are_lost_are_named_on_each_side_and_the_next_update_has_the_same_bytes(
-    layout: Layout, hosts: tuple[Host, Host]
+    layout: Layout, hosts: tuple[Host, Host], expected: str
 ) -> None:
     a, b = hosts
     joiner = join(b)
-    expected = undisturbed(layout, a)
 
     pipeline = start_update(a, layout)  # a rank there
     os.kill(trains_on(b, pipeline), signal.SIGKILL)
@@ -96,16 +102,13 @@ def test_hosts_that_are_lost_are_named_on_each_side_and_the_next_update_has_the_
         if process.pid != a.holder:
             process.kill()
     pipeline.communicate()
-    time.sleep(1.5 * SILENCE_S)
-
-    code, said = finished(start_update(a, layout))
-    assert code == 0, said
-    assert digest(layout.policy("i001")) == expected
-    told = lines_of(b.end(joiner))
     no_answer = f"{RENDEZVOUS}: no answer for 30 s: the pipeline has ended, or the link is cut"
+    before = "".join(_until(joiner, no_answer) for _ in range(2))
+
+    assert trained(layout, a) == expected
+    told = lines_of(before + b.end(joiner))
     assert [line for line in told if "joining" not in line] == [
         f"waiting for updates of {RENDEZVOUS}",
-        f"{LABEL}: done",
         f"{LABEL}: rank 1 of 2 was killed by SIGKILL (the system kills processes when memory runs out){AGAIN}",
         f"{LABEL}: rank 0 of 2 was killed by SIGKILL (the system kills processes when memory runs out)",
         no_answer,
@@ -136,9 +139,14 @@ def test_a_host_that_dies_is_named_and_another_one_takes_its_place(
 
 
 def _until(process: "subprocess.Popen[str]", words: str) -> str:
-    """Return the line of a process with these words, as soon as it comes."""
+    """Return what a process says up to the line with these words, as soon as that comes."""
     assert process.stderr is not None
-    return next(line for line in process.stderr if words in line)
+    said = ""
+    while words not in said:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    return said
 
 
 def test_machines_that_do_not_belong_are_refused_by_name(layout: Layout, network: Network, tmp_path: Path) -> None:
@@ -169,10 +177,11 @@ def test_machines_that_do_not_belong_are_refused_by_name(layout: Layout, network
     assert f"{LABEL}: done" in b.end(joiner)
 
 
-def test_a_link_that_is_cut_for_a_moment_or_slow_changes_no_byte(layout: Layout, hosts: tuple[Host, Host]) -> None:
+def test_a_link_that_is_cut_for_a_moment_or_slow_changes_no_byte(
+    layout: Layout, hosts: tuple[Host, Host], expected: str
+) -> None:
     a, b = hosts
     joiner = join(b)
-    expected = undisturbed(layout, a)
     b.slow("1mbit")
     pipeline = start_update(a, layout)
     trains_on(b, pipeline)
@@ -185,12 +194,14 @@ def test_a_link_that_is_cut_for_a_moment_or_slow_changes_no_byte(layout: Layout,
     b.end(joiner)
 
 
-def test_files_are_sent_once_and_a_damaged_one_is_fetched_again(layout: Layout, hosts: tuple[Host, Host]) -> None:
+def test_files_are_sent_once_and_a_damaged_one_is_fetched_again(
+    layout: Layout, hosts: tuple[Host, Host], expected: str
+) -> None:
     a, b = hosts
     joiner = join(b)
-    expected = undisturbed(layout, a)
+    assert trained(layout, a) == expected
     files = b.run(Path("/root/.cache/loopline/received/files"), "sh", "-c", "ls; stat -c %i *")
-    assert undisturbed(layout, a) == expected
+    assert trained(layout, a) == expected
     assert b.run(Path("/root/.cache/loopline/received/files"), "sh", "-c", "ls; stat -c %i *") == files
     b.end(joiner)
     needed = [layout.base_policy, layout.policy("i000"), layout.training_batch("i001")]
@@ -199,5 +210,5 @@ def test_files_are_sent_once_and_a_damaged_one_is_fetched_again(layout: Layout, 
     weights = digest(layout.base_policy / "model.safetensors")
     b.run(Path("/root/.cache/loopline/received/files"), "sh", "-c", f"echo spoilt > {weights}")
     joiner = join(b)
-    assert undisturbed(layout, a) == expected
+    assert trained(layout, a) == expected
     assert f"{weights}: damaged; it is fetched again" in b.end(joiner)
