@@ -9,10 +9,11 @@ from tasks.core.config.engine import ENGINES
 from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.learner.checkpoint import save_learner
+from tasks.core.learner.launcher import train_on_ranks
 from tasks.core.learner.metrics import trained_metrics, unchanged_metrics
 from tasks.core.learner.proofs import ENGINE_NOISE
-from tasks.core.learner.ranks import train_on_ranks
-from tasks.core.learner.training import UpdateJob, read_batch, train
+from tasks.core.learner.training import read_batch, train
+from tasks.core.learner.update_job import UpdateJob
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import replacing

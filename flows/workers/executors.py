@@ -4,6 +4,7 @@ import os
 from contextlib import nullcontext
 
 from flows.dag.stages import Stage, stage_label
+from flows.workers.other_machines import OtherMachines
 from flows.workers.shard_executor import ShardExecutor, Shown, Workers
 from tasks.core.config.machines import MachinesConfig
 from tasks.core.config.params import Params
@@ -31,8 +32,6 @@ def machines_of(stage: Stage, key: str, params: Params) -> Machines:
     """Return whose ranks train: this machine's, or those of `update.distributed.nodes` machines."""
     if params.update.distributed.nodes == 1:
         return ThisMachine()
-    from flows.workers.other_machines import OtherMachines  # imports torch
-
     return OtherMachines(stage_label(stage.name, key), params.machines.cache_gib * 2**30)
 
 

@@ -14,9 +14,9 @@ from flows.workers.environment import difference, environment
 from flows.workers.join_channel import BEAT_S, SILENCE_S, Coming, News, NoPlace, Offer, Refused
 from flows.workers.needed_folders import NeededFile, NeededFolder
 from tasks.core.interfaces.machines import Place, free_port
-from tasks.core.learner.distributed import LONGEST_WAIT_S
-from tasks.core.learner.ranks import RANK_MODULE, RankFailed
-from tasks.core.learner.training import UpdateJob, read_files
+from tasks.core.learner.launcher import RANK_MODULE, RankFailed
+from tasks.core.learner.rendezvous import LONGEST_WAIT_S
+from tasks.core.learner.update_job import UpdateJob, read_files
 from tasks.core.processes.shown_work import duration
 from tasks.core.records.remembered_digests import remembered_digest
 
@@ -49,7 +49,7 @@ class Gathering:
         self._needs = _needed_folders(job)
         self.paths = {sha256: need.path / name for need in self._needs for name, sha256 in need.files}
         self._code, self._environment = module_version(RANK_MODULE, CODE), environment()
-        self._lock = threading.RLock()
+        self._lock = threading.Condition()
         self._guests: dict[str, Guest] = {}
         self._told: set[str] = set()
         self._news, self._broken = News(state="gathering"), threading.Event()
@@ -95,10 +95,16 @@ class Gathering:
             return guest
 
     def news(self, guest: Guest) -> News:
-        """Return how the update stands, for a machine that asks."""
+        """Return how the update stands, for a machine that asks; one that waits for the begin hears of it at once."""
         with self._lock:
+            self._lock.wait_for(lambda: self._news.state != "gathering", BEAT_S)
             guest.knows_end = self._news.state == "ended"
             return self._news
+
+    def _tell(self, news: News) -> None:
+        with self._lock:
+            self._news = news
+            self._lock.notify_all()
 
     def fail(self, guest: Guest, reason: str) -> None:
         """Take a machine's word that its part has failed: the update has, if it was going, else its place is free."""
@@ -151,7 +157,7 @@ class Gathering:
     def end(self, reason: str | None) -> None:
         """Tell all machines that the update is over; wait for those that can hear it."""
         with self._lock:
-            self._news = News(state="ended", reason=reason and reason.partition(AGAIN)[0])
+            self._tell(News(state="ended", reason=reason and reason.partition(AGAIN)[0]))
         deadline = time.monotonic() + 5 * BEAT_S
         while time.monotonic() < deadline and not self._all_know_the_end():
             time.sleep(_LOOK_S / 2)
@@ -161,7 +167,7 @@ class Gathering:
             self._drop_silent()
             ready = len(self._guests) == self.nodes - 1 and all(guest.is_ready for guest in self._guests.values())
             if ready:
-                self._news = News(state="going")
+                self._tell(News(state="going"))
             return ready
 
     def _all_know_the_end(self) -> bool:
@@ -191,7 +197,7 @@ class Gathering:
 
     def _break(self, reason: str) -> None:
         if self._news.state == "going":
-            self._news = News(state="ended", reason=reason)
+            self._tell(News(state="ended", reason=reason))
             self._broken.set()
 
     def _by_number(self) -> list[Guest]:

@@ -19,7 +19,7 @@ from pydantic import ValidationError, model_validator
 
 from flows.workers.needed_folders import NeededFolder
 from tasks.core.config.section import Section
-from tasks.core.learner.training import UpdateJob
+from tasks.core.learner.update_job import UpdateJob
 
 BEAT_S = 1.0
 """A machine asks for news this often."""
@@ -143,7 +143,7 @@ class Channel:
         self._ask("/ready")
 
     def news(self) -> News:
-        """Return how the update stands. Raises PipelineLost."""
+        """Return how the update stands; before it begins, only when it does or after a beat. Raises PipelineLost."""
         return News.model_validate_json(self._ask("/news"))
 
     def failed(self, reason: str) -> None:

@@ -125,7 +125,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             gathering.fail(guest, Reason.model_validate_json(said).reason)
         elif self.path == "/ready":
             guest.is_ready = True
-        self._answer(HTTPStatus.OK, gathering.news(guest))
+        self._answer(HTTPStatus.OK, gathering.news(guest) if self.path == "/news" else Reason(reason="heard"))
 
     def _guest(self) -> Guest | None:
         if not self._has_secret():

@@ -8,7 +8,7 @@ from flows.workers.gathering import Gathering
 from flows.workers.join_server import served
 from tasks.core.interfaces.machines import Meeting
 from tasks.core.learner.rendezvous import own_address
-from tasks.core.learner.training import UpdateJob
+from tasks.core.learner.update_job import UpdateJob
 
 
 class OtherMachines:

@@ -34,7 +34,7 @@ from flows.workers.join_channel import (
 )
 from tasks.core.config.params import ParamsError
 from tasks.core.interfaces.machines import Place
-from tasks.core.learner.ranks import RANK_MODULE, RankFailed, start_ranks
+from tasks.core.learner.launcher import RANK_MODULE, RankFailed, import_launcher, start_ranks
 from tasks.core.learner.rendezvous import endpoint, own_address
 from tasks.core.records.files import ArtifactError
 
@@ -63,6 +63,7 @@ def take_part(rendezvous: str) -> NoReturn:
     with closing(_Folder()) as folder:
         while True:
             said = _look(channel, folder, rendezvous, said)
+            import_launcher()  # while there is nothing else to do
             time.sleep(BEAT_S)
 
 
@@ -111,6 +112,7 @@ def _take_part(channel: Channel, folder: _Folder, offer: Offer, address: str) ->
     ranks = offer.job.inputs.update.distributed.ranks
     _log.info("%s: joining with %d ranks", offer.label, ranks)
     place = Place(offer.number, (channel.host, offer.store_port), address)
+    threading.Thread(target=import_launcher, daemon=True).start()  # files come meanwhile
     try:
         with closing(_Taking(channel, place)) as taking:
             root = folder.filled(channel, offer)
@@ -168,10 +170,14 @@ class _Taking:
         self._over.set()
 
     def _ask(self) -> None:
-        while not self._over.wait(BEAT_S) and self._news.state != "ended":
+        pause_s = 0.0
+        while not self._over.wait(pause_s) and self._news.state != "ended":
+            pause_s = BEAT_S
             with suppress(PipelineLost):
                 self._news = self._channel.news()
                 self._heard_at = time.monotonic()
+                if self._news.state == "gathering":
+                    pause_s = 0.0  # the answer took a beat
 
     def _lost(self) -> str | None:
         if self._news.state == "ended" or time.monotonic() - self._heard_at < SILENCE_S:

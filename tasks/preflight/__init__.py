@@ -27,9 +27,10 @@ from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.stage_inputs import PreflightInputs, UpdateInputs
 from tasks.core.config.update import CriticConfig, LossConfig, UpdateConfig
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.learner.launcher import RankFailed, train_on_ranks
 from tasks.core.learner.prompt_information import UNMEASURED
-from tasks.core.learner.ranks import RankFailed, train_on_ranks
-from tasks.core.learner.training import UpdateJob, read_batch, train
+from tasks.core.learner.training import read_batch, train
+from tasks.core.learner.update_job import UpdateJob
 from tasks.core.policies.checkpoint_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_model_config, require
 from tasks.core.policies.loading import device, opened
 from tasks.core.policies.positions import context_length, require_fixed_rotary

@@ -12,7 +12,7 @@ from flows.workers.executors import machines_of
 from tasks.core.config.params import Params, ParamsError
 from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.learner.ranks import RankFailed
+from tasks.core.learner.launcher import RankFailed
 from tasks.core.records.layout import Layout
 from tasks.update_policy import update_policy
 

@@ -12,7 +12,7 @@ import psutil
 
 from flows.workers.join_channel import SECRET_VARIABLE
 from tasks.core.config.update import DistributedConfig
-from tasks.core.learner.ranks import RANK_MODULE
+from tasks.core.learner.launcher import RANK_MODULE
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
 from tests.core.learner.conftest import _rollouts

@@ -21,7 +21,7 @@ from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import PreflightInputs
 from tasks.core.interfaces.machines import free_port
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.learner.ranks import RankFailed
+from tasks.core.learner.launcher import RankFailed
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.checkpoint_files import read_model_config
 from tasks.core.policies.loading import save_policy, trainable_policy

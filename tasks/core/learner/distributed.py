@@ -12,10 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.core.learner.model import decoder_layers
-
-LONGEST_WAIT_S = 1800
-"""Seconds that one rank waits for the others before it fails, and the update with it. A rank may be that late: it loads
-a model of any size, and its machine is started by hand."""
+from tasks.core.learner.rendezvous import LONGEST_WAIT_S
 
 
 @dataclass(frozen=True)

@@ -1,254 +1,31 @@
-"""The ranks of an update: their start with torch's elastic launcher (which `torchrun` runs), each rank, and why one
-failed.
+"""One rank of an update on several: its start, training with the others, and what it leaves of an error.
 
     torchrun ... -m tasks.core.learner.ranks JOB      (or accelerate launch --multi_gpu ..., which calls it)
 
-JOB is the update as JSON. The main rank writes policy and metrics next to it. A failed rank is not restarted: the
-update fails as a whole, on all machines, and the next run of the stage repeats it to the same bytes.
+JOB is the update as JSON. The main rank writes policy and metrics next to it. launcher.py starts ranks.
 """
 
-import logging
-import shutil
+import os
 import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from tasks.core.learner.training import UpdateJob
-from tasks.core.records.documents import read_document
-from tasks.core.records.files import read_json, replacing
-from tasks.core.records.training import Metrics, Passes
-
-if TYPE_CHECKING:
-    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
-    from torch.distributed.launcher.api import LaunchConfig
-import os
 import warnings
+from pathlib import Path
 
-import torch
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
-from tasks.core.interfaces.machines import Machines, Meeting, Place
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.learner.checkpoint import save_learner
 from tasks.core.learner.distributed import ProcessGroup, join_process_group
+from tasks.core.learner.launcher import EXPECTED, METRICS, PASSES, POLICY
 from tasks.core.learner.metrics import trained_metrics
-from tasks.core.learner.rendezvous import name_interface
 from tasks.core.learner.training import read_batch, train
+from tasks.core.learner.update_job import UpdateJob
 from tasks.core.policies.loading import device
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.processes.process_memory import spare_old_objects
-from tasks.core.records.documents import write_document
+from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import write_json
 from tasks.core.records.training import AdvantageSummary
-
-_log = logging.getLogger(__name__)
-RANK_MODULE = "tasks.core.learner.ranks"
-_CLOSING_S = 15
-_MEETING_S = 120
-"""Seconds in which the launchers of all machines, which are ready, find one another."""
-_LOOK_S = 0.5
-_REASON_S = 40
-"""Seconds in which a launcher whose rank lost the others hears why: more than those after which a machine is lost."""
-_WORKPLACE, _JOB = ".update_policy", "job.json"
-
-
-class RankFailed(RuntimeError):  # noqa: N818 - the field's word
-    """A rank of an update failed or died, and the update with it."""
-
-    def __init__(self, message: str, ended_by: signal.Signals | None = None, *, says_all: bool = False) -> None:
-        """Make the error.
-
-        `ended_by`: the signal that ended the rank; None for a rank that exited by itself. `says_all`: whether the
-        message is the cause, and not what another rank's end came to here.
-        """
-        super().__init__(message)
-        self.ended_by, self.says_all = ended_by, says_all or ended_by is not None
-
-
-class TrainedOnRanks(NamedTuple):
-    """Results of an update on ranks, besides its policy."""
-
-    metrics: Metrics
-    passes: Passes
-    """How forward passes took the rollouts."""
-
-
-def train_on_ranks(job: UpdateJob, machines: Machines) -> TrainedOnRanks:
-    """Run `job` on its ranks and move the policy that they wrote into its folder, whole or not at all.
-
-    Raises RankFailed, after every rank of this machine has ended, and what `machines.meet` raises.
-    """
-    with _workplace(job) as folder, machines.meet(job) as meeting:
-        start_ranks(job, folder, meeting)
-        with replacing(job.layout.policy(job.key)) as temporary:
-            (folder / POLICY).rename(temporary)
-        return TrainedOnRanks(read_document(folder / METRICS, Metrics), read_json(folder / PASSES)["passes"])
-
-
-def start_ranks(job: UpdateJob, folder: Path, meeting: Meeting) -> None:
-    """Start this machine's ranks of `job`, with its file in `folder`; return when those of all machines have succeeded.
-
-    Raises RankFailed, with the reason of the machine at fault where that becomes known.
-    """
-    from torch.distributed.elastic.multiprocessing import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.elastic.rendezvous import RendezvousError
-    from torch.distributed.launcher.api import elastic_launch
-
-    with replacing(folder / _JOB) as temporary:
-        temporary.write_text(job.model_dump_json(), encoding="utf-8")
-    config = _launch_config(job, meeting.place)
-    try:
-        with _own_signal_handlers(), _quiet_launcher(), _ranks_end_with(meeting):
-            elastic_launch(config, sys.executable)("-m", RANK_MODULE, str(folder / _JOB))
-    except ChildFailedError as error:
-        raise _told_by_others(meeting, _rank_failed(job, error.failures)) from None
-    except SignalException as error:
-        if error.sigval == signal.SIGINT:
-            raise KeyboardInterrupt from None
-        raise SystemExit(128 + error.sigval) from None
-    except (RendezvousError, torch.distributed.DistError, ConnectionError) as error:
-        apart = RankFailed(f"update_policy@{job.key}: the ranks' launchers did not meet: {_first_line(error)}")
-        raise _told_by_others(meeting, apart) from None
-
-
-def _launch_config(job: UpdateJob, place: Place) -> "LaunchConfig":
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
-    from torch.distributed.launcher.api import LaunchConfig
-
-    settings = job.inputs.update.distributed
-    if settings.nodes > 1:
-        name_interface(place.address)
-    return LaunchConfig(
-        min_nodes=settings.nodes,
-        max_nodes=settings.nodes,
-        nproc_per_node=settings.ranks,
-        run_id=f"update_policy-{job.key}",
-        rdzv_backend="static",
-        rdzv_endpoint="{}:{}".format(*place.store),
-        rdzv_configs={"rank": place.number, "timeout": _MEETING_S},
-        local_addr=place.address,
-        max_restarts=0,
-        shutdown_timeout=_CLOSING_S,
-        logs_specs=DefaultLogsSpecs(),
-    )
-
-
-@contextmanager
-def _ranks_end_with(meeting: Meeting) -> Iterator[None]:
-    """Kill this machine's ranks as soon as the meeting is broken: they would wait half an hour for a lost machine."""
-    import psutil
-
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.wait(_LOOK_S):
-            for child in psutil.Process().children() if meeting.broken() else ():
-                with suppress(psutil.NoSuchProcess):
-                    if RANK_MODULE in child.cmdline():
-                        child.kill()
-
-    watching = threading.Thread(target=watch, daemon=True)
-    watching.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watching.join()
-
-
-def _told_by_others(meeting: Meeting, failed: RankFailed) -> RankFailed:
-    """Return `failed`, or what another machine is to blame for: a lost connection has its cause elsewhere."""
-    reason = meeting.broken(0 if failed.says_all else _REASON_S)
-    return failed if reason is None else RankFailed(reason)
-
-
-def _first_line(error: BaseException) -> str:
-    """Return what an error says, or its cause where that says more, without torch's C++ frames."""
-    return str(error.__cause__ or error).partition("\n")[0].partition(" Exception raised from")[0]
-
-
-@contextmanager
-def _workplace(job: UpdateJob) -> Iterator[Path]:
-    """Make a folder on the file system of the result. Remove what a killed run left there."""
-    folder = job.layout.iteration(job.key) / _WORKPLACE
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)
-
-
-@contextmanager
-def _own_signal_handlers() -> Iterator[None]:
-    """Restore the process's signal handlers, which the launcher replaces for good."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    names = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-    held: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in names}
-    try:
-        yield
-    finally:
-        for number, handler in held.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _quiet_launcher() -> Iterator[None]:
-    """Silence the launcher's own log of a failed rank; this module reports it as one error."""
-    logger = logging.getLogger("torch.distributed.elastic")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
-def _rank_failed(job: UpdateJob, failures: "dict[int, ProcessFailure]") -> RankFailed:
-    """Return one error, for the failure that caused the others: our own error, else a signal, else the first failure.
-
-    SIGTERM comes last: the launcher ends the other ranks with it.
-    """
-
-    def order(rank: int) -> tuple[bool, bool, bool, int, int]:
-        code = failures[rank].exitcode
-        return (code == -signal.SIGTERM, code != EXPECTED, code >= 0, failures[rank].timestamp, rank)
-
-    rank = min(failures, key=order)
-    failure = failures[rank]
-    message = _message(failure)
-    if failure.exitcode == EXPECTED:
-        return RankFailed(message, says_all=True)
-    rank_label = f"update_policy@{job.key}: rank {rank} of {job.inputs.update.distributed.size}"
-    if failure.exitcode < 0:
-        hint = " (the system kills processes when memory runs out)" if failure.exitcode == -signal.SIGKILL else ""
-        text = (
-            f"{rank_label} was killed by {failure.signal_name()}{hint}; nothing was saved, run the same command again"
-        )
-        return RankFailed(text, signal.Signals(-failure.exitcode))
-    return RankFailed(f"{rank_label} failed: {message}; nothing was saved")
-
-
-def _message(failure: "ProcessFailure") -> str:
-    """Return the error's text without the exception's name, which torch put there (`record_exception`)."""
-    error_entry: Any = failure.error_file_data.get("message")
-    if not isinstance(error_entry, dict):
-        return f"exit code {failure.exitcode}, without an error message"
-    _log.info("%s", error_entry["extraInfo"]["py_callstack"])
-    text = str(error_entry["message"])
-    return text.partition(": ")[2] if failure.exitcode == EXPECTED else text
-
-
-POLICY, METRICS, PASSES = "policy", "metrics.json", "passes.json"
-EXPECTED = 3
-"""Exit code of a rank whose error message needs no stack trace."""
 
 
 def main(arguments: list[str]) -> int:

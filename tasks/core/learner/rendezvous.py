@@ -12,6 +12,9 @@ import socket
 from tasks.core.config.params import ParamsError
 
 KNOB = "update.distributed.rendezvous"
+LONGEST_WAIT_S = 1800
+"""Seconds that one rank waits for the others before it fails, and the update with it. A rank may be that late: it loads
+a model of any size, and its machine is started by hand."""
 _INTERFACE = "GLOO_SOCKET_IFNAME"
 """The network interface by which gloo's ranks reach each other; by default the one of the machine's host name."""
 

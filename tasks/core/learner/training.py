@@ -8,10 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from torch import nn
 
-from tasks.core.config.dag import Predecessors
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.config.section import Section
-from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.config.update import UpdateConfig
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.learner.checkpoint import restore_optimizer
@@ -31,37 +28,16 @@ from tasks.core.learner.logprobs import ReferenceView
 from tasks.core.learner.model import suggested
 from tasks.core.learner.packing import Rollout, read_rollouts
 from tasks.core.learner.proofs import ProbeTokens, Readings, learner_record, probe_tokens, prove_passes, read_tokens
+from tasks.core.learner.update_job import UpdateJob
 from tasks.core.policies.checkpoint_files import read_model_config
 from tasks.core.policies.empty import allocate, empty_base_model, fill_base
 from tasks.core.policies.loading import device, is_lora, load_base_model, load_weights, with_trained_part
 from tasks.core.records.delivery_probe import DeliveryProbe
 from tasks.core.records.files import ArtifactError, fingerprint
-from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import TRAINING_BATCH
 from tasks.core.records.tables import read_table
 from tasks.core.records.training import Passes
 from tasks.core.seeding import derive_seed
-
-
-class UpdateJob(Section):
-    """One update: the project's folder, the iteration, and the parameters."""
-
-    root: Path
-    key: str
-    inputs: UpdateInputs
-    passes: Passes | None = None
-    """The way of the forward passes that preflight has proven; None: the way that the model's layers suggest."""
-    proves_passes: bool = False
-    """Whether to prove before the update that the passes are exact, and find the fastest exact way from `passes` on."""
-
-    @property
-    def previous(self) -> Predecessors:
-        """The iterations whose policy is trained, and whose policy sampled the rollouts."""
-        return self.inputs.previous[self.key]
-
-    @property
-    def layout(self) -> Layout:
-        return Layout(self.root)
 
 
 def read_batch(job: UpdateJob) -> list[Rollout]:
@@ -73,14 +49,6 @@ def read_batch(job: UpdateJob) -> list[Rollout]:
         raise
     except ValueError as error:
         raise ArtifactError(f"{path}: {error}") from None
-
-
-def read_files(job: UpdateJob) -> list[Path]:
-    """Return the files that `train` and the record of its metrics read: all that ranks on another machine need."""
-    layout, previous = job.layout, job.previous
-    folders = (layout.base_policy, layout.policy(previous.policy))
-    files = [file for folder in folders for file in sorted(folder.rglob("*")) if file.is_file()]
-    return [*files, layout.training_batch(previous.batch), layout.advantage_summary(previous.batch)]
 
 
 class Trained(NamedTuple):

@@ -26,10 +26,10 @@ from tasks.core.interfaces.machines import free_port
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.learner.checkpoint import save_learner
 from tasks.core.learner.distributed import SINGLE
+from tasks.core.learner.launcher import RankFailed, _rank_failed
 from tasks.core.learner.learner import make_learner
 from tasks.core.learner.packing import Rollout
-from tasks.core.learner.ranks import RankFailed, _rank_failed
-from tasks.core.learner.training import UpdateJob
+from tasks.core.learner.update_job import UpdateJob
 from tasks.core.policies.delivery_probe import read_probe
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout

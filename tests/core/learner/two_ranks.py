@@ -22,7 +22,8 @@ from tasks.core.learner.logprobs import compute_fixed_logprobs
 from tasks.core.learner.objective import Objective, read_stats
 from tasks.core.learner.packing import Rollout, pack_rollouts
 from tasks.core.learner.ranks import run_rank
-from tasks.core.learner.training import UpdateJob, load_prepared
+from tasks.core.learner.training import load_prepared
+from tasks.core.learner.update_job import UpdateJob
 from tasks.core.policies.loading import load_weights, save_policy, trained_tensors
 from tests.core.learner.conftest import _policy as make_whole_policy
 from tests.core.learner.conftest import _rollouts as make_rollouts

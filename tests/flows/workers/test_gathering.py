@@ -1,6 +1,8 @@
 """Places in an update, by what each machine said last. The machines themselves: tests/hosts."""
 
 import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,11 @@ from flows.workers.gathering import CODE, Gathering
 from flows.workers.join_channel import Coming, NoPlace
 from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import UpdateInputs
-from tasks.core.learner.ranks import RANK_MODULE
-from tasks.core.learner.training import UpdateJob
+from tasks.core.learner.launcher import RANK_MODULE
+from tasks.core.learner.update_job import UpdateJob
 from tests.hosts.parts import make_update
+
+LONG_BEAT_S = 60.0
 
 
 @pytest.fixture
@@ -47,3 +51,20 @@ def test_a_machine_that_is_back_while_others_do_not_know_the_end_is_no_surplus(
     with pytest.raises(NoPlace, match="update_policy@i001 is over"):
         gathering.join(comings["b"], "10.77.0.2")
     assert not caplog.text
+
+
+def test_a_machine_that_waits_for_the_begin_hears_of_it_at_once(
+    gathering: Gathering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.workers.gathering.BEAT_S", LONG_BEAT_S)
+    coming = Coming(host="b", environment=environment(), code=module_version(RANK_MODULE, CODE))
+    guest = gathering.hear(gathering.join(coming, "10.77.0.2").session)
+    assert guest is not None
+    began = time.monotonic()
+    with ThreadPoolExecutor(1) as asking:
+        asked = asking.submit(gathering.news, guest)
+        time.sleep(0.2)
+        assert not asked.done()
+        gathering.end("stopped")
+        assert asked.result().reason == "stopped" and gathering.news(guest).state == "ended"
+    assert time.monotonic() - began < LONG_BEAT_S / 2

@@ -13,8 +13,8 @@ from flows.workers.join_server import served
 from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.interfaces.machines import free_port
-from tasks.core.learner.ranks import RANK_MODULE
-from tasks.core.learner.training import UpdateJob
+from tasks.core.learner.launcher import RANK_MODULE
+from tasks.core.learner.update_job import UpdateJob
 from tasks.core.records.files import digest
 from tests.hosts.parts import make_update
 

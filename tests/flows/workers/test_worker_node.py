@@ -1,6 +1,8 @@
 """The command line of machines that join. Their work: test_ranks.py, and tests/hosts."""
 
 import http.server
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -11,7 +13,8 @@ from flows.cli.app import main
 from flows.workers.join_channel import SECRET_VARIABLE, Offer, made_secret, read_secret
 from flows.workers.needed_folders import NeededFile, NeededFolder
 from tasks.core.config.stage_inputs import UpdateInputs
-from tasks.core.learner.training import UpdateJob
+from tasks.core.learner.update_job import UpdateJob
+from tests.flows.tiny_project import ROOT
 from tests.update_policy.test_update_policy import make_params
 
 
@@ -19,6 +22,13 @@ from tests.update_policy.test_update_policy import make_params
 def test_an_option_is_no_folder(option: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["join", option]) == code
     assert "loopline join" in "".join(capsys.readouterr())
+
+
+def test_a_machine_asks_for_a_place_before_it_imports_torch() -> None:
+    """Importing torch and what the ranks need would be most of the time that joining takes."""
+    code = "import sys, flows.cli.app, flows.workers.worker_node; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not {"torch", "transformers", "pandas"} & set(done.stdout.split())
 
 
 def test_a_folder_is_no_place_to_meet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
