@@ -23,8 +23,8 @@ class Vllm(EngineKind[VllmConfig]):
     def check(self, settings: VllmConfig, params: Params) -> None:
         if settings.urls and params.iterations and params.policy.trained == "full":
             raise ValueError(
-                f"engine.vllm.urls: {', '.join(settings.urls)} runs already and can be given adapters alone; set "
-                "policy.trained: lora, or unset urls, so that the pipeline starts servers (machines.ray: on other "
+                f"engine.vllm.urls: servers that run already can be given adapters alone ({', '.join(settings.urls)}); "
+                "set policy.trained: lora, or unset urls, so that the pipeline starts servers (machines.ray: on other "
                 "hosts, too)"
             )
 

@@ -134,7 +134,7 @@ def test_full_weights_for_found_servers_are_refused_with_the_parameters(
     told = [part for knob in knobs for part in ("--set", knob)]
     assert main(["configure", "default", *told]) == 2
     (said,) = capsys.readouterr().err.strip().splitlines()
-    assert "engine.vllm.urls: http://node1:8000, http://node2:8000 runs already" in said
+    assert "servers that run already can be given adapters alone (http://node1:8000, http://node2:8000)" in said
     assert "set policy.trained: lora, or unset urls" in said
     assert main(["configure", "default", *told, "--set", "iterations=0"]) == 0
 
