@@ -58,7 +58,10 @@ def test_links_to_checkpoints_that_were_served_long_ago_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    made = [_weights_alone(tmp_path / "checkpoint", f"{number:064x}"[::-1]) for number in range(10)]
+    made = []
+    for number in range(10):
+        made.append(_weights_alone(tmp_path / "checkpoint", f"{number:064x}"[::-1]))
+        os.utime(made[-1], (number, number))  # the file system's clock ticks slower than these are made
     assert [folder.exists() for folder in made] == [False] * 2 + [True] * 8
     assert _weights_alone(tmp_path / "checkpoint", f"{2:064x}"[::-1]) == made[2]
     _weights_alone(tmp_path / "checkpoint", "f" * 64)
