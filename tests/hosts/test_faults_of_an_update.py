@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.workers import gathering
 from flows.workers.join_channel import SECRET_VARIABLE, SILENCE_S
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
@@ -168,6 +169,7 @@ def test_machines_that_do_not_belong_are_refused_by_name(layout: Layout, network
         exit_code, told = finished(join(b, **variables))
         assert exit_code == 1 and reason in told and "Traceback" not in told
         assert len(lines_of(told)) == 2  # that it waits, and why not
+    time.sleep(gathering._SOON_S)  # after which the pipeline says what it waits for
     joiner = join(b)
     exit_code, said = finished(pipeline)
     assert exit_code == 0, said

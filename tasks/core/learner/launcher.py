@@ -78,7 +78,6 @@ def start_ranks(job: UpdateJob, folder: Path, meeting: Meeting) -> None:
     Raises RankFailed, with the reason of the machine at fault where that becomes known.
     """
     from torch.distributed import DistError
-    from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous import RendezvousError
     from torch.distributed.launcher.api import elastic_launch
@@ -91,10 +90,6 @@ def start_ranks(job: UpdateJob, folder: Path, meeting: Meeting) -> None:
             elastic_launch(config, sys.executable)("-m", RANK_MODULE, str(folder / _JOB))
     except ChildFailedError as error:
         raise _told_by_others(meeting, _rank_failed(job, error.failures)) from None
-    except SignalException as error:
-        if error.sigval == signal.SIGINT:
-            raise KeyboardInterrupt from None
-        raise SystemExit(128 + error.sigval) from None
     except (RendezvousError, DistError, ConnectionError) as error:
         apart = RankFailed(f"update_policy@{job.key}: the ranks' launchers did not meet: {_first_line(error)}")
         raise _told_by_others(meeting, apart) from None
@@ -123,6 +118,7 @@ def _launch_config(job: UpdateJob, place: Place) -> "LaunchConfig":
         local_addr=place.address,
         max_restarts=0,
         shutdown_timeout=_CLOSING_S,
+        signals_to_handle="",
         logs_specs=DefaultLogsSpecs(),
     )
 
@@ -175,12 +171,23 @@ def _workplace(job: UpdateJob) -> Iterator[Path]:
 
 @contextmanager
 def _own_signal_handlers() -> Iterator[None]:
-    """Restore the process's signal handlers, which the launcher replaces for good."""
+    """End by SIGTERM and its like as by Ctrl-C, so that the launcher ends its ranks first.
+
+    The launcher's own handlers raise an Exception, which is lost where it comes within a call of `logging`.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    names = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-    held: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in names}
+
+    def end(number: int, frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    heeded = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+        if signal.getsignal(number) is not signal.SIG_IGN  # as nohup has it
+    ]
+    held = {number: signal.signal(number, end) for number in heeded}
     try:
         yield
     finally:
@@ -190,14 +197,20 @@ def _own_signal_handlers() -> Iterator[None]:
 
 @contextmanager
 def _quiet_launcher() -> Iterator[None]:
-    """Silence the launcher's own log of a failed rank; this module reports it as one error."""
-    logger = logging.getLogger("torch.distributed.elastic")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    """Silence the launcher's own log, of a failed rank too; this module reports it as one error."""
+    loggers = [
+        logger
+        for name, logger in logging.root.manager.loggerDict.items()
+        if name.startswith("torch.distributed.elastic") and isinstance(logger, logging.Logger)
+    ]  # each has a level of its own
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _rank_failed(job: UpdateJob, failures: "dict[int, ProcessFailure]") -> RankFailed:

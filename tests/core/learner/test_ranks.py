@@ -1,5 +1,6 @@
 """Updates on several ranks: equal to those on one, with checkpoints that any number of ranks resumes, or no result."""
 
+import logging
 import os
 import re
 import shutil
@@ -26,7 +27,7 @@ from tasks.core.interfaces.machines import free_port
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.learner.checkpoint import save_learner
 from tasks.core.learner.distributed import SINGLE
-from tasks.core.learner.launcher import RankFailed, _rank_failed
+from tasks.core.learner.launcher import RankFailed, _own_signal_handlers, _rank_failed
 from tasks.core.learner.learner import make_learner
 from tasks.core.learner.packing import Rollout
 from tasks.core.learner.update_job import UpdateJob
@@ -275,6 +276,19 @@ def test_no_rank_outlives_a_killed_stage(project: Layout) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert not project.policy("i001").exists()
+
+
+def test_a_signal_that_comes_within_a_call_of_logging_is_not_lost() -> None:
+    class Interrupted(logging.StreamHandler):  # type: ignore[type-arg]
+        def format(self, record: logging.LogRecord) -> str:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return super().format(record)
+
+    logger, before = logging.getLogger("interrupted"), signal.getsignal(signal.SIGTERM)
+    logger.addHandler(Interrupted())
+    with pytest.raises(SystemExit, match="143"), _own_signal_handlers():
+        logger.error("a word")
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def over_two_machines(params: Params, address: str) -> Params:
