@@ -156,8 +156,7 @@ class Gathering:
 
     def end(self, reason: str | None) -> None:
         """Tell all machines that the update is over; wait for those that can hear it."""
-        with self._lock:
-            self._tell(News(state="ended", reason=reason and reason.partition(AGAIN)[0]))
+        self._tell(News(state="ended", reason=reason and reason.partition(AGAIN)[0]))
         deadline = time.monotonic() + 5 * BEAT_S
         while time.monotonic() < deadline and not self._all_know_the_end():
             time.sleep(_LOOK_S / 2)
