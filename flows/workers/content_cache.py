@@ -16,7 +16,7 @@ from tasks.core.processes.running import exists
 from tasks.core.records.files import ArtifactError, digest, replacing
 
 Sent = Mapping[str, Callable[[int], Iterable[bytes]]]
-"""The contents that came with a shard: a file's bytes in pieces, from the one of a number on, by its SHA-256."""
+"""By a file's SHA-256, a function that takes a position and yields the file's bytes from there on, in pieces."""
 _PART = ".part"
 """End of the name of a file that has not come whole."""
 _log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class ContentCache:
         if sha256 not in sent:
             return False
         while not self._fetch(path, sent[sha256]):
-            _log.warning("%s: what had come of it was damaged; it is fetched again", path)
+            _log.warning("%s: the part that was kept is damaged; the file is fetched again", path)
         return True
 
     def _fetch(self, path: Path, sent: Callable[[int], Iterable[bytes]]) -> bool:

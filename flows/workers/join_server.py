@@ -72,7 +72,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     timeout = SILENCE_S
 
     def do_GET(self) -> None:
-        """Send a file of those that the update needs, or the end of one (`Range: bytes=N-`)."""
+        """Send a file that the update needs, or its rest from byte N on (`Range: bytes=N-`)."""
         if self._guest() is None:
             return
         path = self.server.gathering.paths.get(self.path.removeprefix("/files/"))

@@ -57,7 +57,10 @@ class Room:
         return False
 
     def where(self, nodes: Nodes, noted: str, reason: str) -> str:
-        """Return " on MACHINE", or "": the one with the noted id, in Ray's message, or the only one with workers."""
+        """Return " on MACHINE", or "" where it is unknown.
+
+        It is the machine whose id a worker noted, else the one in Ray's message, else the only one with workers.
+        """
         names = {name_of(node) for node in nodes if node["NodeID"] == noted}
         names = names or {
             name_of(node) for node in nodes if re.search(rf"\b{re.escape(node['NodeManagerAddress'])}\b", reason)

@@ -181,8 +181,8 @@ class UpdateConfig(Section):
     kl_stop: KlStop = KlStop()
     """A minibatch too far from the policy before ends the update, without a step."""
     tokens_per_pack: int = Field(2048, ge=1)
-    """Tokens of one packed forward pass. A longer rollout gets a pass of its own. The rollouts of a longer pair, and
-    the sequences of a longer rollout with dropped thoughts, go one pass after the other."""
+    """Tokens of one packed forward pass. A longer rollout gets a pass of its own. A longer pair goes in several passes,
+    and so does a longer rollout with dropped thoughts, which is several sequences."""
     logprob_chunk: int = Field(1024, ge=1)
     """Policy tokens whose logits exist at one time."""
     fold_adapter: bool = False
