@@ -326,12 +326,12 @@ def _one_at_a_time(
     loss, stats = objective.of_logprobs(values, pack)
     loss.backward()  # type: ignore[no-untyped-call]
     slopes = [None if part is None else part.grad for part in differentiated]
-    taken, first = 0, True
+    taken = 0
     for pass_, sequences in zip(pack.passes(), pack.sequences_by_pass, strict=True):
         count = len(pass_.targets) if sequences else 0  # a pass of padding weighs nothing
         weights = [None if slope is None else slope[taken : taken + count] for slope in slopes]
-        yield partial(_weighted, policy, pass_, objective, weights, stats if first else None)
-        taken, first = taken + count, False
+        yield partial(_weighted, policy, pass_, objective, weights, None if taken else stats)
+        taken += count
 
 
 def _weighted(

@@ -5,7 +5,7 @@ of its rollouts, so no position is padding. A row that is too long for one pass 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, pairwise
 
 import numpy as np
@@ -210,8 +210,6 @@ class Pass:
     """[P] int64, the row's positions whose hidden states predict the policy tokens."""
     targets: Tensor
     """[P] int64, the ids of the policy tokens."""
-    is_padding: bool
-    """Whether this only keeps its rank in step with the others and counts for nothing."""
 
 
 @dataclass(frozen=True)
@@ -234,6 +232,8 @@ class Pack(Pass):
     """[P] float32, of each policy token."""
     behaviour_logprobs: Tensor
     """[P] float32, of the policy tokens when they were sampled, as the engine reported them."""
+    is_padding: bool
+    """Whether this pack only keeps its rank in step with the others and counts for nothing."""
     sequences_by_pass: tuple[int, ...]
     """Sequences of each forward pass; 0 for a pass that only keeps its rank in step with the others."""
 
@@ -245,7 +245,7 @@ class Pack(Pass):
         first, start, token = 0, 0, 0
         for count in self.sequences_by_pass:
             if not count:
-                found.append(replace(found[-1], is_padding=True))
+                found.append(found[-1])
                 continue
             lengths, tokens = self.lengths[first : first + count], self.sequence_tokens[first : first + count]
             positions, sampled = slice(start, start + sum(lengths)), slice(token, token + sum(tokens))
@@ -257,7 +257,6 @@ class Pack(Pass):
                     position_ids=self.position_ids[:, positions],
                     logit_positions=self.logit_positions[sampled] - start,
                     targets=self.targets[sampled],
-                    is_padding=self.is_padding,
                 )
             )
             first, start, token = first + count, positions.stop, sampled.stop
