@@ -4,7 +4,7 @@ Each is really played, on a fresh task with entities from train. Most use apps t
 `apps.shadow_app`), so that the policy learns to use the names in the docs. Of the held-out apps only the names occur.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -25,7 +25,7 @@ from tasks.core.worlds.pocketworld.authoring.clauses import (
 )
 from tasks.core.worlds.pocketworld.authoring.scenarios import Link, Problem, chained, draw_problem, read_chain
 from tasks.core.worlds.pocketworld.authoring.state import POOLS
-from tasks.core.worlds.pocketworld.authoring.templates import KNOWN_TEMPLATES, Mismatch
+from tasks.core.worlds.pocketworld.authoring.templates import KNOWN_TEMPLATES, Mismatch, Template
 from tasks.core.worlds.pocketworld.authoring.vocabulary import SHADOW_APPS
 from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode
 from tasks.core.worlds.pocketworld.episodes.trusted_repl import TrustedRepl
@@ -84,12 +84,21 @@ class Demonstration:
     evaluation: Evaluation
 
 
-def demonstrations(seed: int, count: int, *, imperfect: bool, chained_share: float = 0.0) -> Iterator[list[Message]]:
+def demonstrations(
+    seed: int,
+    count: int,
+    *,
+    imperfect: bool,
+    chained_share: float = 0.0,
+    templates: Sequence[Template] = KNOWN_TEMPLATES,
+) -> Iterator[list[Message]]:
     """Yield `count` conversations: system, user, then assistant and user in turn, ending with an assistant message.
 
     `chained_share` is the chance that a task has two requests. The same arguments give the same conversations.
     """
-    for played in play_demonstrations(seed, count, imperfect=imperfect, chained_share=chained_share):
+    for played in play_demonstrations(
+        seed, count, imperfect=imperfect, chained_share=chained_share, templates=templates
+    ):
         yield played.messages
 
 
@@ -101,6 +110,7 @@ def play_demonstrations(
     habits: Habits = IMPERFECT,
     shadow_share: float = SHADOW_SHARE,
     chained_share: float = 0.0,
+    templates: Sequence[Template] = KNOWN_TEMPLATES,
 ) -> Iterator[Demonstration]:
     """Yield demonstrations, each with its verdict: to see how a mixture of habits scores before training on it.
 
@@ -108,13 +118,13 @@ def play_demonstrations(
     """
     for number in range(count):
         random = Random(derive_seed(seed, "demonstration", "imperfect" if imperfect else "perfect", number))
-        problem = _draw(random, shadow_share, chained_share)
+        problem = _draw(random, shadow_share, chained_share, templates)
         yield _Demonstrator(problem, habits if imperfect else PERFECT, random).play()
 
 
-def _draw(random: Random, shadow_share: float, chained_share: float) -> Problem:
+def _draw(random: Random, shadow_share: float, chained_share: float, templates: Sequence[Template]) -> Problem:
     while True:
-        template = random.choice(KNOWN_TEMPLATES)
+        template = random.choice(templates)
         names, app_names = template.name, random.choice(template.apps)
         if chained_share and random.random() < chained_share:
             names, app_names, _ = chained(template, app_names, 2, random)

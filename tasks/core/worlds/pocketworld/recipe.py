@@ -1,8 +1,10 @@
 """The recipe of pocketworld's embedded policy."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tasks.core.policies.recipe import Recipe, train_policy
+from tasks.core.worlds.pocketworld.authoring.templates import KNOWN_TEMPLATES
 from tasks.core.worlds.pocketworld.authoring.vocabulary import vocabulary
 from tasks.core.worlds.pocketworld.demonstrations import demonstrations
 from tasks.core.worlds.pocketworld.episodes.episode import SYSTEM_PROMPT
@@ -80,11 +82,15 @@ class PocketworldRecipe(Recipe):
 
     chained_share: float = 0.0
     """Share of the demonstrations whose task has two requests."""
+    templates: tuple[str, ...] = tuple(known.name for known in KNOWN_TEMPLATES)
+    """The task templates that are demonstrated."""
 
     def make(self) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
-        seed, share = self.seed, self.chained_share
-        perfect = demonstrations(seed, self.perfect_demonstrations, imperfect=False, chained_share=share)
-        imperfect = demonstrations(seed, self.imperfect_demonstrations, imperfect=True, chained_share=share)
+        known = {template.name: template for template in KNOWN_TEMPLATES}
+        shown = [known[name] for name in self.templates]
+        play = partial(demonstrations, self.seed, chained_share=self.chained_share, templates=shown)
+        perfect = play(self.perfect_demonstrations, imperfect=False)
+        imperfect = play(self.imperfect_demonstrations, imperfect=True)
         return train_policy(self, [*vocabulary(), *PHRASES], perfect, imperfect)
 
 

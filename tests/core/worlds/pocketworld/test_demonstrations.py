@@ -7,6 +7,7 @@ import pytest
 from tasks.core.worlds.pocketworld.authoring.apps import APPS, HELD_OUT_APPS, KNOWN_APPS
 from tasks.core.worlds.pocketworld.authoring.scenarios import build_problem
 from tasks.core.worlds.pocketworld.authoring.state import POOLS
+from tasks.core.worlds.pocketworld.authoring.templates import KNOWN_TEMPLATES
 from tasks.core.worlds.pocketworld.authoring.vocabulary import vocabulary
 from tasks.core.worlds.pocketworld.demonstrations import PERFECT, demonstrations, play_demonstrations
 from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode
@@ -45,6 +46,12 @@ def test_chained_ones_make_two_requests_of_apps_that_they_do_not_share():
     for played in play_demonstrations(1, 60, imperfect=False, chained_share=1.0):
         apps = [{app.name for app in clause.apps} for clause in played.problem.clauses]
         assert played.evaluation.success and any(not first & later for first in apps for later in apps)
+
+
+def test_a_narrow_set_shows_the_clauses_of_its_templates_alone():
+    shown = [template for template in KNOWN_TEMPLATES if template.name in {"create", "count"}]
+    played = list(play_demonstrations(1, 40, imperfect=False, templates=shown))
+    assert {type(clause).__name__ for one in played for clause in one.problem.clauses} == {"Create", "AskCount"}
 
 
 def test_the_same_arguments_give_the_same_conversations():
