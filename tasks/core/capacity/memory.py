@@ -8,7 +8,7 @@ GPUs follow by arithmetic and have not been measured.
 
 Layers with linear attention count as layers with softmax attention of the same model; this has not been measured.
 
-Loading needs no more than training: ranks that share a model read their parts (tests/benchmarks/learner_loading.py).
+Loading needs no more than training: ranks that share a model read their parts.
 """
 
 from collections.abc import Mapping

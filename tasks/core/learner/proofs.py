@@ -1,8 +1,8 @@
 """The differences that rounding alone explains, the proof that the learner's passes are exact, and the record that
 proves an engine's weights.
 
-Noise: differences between an engine's log-probs and the learner's by the policy's dtype, measured by
-tests/benchmarks/bfloat16_noise.py, an engine and the learner on the same tokens and weights.
+Noise: differences between an engine's log-probs and the learner's by the policy's dtype, measured with an engine and
+the learner on the same tokens and weights.
 
 Passes: probe sequences of different lengths, on both sides of each window that the config names, go through the
 model's own forward pass with the eager attention of its own file, and through the learner's, packed and one to a pass.

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from learner_mfu import SIZES
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from gpu.device import attempt, find_device, synchronize, write_part
+from gpu.learner_mfu import SIZES
 from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 

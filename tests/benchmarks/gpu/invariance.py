@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from learner_mfu import LORA
-from vllm_engine import SMALL, Turn, write_adapter
 
 from gpu.device import attempt, find_device, write_part
+from gpu.learner_mfu import LORA
 from gpu.vllm import Load, make_turns, save_model
+from gpu.vllm_contest import SMALL, Turn, write_adapter
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.vllm.engine import VllmEngine
 from tasks.core.engines.vllm.opening import open_vllm

@@ -12,11 +12,11 @@ import time
 from typing import Any
 
 import torch
-from learner_mfu import CHECKPOINTING, LORA, SIZES, TOKENS, device_peak, make_rollout, row
 from transformers import Qwen2Config
 
 from gpu.device import attempt, find_device, held_bytes, write_part
 from gpu.goals import LEARNER_MFU
+from gpu.learner_mfu import CHECKPOINTING, LORA, SIZES, TOKENS, device_peak, make_rollout, row
 from tasks.core.capacity.flops import ModelShape
 from tasks.core.capacity.hardware import GIB
 from tasks.core.capacity.memory import learner_memory

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from learner_mfu import LORA, SIZES
 from transformers import Qwen2Config, Qwen2ForCausalLM
-from vllm_engine import SMALL, Contest, Turn, contest, write_adapter
 
 from gpu.device import attempt, find_device, write_part
+from gpu.learner_mfu import LORA, SIZES
+from gpu.vllm_contest import SMALL, Contest, Turn, contest, write_adapter
 from tasks.core.capacity.hardware import GIB
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
@@ -85,7 +85,7 @@ def throughput(one: Contest, load: Load, vocabulary: int) -> dict[str, Any]:
     rates = []
     for seed in range(load.rounds + 1):  # the first warms both up
         turns = make_turns(load, vocabulary, seed)
-        rates.append({"engine_at_once": one.at_once([turns]).per_s, "offline_at_once": one.offline([turns]).per_s})
+        rates.append({"engine_at_once": one.at_once(turns), "offline_at_once": one.offline(turns)})
     shares = [rate["engine_at_once"] / rate["offline_at_once"] for rate in rates[1:]]
     speeds = {name: round(statistics.median(rate[name] for rate in rates[1:])) for name in rates[0]}
     return {"tokens_per_s": speeds, "vs_offline": {"engine_at_once": round(statistics.median(shares), 3)}}

@@ -21,9 +21,8 @@ _HUGE = 2**21
 def collapse() -> None:
     """Gather this process's memory into 2 MB pages, where the kernel can.
 
-    A fork copies one entry per page: with 512 times fewer pages, a fork of the engine takes a third of the time (see
-    `tests/benchmarks/engine_forks.py`). A child that writes still copies 4 KB at a time. Only speed changes, so
-    failures are ignored.
+    A fork copies one entry per page: with 512 times fewer pages, a fork of the engine takes a third of the time. A
+    child that writes still copies 4 KB at a time. Only speed changes, so failures are ignored.
     """
     if sys.platform != "linux":
         return

@@ -29,9 +29,7 @@ class AppWorldConfig(WorldSettings):
     """Origin of AppWorld's tasks."""
 
     standing_date: ClassVar = datetime.date(2023, 5, 18)
-    mean_episode: ClassVar = MeanEpisode(
-        2500, 18, 120, 350, 0.1, "assumed; turn time: tests/benchmarks/results/appworld_episodes.json"
-    )
+    mean_episode: ClassVar = MeanEpisode(2500, 18, 120, 350, 0.1, "assumed")
 
     source: Literal["official", "authored"] = "authored"
     """Origin of the tasks. official: the downloaded data at `root`; authored: scenarios of our own, generated from

@@ -1,29 +1,24 @@
 """Model FLOPs utilisation of the learner's forward and backward pass at long context, with LoRA r 16.
 
-    python tests/benchmarks/learner_mfu.py                 # on a GPU: a 7B-class Qwen2 of random weights, in bfloat16
-    python tests/benchmarks/learner_mfu.py --model toy     # anywhere: the same path in little, FLOPs checked
-
 MFU = training_flops (tasks/core/capacity/flops.py: useful work, nothing that is computed again) / seconds / the
-device's peak of dense matrix products: the maker's figure for a GPU (or `--peak`), and for a CPU the best of a few
-products measured here. One rollout fills each pack, a quarter of its tokens the policy's own; the old log-probs are
-given. What does not fit (16K tokens without activation checkpointing, say) is a row that says so.
+device's peak of dense matrix products: the maker's figure for a GPU, and for a CPU the best of a few products measured
+here. One rollout fills each pack, a quarter of its tokens the policy's own; the old log-probs are given. What does not
+fit (16K tokens without activation checkpointing, say) is a row that says so.
 
-`--model toy` also counts the FLOPs of the real pass with torch's dispatcher (`counted`), causal attention included, and
-fails when the formula is off by more than 1%: less than the first layer's frozen q, k and v, which need no gradient.
+The model `toy` runs anywhere. It counts the FLOPs of the real pass with torch's dispatcher (`counted`), causal
+attention included, and fails when the formula is off by more than 1%: less than the first layer's frozen q, k and v,
+which need no gradient.
 """
 
-import argparse
 import statistics
 import time
 from typing import Any
 
 import numpy as np
 import torch
-from result_file import write_result
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM, Qwen2Config
-from transformers.utils import logging
 
 from tasks.core.capacity.flops import ModelShape, training_flops
 from tasks.core.config.policy import LoraSettings, PolicyConfig
@@ -178,29 +173,3 @@ def row(name: str, tokens: int, device: torch.device, peak: float, checkpointing
     except torch.OutOfMemoryError:
         pass  # what the traceback held is free only now
     return {"tokens": tokens, "activation_checkpointing": checkpointing, "out_of_memory": True}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure the learner's MFU.")
-    parser.add_argument("--model", choices=SIZES, default="7b")
-    parser.add_argument("--peak", type=float, help="FLOP/s of a device that is not known here")
-    arguments = parser.parse_args()
-    name = arguments.model
-    logging.set_verbosity_error()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name != "toy" and device.type == "cpu":
-        parser.error("this model needs a GPU; --model toy runs anywhere")
-    title, peak = device_peak(device)
-    peak = arguments.peak or peak
-    if peak is None:
-        parser.error(f"{title}: give its dense bfloat16 FLOP/s by --peak")
-    rows = [
-        row(name, tokens, device, peak, checkpointing)
-        for tokens in TOKENS[name]
-        for checkpointing in CHECKPOINTING[name]
-    ]
-    write_result(f"learner_mfu_{name}", {"device": title, "peak_flops": peak, "lora_rank": LORA.rank, "rows": rows})
-
-
-if __name__ == "__main__":
-    main()

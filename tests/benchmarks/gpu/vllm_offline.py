@@ -1,4 +1,4 @@
-"""vLLM's own offline throughput. Run by vllm_engine.py in vLLM's interpreter: lines of JSON in, lines of JSON out.
+"""vLLM's own offline throughput. Run by vllm_contest.py in vLLM's interpreter: lines of JSON in, lines of JSON out.
 
 The first line holds the arguments of `LLM` and the adapter's folder. Every other one is a list of batches, each a list
 of [prompt ids, max_tokens, stop ids, seed]; its answer tells tokens and seconds.
