@@ -5,6 +5,7 @@ from shutil import copytree
 from tasks.core.config.dag import iteration_key
 from tasks.core.config.stage_inputs import BasePolicyInputs
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.policies.adapter_file import require_finite
 from tasks.core.policies.base_model import fetch_base_model
 from tasks.core.policies.chat_settings import write_chat_settings
 from tasks.core.policies.delivery_probe import untrained_probe, write_probe
@@ -30,6 +31,7 @@ def prepare_policy(context: StageContext[BasePolicyInputs]) -> None:
         write_chat_settings(folder, config.chat, context.inputs.world_date)
         chat = load_chat_format(folder)
         model = load_base_model(folder, config)
+        require_finite(dict(model.named_parameters()), folder)
         seed = derive_seed(context.inputs.seed, "initial policy")
         with replacing(layout.policy(iteration_key(0))) as checkpoint:
             policy = trainable_policy(model, config, None, seed)

@@ -16,6 +16,7 @@ from tasks.core.config.stage_inputs import WarmStartInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import Demonstrating, World
 from tasks.core.interfaces.world_kind import find_world, open_world
+from tasks.core.policies.adapter_file import require_finite
 from tasks.core.policies.base_model import fetch_base_model
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.chat_settings import write_chat_settings
@@ -88,6 +89,7 @@ def _train(inputs: WarmStartInputs, settings: WarmStart, world: World | None, ro
         fetch_base_model(inputs.base, inputs.world, root, Path(pretrained))
         write_chat_settings(Path(pretrained), inputs.chat, inputs.world_date)
         model, chat = load_base_model(Path(pretrained), inputs.base), load_chat_format(Path(pretrained))
+        require_finite(dict(model.named_parameters()), Path(inputs.source))
         tokenizer = load_tokenizer(Path(pretrained))
         card = Path(pretrained) / MODEL_CARD
         origin = card.read_text(encoding="utf-8") if card.exists() else f"# {inputs.source}\n"

@@ -1,6 +1,8 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from tasks.core.config.params import ParamsError, parse_params
 from tasks.core.config.stage_inputs import BasePolicyInputs
@@ -67,6 +69,25 @@ def test_the_initial_checkpoint_depends_on_the_seed_alone(root: Path) -> None:
         prepare_policy(context(root, seed))
         digests.append(digest(root / "data/iterations/i000/policy"))
     assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "rule"),
+    [
+        ("model.norm.weight", None, "is missing"),
+        ("model.norm.weight", lambda norm: norm[:-1], r"has shape \[31\], config.json says \[32\]"),
+        ("model.layers.1.mlp.up_proj.weight", lambda up: up * float("nan"), "is not finite"),
+    ],
+)
+def test_half_a_model_is_refused_by_its_tensor(root: Path, name: str, change: Any, rule: str) -> None:
+    file = root / SOURCE / "model.safetensors"
+    tensors = load_file(file)
+    one = tensors.pop(name)
+    save_file(tensors if change is None else {**tensors, name: change(one)}, file, {"format": "pt"})
+    write_digests(root / SOURCE)
+    with pytest.raises(ArtifactError, match=f"tensor {name} {rule}"):
+        prepare_policy(context(root))
+    assert not (root / "data/policy").exists()
 
 
 def damage(path: Path) -> None:

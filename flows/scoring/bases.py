@@ -1,29 +1,15 @@
 """The base model of a checkpoint, and the settings that a checkpoint needs of params.yaml."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from flows.errors import WrongArgument
 from flows.scoring.asked_models import AskedModel, asked_models
 from tasks.core.config.policy import ALL_LINEAR
+from tasks.core.policies.adapter_file import read_settings
 from tasks.core.policies.chat_settings import read_chat_settings
 from tasks.core.policies.checkpoint_files import ADAPTER_CONFIG, holds_adapter
 from tasks.core.records.files import ArtifactError, read_json
-
-_PLAIN: Mapping[str, tuple[Any, ...]] = {
-    "peft_type": ("LORA",),
-    "bias": ("none", None),
-    "use_dora": (False, None),
-    "use_rslora": (False, None),
-    "modules_to_save": (None, []),
-    "rank_pattern": ({}, None),
-    "alpha_pattern": ({}, None),
-    "layers_to_transform": (None, []),
-    "trainable_token_indices": (None, []),
-    "target_parameters": (None, []),
-}
-"""Settings of an adapter, and the values with which it is plain LoRA."""
 
 
 class NoBase(WrongArgument):
@@ -49,14 +35,10 @@ def trained_part(checkpoint: Path) -> dict[str, Any]:
     if not holds_adapter(checkpoint):
         return {"trained": "full"}
     path = checkpoint / ADAPTER_CONFIG
-    settings = read_json(path)
-    for name, values in _PLAIN.items():
-        if name in settings and settings[name] not in values:
-            raise ArtifactError(f"{path}: {name} is {settings[name]!r}: only plain LoRA adapters are played")
-    rank, alpha, targets = settings.get("r"), settings.get("lora_alpha"), settings.get("target_modules")
-    if not isinstance(rank, int) or not isinstance(alpha, int | float) or alpha != int(alpha):
-        raise ArtifactError(f"{path}: r and lora_alpha must be whole numbers, not {rank!r} and {alpha!r}")
-    if targets != ALL_LINEAR and not (isinstance(targets, list) and targets):
+    rank, alpha, scaling, targets = read_settings(path)
+    if alpha != int(alpha) or scaling != alpha / rank:
+        raise ArtifactError(f"{path}: lora_alpha must be a whole number, and use_rslora false")
+    if targets != ALL_LINEAR and isinstance(targets, str):
         raise ArtifactError(f"{path}: target_modules must be a list of names, not {targets!r}")
     return {"trained": "lora", "lora": {"rank": rank, "alpha": int(alpha), "targets": targets}}
 

@@ -83,7 +83,7 @@ def read_factors(adapter: Path, base: Path, stored: Mapping[str, StoredTensor]) 
     """
     config, file = read_json(base / FULL_CONFIG), adapter / ADAPTER_WEIGHTS
     _refuse_quantised(config, base)
-    rank, scaling = read_settings(adapter / ADAPTER_CONFIG)
+    rank, _, scaling, _ = read_settings(adapter / ADAPTER_CONFIG)
     tensors, names = read_tensors(file), {name.replace(_TEXT_MODEL, "model.", 1): name for name in stored}
     found = {}
     for module, tensor in adapted_by(tensors, file).items():

@@ -1,8 +1,9 @@
 """A LoRA adapter as peft writes it, read and checked tensor by tensor."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -11,25 +12,44 @@ from torch import Tensor
 from tasks.core.records.files import ArtifactError, read_json
 
 PREFIX = "base_model.model."
-_PLAIN = {
-    "use_dora": False,
-    "bias": "none",
-    "rank_pattern": {},
-    "alpha_pattern": {},
-    "modules_to_save": [],
+_PLAIN: Mapping[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
+    "bias": ("none", None),
+    "use_dora": (False, None),
+    "alora_invocation_tokens": (None, []),
+    "modules_to_save": (None, []),
+    "rank_pattern": ({}, None),
+    "alpha_pattern": ({}, None),
+    "exclude_modules": (None, []),
+    "layers_to_transform": (None, []),
+    "trainable_token_indices": (None, []),
+    "target_parameters": (None, []),
 }
+"""Settings of an adapter, and the values with which it is plain LoRA."""
 
 
-def read_settings(file: Path) -> tuple[int, float]:
-    """Return rank and scaling of an adapter. Raises ValueError unless it is plain LoRA."""
-    settings = read_json(file)
-    if settings.get("peft_type") != "LORA" or not {"r", "lora_alpha"} <= settings.keys():
-        raise ValueError(f"{file}: not supported: peft_type must be LORA, with r and lora_alpha")
-    for key, plain in _PLAIN.items():
-        if settings.get(key) not in (None, plain):
-            raise ValueError(f"{file}: {key}={settings[key]} is not supported, only plain LoRA")
-    rank, alpha = int(settings["r"]), float(settings["lora_alpha"])
-    return rank, alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
+class LoraFile(NamedTuple):
+    """What the settings of a plain LoRA adapter say."""
+
+    rank: int
+    alpha: float
+    scaling: float
+    targets: str | Sequence[str]
+    """Names of modules, or an expression for them."""
+
+
+def read_settings(file: Path) -> LoraFile:
+    """Return the settings of an adapter. Raises ArtifactError unless it is plain LoRA."""
+    settings = {"peft_type": None} | read_json(file)
+    for name, values in _PLAIN.items():
+        if name in settings and settings[name] not in values:
+            raise ArtifactError(f"{file}: {name} is {settings[name]!r}: only plain LoRA adapters are supported")
+    rank, alpha, targets = (settings.get(name) for name in ("r", "lora_alpha", "target_modules"))
+    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float):
+        raise ArtifactError(f"{file}: r and lora_alpha must be numbers, not {rank!r} and {alpha!r}")
+    if not targets or not isinstance(targets, str | list):
+        raise ArtifactError(f"{file}: target_modules must be names, not {targets!r}")
+    return LoraFile(rank, alpha, alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank), targets)
 
 
 def adapted_by(names: Iterable[str], file: Path) -> dict[str, str]:
@@ -68,10 +88,19 @@ def fitting(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...], fi
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
-    """Return all tensors of a checkpoint's file. Raises ArtifactError where it is missing or damaged."""
+    """Return all tensors of a checkpoint's file. Raises ArtifactError where it is missing, damaged or not finite."""
     try:
-        return load_file(file)
+        tensors = load_file(file)
     except FileNotFoundError:
         raise ArtifactError(f"{file}: missing; run the stage that writes it (`dvc repro`)") from None
     except SafetensorError as error:
         raise ArtifactError(f"{file}: damaged safetensors ({error}); delete its folder and run `dvc repro`") from None
+    require_finite(tensors, file)
+    return tensors
+
+
+def require_finite(tensors: Mapping[str, Tensor], where: Path) -> None:
+    """Raise ArtifactError, naming the first tensor with a NaN or an infinite number."""
+    for name, tensor in tensors.items():
+        if tensor.element_size() > 1 and not tensor.isfinite().all():  # quantised weights are no numbers by themselves
+            raise ArtifactError(f"{where}: tensor {name} is not finite (NaN, or an infinite number)")

@@ -6,6 +6,7 @@ optimizer's state, which belongs to the learner.
 """
 
 import json
+import logging
 import math
 import threading
 import warnings
@@ -68,7 +69,9 @@ def load_chat_format(folder: Path) -> ChatFormat:
 
 
 def load_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
-    """Return the frozen base model in evaluation mode, in `config.dtype` on `config.device`. Raises ArtifactError.
+    """Return the frozen base model in evaluation mode, in `config.dtype` on `config.device`.
+
+    Raises ArtifactError, also where a tensor is missing or has another shape: transformers would draw it at random.
 
     Sets the number of torch's threads for the process, so that every stage on a CPU computes alike, and makes malloc
     return freed memory to the system.
@@ -81,10 +84,19 @@ def load_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
             from transformers.utils.logging import disable_progress_bar
 
             disable_progress_bar()  # type: ignore[no-untyped-call]  # a line or more for each load, in files too
-            model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
+            logging.getLogger("transformers.modeling_utils").setLevel(logging.ERROR)  # it reports what is refused below
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=dtype, local_files_only=True, output_loading_info=True, ignore_mismatched_sizes=True
+            )
     except (OSError, SafetensorError) as error:
         raise ArtifactError(f"{folder}: not a base model ({error}); delete it and run `dvc repro`") from None
-    return freeze_base(model, config).to(device(config))  # type: ignore[arg-type, no-any-return]
+    model, found = loaded
+    if found["missing_keys"]:
+        raise ArtifactError(f"{folder}: tensor {min(found['missing_keys'])} is missing from the model's files")
+    if found["mismatched_keys"]:
+        name, saved, needed = min(found["mismatched_keys"])
+        raise ArtifactError(f"{folder}: tensor {name} has shape {list(saved)}, config.json says {list(needed)}")
+    return freeze_base(model, config).to(device(config))  # type: ignore[no-any-return]
 
 
 def freeze_base(model: "PreTrainedModel", config: PolicyConfig) -> "PreTrainedModel":

@@ -5,6 +5,7 @@ Experts that are fused into one tensor are not modules, so they stay as they are
 get the adapter in only one of them. A vision tower gets none: rollouts are text, so it would never learn.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -39,6 +40,16 @@ def adapted_modules(model: nn.Module, targets: str | Sequence[str]) -> list[str]
     if not chosen:
         raise _error(model, "there is no linear module to adapt; set policy.trained to full")
     return chosen
+
+
+def linear_modules(model: nn.Module, target_modules: str | Sequence[str]) -> list[str]:
+    """Return the full names of the linear modules that an adapter's `target_modules` means: names, or an expression."""
+    if target_modules == ALL_LINEAR:
+        return adapted_modules(model, ALL_LINEAR)
+    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    if isinstance(target_modules, str):
+        return [name for name in linear if re.fullmatch(target_modules, name)]
+    return [name for name in linear if _matches(name, target_modules)]
 
 
 def peft_names(model: nn.Module, targets: str | Sequence[str], chosen: Sequence[str]) -> list[str]:

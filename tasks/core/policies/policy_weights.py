@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from tasks.core.policies.adapter_file import adapted_by, factors, fitting, read_settings, read_tensors
+from tasks.core.policies.adapter_file import PREFIX, adapted_by, factors, fitting, read_settings, read_tensors
 from tasks.core.policies.checkpoint_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, FULL_WEIGHTS, holds_adapter
 from tasks.core.policies.lora_product import add_low_rank
+from tasks.core.policies.lora_targets import linear_modules
 
 
 class PolicyWeights:
@@ -47,7 +48,7 @@ class PolicyWeights:
     def _read_adapter(self, folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
         """Return module name -> (A [r, in], scaled B [out, r]), both float32 on the module's device."""
         file = folder / ADAPTER_WEIGHTS
-        rank, scaling = read_settings(folder / ADAPTER_CONFIG)
+        rank, _, scaling, targets = read_settings(folder / ADAPTER_CONFIG)
         tensors = read_tensors(file)
         deltas = {}
         for module, name in adapted_by(tensors, file).items():
@@ -55,6 +56,8 @@ class PolicyWeights:
             first, second = factors(tensors, module, (layer.out_features, layer.in_features), rank, file)
             device = layer.weight.device
             deltas[module] = (first.to(device).float(), second.to(device).float() * scaling)
+        if missing := [name for name in linear_modules(self._model, targets) if name not in deltas]:
+            raise ValueError(f"{file}: tensor {PREFIX}{missing[0]}.lora_A.weight is missing")
         return deltas
 
     def _linear(self, module: str, name: str, file: Path) -> nn.Linear:

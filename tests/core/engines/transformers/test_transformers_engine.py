@@ -1,6 +1,7 @@
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import peft
 import pytest
@@ -280,6 +281,12 @@ def _with(name: str, *shape: int) -> Callable[[dict[str, Tensor]], object]:
     return lambda tensors: tensors.update({name: torch.zeros(shape)})
 
 
+def _half(tensors: dict[str, Tensor]) -> None:
+    """Leave out both matrices of a module, as a file does that was written by half."""
+    for side in "AB":
+        tensors.pop(f"base_model.model.model.layers.1.mlp.up_proj.lora_{side}.weight")
+
+
 _A = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
 _B = "base_model.model.model.layers.1.mlp.up_proj.lora_B.weight"
 
@@ -288,6 +295,8 @@ _B = "base_model.model.model.layers.1.mlp.up_proj.lora_B.weight"
     ("change", "message"),
     [
         (_without(_A), "q_proj.lora_A.weight is missing"),
+        (_half, "up_proj.lora_A.weight is missing"),
+        (lambda tensors: tensors[_A].mul_(float("nan")), r"q_proj.lora_A.weight is not finite"),
         (_with("base_model.model.model.layers.7.mlp.up_proj.lora_A.weight", 3, 32), "no module model.layers.7"),
         (_with("base_model.model.model.norm.lora_A.weight", 3, 32), "norm is a Qwen2RMSNorm"),
         (_with("surplus", 1), "tensor surplus is not part"),
@@ -309,10 +318,23 @@ def test_an_adapter_that_does_not_fit_is_refused_by_tensor(
     assert play(engine, conversations=2) == before
 
 
-@pytest.mark.parametrize("setting", [{"use_dora": True}, {"bias": "all"}, {"peft_type": "LOHA"}])
-def test_an_adapter_of_another_kind_is_refused(qwen2: Build, write_adapter: WriteAdapter, setting: object) -> None:
-    with pytest.raises(ValueError, match=r"adapter_config.json: .*not supported"):
-        TransformersEngine(qwen2()).load_adapter(write_adapter(**setting))  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"use_dora": True},
+        {"bias": "all"},
+        {"peft_type": "LOHA"},
+        {"alora_invocation_tokens": [5]},
+        {"modules_to_save": ["lm_head"]},
+        {"rank_pattern": {"q_proj": 2}},
+        {"r": None},
+    ],
+)
+def test_an_adapter_of_another_kind_is_refused(
+    qwen2: Build, write_adapter: WriteAdapter, setting: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError, match=rf"adapter_config.json: {next(iter(setting))} "):
+        TransformersEngine(qwen2()).load_adapter(write_adapter(**setting))
 
 
 def test_damaged_and_missing_weights_are_named(qwen2: Build, write_adapter: WriteAdapter, tmp_path: Path) -> None:
