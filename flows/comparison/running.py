@@ -17,9 +17,12 @@ from flows.comparison.plan import RunPlan
 from flows.comparison.progress import DONE, FAILED, RUNNING, WAITING, Progress
 from flows.comparison.workspaces import Snapshot, WorkspaceError, make_workspace, save_experiment
 from flows.params_file import params_text, write_params
+from flows.run_progress import recorded_run
 from tasks.core.config.params import load_params
 from tasks.core.processes.parent_death import parent_death_signal
+from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
+from tasks.core.records.run_manifest import RunManifest
 
 POLL_S = 1.0
 PATIENCE_S = 60.0
@@ -49,9 +52,12 @@ class Place:
 
     @property
     def iterations(self) -> tuple[int, int]:
-        """Return the number of iterations whose update is done, and of how many."""
+        """Return the number of iterations whose update is done, and of how many; those of a run before count not."""
         layout = Layout(self.folder)
-        return sum(layout.metrics(key).exists() for key in self.keys), len(self.keys)
+        _, current = recorded_run(layout)
+        if current and read_document(layout.manifest, RunManifest).params_file != self.params_digest:
+            current = {}
+        return sum(f"update_policy@{key}" in current for key in self.keys), len(self.keys)
 
 
 def run_all(root: Path, places: Sequence[Place], snapshot: Snapshot, jobs: int, tracking: str) -> list[str]:

@@ -72,7 +72,7 @@ def reproduce(root: Path, targets: Sequence[str], runner: StageRunner) -> dict[s
         # Waiting: else `dvc status` beside a run ends it, which gets its lock back after each stage.
         with Repo(str(root), _wait_for_lock=True) as repo, _bodies_in_process(body_of), quick_lock_file():
             _drop_broken_rwlock(repo)
-            planned = _by_iteration(repo, targets) if runner.iteration_by_iteration else []
+            planned = by_iteration(repo, targets) if runner.iteration_by_iteration else []
             repo.reproduce(
                 targets=planned or list(targets) or None,
                 single_item=bool(planned),
@@ -103,7 +103,7 @@ def _fault_of_file(root: Path, error: Exception) -> str | None:
     return None
 
 
-def _by_iteration(repo: Any, targets: Sequence[str]) -> list[str]:
+def by_iteration(repo: Any, targets: Sequence[str]) -> list[str]:
     """Return all stages that `targets` need, by DVC's names, each iteration's before those of the next.
 
     DVC's own order is as right, but asks for rollouts as early as it can, which leaves no update to play them during.

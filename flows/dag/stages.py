@@ -107,6 +107,13 @@ STAGES = (
     Stage("preflight", "tasks.preflight:preflight", PreflightInputs),
     Stage("filter_tasks", "tasks.filter_tasks:filter_tasks", TaskFilterInputs),
     Stage(
+        "evaluate_policy",
+        "tasks.evaluate_policy:evaluate_policy",
+        EvaluationInputs,
+        each="evaluated",
+        retries=2,
+    ),
+    Stage(
         "collect_rollouts",
         "tasks.collect_rollouts:collect_rollouts",
         CollectionInputs,
@@ -118,13 +125,6 @@ STAGES = (
     Stage("pair_turns", "tasks.pair_turns:pair_turns", PairInputs, each="searched"),
     Stage("update_policy", "tasks.update_policy:update_policy", UpdateInputs, each="iteration"),
     Stage("monitor_collapse", "tasks.monitor_collapse:monitor_collapse", MonitorInputs, each="monitored"),
-    Stage(
-        "evaluate_policy",
-        "tasks.evaluate_policy:evaluate_policy",
-        EvaluationInputs,
-        each="evaluated",
-        retries=2,
-    ),
     Stage("select_checkpoint", "tasks.select_checkpoint:select_checkpoint", SelectionInputs),
     Stage("score", "tasks.score:score", ScoringInputs, each="split", retries=2),
     Stage("tabulate_curves", "tasks.tabulate_curves:tabulate_curves", CurveInputs),

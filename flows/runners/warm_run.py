@@ -39,7 +39,8 @@ def bring_up_to_date(root: Path, targets: list[str], *, sequential: bool = False
             collector.close()
         cache.close()
     page.show_outcomes(outcomes)
-    page.show_scores(root)
+    if not targets:  # else the scores may be those of the run before
+        page.show_scores(root)
     return outcomes
 
 

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.whole_runs
 
 Play = Callable[..., Layout]
 NAMES = [stage.name for stage in STAGES]
-UNTIL_DEV = [stage for stage in STAGES[1 : NAMES.index("evaluate_policy") + 1] if stage.name != "preflight"]
-TRAINING = NAMES[NAMES.index("collect_rollouts") : NAMES.index("evaluate_policy")]
+UNTIL_DEV = [stage for stage in STAGES[1 : NAMES.index("select_checkpoint")] if stage.name != "preflight"]
+TRAINING = NAMES[NAMES.index("collect_rollouts") : NAMES.index("select_checkpoint")]
 SIZE = ("iterations=2", "evaluation.every=2", "collection.tasks_per_iteration=4")
 
 

@@ -8,12 +8,14 @@ from typing import Any, get_args
 import pytest
 import yaml
 from dvc.repo import Repo
+from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro
 from pydantic import BeforeValidator
 
-from flows.dag.dvc_seam import stage_of_command
+from flows.dag.dvc_seam import by_iteration, stage_of_command
 from flows.dag.stage_code import InUse, code_version, stage_files
 from flows.dag.stages import STAGES, Stage, UnknownStage, check_key, find_stage
 from flows.params_file import params_of, write_params
+from flows.profile_stack import stacked
 from tasks.core.config.dag import NEUTRAL_COURSES, NO_POLICY_FILES, NO_WORLD_FILES
 from tasks.core.config.params import Params, load_params
 from tasks.core.config.splits import TEST_SPLITS
@@ -89,6 +91,23 @@ def resolved(definitions: dict[str, Any], name: str) -> dict[str, Any]:
 
 def test_the_same_stages_in_both(definitions: dict[str, Any]) -> None:
     assert list(definitions) == [stage.name for stage in STAGES]
+
+
+def test_dev_is_played_right_after_each_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In DVC's own order, and in that of a run whose iterations end one by one."""
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    write_params(tmp_path / "params.yaml", {**stacked(["drill"]), "iterations": 3, "evaluation": {"every": 2}})
+    monkeypatch.chdir(tmp_path)
+    with Repo.init(no_scm=True) as repo:
+        plan = plan_repro(get_active_graph(repo.index.graph), collect_stages(repo, ["dvc.yaml"]))
+        for order in ([stage.addressing for stage in plan], by_iteration(repo, [])):
+            repeated = [name for name in order if "@i" in name and "filter" not in name and "course" not in name]
+            assert repeated == [
+                "evaluate_policy@i000",
+                *("collect_rollouts@i001", "update_policy@i001"),
+                *("collect_rollouts@i002", "update_policy@i002", "evaluate_policy@i002"),
+                *("collect_rollouts@i003", "update_policy@i003", "evaluate_policy@i003"),
+            ]
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
