@@ -72,13 +72,13 @@ def stage_files(stage: Stage, root: Path, used: InUse) -> dict[str, Path]:
     """
     if _module_file(root, stage.module) is None:
         raise ValueError(f"stage {stage.name}: no module {stage.module}")
-    found, modules = _closure([stage.module], root)
+    found, modules = closure([stage.module], root)
     packaged: dict[str, Path] = {}
     for finder, kinds in FINDERS.items():
         if finder in found and (kinds is not WORLDS or _runs_world(stage, used)):
             brought = _package_of(kinds, used)
             begun = _imported_by(brought.values()) if brought else _modules_in(kinds, used.of(kinds), root)
-            modules |= _closure(begun, root)[1]
+            modules |= closure(begun, root)[1]
             packaged |= brought
     files = modules | {file for folder in {module.parent for module in modules} for file in _data_files(folder)}
     return {file.relative_to(root).as_posix(): file for file in sorted(files)} | packaged
@@ -95,7 +95,7 @@ def code_version(stage: Stage, root: Path, used: InUse) -> str:
 
 def module_version(module: str, root: Path) -> str:
     """SHA-256 over the names and contents of all files that `python -m MODULE` may import of ours, in hexadecimal."""
-    _, files = _closure([module], root, known=())
+    _, files = closure([module], root, known=())
     return digest_of_code((file.relative_to(root).as_posix(), digest(file)) for file in sorted(files))
 
 
@@ -123,7 +123,7 @@ def _imported_by(files: Iterable[Path]) -> list[str]:
     return sorted({name for file in modules for name in _imports(file, file.stem) if name.startswith("tasks.")})
 
 
-def _closure(names: Iterable[str], root: Path, known: Iterable[str] = SHELL) -> tuple[set[str], set[Path]]:
+def closure(names: Iterable[str], root: Path, known: Iterable[str] = SHELL) -> tuple[set[str], set[Path]]:
     """Return the modules that importing `names` can lead to, by name and by file; those of `known` lead nowhere."""
     found: set[Path] = set()
     seen = set(known)
