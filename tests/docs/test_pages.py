@@ -115,10 +115,10 @@ def test_knobs_that_a_page_names_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", SITE, ids=str)
-def test_a_page_begins_with_a_command_or_a_picture(page: Path) -> None:
+def test_a_page_begins_with_a_command_or_a_picture_or_a_warning(page: Path) -> None:
     title, first = [line for line in _text(page).splitlines() if line.strip()][:2]
     assert title.startswith("# ")
-    assert first.startswith(("```", "!["))
+    assert first.startswith(("```", "![", "**"))
 
 
 @pytest.mark.parametrize("page", [Path("README.md"), *SITE], ids=str)
