@@ -16,10 +16,9 @@ from tasks.core.config.stage_inputs import PairInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import ArtifactError
-from tasks.core.records.schemas import DROPPED, ROLLOUTS, TOKEN_COLUMNS, TRAINING_BATCH
+from tasks.core.records.schemas import ROLLOUTS, SEQUENCES, TOKEN_COLUMNS, TRAINING_BATCH
 from tasks.core.records.tables import read_table, write_rows
 from tasks.core.records.training import AdvantageSummary
-from tasks.core.records.turn_contexts import seen_by
 from tasks.core.spread import ROUNDING
 
 ROOT = 0
@@ -155,12 +154,10 @@ def _batch(rollouts: pa.Table, pairs: Sequence[TurnPair]) -> Iterator[dict[str, 
 
 def _row(rollouts: pa.Table, candidate: Candidate) -> dict[str, Any]:
     """Return what the turn saw, and the turn as it was sampled; everything before the turn is context."""
-    task, index = (rollouts[name][candidate.row].as_py() for name in ("task_id", "rollout_index"))
+    task, index, begins = (rollouts[name][candidate.row].as_py() for name in ("task_id", "rollout_index", SEQUENCES))
     ids, _, turns, logprobs = (rollouts[name][candidate.row].values.to_numpy(False) for name in TOKEN_COLUMNS)
-    dropped = np.zeros(len(ids), np.bool_)
-    if DROPPED in rollouts.column_names:
-        dropped = rollouts[DROPPED][candidate.row].values.to_numpy(False)
-    seen = seen_by(candidate.turn, turns, dropped)
+    end = int(np.flatnonzero(turns == candidate.turn)[-1]) + 1
+    seen = slice(max(begin for begin in begins if begin < end), end)
     is_turn = turns[seen] == candidate.turn
     return {
         "task_id": task,
@@ -169,5 +166,6 @@ def _row(rollouts: pa.Table, candidate: Candidate) -> dict[str, Any]:
         "policy_mask": is_turn,
         "turn_index": np.where(is_turn, turns[seen], -1),
         "engine_logprobs": np.where(is_turn, logprobs[seen], 0),
+        SEQUENCES: [0],
         "return": candidate.q,
     }

@@ -133,6 +133,7 @@ def played_row(task_id: str, scenario_id: str, split: str, episode_return: float
         "tests_failed": [] if episode_return == 1.0 else ["nothing else changed"],
         "end_reason": "completed",
         "turns": [{"failed": False, "code_blocks": 1, "api_calls": [], "failed_api_calls": []}],
+        "sequence_begins": [0],
         "world_retries": 0,
         "adapter_digest": weights_digest("i002"),
         "engine": "transformers",

@@ -69,6 +69,7 @@ def _row(index: int, length: int, vocabulary: int, turns: int, seed: int) -> Row
         "policy_mask": [False] + [True] * length,
         "turn_index": [-1, *turn.tolist()],
         "engine_logprobs": [0.0] + [-1.0] * length,
+        "sequence_begins": [0],
         "return": 0.0,
         "advantage": 0.5 if index % 2 else -0.5,
     }

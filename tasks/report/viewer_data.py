@@ -1,15 +1,14 @@
 """The viewer's data: one script per set of rollouts, loaded on demand, and one index of them all."""
 
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.core.records.schemas import TRAINING_BATCH
+from tasks.core.records.schemas import SEQUENCES, TRAINING_BATCH
+from tasks.core.records.sequences import parts
 from tasks.core.records.tables import read_table
 
 RolloutKey = tuple[str, int]
@@ -58,28 +57,20 @@ def transcripts(table: pa.Table, decoder: Decoder) -> dict[str, Any]:
     `turn` is the agent's turn, or -1 for the world's text. Texts that occur again (a task's prompt) are stored once: a
     segment holds the text's index in `texts`.
     """
-    indices: dict[bytes, int] = {}
+    rows = table.select(["token_ids", "turn_index", SEQUENCES]).to_pylist()
+    indices: dict[tuple[int, ...], int] = {}
     pieces: list[list[int]] = []
     rollouts = []
     for row in range(table.num_rows):
         segments = []
-        for turn, ids in _segments(table, row):
-            index = indices.setdefault(ids.tobytes(), len(pieces))
+        for turn, ids in parts(rows[row]):
+            index = indices.setdefault(tuple(ids), len(pieces))
             if index == len(pieces):
-                pieces.append(ids.tolist())
+                pieces.append(ids)
             segments.append([turn, len(ids), index])
         tests = {name: table[f"tests_{name}"][row].as_py() for name in ("passed", "failed")}
         rollouts.append({"segments": segments, **tests, "failed_turns": _failed_turns(table, row)})
     return {"texts": decoder.decode_batch(pieces, skip_special_tokens=False), "rollouts": rollouts}
-
-
-def _segments(table: pa.Table, row: int) -> Iterator[tuple[int, "np.typing.NDArray[np.int32]"]]:
-    ids = table["token_ids"][row].values.to_numpy()
-    turns = table["turn_index"][row].values.to_numpy()
-    bounds = [0, *(np.flatnonzero(np.diff(turns)) + 1).tolist(), len(ids)]
-    for start, end in pairwise(bounds):
-        if end > start:
-            yield int(turns[start]), ids[start:end]
 
 
 def _failed_turns(table: pa.Table, row: int) -> list[int]:

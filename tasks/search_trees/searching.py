@@ -64,19 +64,16 @@ def simulate(rollout: LiveRollout, tree: SearchTree, episode: EpisodeSteps, chat
     When it is over, its turns and its return enter the tree, and the nodes enter the transcript. Raises WorldFault when
     the search returns to a state and meets another one.
     """
-    walk, transcript = Walk(tree), rollout.transcript
+    walk = Walk(tree)
     with closing(episode):
         try:
             request = next(episode)
             while True:
-                reply = tuple(request.context_ids)
-                walk.arrive(reply)
+                walk.arrive(request.messages)
                 turn = walk.choice()
                 sampled = turn is None
                 if turn is None:
                     turn = yield request
-                else:
-                    transcript.add_context(reply)
                 if turn.stop_reason != "context":
                     walk.go(turn, chat.kept_ids(turn.token_ids), sampled=sampled)
                 request = episode.send(turn)
@@ -84,5 +81,5 @@ def simulate(rollout: LiveRollout, tree: SearchTree, episode: EpisodeSteps, chat
             end: EpisodeEnd = over.value
     if end.end_reason != "context_limit":
         walk.arrive(None)
-    transcript.tree_nodes = walk.back_up(end.episode_return)
+    rollout.transcript.tree_nodes = walk.back_up(end.episode_return)
     return end

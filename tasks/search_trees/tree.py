@@ -30,8 +30,8 @@ class Node:
     """The part of the turn that stays in the conversation; two samples are equal if these ids are."""
     turn: Generation | None = None
     """The turn as it was sampled, so that it can be played again."""
-    reply: tuple[int, ...] | None = None
-    """Ids between this turn and the next; None where the episode was over."""
+    reply: Sequence[object] | None = None
+    """The conversation up to the next turn; None where the episode was over."""
     ended: bool = False
     """Whether the episode ends here."""
     samples: int = 0
@@ -100,7 +100,7 @@ class SearchTree:
         """Return whether another simulation could find nothing new."""
         return not self.of_chance and is_exhausted(self.root, self.config.candidates)
 
-    def added(self, parent: Node, move: "Move", reply: tuple[int, ...] | None) -> Node:
+    def added(self, parent: Node, move: "Move", reply: Sequence[object] | None) -> Node:
         """Add a new child to `parent` and return it."""
         child = Node(self._size, move.ids, move.turn, reply)
         self._size += 1
@@ -130,10 +130,10 @@ class Walk:
         self._known = [tree.root]
         """Nodes of the tree to which the last turn may have led."""
         self._moves: list[Move] = []
-        self._replies: list[tuple[int, ...] | None] = []
+        self._replies: list[Sequence[object] | None] = []
 
-    def arrive(self, reply: tuple[int, ...] | None) -> None:
-        """Record the ids with which the conversation continues here; None: the episode is over.
+    def arrive(self, reply: Sequence[object] | None) -> None:
+        """Record the conversation as it stands here; None: the episode is over.
 
         Raises WorldFault when a world without chance gives another text after the same turns, or any world at the
         opening: then the search cannot return to a state.

@@ -37,6 +37,7 @@ def rollout(task: str, index: int, episode_return: float, end_reason: str) -> di
         "policy_mask": [False, True, True],
         "turn_index": [-1, 0, 0],
         "engine_logprobs": [0.0, -0.5, -0.25],
+        "sequence_begins": [0],
         "return": episode_return,
         "success": episode_return == 1.0,
         "tests_passed": ["the answer is right"] if episode_return == 1.0 else [],

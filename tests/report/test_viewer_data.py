@@ -12,6 +12,7 @@ ROW = {
     "policy_mask": [False, True],
     "turn_index": [-1, 0],
     "engine_logprobs": [0.0, -0.5],
+    "sequence_begins": [0],
     "return": 0.5,
 }
 

@@ -305,6 +305,7 @@ def rollout(random: np.random.Generator, task: str, index: int, share: float) ->
         "policy_mask": sampled,
         "turn_index": turn_index,
         "engine_logprobs": np.where(sampled, random.normal(-2.0, 0.5, len(sampled)), 0.0).tolist(),
+        "sequence_begins": [0],
         "return": share,
         "success": share == 1.0,
         "tests_passed": ["a"] if share == 1.0 else [],

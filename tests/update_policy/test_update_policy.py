@@ -89,6 +89,7 @@ def row(number: int, rollout: Rollout) -> dict[str, Any]:
         "policy_mask": (turns >= 0).tolist(),
         "turn_index": turns.tolist(),
         "engine_logprobs": logprobs.tolist(),
+        "sequence_begins": [0],
         "return": 0.5,
         "advantage": rollout.advantage,
     }

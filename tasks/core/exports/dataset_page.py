@@ -15,6 +15,7 @@ _COLUMNS = {
     "turns": "of each turn: whether its code failed, and the names of the API calls that it made",
     "token_ids": "exactly what the engine saw and sampled",
     "policy_mask, turn_index": "which tokens the policy sampled, and in which turn",
+    "sequence_begins": "where each sequence begins: [0], or more where a turn did not see all that came before it",
     "logprobs": "log-probabilities of the sampled tokens, at the sampling temperature; 0 elsewhere",
 }
 

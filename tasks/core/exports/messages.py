@@ -6,12 +6,11 @@ the template's own text can be told from it.
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
-from typing import Literal
+from typing import Any, Literal
 
 from tasks.core.interfaces.world import Message
 from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.records.sequences import parts
 
 _Role = Literal["system", "user", "assistant"]
 _MARKS = ("mark-of-system", "mark-of-user", "mark-of-turn", "mark-of-answer")
@@ -25,16 +24,12 @@ class Conversations:
         self._openings = list(_openings(chat))
         self._around = {closed: _around_observation(chat, closed) for closed in (True, False)}
 
-    def parts(self, token_ids: Sequence[int], turn_index: Sequence[int]) -> tuple[list[Message], list[Message]]:
-        """Return the messages before the first turn; then each turn and what the world said to it.
-
-        `turn_index` has the turn of each token that the policy sampled, and -1 for the others.
-        """
+    def parts(self, row: dict[str, Any]) -> tuple[list[Message], list[Message]]:
+        """Return the messages before the first turn of a rollout; then each turn and what the world said to it."""
         opening: list[Message] = []
         played: list[Message] = []
         closed = False
-        for turn, part in groupby(zip(turn_index, token_ids, strict=True), key=itemgetter(0)):
-            ids = [token for _, token in part]
+        for turn, ids in parts(row):
             if turn >= 0:
                 played.append(_said("assistant", self._chat.whole_turn(ids)))
                 closed = self._chat.closes(ids)

@@ -21,7 +21,7 @@ from tasks.core.records.documents import read_document
 from tasks.core.records.files import ArtifactError, digest, read_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import recorded_params
-from tasks.core.records.schemas import SCORED_ROLLOUTS, SELECTED_POLICY
+from tasks.core.records.schemas import SCORED_ROLLOUTS, SELECTED_POLICY, SEQUENCES
 from tasks.core.records.scores import Scores, Selection
 from tasks.core.records.tables import read_table
 from tasks.core.registry.model_registry import Version
@@ -66,8 +66,8 @@ def _recorded(layout: Layout, iteration: str) -> list[Conversation]:
     if not rows:
         raise ArtifactError(f"{path}: no rollouts of the policy {policy}, by which an export could be proven")
     chosen = table.take(rows[:: max(1, len(rows) // _CONVERSATIONS)][:_CONVERSATIONS])
-    columns = (chosen[name].to_pylist() for name in ("token_ids", "policy_mask"))
-    return [conversation(ids, mask) for ids, mask in zip(*columns, strict=True)]
+    columns = (chosen[name].to_pylist() for name in ("token_ids", "policy_mask", SEQUENCES))
+    return [conversation(ids[: (*begins, len(ids))[1]], mask) for ids, mask, begins in zip(*columns, strict=True)]
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from tasks.core.exports.messages import Conversations
 from tasks.core.interfaces.world import Message
 from tasks.core.policies.digests import MODEL_CARD
 from tasks.core.records.files import ArtifactError, replacing
-from tasks.core.records.schemas import TOKEN_COLUMNS, VOID_REASONS
+from tasks.core.records.schemas import SEQUENCES, TOKEN_COLUMNS, VOID_REASONS
 
 _MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
 _PREFERENCES = pa.schema(
@@ -66,7 +66,8 @@ def export_rollouts(source: RolloutSource, conversations: Conversations, folder:
     table = source.table.filter(pc.invert(void)) if len(source.table) else source.table
     if not len(table):
         raise ArtifactError(f"{source.name}: no rollouts with a verdict, of {len(source.table)}")
-    said = [conversations.parts(row["token_ids"], row["turn_index"]) for row in _token_rows(table)]
+    rows = table.select(["token_ids", "turn_index", SEQUENCES]).to_pylist()
+    said = [conversations.parts(row) for row in rows]
     pairs = preferences(table, said)
     counts = ExportedRollouts(len(table), len(pairs), len(source.table) - len(table))
     with replacing(folder) as temporary:
@@ -77,11 +78,6 @@ def export_rollouts(source: RolloutSource, conversations: Conversations, folder:
         page = dataset_page(source.name, source.split, source.world, source.model, vars(counts))
         (temporary / MODEL_CARD).write_text(page, encoding="utf-8")
     return counts
-
-
-def _token_rows(table: pa.Table) -> list[Row]:
-    rows: list[Row] = table.select(["token_ids", "turn_index"]).to_pylist()
-    return rows
 
 
 def rollouts_table(table: pa.Table, said: Sequence[Parts]) -> pa.Table:

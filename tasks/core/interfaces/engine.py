@@ -50,8 +50,6 @@ class GenerationRequest:
     """The conversation's task; only for engines that recite or are paid for."""
     messages: Sequence[Message] = ()
     """The conversation as chat messages, cut as `prompt_ids` are; only for models behind a chat API."""
-    context_ids: Sequence[int] = ()
-    """The last of `prompt_ids`: those after the conversation's last sampled turn. No policy sampled them."""
 
 
 @dataclass(frozen=True)

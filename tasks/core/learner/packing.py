@@ -16,8 +16,7 @@ from torch import Tensor
 
 from tasks.core.config.update import PAIRED, UpdateConfig
 from tasks.core.learner.distributed import SINGLE, ProcessGroup
-from tasks.core.records.schemas import DROPPED, TOKEN_COLUMNS
-from tasks.core.records.turn_contexts import turn_sequences
+from tasks.core.records.schemas import SEQUENCES, TOKEN_COLUMNS
 from tasks.core.seeding import derive_seed
 
 
@@ -25,7 +24,7 @@ from tasks.core.seeding import derive_seed
 class Rollout:
     """One rollout of T tokens, P of them sampled by the policy.
 
-    Where turns did not see all that was said before them, it is several sequences, one after the other.
+    It is a list of sequences, one after the other, of which a later one repeats what it still sees of the history.
     """
 
     token_ids: NDArray[np.int64]
@@ -98,27 +97,23 @@ def bundles(rollouts: Sequence[Rollout], chosen: Sequence[int]) -> list[tuple[in
 
 
 def read_rollouts(batch: pa.Table) -> list[Rollout]:
-    """Return the rows of a TRAINING_BATCH table, without those in which the policy sampled nothing.
-
-    Raises ValueError naming the row when a first token is marked as sampled: no token precedes it that could predict
-    it.
-    """
+    """Return the rows of a valid TRAINING_BATCH table, without those in which the policy sampled nothing."""
     columns = [_lists(batch[name]) for name in TOKEN_COLUMNS]
     advantages: list[float] = batch["advantage"].to_pylist()
     tasks, indices = batch["task_id"].to_pylist(), batch["rollout_index"].to_pylist()
     names = [f"rollout {index} of {task}" for task, index in zip(tasks, indices, strict=True)]
     by_turn = [
         _lists(batch[name]) if name in batch.column_names else [None] * len(names)
-        for name in ("turn_advantages", "turn_rewards", DROPPED)
+        for name in ("turn_advantages", "turn_rewards")
     ]
     pairs = batch["pair"].to_pylist() if "pair" in batch.column_names else [None] * len(names)
-    cells = zip(*columns, advantages, names, *by_turn, pairs, strict=True)
-    rollouts = [_rollout(row, *values) for row, values in enumerate(cells)]
+    begins = batch[SEQUENCES].to_pylist()
+    cells = zip(*columns, advantages, names, *by_turn, pairs, begins, strict=True)
+    rollouts = [_rollout(*values) for values in cells]
     return [rollout for rollout in rollouts if len(rollout.policy_positions)]
 
 
 def _rollout(
-    row: int,
     ids: NDArray[np.int32],
     mask: NDArray[np.bool_],
     turns: NDArray[np.int32],
@@ -127,17 +122,9 @@ def _rollout(
     name: str,
     turn_advantages: NDArray[np.float64] | None,
     turn_rewards: NDArray[np.float64] | None,
-    dropped: NDArray[np.bool_] | None,
     pair: int | None,
+    begins: list[int],
 ) -> Rollout:
-    if len(mask) and mask[0]:
-        raise ValueError(f"row {row}, column policy_mask: the first token is marked as sampled by the policy")
-    begins = (0,)
-    if dropped is not None and mask.any():
-        sequences = turn_sequences(turns, dropped)
-        begins = (0, *np.cumsum([len(sequence.positions) for sequence in sequences])[:-1].tolist())
-        seen, mask = (np.concatenate(parts) for parts in zip(*sequences, strict=True))
-        ids, turns, logprobs = ids[seen], turns[seen], logprobs[seen]
     positions = np.flatnonzero(mask)
     return Rollout(
         ids.astype(np.int64),
@@ -149,7 +136,7 @@ def _rollout(
         turn_advantages,
         turn_rewards,
         pair,
-        begins,
+        tuple(begins),
     )
 
 

@@ -7,7 +7,7 @@ which templates allow this; the others are refused. Where a template has no plac
 others drop it), its text begins the first message of the user, as Gemma's model card has it.
 
 A turn may begin with a thought; the world acts on the answer after it. The thought stays in the conversation as
-sampled, unless the template leaves earlier thoughts out and `policy.chat.earlier_thoughts` follows it (`dropped_ids`).
+sampled, unless the template leaves earlier thoughts out and `policy.chat.earlier_thoughts` follows it (`seen_later`).
 
 A turn is over at the template's end of turn, and also where a model ends it by other means: at an end-of-text id of its
 generation config, or at a token with which the template opens the next turn. Facts: Qwen2.5's generation_config.json
@@ -89,19 +89,21 @@ class ChatFormat:
         """Return whether later turns do not see the thoughts of earlier ones."""
         return self.frame.drops_thoughts and self.settings.earlier_thoughts == "as_template"
 
-    def dropped_ids(self, turn: Sequence[int]) -> tuple[int, int]:
-        """Return how many ids later turns do not see: the prompt's last ones before `turn`, and the turn's first ones.
+    def seen_later(self, prompt: Sequence[int], turn: Sequence[int]) -> list[int]:
+        """Return what later turns see of a prompt and the turn after it: all, or without the turn's thought.
 
-        They are the thought with the marks that the template leaves out with it; all of a turn whose thought has no
-        end, except the mark that closes it. A token that ends a thought and begins an answer stays.
+        A dropped thought goes with the marks that the template leaves out with it, some of them the prompt's last ids.
+        A turn whose thought has no end goes whole, except the mark that closes it. A token that ends a thought and
+        begins an answer stays.
         """
         if not self.drops_thoughts:
-            return 0, 0
-        frame, whole = self.frame, self._text(turn, special=True)
+            return [*prompt, *turn]
+        frame, whole, thought = self.frame, self._text(turn, special=True), 0
         if (mark := frame.thought_ends.strip()) in whole:
-            return self._opens_thought, self._end_of_thought(whole.index(mark), turn)
-        begun = frame.prompt_opens_thought or whole.lstrip().startswith(frame.thought_begins)
-        return self._opens_thought, len(turn) - self.closes(turn) if begun else 0
+            thought = self._end_of_thought(whole.index(mark), turn)
+        elif frame.prompt_opens_thought or whole.lstrip().startswith(frame.thought_begins):
+            thought = len(turn) - self.closes(turn)
+        return [*prompt[: len(prompt) - self._opens_thought], *turn[thought:]]
 
     def kept_ids(self, sampled: Sequence[int]) -> tuple[int, ...]:
         """Return the part of a turn that stays in the conversation: all except a last id that stops it by other means.

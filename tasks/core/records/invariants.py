@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.core.records.schemas import DROPPED, TOKEN_COLUMNS, TURN_COLUMNS, UNJUDGED, VOID_REASONS, key_columns
+from tasks.core.records.schemas import SEQUENCES, TOKEN_COLUMNS, TURN_COLUMNS, UNJUDGED, VOID_REASONS, key_columns
 
 ROUNDING = 1e-5
 """A log-prob may exceed 0 by this much: float32 logits minus their float32 log-sum-exp."""
@@ -122,14 +122,17 @@ def _unanswered_turns(table: pa.Table) -> Iterator[str]:
 
 
 def _tokens(table: pa.Table) -> Iterator[str]:
-    names = [name for name in (*TOKEN_COLUMNS, DROPPED) if name in table.column_names]
-    lengths = {name: pc.list_value_length(table[name]).to_numpy() for name in names}
+    lengths = {name: pc.list_value_length(table[name]).to_numpy() for name in TOKEN_COLUMNS}
     expected = lengths["token_ids"]
     for name, length in lengths.items():
         for row in np.flatnonzero(length != expected)[:1]:
             yield f"row {row}, column {name}: {length[row]} values for {expected[row]} token_ids"
             return
     ends = np.cumsum(expected)
+    unlike = list(_broken_sequences(table, ends - expected, ends))
+    yield from unlike
+    if unlike:
+        return
     for name, rule, position in _broken_tokens(table, ends):
         row = int(np.searchsorted(ends, position, side="right"))
         token = position - int(ends[row] - expected[row])
@@ -138,6 +141,22 @@ def _tokens(table: pa.Table) -> Iterator[str]:
         yield from _rollouts_without_policy_tokens(table, ends - expected, ends)
     if "turn_advantages" in table.column_names:
         yield from _turns_without_advantage(table, ends)
+
+
+def _broken_sequences(table: pa.Table, starts: Flat, ends: Flat) -> Iterator[str]:
+    """Check that sequences begin at 0 and after each other, and that the policy sampled something in each of several.
+
+    The policy cannot have sampled a sequence's first token.
+    """
+    sampled = np.concatenate([[0], np.cumsum(_flat(table, "policy_mask"))])
+    for row, begins in enumerate(table[SEQUENCES].to_pylist()):
+        places = np.array([*begins, ends[row] - starts[row]]) + starts[row]
+        if begins[:1] != [0] or (len(begins) > 1 and (np.diff(places) <= 0).any()):
+            yield f"row {row}, column {SEQUENCES}: {begins}: must begin with 0 and rise within the row's tokens"
+        elif len(begins) > 1 and (np.diff(sampled[places]) == 0).any():
+            yield f"row {row}, column {SEQUENCES}: {begins}: a sequence in which the policy sampled nothing"
+        elif places[0] < places[-1] and (sampled[places[:-1] + 1] > sampled[places[:-1]]).any():
+            yield f"row {row}, column policy_mask: the first token of a sequence is marked as sampled by the policy"
 
 
 def _broken_tokens(table: pa.Table, ends: npt.NDArray[np.int64]) -> Iterator[tuple[str, str, int]]:

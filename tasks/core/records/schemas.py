@@ -49,6 +49,7 @@ PLAYED_ROLLOUTS = pa.schema(
         ("policy_mask", pa.large_list(pa.bool_())),  # True where the policy sampled the token
         ("turn_index", pa.large_list(pa.int32())),  # 0-based assistant turn of a policy token, else -1
         ("engine_logprobs", pa.large_list(pa.float32())),  # 0 where not sampled
+        ("sequence_begins", pa.list_(pa.int32())),  # position of each sequence's first token; [0]: one conversation
         ("return", pa.float64()),  # R in [0, 1], score or share of unit tests; 0 where none counts, see UNJUDGED
         ("success", pa.bool_()),  # every unit test passed, and the verdict counts
         ("tests_passed", pa.list_(pa.string())),
@@ -61,7 +62,6 @@ PLAYED_ROLLOUTS = pa.schema(
         ("engine_version", pa.string()),
         ("turn_rewards", pa.list_(pa.float64())),  # in the world's own unit, of a world that gives rewards
         ("turn_progress", pa.list_(pa.float64())),  # share of unit tests passed after each turn, where it is measured
-        ("thought_dropped", pa.large_list(pa.bool_())),  # True where turns after a token's own did not see it
     ]
 )
 """Columns that the agent loop fills, whatever the rollout is played for."""
@@ -79,7 +79,7 @@ TRAINING_BATCH = pa.schema(
         ("policy_mask", pa.large_list(pa.bool_())),
         ("turn_index", pa.large_list(pa.int32())),
         ("engine_logprobs", pa.large_list(pa.float32())),
-        ("thought_dropped", pa.large_list(pa.bool_())),  # as the rollouts have it
+        ("sequence_begins", pa.list_(pa.int32())),
         ("return", pa.float64()),
         ("advantage", pa.float64()),
         ("turn_rewards", pa.list_(pa.float64())),  # as the rollouts have them
@@ -112,9 +112,7 @@ OUTCOMES = pa.schema(
 
 TURN_COLUMNS = frozenset({"turn_rewards", "turn_progress", "tree_nodes"})
 """Optional lists with one value per turn."""
-DROPPED = "thought_dropped"
-"""Optional list with one value per token, of policies whose chat template leaves out the thoughts of earlier turns."""
-OPTIONAL_COLUMNS = TURN_COLUMNS | {"turn_advantages", "pair", DROPPED}
+OPTIONAL_COLUMNS = TURN_COLUMNS | {"turn_advantages", "pair"}
 """Columns that exist only if a world or a method fills them."""
 
 _share = pandera.Check.in_range(0, 1)
@@ -131,7 +129,9 @@ _CHECKS: dict[str, pandera.Check] = {
     "end_reason": pandera.Check.isin(END_REASONS),
 }
 TOKEN_COLUMNS = ("token_ids", "policy_mask", "turn_index", "engine_logprobs")
-"""Lists with one value per token; equally long within a row."""
+"""Lists with one value per token, equally long within a row: those of its sequences, one after the other."""
+SEQUENCES = "sequence_begins"
+"""The list of positions at which a row's sequences begin (see `records.sequences`)."""
 _KEY = ("task_id", "rollout_index", "policy", "evaluation_run", "pair")
 
 

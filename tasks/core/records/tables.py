@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from tasks.core.records.files import SPOILT, UNWRITTEN, ArtifactError, replacing
 from tasks.core.records.invariants import broken_rules
-from tasks.core.records.schemas import DROPPED, OPTIONAL_COLUMNS, TURN_COLUMNS, checks
+from tasks.core.records.schemas import OPTIONAL_COLUMNS, TURN_COLUMNS, checks
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
@@ -27,14 +27,12 @@ def write_rows(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> pa.
 def table_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
     """Return the rows as a table, with only those optional columns that some row has.
 
-    A row that lacks a column with one value per turn or token (its world broke at once) gets zeros.
+    A row that lacks a column with one value per turn (its world broke at once) gets zeros.
     """
     left_out = {name for name in OPTIONAL_COLUMNS if not any(name in row for row in rows)}
     schema = pa.schema([field for field in schema if field.name not in left_out])
     for name in TURN_COLUMNS.intersection(schema.names) if "turns" in schema.names else ():
         rows = [{name: [0] * len(row["turns"])} | row for row in rows]
-    if DROPPED in schema.names:
-        rows = [{DROPPED: [False] * len(row["token_ids"])} | row for row in rows]
     return pa.Table.from_pylist(rows, schema=schema)
 
 

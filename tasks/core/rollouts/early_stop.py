@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.core.config.collection import EarlyStop
-from tasks.core.records.schemas import DROPPED, TOKEN_COLUMNS, TURN_COLUMNS, VOID_REASONS
+from tasks.core.records.schemas import SEQUENCES, TOKEN_COLUMNS, TURN_COLUMNS, VOID_REASONS
 from tasks.core.rollouts.planning import PlannedRollout
 
 Row = dict[str, Any]
@@ -60,8 +60,10 @@ def _beyond(row: Row, limit: float) -> bool:
 
 def _cut(row: Row) -> Row:
     empty: Row = {column: [] for column in (*TOKEN_COLUMNS, "turns", "tests_passed", "tests_failed")}
-    kept = {column: value for column, value in row.items() if column not in TURN_COLUMNS | {DROPPED}}
-    return kept | empty | {"return": 0.0, "success": False, "end_reason": CUT_REASON, "world_retries": 0}
+    kept = {column: value for column, value in row.items() if column not in TURN_COLUMNS}
+    return (
+        kept | empty | {SEQUENCES: [0], "return": 0.0, "success": False, "end_reason": CUT_REASON, "world_retries": 0}
+    )
 
 
 @dataclass

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from tasks.core.interfaces.engine import Generation, GenerationRequest, SamplingSettings
 from tasks.core.interfaces.world import Evaluation, ExecutionTimeout, Message, Observation, ReadsThoughts, World
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.records.schemas import DROPPED, TURN_COLUMNS
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
+from tasks.core.rollouts.transcript import Transcript
 from tasks.core.seeding import derive_seed
 
 WORLD_SEED = "world"
@@ -21,8 +21,8 @@ CUT_CHARACTERS = "[output cut: {count} characters left out]"
 def play_episode(rollout: "LiveRollout", world: World, chat: ChatFormat, settings: PlaySettings) -> "EpisodeSteps":
     """Play one episode of the rollout's task. Blocks while the world works; always closes the episode.
 
-    Appends each turn that it is sent to `rollout.transcript`, which by then holds the ids that the turn continues. A
-    turn with the stop reason "context" was never sampled. Raises WorldFault; any other exception is a bug in the world.
+    Appends each turn that it is sent to `rollout.transcript`. A turn with the stop reason "context" was never sampled.
+    Raises WorldFault; any other exception is a bug in the world.
     """
     with closing(world.open(rollout.planned.task.task_id, rollout.world_seed)) as episode:
         text_of = chat.whole_turn if isinstance(world, ReadsThoughts) and world.reads_thoughts else chat.answer
@@ -107,85 +107,6 @@ def _longest(limit: int, fits: Callable[[int], bool]) -> int:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)
     return low
-
-
-@dataclass
-class Transcript:
-    """The columns of `records.schemas.ROLLOUTS` that grow while an episode is played."""
-
-    token_ids: list[int] = field(default_factory=list)
-    policy_mask: list[bool] = field(default_factory=list)
-    turn_index: list[int] = field(default_factory=list)
-    engine_logprobs: list[float] = field(default_factory=list)
-    thought_dropped: list[bool] = field(default_factory=list)
-    """Where turns after a token's own do not see it."""
-    turns: list[dict[str, Any]] = field(default_factory=list)
-    turn_rewards: list[float] = field(default_factory=list)
-    """One reward per turn in worlds that give rewards, else empty."""
-    turn_progress: list[float] = field(default_factory=list)
-    """[turns] Share of the unit tests that pass after each turn; empty if not measured."""
-    tree_nodes: list[int] = field(default_factory=list)
-    """[turns] The node of the task's tree that each turn leads to; empty if no tree is searched."""
-
-    @property
-    def played_turns(self) -> int:
-        """Number of turns that were sampled and answered."""
-        return len(self.turns)
-
-    def columns(self) -> dict[str, Any]:
-        """Return the columns by name; leave out optional columns in which nothing stands."""
-        left_out = {name for name in TURN_COLUMNS if not vars(self)[name]}
-        left_out |= set() if any(self.thought_dropped) else {DROPPED}
-        return {name: value for name, value in vars(self).items() if name not in left_out}
-
-    def seen_ids(self) -> list[int]:
-        """Return the ids that the next turn sees."""
-        return [token for token, dropped in zip(self.token_ids, self.thought_dropped, strict=True) if not dropped]
-
-    def add_context(self, ids: Sequence[int]) -> None:
-        """Append ids that the policy did not sample."""
-        self._extend(ids, sampled=False, turn=-1, logprobs=[0.0] * len(ids))
-
-    def add_turn(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
-        """Append one sampled assistant turn; the previous turn must have had its reply."""
-        self._extend(ids, sampled=True, turn=self.played_turns, logprobs=logprobs)
-
-    def drop_thought(self, before: int, length: int) -> None:
-        """Hide from later turns the thought of the last sampled turn: its first `length` ids, and `before` before it.
-
-        The turn must have had its reply, and nothing may have followed it.
-        """
-        if before + length:
-            begin = len(self.token_ids) - self.turn_index.count(self.played_turns - 1)
-            self.thought_dropped[begin - before : begin + length] = [True] * (before + length)
-
-    def add_reply(self, observation: Observation) -> None:
-        """Record how the world took the last sampled turn."""
-        if observation.reward is not None or self.turn_rewards:
-            self.turn_rewards.append(observation.reward or 0.0)
-        self.turns.append(
-            {
-                "failed": observation.failed,
-                "code_blocks": observation.code_blocks,
-                "api_calls": list(observation.api_calls),
-                "failed_api_calls": list(observation.failed_api_calls),
-            }
-        )
-
-    def add_progress(self, share: float | None) -> None:
-        """Record the share of unit tests that pass after the last turn.
-
-        None means that the world's state is lost; the previous share is repeated.
-        """
-        held = self.turn_progress[-1] if self.turn_progress else 0.0
-        self.turn_progress.append(held if share is None else share)
-
-    def _extend(self, ids: Sequence[int], *, sampled: bool, turn: int, logprobs: Sequence[float]) -> None:
-        self.token_ids.extend(ids)
-        self.policy_mask.extend([sampled] * len(ids))
-        self.turn_index.extend([turn] * len(ids))
-        self.engine_logprobs.extend(logprobs)
-        self.thought_dropped.extend([False] * len(ids))
 
 
 @dataclass(frozen=True)
@@ -281,7 +202,7 @@ class Conversation:
         """Begin with `opening`; `text_of` turns a turn's ids into the text that the world receives."""
         self._rollout, self._chat, self._settings, self._text_of = rollout, chat, settings, text_of
         self._messages = list(opening)
-        self._context = chat.prompt_ids(opening)
+        self._prompt = chat.prompt_ids(opening)
         self._turn: tuple[int, ...] = ()
 
     def next_turn(self) -> GenerationRequest:
@@ -290,7 +211,7 @@ class Conversation:
         temperature = rollout.planned.temperature or settings.temperature
         return GenerationRequest(
             rollout.name,
-            rollout.transcript.seen_ids() + self._context,
+            self._prompt,
             SamplingSettings(
                 temperature,
                 settings.limits.max_tokens_per_turn,
@@ -301,7 +222,6 @@ class Conversation:
             rollout.seed("turn", rollout.transcript.played_turns),
             rollout.planned.task.task_id,
             tuple(self._messages),
-            tuple(self._context),
         )
 
     def add_turn(self, generation: Generation) -> str:
@@ -310,7 +230,7 @@ class Conversation:
         Returns the text for the world.
         """
         ids = self._chat.kept_ids(generation.token_ids)
-        self._rollout.transcript.add_turn(ids, generation.logprobs[: len(ids)])
+        self._rollout.transcript.add_turn(self._prompt, ids, generation.logprobs[: len(ids)])
         self._turn = ids
         text = self._text_of(ids)
         self._messages.append({"role": "assistant", "content": text})
@@ -319,13 +239,12 @@ class Conversation:
     def add_observation(self, observation: Observation) -> None:
         """Append the world's answer to the last turn, cut to the observation budget.
 
-        The turn's thought stays visible only where the chat format keeps it (see `ChatFormat.dropped_ids`).
+        The turn's thought stays visible only where the chat format keeps it (see `ChatFormat.seen_later`).
         """
         limit, closed = self._settings.limits.max_observation_tokens, self._chat.closes(self._turn)
         shown = shown_observation(self._chat, observation.text, observation.ending, closed=closed, max_tokens=limit)
-        self._rollout.transcript.drop_thought(*self._chat.dropped_ids(self._turn))
         self._messages.append({"role": "user", "content": shown.text})
-        self._context = shown.ids
+        self._prompt = [*self._chat.seen_later(self._prompt, self._turn), *shown.ids]
 
 
 class Collector:

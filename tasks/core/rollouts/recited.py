@@ -5,6 +5,7 @@ from tasks.core.interfaces.world import World, WorldFault
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.supervised import Example
 from tasks.core.recital import oracle_engine
+from tasks.core.records.sequences import spans
 from tasks.core.rollouts.planning import PlaySettings, draw_tasks, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats
@@ -13,8 +14,9 @@ from tasks.core.rollouts.scheduler import CollectionStats
 def recited_examples(world: World, chat: ChatFormat, limits: AgentLimits, count: int, seed: int) -> list[Example]:
     """Recite the solutions of `count` training tasks, or of all where there are fewer; return those that solve theirs.
 
-    They come in the order in which the tasks are drawn. Raises ValueError for a world without solutions, for one that
-    does not show a task's, and where none solves its task within `limits`; WorldFault where the world breaks.
+    They come in the order in which the tasks are drawn, an example for each sequence. Raises ValueError for a world
+    without solutions, for one that does not show a task's, and where none solves its task within `limits`; WorldFault
+    where the world breaks.
     """
     engine, tasks = oracle_engine(world, chat), world.tasks("train")
     drawn = draw_tasks(tasks, [1.0] * len(tasks), min(count, len(tasks)), seed)
@@ -29,4 +31,8 @@ def recited_examples(world: World, chat: ChatFormat, limits: AgentLimits, count:
     solved = [row for task in drawn if (row := by_task[task.task_id])["success"]]
     if not solved:
         raise ValueError(f"no recited solution of {len(drawn)} training tasks solves its task within collection.limits")
-    return [Example(tuple(row["token_ids"]), tuple(row["policy_mask"])) for row in solved]
+    return [
+        Example(tuple(row["token_ids"][place]), tuple(row["policy_mask"][place]))
+        for row in solved
+        for place in spans(row["sequence_begins"], len(row["token_ids"]))
+    ]

@@ -269,16 +269,14 @@ class Scheduler:
         return result.reached
 
     def _submit(self, rollout: LiveRollout, request: GenerationRequest) -> None:
-        """Request a turn. If the ids leave no room for a turn, the policy never saw them, so they are not kept."""
-        if sum(rollout.transcript.policy_mask) > self._limit:
+        """Request a turn."""
+        if rollout.transcript.sampled_tokens > self._limit:
             self._give_up(rollout)
             return
         try:
             self._engine.submit(request)
         except ContextOverflow:
             self._let_go_on(rollout, Generation(rollout.name, (), (), "context"))
-        else:
-            rollout.transcript.add_context(request.context_ids)
 
     def _give_up(self, rollout: LiveRollout) -> None:
         """End a rollout that is longer than early stop allows."""

@@ -8,7 +8,6 @@ import json
 import uuid
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from tasks.core.records.comparison import ALL_LEVELS
 from tasks.core.records.model_scores import ModelScore
 from tasks.core.records.schemas import VOID_REASONS
 from tasks.core.records.scores import ApiUsage
+from tasks.core.records.sequences import parts
 
 INSPECT = "inspect"
 """Folder of a score's log."""
@@ -125,9 +125,7 @@ def _verdict(row: Row) -> dict[str, Any]:
 
 
 def _messages(row: Row, chat: ChatFormat) -> Iterator[dict[str, Any]]:
-    pairs = zip(row["turn_index"], row["token_ids"], strict=True)
-    for number, (turn, part) in enumerate(groupby(pairs, key=lambda pair: pair[0])):
-        ids = [id for _, id in part]
+    for number, (turn, ids) in enumerate(parts(row)):
         if turn >= 0:
             yield {"role": "assistant", "content": chat.decode(ids), "source": "generate"}
         else:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from tasks.core.records.schemas import TOKEN_COLUMNS, VOID_REASONS
+from tasks.core.records.schemas import SEQUENCES, TOKEN_COLUMNS, VOID_REASONS
 from tasks.core.seeding import derive_seed
 
 PROMPT_TAIL = 256
@@ -75,7 +75,8 @@ def traced_rollout(
     """
     per_token = ("token_ids", "turn_index", "engine_logprobs")
     ids, turn_index, logprobs = (table[name][row].values.to_numpy() for name in per_token)
-    facts = table.drop(TOKEN_COLUMNS).slice(row, 1).to_pylist()[0]
+    begins = table[SEQUENCES][row].as_py()
+    facts = table.drop([*TOKEN_COLUMNS, SEQUENCES]).slice(row, 1).to_pylist()[0]
     count = int(turn_index.max(initial=-1)) + 1
     measured = len(clock) > count
     times = list(pairwise(clock)) if measured else [(otherwise, otherwise)] * count
@@ -86,7 +87,8 @@ def traced_rollout(
             continue
         start, (began, ended) = int(positions[0]), times[turn]
         figures = _figures(facts, turn) | {"tokens": len(positions), "mean_logprob": float(logprobs[positions].mean())}
-        tail = decoder.decode(ids[max(0, start - PROMPT_TAIL) : start].tolist(), skip_special_tokens=False)
+        begin = max(begin for begin in begins if begin <= start)
+        tail = decoder.decode(ids[max(begin, start - PROMPT_TAIL) : start].tolist(), skip_special_tokens=False)
         text = decoder.decode(ids[positions].tolist(), skip_special_tokens=False)
         seconds = {"seconds": round(ended - began, 3)} if measured else {}
         failed = bool(figures.pop("failed", False))

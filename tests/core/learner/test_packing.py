@@ -110,6 +110,7 @@ def batch(**columns: list[object]) -> pa.Table:
         "policy_mask": [[False, True, True], [False, False]],
         "turn_index": [[-1, 0, 1], [-1, -1]],
         "engine_logprobs": [[0.0, -1.0, -2.0], [0.0, 0.0]],
+        "sequence_begins": [[0], [0]],
         "return": [1.0, 0.0],
         "advantage": [0.5, -0.5],
     }
@@ -130,11 +131,6 @@ def test_rows_survive_a_table_of_several_chunks() -> None:
     table = pa.concat_tables([batch(), batch(advantage=[0.25, 0.0])])
     assert [rollout.advantage for rollout in read_rollouts(table.slice(2))] == [0.25]
     assert [rollout.token_ids.tolist() for rollout in read_rollouts(table)] == [[1, 2, 3], [1, 2, 3]]
-
-
-def test_a_sampled_first_token_is_refused_by_its_row() -> None:
-    with pytest.raises(ValueError, match="row 1, column policy_mask: the first token"):
-        read_rollouts(batch(policy_mask=[[False, True, True], [True, False]]))
 
 
 def test_the_first_epoch_ends_with_its_last_rollout_whatever_the_number_of_minibatches_in_later_ones() -> None:

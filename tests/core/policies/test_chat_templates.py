@@ -10,13 +10,12 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from tasks.core.config.policy import ChatSettings
-from tasks.core.interfaces.world import Message, Observation
+from tasks.core.interfaces.world import Message
 from tasks.core.policies.chat_format import ChatFormat, ChatTemplateError
 from tasks.core.policies.chat_settings import CHAT_SETTINGS, read_chat_settings, write_chat_settings
 from tasks.core.policies.digests import DIGESTS, write_digests
 from tasks.core.policies.supervised import encode_example
 from tasks.core.records.files import ArtifactError
-from tasks.core.rollouts.episode import Transcript
 from tasks.core.text_games.prompt import read_answer
 from tasks.core.worlds.appworld.settings import AppWorldConfig
 
@@ -212,23 +211,19 @@ DROPPING = [name for name in FAMILIES if name != "glm4moe"]
 
 @pytest.mark.parametrize("name", DROPPING)
 def test_turns_see_the_prompt_that_the_template_makes_of_the_conversation(name: str) -> None:
-    family, transcript = FAMILIES[name], Transcript()
+    family = FAMILIES[name]
     chat = as_template(family)
     said: list[dict[str, str]] = [dict(message) for message in OPENING]
-    context = chat.prompt_ids(OPENING)
+    prompt = chat.prompt_ids(OPENING)
     for number in range(3):
         sampled = family.turn.replace("T", f"T{number}").replace("A", f"A{number}") + family.stops[0]
         turn = chat.kept_ids(chat._encode(sampled))
-        transcript.add_context(context)
-        transcript.add_turn(turn, [0.0] * len(turn))
-        transcript.add_reply(Observation("", done=False))
-        transcript.drop_thought(*chat.dropped_ids(turn))
-        context = chat.continuation_ids(f"O{number}", closed=True)
+        prompt = [*chat.seen_later(prompt, turn), *chat.continuation_ids(f"O{number}", closed=True)]
         thought = {"reasoning_content": f"T{number}"} if name != "deepseek" else {}
         before = f"<think>\nT{number}\n</think>\n\n" if name == "deepseek" else ""
         said += [{"role": "assistant", "content": f"{before}A{number}"} | thought]
         said += [{"role": "user", "content": f"O{number}"}]
-    shown = chat.text_with_marks(transcript.seen_ids() + context)
+    shown = chat.text_with_marks(prompt)
     assert shown.replace("<|return|>", "<|end|>") == chat._template.text(said)
     assert all(f"A{number}" in shown and f"T{number}" not in shown for number in range(3))
 
@@ -239,16 +234,16 @@ def test_a_thought_without_an_end_is_dropped_with_its_whole_turn(name: str) -> N
     if FAMILIES[name].turn == "A":
         return
     begun = FAMILIES[name].turn.partition("T")[0] + "and so on"
-    for ending, length in (("", 0), (FAMILIES[name].stops[0], 1)):
-        turn = chat._encode(begun + ending)
-        assert chat.dropped_ids(turn)[1] == len(turn) - length
+    prompt = chat.prompt_ids(OPENING)
+    for ending in ("", FAMILIES[name].stops[0]):
+        seen = chat.seen_later(prompt, chat._encode(begun + ending))
+        assert seen == prompt[: len(prompt) - chat._opens_thought] + chat._encode(ending)
 
 
 def test_a_token_that_ends_a_thought_and_begins_the_answer_stays() -> None:
     chat = as_template(FAMILIES["qwen3"])
-    turn = chat._encode("<think>\nT</think>A<|im_end|>")
-    assert chat.text_with_marks(turn[chat.dropped_ids(turn)[1] :]) == "A<|im_end|>"
-    assert chat.dropped_ids(chat._encode("A<|im_end|>")) == (0, 0)
+    for text in ("<think>\nT</think>A<|im_end|>", "A<|im_end|>"):
+        assert chat.text_with_marks(chat.seen_later([], chat._encode(text))) == "A<|im_end|>"
 
 
 def test_a_template_that_puts_something_in_the_place_of_thoughts_is_refused() -> None:

@@ -24,12 +24,10 @@ def begin(chat: ChatFormat, settings: PlaySettings) -> Begin:
     return begun
 
 
-def say(rollout: LiveRollout, request: GenerationRequest, chat: ChatFormat, text: str) -> Generation:
-    """The turn that a policy with these words would have sampled, noted as the scheduler notes it."""
+def say(request: GenerationRequest, chat: ChatFormat, text: str) -> Generation:
+    """The turn that a policy with these words would have sampled."""
     ids = tuple(chat.turn_ids(text))
-    turn = Generation(request.sequence_id, ids, (0.0,) * len(ids), "stop")
-    rollout.transcript.add_context(request.prompt_ids[len(rollout.transcript.token_ids) :])
-    return turn
+    return Generation(request.sequence_id, ids, (0.0,) * len(ids), "stop")
 
 
 def test_an_episode_asks_for_turns_until_the_world_says_that_it_is_over(
@@ -39,12 +37,12 @@ def test_an_episode_asks_for_turns_until_the_world_says_that_it_is_over(
     rollout, steps = begin(world)
     first = next(steps)
     assert chat.decode(first.prompt_ids).count("Task t0.") == 1 and len(first.messages) == 1
-    second = steps.send(say(rollout, first, chat, "xyz"))
+    second = steps.send(say(first, chat, "xyz"))
     assert list(second.prompt_ids[: len(first.prompt_ids)]) == list(first.prompt_ids)
     assert [message["content"] for message in second.messages[1:]] == ["xyz", "3 named\n"]
     assert second.seed != first.seed
     with pytest.raises(StopIteration) as over:
-        steps.send(say(rollout, second, chat, "a"))
+        steps.send(say(second, chat, "a"))
     end: EpisodeEnd = over.value.value
     assert end.end_reason == "completed" and end.evaluation is not None and end.evaluation.success
     assert world.open_now == 0 and rollout.transcript.played_turns == 2
@@ -94,7 +92,7 @@ def test_an_error_of_the_world_closes_the_episode_and_is_raised(
     game: Callable[..., Any], begin: Begin, chat: ChatFormat, faults: dict[str, list[str]], error: type[Exception]
 ) -> None:
     world = game(**faults)
-    rollout, steps = begin(world)
+    _, steps = begin(world)
     with pytest.raises(error):
-        steps.send(say(rollout, next(steps), chat, "x"))
+        steps.send(say(next(steps), chat, "x"))
     assert world.open_now == 0

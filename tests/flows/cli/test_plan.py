@@ -112,7 +112,8 @@ def test_the_policys_device_is_planned_for(
 def test_a_pilot_proposes_the_number_of_rollouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Forty tasks at 3 of 6: about half each, so 4 rollouts give 80% a signal, and 6 use up 240 in 40 groups."""
     path = tmp_path / "rollouts.parquet"
-    more = {"difficulty": 1, "token_ids": [1], "policy_mask": [True], "turn_index": [0], "engine_logprobs": [0.0]}
+    tokens = {"token_ids": [1, 2], "policy_mask": [False, True], "turn_index": [-1, 0], "engine_logprobs": [0.0, 0.0]}
+    more = {"difficulty": 1, **tokens}
     rows = [
         played_row(f"t{task:02d}_1", f"t{task:02d}", "train", float(number % 2), number, **more, staleness=0)
         for task in range(40)
