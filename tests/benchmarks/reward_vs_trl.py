@@ -108,7 +108,7 @@ def _mean_ratio(values: Sequence[float | None]) -> dict[str, Any] | None:
     mean, count = statistics.fmean(logarithms), len(logarithms)
     if count < 2:
         return {"mean": round(math.exp(mean), 2), "interval": None}
-    reach, _ = student(mean, statistics.stdev(logarithms) / count**0.5, count, CONFIDENCE)
+    reach, _ = student(mean, statistics.stdev(logarithms) / count**0.5, count - 1, CONFIDENCE)
     return {
         "mean": round(math.exp(mean), 2),
         "interval": [round(math.exp(end), 2) for end in (mean - reach, mean + reach)],

@@ -68,14 +68,19 @@ def paired_test(first: Means, second: Means, confidence: float) -> PairedTest | 
     difference, error = estimate.value, estimate.standard_error
     if not error:
         return PairedTest(difference, error, None, None, None, len(shared), count)
-    reach, p_value = student(difference, error, count, confidence)
-    return PairedTest(difference, error, difference - reach, difference + reach, p_value, len(shared), count)
+    reach, p_value = student(difference, error, count - 1, confidence)
+    return PairedTest(difference, error, *bounds(difference, reach), p_value, len(shared), count)
 
 
-def student(mean: float, error: float, count: int, confidence: float) -> tuple[float, float]:
-    """Return how far Student's interval reaches from a mean of `count` values, and the two-sided p-value of 0."""
-    reach = error * float(stdtrit(count - 1, 0.5 + confidence / 2))
-    return reach, float(2 * stdtr(count - 1, -abs(mean) / error))
+def student(mean: float, error: float, freedom: float, confidence: float) -> tuple[float, float]:
+    """Return how far Student's interval reaches from a mean with this error, and the two-sided p-value of 0."""
+    reach = error * float(stdtrit(freedom, 0.5 + confidence / 2))
+    return reach, float(2 * stdtr(freedom, -abs(mean) / error))
+
+
+def bounds(difference: float, reach: float) -> tuple[float, float]:
+    """Return the interval of a difference of percentages, which is at most 100 and at least -100."""
+    return max(-100.0, difference - reach), min(100.0, difference + reach)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

@@ -143,7 +143,7 @@ def _interval(value: float, error: float | None, scenarios: int, signed: bool) -
     form = "+.1f" if signed else ".1f"
     if not error:
         return f"{value:{form}}"
-    reach, _ = student(value, error, scenarios, CONFIDENCE)
+    reach, _ = student(value, error, scenarios - 1, CONFIDENCE)
     low, high = value - reach, value + reach
     ends = (low, high) if signed else (max(0.0, low), min(100.0, high))
     return f"{value:{form}} [{ends[0]:{form}}, {ends[1]:{form}}]"
