@@ -7,7 +7,6 @@ from tasks.core.config.stage_inputs import CollectionInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import World
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import require_going_on
 from tasks.core.rollouts.iteration import collection_seed, tasks_of_iteration, write_played
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import warm_world
@@ -18,12 +17,10 @@ from tasks.core.seeding import derive_seed
 def collect_rollouts(context: StageContext[CollectionInputs]) -> None:
     """Write rollouts.parquet and timings.json of iteration `context.key`.
 
-    Raises ArtifactError for a damaged input, ValueError for a policy that does not fit the base model, and
-    TrainingStopped where the collapse monitor stops the run.
+    Raises ArtifactError for a damaged input, and ValueError for a policy that does not fit the base model.
     """
     inputs, layout, key = context.inputs, context.layout, context.key
     behaviour = inputs.previous[key].behaviour
-    require_going_on(layout, behaviour)
     world = warm_world(context)
     planned = plan_iteration(world, layout, inputs, key)
     if inputs.demonstrations:

@@ -9,12 +9,10 @@ import pyarrow as pa
 
 from tasks.core.advantages.groups import AdvantageResult, compute_advantages
 from tasks.core.advantages.outcomes import Outcomes, most_frequent_fault, read_outcomes
-from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.stage_inputs import AdvantageInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import read_document, write_document
+from tasks.core.records.documents import write_document
 from tasks.core.records.files import ArtifactError
-from tasks.core.records.monitoring import Course
 from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table, write_table
 from tasks.core.records.training import ResponseStats
@@ -60,7 +58,7 @@ def filter_advantages(context: StageContext[AdvantageInputs]) -> None:
     outcomes = read_outcomes(rollouts)
     try:
         seed = derive_seed(context.inputs.seed, "filter_advantages", context.key)
-        result = compute_advantages(outcomes, _config(context), seed)
+        result = compute_advantages(outcomes, context.inputs.advantages, seed)
     except ValueError as error:
         fault = most_frequent_fault(context.layout.timings(context.key))
         raise ArtifactError(f"{path}: {error}{fault}") from None
@@ -69,14 +67,6 @@ def filter_advantages(context: StageContext[AdvantageInputs]) -> None:
     write_table(context.layout.training_batch(context.key), _batch(rollouts, result), TRAINING_BATCH)
     summary = result.summary.model_copy(update={"responses": _responses(rollouts, outcomes)})
     write_document(context.layout.advantage_summary(context.key), summary)
-
-
-def _config(context: StageContext[AdvantageInputs]) -> AdvantageConfig:
-    """Return the section of params.yaml, with the filter tightened as the collapse monitor requires."""
-    config = context.inputs.advantages
-    course = read_document(context.layout.course(context.inputs.previous[context.key].behaviour), Course)
-    share = min(config.top_variance_share, course.variance_share)
-    return config.model_copy(update={"top_variance_share": share})
 
 
 def _responses(rollouts: pa.Table, outcomes: Outcomes) -> ResponseStats:

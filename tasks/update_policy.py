@@ -17,7 +17,6 @@ from tasks.core.learner.update_job import UpdateJob
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import replacing
-from tasks.core.records.monitoring import Course, require_going_on, watched
 from tasks.core.records.training import AdvantageSummary, Metrics, Preflight
 
 _log = logging.getLogger(__name__)
@@ -27,12 +26,10 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
     """Make one LOOP update in iteration `context.key`. An empty batch leaves the policy unchanged, byte for byte.
 
     Raises ArtifactError (missing or damaged input), ValueError (a checkpoint that does not fit the base model),
-    UpdateDiverged (loss or gradient not finite), RankFailed (one of several ranks) or TrainingStopped (the collapse
-    monitor stops the run); then nothing is written.
+    UpdateDiverged (loss or gradient not finite) or RankFailed (one of several ranks); then nothing is written.
     """
     key, layout = context.key, context.layout
-    course = require_going_on(layout, context.inputs.previous[key].policy)
-    job = _job(context, course)
+    job = _job(context)
     summary = read_document(layout.advantage_summary(job.previous.batch), AdvantageSummary)
     rollouts = read_batch(job)
     trained = None
@@ -47,13 +44,10 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
         )
     if not _sampled_by_the_policy(context.inputs):
         metrics = metrics.model_copy(update={"engine_mismatch": None})
-    too_far = _too_far(metrics, course)
-    if too_far or not rollouts:
+    if not rollouts:
         _leave_as_before(job)
     elif trained is not None:  # ranks write their own
         save_learner(trained.learner, layout.policy(key), trained.probe)
-    if too_far:
-        metrics = metrics.model_copy(update={"note": f"update discarded (monitor.action): {too_far}"})
     if metrics.note:
         _log.warning("update_policy@%s: %s", key, metrics.note)
     _warn_of_mismatch(metrics, _mismatch_limit(job), key)
@@ -65,13 +59,11 @@ def _sampled_by_the_policy(inputs: UpdateInputs) -> bool:
     return ENGINES.find(inputs.engine).samples_policy and not inputs.temperatures and not inputs.demonstrations
 
 
-def _job(context: StageContext[UpdateInputs], course: Course) -> UpdateJob:
-    update = context.inputs.update
-    slowed = update.model_copy(update={"learning_rate": update.learning_rate * course.learning_rate_factor})
+def _job(context: StageContext[UpdateInputs]) -> UpdateJob:
     return UpdateJob(
         root=context.layout.root.resolve(),
         key=context.key,
-        inputs=context.inputs.model_copy(update={"update": slowed}),
+        inputs=context.inputs,
         passes=read_document(context.layout.preflight, Preflight).passes,
     )
 
@@ -82,13 +74,6 @@ def _leave_as_before(job: UpdateJob) -> None:
     policy_digest(previous)
     with replacing(job.layout.policy(job.key)) as temporary:
         shutil.copytree(previous, temporary)
-
-
-def _too_far(metrics: Metrics, course: Course) -> str:
-    """Return in words the figures of an update that exceed the limits of `course`, as NaN does; "" where none does."""
-    figures = watched(metrics)
-    over = {name: limit for name, limit in course.discard_above.items() if not (getattr(figures, name) or 0) <= limit}
-    return ", ".join(f"{name} {getattr(figures, name):.3g} is over {limit:.3g}" for name, limit in over.items())
 
 
 def _mismatch_limit(job: UpdateJob) -> float:

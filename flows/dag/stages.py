@@ -12,10 +12,8 @@ from tasks.core.config.stage_inputs import (
     AdvantageInputs,
     BasePolicyInputs,
     CollectionInputs,
-    CourseInputs,
     CurveInputs,
     EvaluationInputs,
-    MonitorInputs,
     PairInputs,
     PlayInputs,
     PreflightInputs,
@@ -46,7 +44,7 @@ class Stage:
     """`module:function`, imported when the stage runs, so that no stage pays for another one's imports."""
     inputs: type[StageInputs] | None = None
     """Its part of params.yaml. A change of any other value does not run it again. None: it records all of them."""
-    each: Literal["", "iteration", "collected", "searched", "monitored", "evaluated", "split"] = ""
+    each: Literal["", "iteration", "collected", "searched", "evaluated", "split"] = ""
     """The list that it runs over; "" for a stage that runs once."""
     retries: int = 0
     """How often Prefect runs it again after a failure: where engines and worlds, which can break, take part."""
@@ -65,8 +63,6 @@ class Stage:
                 return tuple(params.dag.collected)
             case "searched":
                 return tuple(params.dag.searched)
-            case "monitored":
-                return tuple(params.dag.monitored)
             case "evaluated":
                 return tuple(params.dag.evaluated)
             case "split":
@@ -103,7 +99,6 @@ STAGES = (
     Stage("prepare_world", "tasks.prepare_world:prepare_world", WorldInputs),
     Stage("warm_start", "tasks.warm_start:warm_start", WarmStartInputs),
     Stage("prepare_policy", "tasks.prepare_policy:prepare_policy", BasePolicyInputs, runs_recipe_alone=True),
-    Stage("begin_courses", "tasks.begin_courses:begin_courses", CourseInputs),
     Stage("preflight", "tasks.preflight:preflight", PreflightInputs),
     Stage("filter_tasks", "tasks.filter_tasks:filter_tasks", TaskFilterInputs),
     Stage(
@@ -124,7 +119,6 @@ STAGES = (
     Stage("search_trees", "tasks.search_trees:search_trees", SearchInputs, each="searched", retries=2),
     Stage("pair_turns", "tasks.pair_turns:pair_turns", PairInputs, each="searched"),
     Stage("update_policy", "tasks.update_policy:update_policy", UpdateInputs, each="iteration"),
-    Stage("monitor_collapse", "tasks.monitor_collapse:monitor_collapse", MonitorInputs, each="monitored"),
     Stage("select_checkpoint", "tasks.select_checkpoint:select_checkpoint", SelectionInputs),
     Stage("score", "tasks.score:score", ScoringInputs, each="split", retries=2),
     Stage("tabulate_curves", "tasks.tabulate_curves:tabulate_curves", CurveInputs),

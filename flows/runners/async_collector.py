@@ -36,7 +36,7 @@ from tasks.core.rollouts.iteration import rollouts_seen
 
 IsDue = Callable[[str], bool]
 """Whether DVC would run a stage (by its name in DVC) as things stand."""
-_Inputs = tuple[bytes, bytes, tuple[Fingerprint, ...]]
+_Inputs = tuple[bytes, tuple[Fingerprint, ...]]
 _log = logging.getLogger(__name__)
 
 
@@ -146,20 +146,12 @@ def _outputs(layout: Layout, key: str) -> tuple[Path, ...]:
     return layout.rollouts(key), layout.timings(key), layout.attestation("collect_rollouts", key)
 
 
-def _course(layout: Layout, params: Params, key: str) -> Path:
-    """Return the file with the iteration's course, which collection reads too."""
-    return layout.course(params.dag.collected[key])
-
-
 def _link_inputs(here: Layout, side: Layout, params: Params, key: str) -> None:
     """Make `side` a project's folder that holds the inputs of `key` (as links) and room for its outputs."""
     side.iteration(key).mkdir(parents=True, exist_ok=True)
     shutil.copy(here.root / "dvc.yaml", side.root)
     for source, copy in ((here.manifest, side.manifest), (here.stage_versions, side.stage_versions)):
         shutil.copy(source, copy)
-    course = _course(side, params, key)
-    course.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(_course(here, params, key), course)
     links = [*zip(_inputs(here, params, key), _inputs(side, params, key), strict=True)]
     if params.collection.task_drawing == "coverage":
         seen = rollouts_seen(params.dag.previous, params.dag.collected[key])
@@ -173,7 +165,7 @@ def _link_inputs(here: Layout, side: Layout, params: Params, key: str) -> None:
 def _fingerprint(layout: Layout, params: Params, key: str) -> _Inputs:
     """Return the record of parameters and code, and all that the stage reads."""
     folders = tuple(fingerprint(folder) for folder in _inputs(layout, params, key))
-    return layout.manifest.read_bytes(), _course(layout, params, key).read_bytes(), folders
+    return layout.manifest.read_bytes(), folders
 
 
 def _prepare(environment: dict[str, str]) -> None:
@@ -191,7 +183,7 @@ def _process_cache() -> ProcessCache:
 def _body(name: str, key: str, root: str) -> None:
     """Run a stage's body in the folder `root`: this is the second process."""
     try:
-        PlainRunner(Path(root), _process_cache()).run(name, key)
+        PlainRunner(Path(root), _process_cache()).play(name, key)
     except SystemExit:  # SIGTERM; the pool would take it for the body's failure and wait for the next
         _process_cache().close()
         os._exit(128 + signal.SIGTERM)

@@ -12,13 +12,14 @@ from flows.dag.recorded import as_recorded, unedited
 from flows.dag.stages import Stage, check_key, find_stage
 from flows.run_progress import stage_line
 from flows.workers.executors import executor_of, machines_of
-from tasks.core.collapse.rules import read_new_warnings
+from tasks.core.collapse.rules import read_new_warnings, require_no_warning
 from tasks.core.config.params import Params, load_params
 from tasks.core.interfaces.stage import Executor, ProcessCache, StageContext
 from tasks.core.processes.process_memory import return_freed_memory
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import recorded_params
 
+_TRAINING = ("collect_rollouts", "search_trees", "update_policy")
 _log = logging.getLogger(__name__)
 
 
@@ -32,8 +33,13 @@ class PlainRunner(StageRunner):
         """Run a stage with the parameters and the code that are recorded; version_stages records those at hand.
 
         Raises ParamsError, ArtifactError, NotAsRecorded, UnknownStage (no stage, or a key that the stage is not run
-        for), and whatever the stage raises.
+        for), TrainingStopped, and whatever the stage raises.
         """
+        self._require_going_on(name, key)
+        self.play(name, key)
+
+    def play(self, name: str, key: str) -> None:
+        """Run a stage as `run` does, whatever the iterations before came to, which may lie elsewhere."""
         stage = find_stage(name)
         with self._prepared(stage, key) as context:
             stage.load()(context)
@@ -41,6 +47,19 @@ class PlainRunner(StageRunner):
     def attempt(self, stage: str, key: str, attempt: Callable[[], Outcome]) -> None:
         """Make the attempt."""
         attempt()
+
+    def _require_going_on(self, name: str, key: str) -> None:
+        """Raise TrainingStopped where `monitor.action` is stop and an iteration before showed a sign of a collapse.
+
+        Outside of the stages, so that the action can be changed in the middle of a run and makes none stale.
+        """
+        if name not in _TRAINING:
+            return
+        params = recorded_params(self.layout)
+        check_key(find_stage(name), key, params)
+        before = params.dag.previous[key].policy if name == "update_policy" else params.dag.sampled[key]
+        if params.monitor.action == "stop":
+            require_no_warning(self.layout, before)
 
     def executor(self, stage: Stage, params: Params) -> Executor:
         """Return what plays the rollouts of `stage`."""
@@ -68,7 +87,7 @@ class PlainRunner(StageRunner):
                 yield StageContext(self.layout, inputs, key, self.cache, executor, machines, version.digest)
             finally:
                 return_freed_memory()  # an update leaves gigabytes of holes, and the next stage has the same process
-        write_attestation(stage, key, params, version, self.layout)
+        write_attestation(stage, key, version, self.layout)
         if line := stage_line(self.layout, stage.name, key):
             print(line, flush=True)
         if stage.name == "update_policy":  # outside of the stage, so that a new limit makes no update stale

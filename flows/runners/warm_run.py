@@ -62,6 +62,7 @@ class WarmRunner(PrefectRunner):
         from tasks.record_lineage import record_stage
 
         if self._collector is not None and find_stage(name).plays:
+            self._require_going_on(name, key)
             self._collector.claim_or_run(name, key)
         else:
             super().run(name, key)

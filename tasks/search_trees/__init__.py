@@ -6,7 +6,6 @@ from typing import Any
 
 from tasks.core.config.stage_inputs import SearchInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.monitoring import require_going_on
 from tasks.core.records.schemas import VOID_REASONS
 from tasks.core.rollouts.iteration import collection_seed, tasks_of_iteration, write_played
 from tasks.core.rollouts.planning import PlaySettings
@@ -21,12 +20,10 @@ _log = logging.getLogger(__name__)
 def search_trees(context: StageContext[SearchInputs]) -> None:
     """Write rollouts.parquet and timings.json of iteration `context.key`, with a row for each simulation of each tree.
 
-    Raises ArtifactError for a damaged input, ValueError for a policy that does not fit the base model, and
-    TrainingStopped where the collapse monitor stops the run.
+    Raises ArtifactError for a damaged input, and ValueError for a policy that does not fit the base model.
     """
     inputs, layout, key = context.inputs, context.layout, context.key
     behaviour = inputs.previous[key].behaviour
-    require_going_on(layout, behaviour)
     assert inputs.tree is not None, "the stage is there where trees are searched"
     world = warm_world(context)
     drawn = dict.fromkeys(tasks_of_iteration(world, layout, inputs, key, inputs.tree.simulations))

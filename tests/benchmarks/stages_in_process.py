@@ -13,9 +13,9 @@ from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.records.layout import Layout
 
 POLICIES = Path(__file__).parents[2] / "data/base_policies"
-ONCE = ("version_stages", "prepare_world", "warm_start", "prepare_policy", "begin_courses", "filter_tasks")
+ONCE = ("version_stages", "prepare_world", "warm_start", "prepare_policy", "filter_tasks")
 """Stages that make what an iteration reads; preflight makes nothing of it."""
-TRAINING = ("collected", "searched", "iteration", "monitored")
+TRAINING = ("collected", "searched", "iteration")
 """The kinds of the stages of an iteration; an evaluation is none."""
 
 

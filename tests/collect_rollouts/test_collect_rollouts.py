@@ -14,9 +14,8 @@ from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.interfaces.world_kind import open_world
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
-from tasks.core.records.documents import read_document, write_document
+from tasks.core.records.documents import read_document
 from tasks.core.records.files import ArtifactError
-from tasks.core.records.monitoring import Course
 from tasks.core.records.schemas import ROLLOUTS, TASKS
 from tasks.core.records.tables import read_table, write_rows
 from tasks.core.records.training import Timings
@@ -45,7 +44,6 @@ def test_the_stage_plays_the_drawn_tasks_and_gives_the_same_bytes_again(
 def test_another_iteration_plays_other_rollouts(context: StageContext[CollectionInputs]) -> None:
     layout = context.layout
     save_policy(_policy(context), layout.policy("i001"))
-    write_document(layout.course("i001"), Course())
     for key in ("i001", "i002"):
         collect_rollouts(dataclasses.replace(context, key=key))
     first, second = (read_table(layout.rollouts(key), ROLLOUTS) for key in ("i001", "i002"))
@@ -133,6 +131,5 @@ def test_a_task_that_the_world_does_not_have_is_named(context: StageContext[Coll
 
 
 def test_a_missing_policy_is_named(context: StageContext[CollectionInputs]) -> None:
-    write_document(context.layout.course("i001"), Course())
     with pytest.raises(ArtifactError, match=r"i001/policy.*missing"):
         collect_rollouts(dataclasses.replace(context, key="i002"))

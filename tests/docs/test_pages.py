@@ -133,7 +133,7 @@ def test_no_paragraph_is_long(page: Path) -> None:
 
 def test_the_picture_of_the_pipeline_has_the_stages_of_the_main_job() -> None:
     drawn = set(re.findall(r">(\w+)[^<>]*</text>", _text(Path("docs/pictures/pipeline.svg"))))
-    seldom = {"version_stages", "search_trees", "pair_turns", "monitor_collapse"}
+    seldom = {"version_stages", "search_trees", "pair_turns"}
     assert {stage.name for stage in STAGES} - seldom <= drawn
 
 

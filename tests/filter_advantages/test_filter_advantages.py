@@ -11,7 +11,6 @@ from tasks.core.learner.packing import read_rollouts
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import Course, write_neutral
 from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table, write_rows
 from tasks.core.records.training import AdvantageSummary
@@ -53,7 +52,7 @@ def rollout(task: str, index: int, episode_return: float, end_reason: str) -> di
 
 
 def run(
-    root: Path, groups: dict[str, list[tuple[float, str]]], course: Course | None = None, **advantages: Any
+    root: Path, groups: dict[str, list[tuple[float, str]]], **advantages: Any
 ) -> tuple[list[Any], AdvantageSummary]:
     params = Params(
         iterations=1,
@@ -62,9 +61,6 @@ def run(
     context = StageContext(Layout(root), AdvantageInputs.of(params), "i001")
     rows = [rollout(task, index, *outcome) for task, group in groups.items() for index, outcome in enumerate(group)]
     write_rows(context.layout.rollouts("i001"), rows, ROLLOUTS)
-    write_neutral(context.layout)
-    if course is not None:
-        write_document(context.layout.course("i000"), course)
     filter_advantages(context)
     batch = read_table(context.layout.training_batch("i001"), TRAINING_BATCH).to_pylist()
     return batch, read_document(context.layout.advantage_summary("i001"), AdvantageSummary)
@@ -169,7 +165,6 @@ def test_a_rollout_whose_opening_was_too_long_trains_nothing_and_is_counted(
     params = Params(iterations=1, advantages=AdvantageConfig(**config))
     context = StageContext(Layout(tmp_path), AdvantageInputs.of(params), "i001")
     write_rows(context.layout.rollouts("i001"), rows, ROLLOUTS)
-    write_neutral(context.layout)
     filter_advantages(context)
     batch = read_table(context.layout.training_batch("i001"), TRAINING_BATCH)
     assert batch["task_id"].to_pylist() == ["a", "a"]
@@ -184,7 +179,6 @@ def test_rewards_of_turns_go_with_the_batch(tmp_path: Path) -> None:
     params = Params(iterations=1)
     context = StageContext(Layout(tmp_path), AdvantageInputs.of(params), "i001")
     write_rows(context.layout.rollouts("i001"), rows, ROLLOUTS)
-    write_neutral(context.layout)
     filter_advantages(context)
     batch = read_table(context.layout.training_batch("i001"), TRAINING_BATCH)
     assert batch["turn_rewards"].to_pylist() == list(rewards.values())
@@ -194,21 +188,16 @@ def test_rewards_of_turns_go_with_the_batch(tmp_path: Path) -> None:
     ]
 
 
-def test_the_collapse_monitor_can_tighten_the_filter_and_never_loosen_it(tmp_path: Path) -> None:
-    """Groups have std 0.5 and 0.25: half of the groups is one group, and so is two thirds of the mass.
-
-    A share of 0.5 in params.yaml stays under a course of 0.9.
-    """
+def test_a_share_of_the_groups_or_of_the_mass_keeps_the_widest(tmp_path: Path) -> None:
+    """Groups have std 0.5 and 0.25: half of the groups is one group, and so is two thirds of the mass."""
     groups = {"wide": [(1.0, "completed"), (0.0, "completed")], "narrow": [(0.5, "completed"), (0.0, "completed")]}
-    for of, share, course, kept in (
-        ("groups", 1.0, 1.0, 4),
-        ("groups", 1.0, 0.5, 2),
-        ("groups", 0.5, 0.9, 2),
-        ("mass", 1.0, 1.0, 4),
-        ("mass", 1.0, 0.7, 4),
-        ("mass", 1.0, 0.6, 2),
+    for of, share, kept in (
+        ("groups", 1.0, 4),
+        ("groups", 0.5, 2),
+        ("mass", 1.0, 4),
+        ("mass", 0.7, 4),
+        ("mass", 0.6, 2),
     ):
-        root = tmp_path / f"{of}-{share}-{course}"
-        batch, _ = run(root, groups, Course(variance_share=course), top_variance_share=share, variance_share_of=of)
+        batch, _ = run(tmp_path / f"{of}-{share}", groups, top_variance_share=share, variance_share_of=of)
         assert len(batch) == kept
         assert {row["task_id"] for row in batch} >= {"wide"}

@@ -121,20 +121,6 @@ def test_a_search_takes_the_place_of_collecting(project: Path, capsys: pytest.Ca
     assert "collection.tree makes pairs of turns" in capsys.readouterr().err
 
 
-def test_the_collapse_monitor_has_a_map_where_it_acts(project: Path) -> None:
-    path = project / "params.yaml"
-    for action, monitored, neutral in (
-        ("none", {}, "data/courses"),
-        ("stop", {"i001": "i000", "i002": "i001"}, "data/courses/i000.json"),
-    ):
-        assert main(["configure", "smoke", "--set", f"monitor.action={action}"]) == 0
-        params = load_params(path)
-        assert (params.dag.monitored, params.dag.neutral_courses) == (monitored, neutral)
-    path.write_text(path.read_text().replace("action: stop", "action: none"))
-    with pytest.raises(ParamsError, match=r"dag\.monitored does not match .*; run"):
-        load_params(path)
-
-
 @pytest.mark.parametrize(
     ("every", "batches", "behaviours"),
     [

@@ -69,7 +69,7 @@ def test_composing_changes_what_is_asked_for_and_what_follows(tmp_path: Path, mo
 
 
 def test_an_impossible_counted_knob_is_named(tmp_path: Path) -> None:
-    changes = {"iterations": "3.0", "evaluation.every": "0", "collection.staleness": "-1", "monitor.action": "dance"}
+    changes = {"iterations": "3.0", "evaluation.every": "0", "collection.staleness": "-1"}
     for knob, value in {**changes, "collection.every": "null"}.items():
         given = value.replace("null", "None")
         with pytest.raises(AssertionError, match=rf"{knob}: Input should be .*, not '?{given}'?"):

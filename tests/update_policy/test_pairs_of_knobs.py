@@ -25,7 +25,6 @@ from tasks.core.learner.critic import make_critic
 from tasks.core.learner.learner import make_learner, update
 from tasks.core.learner.packing import Rollout, read_rollouts
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import write_neutral
 from tasks.core.records.schemas import ROLLOUTS
 from tasks.core.records.tables import write_rows
 from tasks.filter_advantages import filter_advantages
@@ -249,7 +248,6 @@ def digest_of(tmp_path_factory: pytest.TempPathFactory) -> DigestOf:
     base, batches, digests = tiny_model(), dict[str, list[Rollout]](), dict[str, str]()
     layout = Layout(tmp_path_factory.mktemp("project"))
     write_rows(layout.rollouts("i001"), played(), ROLLOUTS)
-    write_neutral(layout)
 
     def digest(params: Params) -> str:
         inputs = AdvantageInputs.of(params)

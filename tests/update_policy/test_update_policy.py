@@ -30,7 +30,6 @@ from tasks.core.policies.loading import load_base_model, save_policy, trainable_
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import Course, TrainingStopped
 from tasks.core.records.schemas import TRAINING_BATCH
 from tasks.core.records.tables import write_rows
 from tasks.core.records.training import AdvantageSummary, Metrics, Preflight
@@ -57,8 +56,6 @@ def prepare(root: Path, base: Path, params: Params, batches: dict[str, list[Roll
     policy = trainable_policy(load_base_model(base, params.policy), params.policy, None, seed=0)
     save_policy(policy, layout.policy("i000"))
     write_document(layout.preflight, Preflight(positions=1, rollouts=1, ranks=1, passes="packed"))
-    for key in ("i000", *batches):
-        write_document(layout.course(key), Course())
     for key, rollouts in batches.items():
         prepare_batch(layout, key, rollouts)
     return layout
@@ -275,42 +272,6 @@ def test_an_empty_batch_leaves_the_policy_and_the_optimizer_byte_for_byte(
     assert digest(layout.policy("i002")) == digest(layout.policy("i001"))
     assert metrics.note is not None and "nothing to train on" in metrics.note
     assert metrics.entropy is metrics.kl is metrics.grad_norm is metrics.engine_mismatch is None
-
-
-def test_the_collapse_monitor_can_lower_the_learning_rate(
-    base: Path, make_rollouts: MakeRollouts, tmp_path: Path
-) -> None:
-    """A rate of 0.002 with a course of 0.5, and a rate of 0.001, make the same policy."""
-    for name, rate, factor in (("halved", 2e-3, 0.5), ("plain", 1e-3, 1.0)):
-        params = make_params(learning_rate=rate)
-        layout = prepare(tmp_path / name, base, params, {"i001": make_rollouts(4)})
-        write_document(layout.course("i000"), Course(learning_rate_factor=factor))
-        run(layout, params, "i001")
-    assert digest(Layout(tmp_path / "halved").policy("i001")) == digest(Layout(tmp_path / "plain").policy("i001"))
-
-
-def test_an_update_over_a_limit_of_the_collapse_monitor_leaves_the_policy_as_it_was(
-    base: Path, make_rollouts: MakeRollouts, tmp_path: Path
-) -> None:
-    params = make_params()
-    layout = prepare(tmp_path, base, params, {"i001": make_rollouts(4)})
-    write_document(layout.course("i000"), Course(discard_above={"grad_norm": 1e-9, "kl_per_token": 1e9}))
-    metrics = run(layout, params, "i001")
-    assert digest(layout.policy("i001")) == digest(layout.policy("i000"))
-    assert metrics.note is not None and "update discarded (monitor.action): grad_norm" in metrics.note
-    assert "kl_per_token" not in metrics.note
-    assert metrics.grad_norm is not None, "what was discarded is told"
-    write_document(layout.course("i000"), Course(discard_above={"grad_norm": 1e9}))
-    assert run(layout, params, "i001").note is None
-    assert digest(layout.policy("i001")) != digest(layout.policy("i000"))
-
-
-def test_a_stopped_run_makes_no_update(base: Path, make_rollouts: MakeRollouts, tmp_path: Path) -> None:
-    layout = prepare(tmp_path, base, make_params(), {"i001": make_rollouts(4)})
-    write_document(layout.course("i000"), Course(stop="iteration 0: a rule: evidence"))
-    with pytest.raises(TrainingStopped, match="iteration 0: a rule: evidence"):
-        run(layout, make_params(), "i001")
-    assert not layout.policy("i001").exists()
 
 
 def test_a_diverging_update_writes_nothing_and_keeps_existing_files(

@@ -12,7 +12,6 @@ from tasks.core.config.broken_rules import broken_rules
 from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.dag import dag_of
 from tasks.core.config.evaluation import EvaluationConfig
-from tasks.core.config.monitor import MonitorConfig
 from tasks.core.config.params import Params, ParamsError, read_yaml
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.section import Section
@@ -45,7 +44,6 @@ class _Counted(Section):
 
     iterations: Annotated[int, Params.model_fields["iterations"]]
     collection: CollectionConfig
-    monitor: MonitorConfig
     evaluation: EvaluationConfig
     policy: PolicyConfig
     world: WorldConfig

@@ -83,7 +83,7 @@ def overheads(
     played = load.iterations + load.evaluations + len(TEST_SPLITS) * plays_of_a_test_split(params)
     starts = (load.iterations + 1 if releases_device else 1) if started_here else 0
     launched = load.iterations if params.update.distributed.size > 1 else 0
-    count = ONCE + PER_ITERATION * load.iterations + len(params.dag.monitored) + load.evaluations
+    count = ONCE + PER_ITERATION * load.iterations + load.evaluations
     return Overheads(
         stages=hardware.start_s * (not served) + hardware.stage_s * count,
         engine_starts=starts * (hardware.start_s + base / hardware.disk),

@@ -25,9 +25,11 @@ START = 2
 """Number of first values whose mean is the reference: before an update, and after the first."""
 RECENT = 5
 """Number of previous values, at most, whose median a spike is compared with."""
-UPDATE_FIGURES = frozenset({"kl_per_token", "grad_norm"})
-"""Figures that an update knows before anything is played with its policy."""
 History = Sequence[WatchedStats]
+
+
+class TrainingStopped(ValueError):  # noqa: N818 - says what happened to the run
+    """The collapse monitor stopped the training; everything trained until then is kept."""
 
 
 class Rule(Section):
@@ -114,6 +116,16 @@ def read_warnings(layout: Layout, key: str) -> list[CollapseWarning]:
     Raises ArtifactError when metrics.json of one of them is missing or damaged.
     """
     return warnings_of(read_history(layout, key), collapse_rules())
+
+
+def require_no_warning(layout: Layout, key: str) -> None:
+    """Raise TrainingStopped where an iteration up to `key` has a warning. Raises ArtifactError."""
+    for found in read_warnings(layout, key)[:1]:
+        raise TrainingStopped(
+            f"training stopped after {key} (monitor.action: stop): iteration {found.iteration}: {found.rule}: "
+            f"{found.evidence}. To score what was trained: loopline configure --refresh --set "
+            f"iterations={iteration_number(key)}; to continue, set monitor.action to none"
+        )
 
 
 def read_new_warnings(layout: Layout, key: str) -> list[CollapseWarning]:

@@ -1,27 +1,24 @@
 """The section `dag` of params.yaml: what dvc.yaml loops over (its templating cannot count), and files that DVC watches.
 
 No knobs: `dag_of` derives the whole section from `iterations`, `collection.staleness`, `.every` and `.tree`,
-`monitor.action`, `evaluation.every`, `policy.source`, `policy.warm_start` and the world's data. `Sources` are the files
+`evaluation.every`, `policy.source`, `policy.warm_start` and the world's data. `Sources` are the files
 that knobs name and no stage wrote. DVC keeps the digest of each by its size, inode and time of change, so that an
 unchanged model of tens of GB is read once.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.evaluation import EvaluationConfig
 from tasks.core.config.kinds import PROJECT
-from tasks.core.config.monitor import MonitorAction, MonitorConfig
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.section import Section
 from tasks.core.config.world import WORLDS, WorldConfig
 
 NO_POLICY_FILES = "data/base_policies"
 """Source of a policy that no folder holds: `recipe`, a package or a hub id, which are pinned by name."""
-NO_WORLD_FILES = "tasks/core/interfaces/world_kind.py"
-"""Source of a world that code alone makes, and package of one that is a folder of this repository. DVC wants some path
-here; the stages' versions have this file in any case."""
+NO_WORLD_FILES = "flows/dag/no_world_files"
+"""An empty file: source of a world that code alone makes, and package of one that is a folder of this repository."""
 
 
 class Sources(Section):
@@ -53,7 +50,6 @@ def _package(world: WorldConfig) -> str:
     return (place.relative_to(PROJECT) if place.is_relative_to(PROJECT) else place).as_posix()
 
 
-NEUTRAL_COURSES = "data/courses"
 WORLD_FOLDER = "data/world"
 
 
@@ -103,10 +99,6 @@ class Dag(Section):
     """Iterations that collect rollouts, and the policy that samples for each. Empty where trees are searched."""
     searched: dict[str, str]
     """Iterations that search trees, and the policy that samples for each. Empty unless `collection.tree` is set."""
-    monitored: dict[str, str]
-    """Iterations after which the collapse monitor sets the course, and those before. Empty without an action."""
-    neutral_courses: str
-    """Courses that begin_courses writes. All of them, or the first alone where the monitor acts."""
     evaluated: list[str]
     """Iterations whose policies are evaluated on dev."""
     recited_world: str
@@ -127,7 +119,6 @@ class Dag(Section):
 def dag_of(
     iterations: int,
     collection: CollectionConfig,
-    monitor: MonitorConfig,
     evaluation: EvaluationConfig,
     policy: PolicyConfig,
     world: WorldConfig,
@@ -135,14 +126,11 @@ def dag_of(
     """Return the section that follows from these knobs."""
     previous = previous_map(iterations, collection.staleness, collection.every)
     sampled = {key: before.behaviour for key, before in previous.items() if before.batch == key}
-    searching, acts = collection.tree is not None, monitor.action != "none"
+    searching = collection.tree is not None
     return Dag(
         previous=previous,
         collected={} if searching else sampled,
         searched=sampled if searching else {},
-        monitored=monitored_map(previous, monitor.action),
-        # Courses lie at the same places either way, so that the action can be changed in the middle of a run.
-        neutral_courses=f"{NEUTRAL_COURSES}/{iteration_key(0)}.json" if acts else NEUTRAL_COURSES,
         evaluated=evaluated_keys(iterations, evaluation.every),
         recited_world=recited_world_of(policy, world),
         sources=sources_of(policy, world),
@@ -163,11 +151,6 @@ def previous_map(iterations: int, staleness: int = 0, every: int = 1) -> dict[st
         )
         for i, batch in batches.items()
     }
-
-
-def monitored_map(previous: Mapping[str, Predecessors], action: MonitorAction) -> dict[str, str]:
-    """Return {i001: i000, ...}, or nothing where the collapse monitor does nothing: no stage sets a course then."""
-    return {} if action == "none" else {key: before.policy for key, before in previous.items()}
 
 
 def evaluated_keys(iterations: int, every: int) -> list[str]:

@@ -1,18 +1,11 @@
 """The `monitor` section of params.yaml: what is watched for a collapse of training, and what is done about one."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from tasks.core.config.section import Section
-
-LOWERED = 0.3
-"""Factor of the learning rate under `lower_learning_rate`, for each iteration with a new warning."""
-TIGHTENED = 0.5
-"""Share of the groups that train under `tighten_filter`. RAGEN: with the half of them that varies most, FrozenLake did
-not collapse."""
-MonitorAction = Literal["none", "stop", "lower_learning_rate", "tighten_filter", "discard_update"]
+from tasks.core.config.section import UNVERSIONED, Section
 
 
 class InformationConfig(Section):
@@ -40,13 +33,8 @@ class InformationConfig(Section):
 class MonitorConfig(Section):
     """The collapse monitor."""
 
-    constants: ClassVar[Mapping[str, str]] = {"learning_rate_factor": "0.3", "variance_share": "0.5"}
-
     information: InformationConfig = InformationConfig()
     """Sample that measures how much responses say of their prompts (RAGEN-2)."""
-    action: MonitorAction = "none"
+    action: Annotated[Literal["none", "stop"], UNVERSIONED] = "none"
     """Action after a warning. stop: no further iteration is played; those that were can be scored with `iterations` set
-    to their number. lower_learning_rate: by 0.3, once more for every iteration with a new warning.
-    tighten_filter: only half of the groups train from then on, those that vary most. discard_update: an update whose
-    own figures (gradient norm, and KL before its last step, which an update of one step has none of) break a rule
-    leaves the policy as it was."""
+    to their number."""

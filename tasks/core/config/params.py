@@ -14,7 +14,7 @@ from tasks.core.config.engine import EngineConfig, EngineSection
 from tasks.core.config.evaluation import EvaluationConfig, ScoringConfig
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.machines import MachinesConfig
-from tasks.core.config.monitor import TIGHTENED, MonitorConfig
+from tasks.core.config.monitor import MonitorConfig
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.section import Section
 from tasks.core.config.task_filter import TaskFilterConfig
@@ -124,23 +124,6 @@ class Params(Section):
                 "collection.tree: a tree is not a group of rollouts; set advantages.top_variance_share: 1.0 and "
                 "variance_share_of: groups"
             )
-        if sampled.tree is not None and self.monitor.action == "tighten_filter":
-            raise ValueError("collection.tree: trees are not filtered; monitor.action: tighten_filter would do nothing")
-        return self
-
-    @model_validator(mode="after")
-    def _a_tightened_filter_is_tighter(self) -> "Params":
-        share = self.advantages.top_variance_share
-        if self.monitor.action == "tighten_filter" and self.advantages.variance_share_of == "largest":
-            raise ValueError(
-                "monitor.action: tighten_filter makes the share smaller, which keeps more groups where "
-                "advantages.variance_share_of is largest; set that to groups, mass or softmax"
-            )
-        if self.monitor.action == "tighten_filter" and share <= TIGHTENED:
-            raise ValueError(
-                f"monitor.action: tighten_filter would do nothing: it keeps {TIGHTENED} of the groups, and "
-                f"advantages.top_variance_share keeps {share} already; set that above {TIGHTENED}"
-            )
         return self
 
     @model_validator(mode="after")
@@ -196,7 +179,7 @@ class Params(Section):
 
 def _dag(checked: Mapping[str, Any]) -> Dag:
     """Return the section that follows from the knobs."""
-    return dag_of(*(checked[name] for name in ("iterations", "collection", "monitor", "evaluation", "policy", "world")))
+    return dag_of(*(checked[name] for name in ("iterations", "collection", "evaluation", "policy", "world")))
 
 
 _REGENERATE = "run `loopline configure --refresh`"

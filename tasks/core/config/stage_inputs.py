@@ -22,7 +22,7 @@ from tasks.core.config.collection import (
 from tasks.core.config.dag import NO_WORLD_FILES, Predecessors
 from tasks.core.config.engine import EngineConfig
 from tasks.core.config.evaluation import EvaluationConfig, ScoringConfig
-from tasks.core.config.monitor import InformationConfig, MonitorAction
+from tasks.core.config.monitor import InformationConfig
 from tasks.core.config.params import Params
 from tasks.core.config.policy import ChatSettings, Dtype, PolicyConfig, WarmStart
 from tasks.core.config.section import UNVERSIONED, Section
@@ -214,7 +214,6 @@ class PairInputs(StageInputs):
 class AdvantageInputs(PairInputs):
     """filter_advantages."""
 
-    previous: Previous = knob("dag.previous")
     seed: int
 
 
@@ -230,19 +229,6 @@ class UpdateInputs(StageInputs):
     temperature: float = knob("collection.temperature")
     temperatures: Temperatures = knob("collection.temperatures")
     demonstrations: bool = knob("collection.demonstrations")
-
-
-class CourseInputs(StageInputs):
-    """begin_courses."""
-
-    iterations: int
-    action: MonitorAction = knob("monitor.action")
-
-
-class MonitorInputs(StageInputs):
-    """monitor_collapse."""
-
-    action: MonitorAction = knob("monitor.action")
 
 
 class EvaluationInputs(PlayInputs):

@@ -114,7 +114,7 @@ class DvcLock:
 
 def lock_of(root: Path, params: Params, side_tasks: bool = False) -> DvcLock:
     """Return the stages in the dvc.lock of `root` that belong to the pipeline of these params. Raises ArtifactError."""
-    maps = (params.dag.previous, params.dag.evaluated, params.dag.collected, params.dag.searched, params.dag.monitored)
+    maps = (params.dag.previous, params.dag.evaluated, params.dag.collected, params.dag.searched)
     return read_lock(root / "dvc.lock", *maps, side_tasks=side_tasks)
 
 
@@ -129,7 +129,6 @@ def read_lock(
     evaluated: Iterable[str],
     collected: Iterable[str] | None = None,
     searched: Iterable[str] = (),
-    monitored: Iterable[str] = (),
     side_tasks: bool = False,
 ) -> DvcLock:
     """Return the stages in dvc.lock that belong to a pipeline of these iteration keys; `collected` None: all collect.
@@ -147,7 +146,6 @@ def read_lock(
         "filter_advantages": played,
         "search_trees": searching,
         "pair_turns": searching,
-        "monitor_collapse": set(monitored),
     }
     entries = _entries(path).items()
     stages = (_stage(name, entry) for name, entry in entries if side_tasks or name not in SIDE_TASKS)

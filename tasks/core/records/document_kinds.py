@@ -7,7 +7,6 @@ from pydantic import BaseModel
 from tasks.core.records.delivery_probe import DeliveryProbe
 from tasks.core.records.layout import Layout
 from tasks.core.records.marks import has_clock
-from tasks.core.records.monitoring import Course
 from tasks.core.records.run_manifest import Attestation, LineageRecord, RunManifest, StageVersions
 from tasks.core.records.scores import Evaluation, Scores, Selection
 from tasks.core.records.training import AdvantageSummary, Metrics, Preflight, Timings, WarmStartRecord
@@ -20,7 +19,6 @@ DOCUMENTS: dict[Path, type[BaseModel]] = {
     _HERE.attestation(_ANY, _ANY): Attestation,
     _HERE.warm_start_record: WarmStartRecord,
     _HERE.preflight: Preflight,
-    _HERE.course(_ANY): Course,
     _HERE.timings(_ANY): Timings,
     _HERE.advantage_summary(_ANY): AdvantageSummary,
     _HERE.metrics(_ANY): Metrics,

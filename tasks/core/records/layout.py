@@ -95,15 +95,6 @@ class Layout:
         return self.iteration(key) / "metrics.json"
 
     @property
-    def courses(self) -> Path:
-        """Courses of all iterations: a separate folder, because one stage writes all if the monitor is inactive."""
-        return self.data / "courses"
-
-    def course(self, key: str) -> Path:
-        """Return the path of the course after iteration `key`: the response to signs of a collapse."""
-        return self.courses / f"{key}.json"
-
-    @property
     def evaluations(self) -> Path:
         """All dev evaluations: a separate folder, because a DVC dependency can be a folder but not a list."""
         return self.data / "evaluations"

@@ -1,15 +1,6 @@
-"""The collapse monitor's records: an iteration's figures, its warnings, and the next iteration's course.
+"""The collapse monitor's records: an iteration's figures, and its warnings."""
 
-A course may end the training: see `require_going_on`.
-"""
-
-from collections.abc import Iterable
-
-from pydantic import Field
-
-from tasks.core.config.dag import iteration_key, iteration_number
-from tasks.core.records.documents import Count, Document, Positive, Share, read_document, write_document
-from tasks.core.records.layout import Layout
+from tasks.core.records.documents import Count, Document, Positive, Share
 from tasks.core.records.training import Metrics
 
 
@@ -42,21 +33,6 @@ class CollapseWarning(Document):
     """A sentence with the figure, its value and the limit."""
 
 
-class Course(Document):
-    """courses/iNNN.json: how the next iteration's stages respond to warnings.
-
-    Neutral unless `monitor.action` is set.
-    """
-
-    stop: str | None = None
-    """Why no further iteration is played."""
-    learning_rate_factor: float = Field(1.0, gt=0, le=1)
-    variance_share: float = Field(1.0, gt=0, le=1)
-    """The smaller of this and advantages.top_variance_share applies."""
-    discard_above: dict[str, float] = Field(default_factory=dict)
-    """Figures of an update with the limits above which the update is discarded."""
-
-
 def watched(metrics: Metrics) -> WatchedStats:
     """Return the figures of an iteration that the rules check."""
     responses, information, mismatch = metrics.responses, metrics.prompt_information, metrics.engine_mismatch
@@ -73,28 +49,3 @@ def watched(metrics: Metrics) -> WatchedStats:
         information=None if information is None else information.share,
         mismatch=None if mismatch is None or metrics.staleness else mismatch.share_over_noise,
     )
-
-
-class TrainingStopped(ValueError):  # noqa: N818 - says what happened to the run
-    """The collapse monitor stopped the training; everything trained until then is kept."""
-
-
-def write_neutral(layout: Layout, keys: Iterable[str] = (iteration_key(0),)) -> None:
-    """Write neutral (no-op) courses for these iterations; by default that with which the first iteration starts."""
-    for key in keys:
-        write_document(layout.course(key), Course())
-
-
-def require_going_on(layout: Layout, key: str) -> Course:
-    """Return the course after iteration `key`.
-
-    Raises TrainingStopped if it says stop, ArtifactError if it is missing.
-    """
-    course = read_document(layout.course(key), Course)
-    if course.stop is not None:
-        raise TrainingStopped(
-            f"training stopped after {key} (monitor.action: stop): {course.stop}. To score what was trained: "
-            f"loopline configure --refresh --set iterations={iteration_number(key)}; to continue, set "
-            "monitor.action to none"
-        )
-    return course

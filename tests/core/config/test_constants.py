@@ -9,7 +9,7 @@ from tasks.core.chat_servers.client import ATTEMPTS, LONGEST_SILENCE_S, LONGEST_
 from tasks.core.chat_servers.settings import ChatRequest, Traffic
 from tasks.core.config.collection import ChangedLimits, TreeConfig
 from tasks.core.config.lineage import PromotionRule
-from tasks.core.config.monitor import LOWERED, TIGHTENED, InformationConfig, MonitorConfig
+from tasks.core.config.monitor import InformationConfig
 from tasks.core.config.policy import WarmStart
 from tasks.core.config.section import Section
 from tasks.core.config.update import CriticConfig, DistributedConfig, UpdateConfig
@@ -40,7 +40,6 @@ CONSTANTS: list[tuple[type[Section], dict[str, object]]] = [
     (ChangedLimits, dict.fromkeys(("max_tokens_per_turn", "max_observation_tokens"), "that of collection.limits")),
     (Traffic, {"longest_wait_s": LONGEST_WAIT_S, "attempts": ATTEMPTS, "timeout_s": LONGEST_SILENCE_S}),
     (PromotionRule, {"metric": METRIC, "better_on": BETTER_ON, "min_gain": 0, "confidence": CONFIDENCE}),
-    (MonitorConfig, {"learning_rate_factor": LOWERED, "variance_share": TIGHTENED}),
     (InformationConfig, {"responses": RESPONSES}),
     (
         CriticConfig,

@@ -119,18 +119,6 @@ def test_the_filter_by_mass_goes_on_top_of_loop_and_others(base: str, method: st
         ("smoke dpo_mcts", ["advantages.top_variance_share=0.5"], r"set advantages\.top_variance_share: 1\.0"),
         ("smoke dpo_mcts snr_filter", [], r"set advantages\.top_variance_share: 1\.0 and variance_share_of: groups"),
         ("smoke dpo_mcts", ["advantages.variance_share_of=mass"], r"a tree is not a group of rollouts"),
-        ("smoke dpo_mcts", ["monitor.action=tighten_filter"], r"monitor\.action: tighten_filter would do nothing"),
-        (
-            "smoke starpo_s",
-            ["monitor.action=tighten_filter"],
-            r"would do nothing: it keeps 0\.5 of the groups, and advantages\.top_variance_share keeps 0\.25 already",
-        ),
-        ("smoke", ["monitor.variance_share=1.0"], r"`variance_share` is always 0\.5; delete it"),
-        (
-            "smoke snr_filter",
-            ["monitor.action=tighten_filter", "advantages.variance_share_of=largest"],
-            r"tighten_filter makes the share smaller, which keeps more groups",
-        ),
         ("smoke ppo random_rewards", [], r"learns the returns that were earned; set advantages\.returns: share"),
         (
             "smoke loop_turn_credit random_rewards",

@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from tasks.core.records import monitoring, run_manifest, scores, training
 from tasks.core.records.documents import Document, read_document, write_document
 from tasks.core.records.files import ArtifactError
-from tasks.core.records.monitoring import Course
 from tasks.core.records.run_manifest import (
     Attestation,
     LineageRecord,
@@ -149,7 +148,6 @@ EXAMPLES: dict[str, Document | StageVersions] = {
         dropped_lone_rollouts=0,
     ),
     "metrics": METRICS,
-    "course": Course(learning_rate_factor=0.25, discard_above={"grad_norm": 2.5}),
     "evaluation": Evaluation(
         own=MetricScore(name="score", value=31.5, value_se=None),
         iteration="i004",

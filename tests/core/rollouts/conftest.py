@@ -22,7 +22,6 @@ from tasks.core.interfaces.world_kind import prepare_world_folder
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import write_neutral
 from tasks.core.rollouts.planning import PlaySettings
 from tasks.filter_tasks import filter_tasks
 from tests.tiny_models import tiny_qwen2
@@ -195,6 +194,5 @@ def context(
     save_policy(
         trainable_policy(load_base_model(layout.base_policy, config), config, None, seed=0), layout.policy("i000")
     )
-    write_neutral(layout)
     filter_tasks(StageContext(layout, TaskFilterInputs.of(params)))
     return StageContext(layout, CollectionInputs.of(params), "i001")

@@ -16,7 +16,7 @@ from flows.dag.stage_code import InUse, code_version, stage_files
 from flows.dag.stages import STAGES, Stage, UnknownStage, check_key, find_stage
 from flows.params_file import params_of, write_params
 from flows.profile_stack import stacked
-from tasks.core.config.dag import NEUTRAL_COURSES, NO_POLICY_FILES, NO_WORLD_FILES
+from tasks.core.config.dag import NO_POLICY_FILES, NO_WORLD_FILES
 from tasks.core.config.params import Params, load_params
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.config.stage_inputs import MemoryInputs, UpdateInputs
@@ -33,7 +33,6 @@ FOREACH = {
     "iteration": "${dag.previous}",
     "collected": "${dag.collected}",
     "searched": "${dag.searched}",
-    "monitored": "${dag.monitored}",
     "evaluated": "${dag.evaluated}",
     "split": list(TEST_SPLITS),
 }
@@ -47,7 +46,6 @@ OUTS = {
         LAYOUT.base_policy,
         LAYOUT.policy("i000"),
     ],
-    "begin_courses": [LAYOUT.courses],
     "preflight": [LAYOUT.preflight],
     "filter_tasks": [LAYOUT.tasks],
     "collect_rollouts": [LAYOUT.rollouts("i002"), LAYOUT.timings("i002")],
@@ -55,7 +53,6 @@ OUTS = {
     "search_trees": [LAYOUT.rollouts("i002"), LAYOUT.timings("i002")],
     "pair_turns": [LAYOUT.training_batch("i002"), LAYOUT.advantage_summary("i002")],
     "update_policy": [LAYOUT.policy("i002"), LAYOUT.metrics("i002")],
-    "monitor_collapse": [LAYOUT.course("i002")],
     "evaluate_policy": [LAYOUT.evaluation("i002"), LAYOUT.evaluation_rollouts("i002")],
     "select_checkpoint": [LAYOUT.selection],
     "score": [
@@ -78,12 +75,12 @@ def definitions() -> dict[str, Any]:
 def resolved(definitions: dict[str, Any], name: str) -> dict[str, Any]:
     """Return a stage as DVC resolves it for iteration i002, or for test_normal."""
     definition = definitions[name].get("do", definitions[name])
-    by_iteration = ("iteration", "collected", "searched", "monitored")
+    by_iteration = ("iteration", "collected", "searched")
     key, item = ("i002", "i001") if BY_NAME[name].each in by_iteration else ("", "i002")
     item = "test_normal" if BY_NAME[name].each == "split" else item
     text = yaml.safe_dump(definition).replace("${key}", key).replace("${item}", item)
     text = text.replace("${item.policy}", "i001").replace("${item.batch}", "i002")
-    text = text.replace("${dag.neutral_courses}", NEUTRAL_COURSES).replace("${dag.recited_world}", NO_WORLD_FILES)
+    text = text.replace("${dag.recited_world}", NO_WORLD_FILES)
     text = text.replace("${dag.sources.policy}", NO_POLICY_FILES).replace("${dag.sources.world}", NO_WORLD_FILES)
     loaded: dict[str, Any] = yaml.safe_load(text)
     return loaded
@@ -101,7 +98,7 @@ def test_dev_is_played_right_after_each_update(tmp_path: Path, monkeypatch: pyte
     with Repo.init(no_scm=True) as repo:
         plan = plan_repro(get_active_graph(repo.index.graph), collect_stages(repo, ["dvc.yaml"]))
         for order in ([stage.addressing for stage in plan], by_iteration(repo, [])):
-            repeated = [name for name in order if "@i" in name and "filter" not in name and "course" not in name]
+            repeated = [name for name in order if "@i" in name and "filter" not in name]
             assert repeated == [
                 "evaluate_policy@i000",
                 *("collect_rollouts@i001", "update_policy@i001"),
@@ -132,19 +129,11 @@ def test_outputs_lie_where_the_layout_says(name: str, definitions: dict[str, Any
 
 def test_every_dependency_is_an_output_or_in_git(definitions: dict[str, Any]) -> None:
     made = {str(path.relative_to(ROOT)) for paths in OUTS.values() for path in paths}
+    before = str(LAYOUT.policy("i001").relative_to(ROOT))
     for name in definitions:
         for dep in resolved(definitions, name).get("deps", []):
-            written = any(out == dep or out.startswith(f"{dep}/") for out in made | _iteration_before())
+            written = any(out == dep or out.startswith(f"{dep}/") for out in made | {before})
             assert written or dep in (NO_POLICY_FILES, NO_WORLD_FILES) or name == "version_stages", (name, dep)
-
-
-def test_a_world_that_code_makes_has_a_source_that_its_version_knows() -> None:
-    assert NO_WORLD_FILES in stage_files(BY_NAME["prepare_world"], ROOT, USED)
-
-
-def _iteration_before() -> set[str]:
-    paths = (LAYOUT.policy("i001"), LAYOUT.course("i001"))
-    return {str(path.relative_to(ROOT)) for path in paths}
 
 
 def test_a_stale_iteration_waits_for_no_update_of_the_one_before(project: Path) -> None:
@@ -196,24 +185,8 @@ def test_rollouts_are_collected_once_where_asked(project: Path) -> None:
     assert "data/iterations/i002/policy" in deps["collect_rollouts@i003"]
 
 
-def test_the_collapse_monitor_has_stages_where_it_acts_and_its_action_makes_no_other_stale(project: Path) -> None:
-    """dvc.yaml as DVC resolves it: stages read the same paths with an action and without."""
-    shutil.copy(ROOT / "dvc.yaml", project)
-    read: dict[str, dict[str, set[str]]] = {}
-    for action in ("none", "stop"):
-        write_params(project / "params.yaml", {"iterations": 3, "monitor": {"action": action}})
-        with Repo(str(project)) as repo:
-            read[action] = {stage.name: {dep.def_path for dep in stage.deps} for stage in repo.index.stages}
-            repo.index.check_graph()
-    monitoring = {f"monitor_collapse@i00{i}" for i in (1, 2, 3)}
-    assert set(read["stop"]) - set(read["none"]) == monitoring and set(read["none"]) < set(read["stop"])
-    assert all(read["stop"][name] == deps for name, deps in read["none"].items())
-    assert "data/courses/i002.json" in read["none"]["collect_rollouts@i003"] & read["none"]["update_policy@i003"]
-
-
 def test_learning_depends_on_no_wall_clock_file(definitions: dict[str, Any]) -> None:
-    """The collapse monitor reads metrics.json, but sets courses by none of its wall-clock figures."""
-    reporting = {"monitor_collapse", "tabulate_curves", "report", "record_lineage"}
+    reporting = {"tabulate_curves", "report", "record_lineage"}
     for name in set(definitions) - reporting:
         for dep in resolved(definitions, name).get("deps", []):
             assert not holds_clocks(dep), name

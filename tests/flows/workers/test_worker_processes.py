@@ -152,7 +152,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a project before its first collection, which takes a while."""
     settings = ("collection.shards=2", "machines.processes=2", "collection.rollouts_per_task=400")
     root = make_project(tmp_path_factory.mktemp("processes") / "project", *settings)
-    succeed(root, "-m", "dvc", "repro", "--quiet", "preflight", "filter_tasks", "begin_courses")
+    succeed(root, "-m", "dvc", "repro", "--quiet", "preflight", "filter_tasks")
     return root
 
 
