@@ -116,7 +116,7 @@ def _lessons(inputs: WarmStartInputs, settings: WarmStart, world: World | None, 
     """Play what the model is to learn: the world's scripted play, or its solutions. Raises ParamsError."""
     good, bad = settings.perfect_demonstrations, settings.imperfect_demonstrations
     if world is None:
-        play = find_world(inputs.world).demonstrations()
+        play = find_world(inputs.world).demonstrations
         assert play is not None, "a world without scripted play is recited"
         perfect = examples_of(chat, play(seed, good, imperfect=False))
         imperfect = examples_of(chat, play(seed, bad, imperfect=True))

@@ -3,11 +3,12 @@
 Entry points of a test name them, once `loopline_key_value` can be imported.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from loopline_key_value.kind import KeyValue
+from loopline_key_value.kind import WORLD
 from loopline_key_value.settings import KeyValueConfig
 from loopline_key_value.world import StoreTask
 
@@ -17,25 +18,21 @@ from tasks.core.interfaces.world import World
 from tasks.core.text_games.task_files import read_tasks, write_tasks
 
 
-class Deletions(KeyValue):
-    """Delete one entry of a store."""
-
-    def write(self, settings: KeyValueConfig, seed: int, folder: Path) -> None:
-        super().write(settings, seed, folder)
-        drawn = read_tasks(folder, StoreTask)
-        write_tasks(folder, {split: [_deletion(task) for task in drawn[split]] for split in SPLITS})
+def _write_deletions(settings: KeyValueConfig, seed: int, folder: Path) -> None:
+    """Write tasks that delete one entry of a store."""
+    WORLD.write(settings, seed, folder)
+    drawn = read_tasks(folder, StoreTask)
+    write_tasks(folder, {split: [_deletion(task) for task in drawn[split]] for split in SPLITS})
 
 
-class Mute(KeyValue):
-    """A store whose solutions nobody knows."""
-
-    def open(self, settings: KeyValueConfig, code_blocks: CodeBlocks, folder: Path) -> World:
-        known: Any = super().open(settings, code_blocks, folder)
-        return cast(World, SimpleNamespace(tasks=known.tasks, open=known.open, close=known.close))
+def _open_mute(settings: KeyValueConfig, code_blocks: CodeBlocks, folder: Path) -> World:
+    """Open a store whose solutions nobody knows."""
+    known: Any = WORLD.open(settings, code_blocks, folder)
+    return cast(World, SimpleNamespace(tasks=known.tasks, open=known.open, close=known.close))
 
 
 def _deletion(task: StoreTask) -> StoreTask:
     return task.model_copy(update={"changes": {next(iter(task.changes)): None}})
 
 
-DELETIONS, MUTE = Deletions(), Mute()
+DELETIONS, MUTE = replace(WORLD, write=_write_deletions), replace(WORLD, open=_open_mute)

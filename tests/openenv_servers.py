@@ -10,7 +10,7 @@ from typing import Any
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.config.world import WorldConfig, WorldSection
 from tasks.core.interfaces.world import World
-from tasks.core.worlds.openenv.settings import (
+from tasks.core.worlds.openenv.kind import (
     OpenEnvConfig,
     OpenEnvScenario,
     OpenEnvSplits,

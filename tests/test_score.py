@@ -38,8 +38,8 @@ from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.scores import CorrectedSelection, Evaluation, PairedScores, Scores, Selection
 from tasks.core.records.tables import read_table
 from tasks.core.rollouts.shards import PlayedRollouts
-from tasks.core.worlds.pocketworld.authoring.scenarios import build_problem
 from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode
+from tasks.core.worlds.pocketworld.problems.problem import build_problem
 from tasks.core.worlds.pocketworld.solutions import oracle, turn
 from tasks.core.worlds.pocketworld.world import PocketWorld, read_specs
 from tasks.evaluate_policy import evaluate_policy

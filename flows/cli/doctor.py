@@ -138,7 +138,7 @@ def _interpreters(root: Path, params: Params) -> Iterator[Finding]:
     from tasks.core.interfaces.world_kind import find_world
 
     recipes = [
-        (recipe, name == params.world.name) for name in WORLDS.names() for recipe in find_world(name).interpreters()
+        (recipe, name == params.world.name) for name in WORLDS.names() for recipe in find_world(name).interpreters
     ]
     recipes += [
         (recipe, name == params.engine.name) for name in ENGINES.names() for recipe in find_engine(name).interpreters()

@@ -38,7 +38,7 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table
 from tasks.core.records.training import Metrics, Timings
-from tasks.core.worlds.pocketworld.settings import PocketworldConfig
+from tasks.core.worlds.pocketworld.kind import PocketworldConfig
 from tests.benchmarks.calibration import MeasuredRun, calibrated
 from tests.core.capacity.test_memory import CHUNK, POLICY_TOKENS, POSITIONS, most_allocated
 from tests.flows.tiny_project import configure, environment, make_project

@@ -27,7 +27,7 @@ from tasks.core.tool_calls.texts import call_text
 from tasks.core.worlds.tau2.demonstrations.demonstrator import Demonstrator
 from tasks.core.worlds.tau2.demonstrations.habits import PERFECT
 from tasks.core.worlds.tau2.demonstrations.rules import HAND_OVER, LINE, MMS, MOBILE_DATA, SERVICE, Calls, plain
-from tasks.core.worlds.tau2.settings import Tau2Config
+from tasks.core.worlds.tau2.kind import Tau2Config
 from tasks.core.worlds.tau2.tasks import kind
 from tasks.core.worlds.tau2.world import Tau2World, open_tau2
 
@@ -177,7 +177,7 @@ def main() -> None:
     parser.add_argument("--name", default="tau2_gains", help="of the result file")
     parser.add_argument("--splits", nargs="+", choices=SPLITS, default=SPLITS)
     arguments = parser.parse_args()
-    world = open_tau2(Tau2Config(prompt="ticket"), Layout(arguments.runs[0]).world)
+    world = open_tau2(Tau2Config(prompt="ticket"), "first", Layout(arguments.runs[0]).world)
     try:
         write_result(arguments.name, {split: of_split(arguments.runs, split, world) for split in arguments.splits})
     finally:

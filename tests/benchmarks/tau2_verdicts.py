@@ -11,7 +11,8 @@ import time
 
 from result_file import write_result
 
-from tasks.core.worlds.tau2.interpreter import python_executable
+from tasks.core.interpreters import INTERPRETERS, python_executable
+from tasks.core.worlds.tau2.kind import TAU2
 from tasks.core.worlds.tau2.pool import Tau2Pool
 from tasks.core.worlds.tau2.tasks import parted
 from tasks.core.worlds.tau2.world import Tau2World
@@ -24,7 +25,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="stride over the tasks")
     parser.add_argument("--random", type=int, default=2000, help="random episodes")
     arguments = parser.parse_args()
-    python, begin = python_executable(), time.perf_counter()
+    python, begin = python_executable(INTERPRETERS, TAU2), time.perf_counter()
     pool = Tau2Pool(python)
     world = Tau2World(parted(*pool.tasks(), TICKET.train, 2502), pool, TICKET)
     try:

@@ -26,7 +26,7 @@ from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.text_games.prompt import answer_text
 from tasks.core.worlds.webshop.authoring import KINDS, MAKERS, draw_catalogue
 from tasks.core.worlds.webshop.catalogue import ProductFile
-from tasks.core.worlds.webshop.settings import WebShopConfig
+from tasks.core.worlds.webshop.kind import WebShopConfig
 from tasks.core.worlds.webshop.shop import OFFER, SearchEngine
 from tasks.core.worlds.webshop.world import CATALOGUE
 

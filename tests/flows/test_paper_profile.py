@@ -10,8 +10,9 @@ import pytest
 
 from flows.params_file import params_of
 from flows.profile_stack import PROFILES, read_mapping
+from tasks.core.interpreters import INTERPRETERS, python_executable
 from tasks.core.records.dotted import dotted
-from tasks.core.worlds.appworld.interpreter import python_executable
+from tasks.core.worlds.appworld.kind import APPWORLD
 
 TABLE = Path(__file__).parents[2] / "docs" / "paper.md"
 WITHOUT_EFFECT = {
@@ -78,6 +79,12 @@ print(3 * sum(order[place % len(order)].difficulty <= 2 for place in range(int(s
 def test_72_authored_tasks_are_left_for_training(profile: str) -> None:
     """Count in AppWorld's interpreter as the generator would plan them; writing the databases takes minutes."""
     world = params_of(profile).world
-    arguments = [str(python_executable()), "-c", COUNT, str(world.seed), str(world.appworld.counts.train)]
+    arguments = [
+        str(python_executable(INTERPRETERS, APPWORLD)),
+        "-c",
+        COUNT,
+        str(world.seed),
+        str(world.appworld.counts.train),
+    ]
     done = subprocess.run(arguments, capture_output=True, text=True, check=True, cwd=PROFILES.parents[1])
     assert re.findall(r"\d+", done.stdout) == ["72"]

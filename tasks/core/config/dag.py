@@ -58,7 +58,7 @@ def recited_world_of(policy: PolicyConfig, world: WorldConfig) -> str:
 
     A world with scripted play of its own (`WorldKind.demonstrations`) recites none.
     """
-    if policy.warm_start is None or WORLDS.find(world.name).demonstrations() is not None:
+    if policy.warm_start is None or WORLDS.find(world.name).demonstrations is not None:
         return NO_WORLD_FILES
     return WORLD_FOLDER
 

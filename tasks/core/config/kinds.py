@@ -11,6 +11,7 @@ Folders of this repository come first. Nothing is imported before its name is as
 
 import importlib
 import json
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -26,6 +27,25 @@ FACE = "kind"
 
 class UnknownKind(ValueError):  # noqa: N818
     """No kind has this name, or the package that brings it is broken; the message says which."""
+
+
+@dataclass(frozen=True)
+class Late:
+    """A value that is imported when it is used, which keeps a face light: Late("my_world.world:open_my_world").
+
+    Called, it calls that value, a function.
+    """
+
+    place: str
+    """`module:name`; the name may have dots."""
+
+    def load(self) -> Any:
+        """Import the value and return it."""
+        module, _, name = self.place.partition(":")
+        return operator.attrgetter(name)(importlib.import_module(module))
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self.load()(*arguments, **named)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """The face of a world: everything that the pipeline knows of it. See `WorldKind`."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from tasks.core.config.kinds import Late
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.config.world import WORLDS, CodeBlocks, WorldSection
 from tasks.core.config.world_settings import WorldSettings
@@ -98,6 +98,10 @@ class PackageVerdicts:
     """The group of each task, where the package reports by groups."""
 
 
+def _nothing(*_: Any) -> None:
+    """Do nothing: most worlds are paid for nothing and come from no package."""
+
+
 class PolicyRecipe(Protocol):
     """The settings of an embedded base policy, a subclass of `tasks.core.policies.recipe.Recipe`."""
 
@@ -106,35 +110,25 @@ class PolicyRecipe(Protocol):
         ...
 
 
-class WorldKind(ABC, Generic[S]):
+@dataclass(frozen=True)
+class WorldKind(Generic[S]):
     """The face of a world. A world is one folder, or one installed package, and this is all that others know of it.
 
-    A folder `tasks/core/worlds/NAME/` has a module `kind.py`, which ends with `WORLD = ...`, an instance of a subclass
-    of this class. A package names that value in an entry point of the group `loopline.worlds`, under the world's name:
+    A folder `tasks/core/worlds/NAME/` has a module `kind.py`, which ends with `WORLD = WorldKind(...)`. A package names
+    that value in an entry point of the group `loopline.worlds`, under the world's name:
 
-        class Sokoban(WorldKind[SokobanConfig]):
-            '''Push boxes onto targets.'''
+        WORLD = WorldKind(
+            settings=SokobanConfig,
+            write=Late("tasks.core.worlds.sokoban.authoring:write_sokoban"),
+            open=Late("tasks.core.worlds.sokoban.world:open_sokoban"),
+        )
 
-            settings = SokobanConfig
-
-            def write(self, settings: SokobanConfig, seed: int, folder: Path) -> None:
-                from tasks.core.worlds.sokoban.world import write_sokoban
-
-                write_sokoban(settings, seed, folder)
-
-            def open(self, settings: SokobanConfig, code_blocks: CodeBlocks, folder: Path) -> World:
-                from tasks.core.worlds.sokoban.world import open_sokoban
-
-                return open_sokoban(settings, folder)
-
-        WORLD = Sokoban()
-
-    `settings`, `write` and `open` are all that a world needs; everything below them has a default. The module is
-    imported whenever params.yaml is read, so it imports its settings and no torch, server or package of its own; what
-    is heavy is imported by the methods. `settings` is the class of the section `world.NAME` of params.yaml: its
-    docstring and those below its fields are the world's page of knobs. What others must know of the world without
-    running it stands there too: its own metric, the mean episode, the numbers of tasks, the most turns of an episode,
-    the files that knobs name, the day on which its clock stands (tasks/core/config/world_settings.py).
+    These three are all that a world needs; everything below them has a default. The module is imported whenever
+    params.yaml is read, so it imports no torch, server or package of its own: `Late` imports those when they are used.
+    `settings` is the class of the section `world.NAME` of params.yaml: its docstring and those below its fields are the
+    world's page of knobs. What others must know of the world without running it stands there too: its own metric, the
+    mean episode, the numbers of tasks, the most turns of an episode, the files that knobs name, the day on which its
+    clock stands (tasks/core/config/world_settings.py).
 
     A world can do more by what `open` returns, see tasks/core/interfaces/world.py: `Demonstrating` recites solutions,
     for the engines oracle and scripted; `OfChance` has luck in it; `ReadsThoughts` reads thoughts; `Paying`
@@ -147,12 +141,34 @@ class WorldKind(ABC, Generic[S]):
 
     settings: type[S]
     """Class of the section `world.NAME` of params.yaml."""
-    kept_folders: ClassVar[tuple[Path, ...]] = ()
+    write: Callable[[S, int, Path], None]
+    """Generate the tasks from a seed (`world.seed`) and write them to a folder, whole or not at all.
+
+    Equal settings and seeds write equal bytes. `tasks.core.records.files.replacing` writes a folder whole."""
+    open: Callable[[S, CodeBlocks, Path], World]
+    """Open what `write` wrote. Raises ArtifactError naming file, line and rule.
+
+    `code_blocks` says which code blocks of a turn run, where agents write code (see `tasks.core.code_blocks`)."""
+    demonstrations: Demonstrations | None = None
+    """Scripted play for a warm start (`policy.warm_start`); None: a `Demonstrating` world recites the solutions of its
+    training tasks."""
+    recipe: Late | None = None
+    """How the embedded policy of this world is trained (`policy.source: recipe`), a `PolicyRecipe`."""
+    interpreters: tuple[InterpreterRecipe, ...] = ()
+    """Interpreters of its own that it makes on first use; `loopline doctor` lists them."""
+    kept_folders: tuple[Path, ...] = ()
     """Folders, relative to the project's root, with what takes minutes to make and may be deleted at any time; the
     workspaces of a study share them."""
-
-    own_splits: ClassVar[Mapping[str, tuple[Split, ...]]] = {}
+    own_splits: Mapping[str, tuple[Split, ...]] = field(default_factory=dict)
     """Names that the world's package has for our splits, or for several of them: {"test": ("test_normal",)}."""
+    forget: Callable[[S, Iterable[str]], None] = _nothing
+    """Discard what the world has paid for on these tasks, because their result is written now."""
+    write_results: Callable[[ScoredTrials[S]], None] = _nothing
+    """Write a score as the package that the world comes from has it; what was paid for is still kept."""
+    export: Callable[[ScoredRun[S]], PackageVerdicts | None] = _nothing
+    """Write the episodes to `run.folder` as the package that the world comes from has them, and let it judge them.
+
+    None: there is no such package. Raises ArtifactError for a folder that cannot be taken."""
 
     def splits(self, name: str) -> tuple[Split, ...]:
         """Return our splits that are meant by one of our names or by the package's own. Raises ValueError."""
@@ -161,48 +177,6 @@ class WorldKind(ABC, Generic[S]):
         if name not in self.own_splits:
             raise ValueError(f"no split is called {name!r}; there are {', '.join([*SPLITS, *self.own_splits])}")
         return self.own_splits[name]
-
-    @abstractmethod
-    def write(self, settings: S, seed: int, folder: Path) -> None:
-        """Generate the tasks from `seed` (`world.seed`) and write them to `folder`, whole or not at all.
-
-        Equal settings and seeds write equal bytes. `tasks.core.records.files.replacing` writes a folder whole.
-        """
-
-    @abstractmethod
-    def open(self, settings: S, code_blocks: CodeBlocks, folder: Path) -> World:
-        """Open what `write` wrote. Raises ArtifactError naming file, line and rule.
-
-        `code_blocks` says which code blocks of a turn run, where agents write code (see `tasks.core.code_blocks`).
-        """
-
-    def interpreters(self) -> tuple[InterpreterRecipe, ...]:
-        """Return the interpreters of its own that it makes on first use; `loopline doctor` lists them."""
-        return ()
-
-    def demonstrations(self) -> Demonstrations | None:
-        """Return scripted play for a warm start (`policy.warm_start`); None: there is none.
-
-        Then a `Demonstrating` world recites the solutions of its training tasks.
-        """
-        return None
-
-    def recipe(self) -> PolicyRecipe | None:
-        """Return how the embedded policy of this world is trained (`policy.source: recipe`); None: it has none."""
-        return None
-
-    def forget(self, settings: S, task_ids: Iterable[str]) -> None:
-        """Discard what the world has paid for on these tasks, because their result is written now."""
-
-    def write_results(self, trials: ScoredTrials[S]) -> None:
-        """Write a score as the package that the world comes from has it; what was paid for is still kept."""
-
-    def export(self, run: ScoredRun[S]) -> PackageVerdicts | None:
-        """Write the episodes to `run.folder` as the package that the world comes from has them, and let it judge them.
-
-        None: there is no such package. Raises ArtifactError for a folder that cannot be taken.
-        """
-        return None
 
 
 def find_world(name: str) -> WorldKind[Any]:

@@ -67,10 +67,10 @@ def _shorten_context(folder: Path, length: int) -> None:
 
 
 def _train(world: str, folder: Path) -> None:
-    recipe = find_world(world).recipe()
+    recipe = find_world(world).recipe
     if recipe is None:
         raise ParamsError(f"policy.source: recipe: the world {world} has none; name a folder or a hub id")
-    model, tokenizer = recipe.make()
+    model, tokenizer = recipe.load().make()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

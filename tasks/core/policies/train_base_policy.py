@@ -21,7 +21,8 @@ def main() -> None:
     parser.add_argument("--world", choices=WORLDS.names(), default=WorldSection.default_name)
     parser.add_argument("--set", action="append", default=[], help="a setting of its recipe, such as seed=1")
     arguments = parser.parse_args()
-    recipe = find_world(arguments.world).recipe()
+    named = find_world(arguments.world).recipe
+    recipe = named and named.load()
     if not isinstance(recipe, Recipe):
         parser.error(f"{arguments.world} has no recipe")
     changes = {name: parse_yaml(value) for name, _, value in (text.partition("=") for text in arguments.set)}

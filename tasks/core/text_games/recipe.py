@@ -1,7 +1,9 @@
 """Recipes of the embedded policies of text games: with and without thinking."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, ClassVar
 
+from tasks.core.interfaces.world import Message
 from tasks.core.policies.recipe import Recipe, train_policy
 from tasks.core.policies.supervised import SupervisedSettings
 from tasks.core.text_games.demonstrations import Teacher, demonstrations
@@ -16,12 +18,15 @@ SMALL_STEPS = SupervisedSettings(tokens_per_step=2048, tokens_per_forward=1024)
 class GameRecipe(Recipe):
     """The settings of a game's policy. A subclass names its teacher."""
 
-    def teacher(self) -> Teacher:
-        """Return who demonstrates the game."""
-        raise NotImplementedError
+    teacher: ClassVar[Callable[[], Teacher]]
+    """Makes who demonstrates the game."""
+
+    def demonstrations(self, seed: int, count: int, *, imperfect: bool) -> Iterator[list[Message]]:
+        """Yield scripted play for a warm start, as `WorldKind.demonstrations` has it."""
+        return demonstrations(type(self).teacher(), seed, count, imperfect=imperfect)
 
     def make(self) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
-        teacher = self.teacher()
+        teacher = type(self).teacher()
         perfect = list(demonstrations(teacher, self.seed, self.perfect_demonstrations, imperfect=False))
         imperfect = list(demonstrations(teacher, self.seed, self.imperfect_demonstrations, imperfect=True))
         return train_policy(self, [*phrases(teacher), *grid_rows([*perfect, *imperfect])], perfect, imperfect)

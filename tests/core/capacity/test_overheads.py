@@ -12,7 +12,7 @@ from tasks.core.capacity.known_models import KNOWN_MODELS, model_config
 from tasks.core.capacity.overheads import overheads
 from tasks.core.capacity.plan import make_plan
 from tasks.core.capacity.workload import workload
-from tasks.core.worlds.pocketworld.settings import PocketworldConfig
+from tasks.core.worlds.pocketworld.kind import PocketworldConfig
 from tests.benchmarks.calibration import MeasuredRun, calibrated
 
 QWEN_32B = ModelShape.of_config(KNOWN_MODELS["Qwen/Qwen2.5-32B-Instruct"].config)

@@ -18,7 +18,7 @@ from tasks.core.capacity.workload import workload
 from tasks.core.chat_servers.settings import Traffic
 from tasks.core.config.world_settings import MeanEpisode
 from tasks.core.records.files import ArtifactError
-from tasks.core.worlds.pocketworld.settings import PocketworldConfig
+from tasks.core.worlds.pocketworld.kind import PocketworldConfig
 
 ROOT = Path(__file__).parents[3]
 MEASURED: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / "embedded_run.json").read_text())

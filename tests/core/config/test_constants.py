@@ -20,16 +20,16 @@ from tasks.core.learner.prompt_information import RESPONSES
 from tasks.core.learner.rendezvous import LONGEST_WAIT_S as LONGEST_WAIT_OF_A_RANK_S
 from tasks.core.registry.promotion import BETTER_ON, METRIC
 from tasks.core.text_games.settings import FORMAT_PENALTY
-from tasks.core.worlds.bandit.settings import BanditConfig
+from tasks.core.worlds.bandit.kind import BanditConfig
 from tasks.core.worlds.bandit.world import RISKY_PROBABILITY, RISKY_REWARD, SAFE_REWARD
 from tasks.core.worlds.bfcl.settings import STEPS_PER_TURN, BfclConfig
+from tasks.core.worlds.frozen_lake.kind import FrozenLakeConfig
 from tasks.core.worlds.frozen_lake.maps import CHALLENGE_SIZE, FROZEN
-from tasks.core.worlds.frozen_lake.settings import FrozenLakeConfig
-from tasks.core.worlds.openenv.settings import OpenEnvConfig
+from tasks.core.worlds.openenv.kind import OpenEnvConfig
 from tasks.core.worlds.sokoban.authoring import MIN_MOVES
-from tasks.core.worlds.sokoban.settings import SokobanConfig
+from tasks.core.worlds.sokoban.kind import SokobanConfig
 from tasks.core.worlds.webshop.authoring import CHALLENGE_CATEGORY
-from tasks.core.worlds.webshop.settings import WebShopConfig
+from tasks.core.worlds.webshop.kind import WebShopConfig
 from tasks.warm_start import SEED, TOKENS_PER_STEP, WARMUP_STEPS
 
 CONSTANTS: list[tuple[type[Section], dict[str, object]]] = [

@@ -40,7 +40,7 @@ def test_every_folder_of_worlds_has_a_face_with_its_settings() -> None:
         world = find_world(name)
         assert isinstance(world, WorldKind)
         assert type(WorldSection.of(name).settings) is world.settings
-        assert type(world).__module__ == WORLDS.module(name) and WORLDS.distribution(name) is None
+        assert WORLDS.distribution(name) is None
 
 
 def test_every_folder_of_engines_has_a_face_with_its_settings() -> None:

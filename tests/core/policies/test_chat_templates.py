@@ -17,7 +17,7 @@ from tasks.core.policies.digests import DIGESTS, write_digests
 from tasks.core.policies.supervised import encode_example
 from tasks.core.records.files import ArtifactError
 from tasks.core.text_games.prompt import read_answer
-from tasks.core.worlds.appworld.settings import AppWorldConfig
+from tasks.core.worlds.appworld.kind import AppWorldConfig
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
 OPENING: list[Message] = [{"role": "system", "content": "Act."}, {"role": "user", "content": "Pay."}]

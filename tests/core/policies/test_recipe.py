@@ -15,7 +15,7 @@ from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.text_games.demonstrations import Teacher, demonstrations
 from tasks.core.text_games.phrases import grid_rows, phrases
 from tasks.core.worlds.webshop.authoring import draw_catalogue
-from tasks.core.worlds.webshop.settings import WebShopConfig
+from tasks.core.worlds.webshop.kind import WebShopConfig
 
 LITTLE = {
     "sizes": TinyQwen2(layers=1, width=64, heads=1, feed_forward=64),
@@ -28,9 +28,9 @@ LITTLE = {
 
 def recipe_of(world: str) -> Any:
     """Return the world's recipe; a game's has a teacher."""
-    recipe = find_world(world).recipe()
+    recipe = find_world(world).recipe
     assert recipe is not None
-    return recipe
+    return recipe.load()
 
 
 @pytest.mark.parametrize("world", ["bandit", "frozen_lake", "pocketworld", "sokoban", "webshop"])

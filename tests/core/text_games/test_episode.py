@@ -4,7 +4,7 @@ import pytest
 
 from tasks.core.text_games.world import TextGameWorld
 from tasks.core.worlds.sokoban.authoring import SokobanTask
-from tasks.core.worlds.sokoban.settings import SokobanConfig
+from tasks.core.worlds.sokoban.kind import SokobanConfig
 from tasks.core.worlds.sokoban.world import SokobanKind
 
 ROOM = "#####\n#PXO#\n#___#\n#####"

@@ -19,7 +19,9 @@ def test_a_place_is_row_and_column_from_the_upper_left() -> None:
 
 @pytest.mark.parametrize("world, named", [("sokoban", 4), ("frozen_lake", 2)])
 def test_a_thought_names_the_places_in_one_token_each_and_a_plain_answer_none(world: str, named: int) -> None:
-    teacher = find_world(world).recipe().teacher()
+    recipe = find_world(world).recipe
+    assert recipe is not None
+    teacher = recipe.load().teacher()
     tokenizer = build_tokenizer(phrases(teacher), 512)
     thinking, plain = (talk[2]["content"] for talk in demonstrations(teacher, 0, 2, imperfect=False))
     tokens = [tokenizer.decode([token]) for token in tokenizer.encode(thinking)]

@@ -11,10 +11,10 @@ from tasks.core.config.world import WorldConfig, WorldSection
 from tasks.core.interfaces.world import World
 from tasks.core.interfaces.world_contract import CHECKS, PLAYED, Case, Check, recited, rule_of, some_tasks
 from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
-from tasks.core.worlds.appworld.settings import AppWorldConfig, AuthoredCounts
-from tasks.core.worlds.frozen_lake.settings import FrozenLakeConfig
+from tasks.core.worlds.appworld.kind import AppWorldConfig, AuthoredCounts
+from tasks.core.worlds.frozen_lake.kind import FrozenLakeConfig
 from tasks.core.worlds.scienceworld.settings import ScienceCounts, ScienceWorldConfig
-from tasks.core.worlds.sokoban.settings import SokobanConfig
+from tasks.core.worlds.sokoban.kind import SokobanConfig
 from tasks.core.worlds.verifiers.settings import VerifiersConfig, VerifiersSplit, VerifiersSplits
 from tests.openenv_servers import served_config, served_world
 

@@ -7,7 +7,7 @@ import pytest
 
 from flows.comparison.workspaces import WorkspaceError, make_workspace, remove_workspaces, take_snapshot
 from tasks.core.interpreters import INTERPRETERS
-from tasks.core.worlds.appworld.settings import ROOTS
+from tasks.core.worlds.appworld.kind import ROOTS
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -6,6 +6,7 @@ from random import Random
 
 from loopline_key_value.settings import KeyValueConfig
 from tasks.core.config.splits import SPLITS, Split
+from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import Evaluation, Message, Observation, Task
 from tasks.core.seeding import derive_seed
 from tasks.core.text_games.task_files import GameTask, read_tasks, task_names, write_tasks
@@ -112,7 +113,7 @@ def write_key_value(settings: KeyValueConfig, seed: int, folder: Path) -> None:
     write_tasks(folder, {split: _split(settings, seed, split) for split in SPLITS})
 
 
-def open_key_value(settings: KeyValueConfig, folder: Path) -> KeyValueWorld:
+def open_key_value(settings: KeyValueConfig, code_blocks: CodeBlocks, folder: Path) -> KeyValueWorld:
     """Open the tasks in `folder`. Raises ArtifactError naming file, line and rule."""
     return KeyValueWorld(read_tasks(folder, StoreTask), settings.max_turns)
 

@@ -5,9 +5,9 @@ from typing import Protocol
 from tasks.core.code_blocks import turn_code
 from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import Evaluation, Observation
+from tasks.core.worlds.appworld.kind import AppWorldConfig
 from tasks.core.worlds.appworld.pool import ShellRun, Verdict
 from tasks.core.worlds.appworld.prompt import NO_CODE, Prompt
-from tasks.core.worlds.appworld.settings import AppWorldConfig
 
 GAVE_UP = "the task was not ended with status fail"
 """The one requirement that is not the engine's: see `AppWorldEpisode.evaluate`."""

@@ -19,12 +19,13 @@ from tasks.core.config.splits import Split
 from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.interfaces.world_kind import PackageVerdicts, ScoredEpisode, ScoredRun, ScoredTrials
+from tasks.core.interpreters import INTERPRETERS, python_executable
 from tasks.core.records.files import ArtifactError, read_json, replacing
 from tasks.core.worlds.appworld.episode import GAVE_UP
-from tasks.core.worlds.appworld.interpreter import engine_variables, python_executable
+from tasks.core.worlds.appworld.kind import APPWORLD, AppWorldConfig
 from tasks.core.worlds.appworld.official_server import OfficialServer, make_agent_root
 from tasks.core.worlds.appworld.root import layout, read_prepared_root
-from tasks.core.worlds.appworld.settings import AppWorldConfig
+from tasks.core.worlds.appworld.root.layout import engine_variables
 
 _SECONDS_PER_CALL = 120.0
 
@@ -47,7 +48,7 @@ class PackageScores:
 
 def export(run: ScoredRun[AppWorldConfig]) -> PackageVerdicts:
     """Write the episodes as experiment outputs and let the package judge them. Raises EvaluationFailed."""
-    python, root = python_executable(), read_prepared_root(run.settings, run.world).root
+    python, root = python_executable(INTERPRETERS, APPWORLD), read_prepared_root(run.settings, run.world).root
     turns = {episode.task_id: episode.turns for episode in run.episodes}
     export_outputs(python, root, run.split, turns, run.folder, run.code_blocks)
     scores = package_scores(python, run.folder, run.split)
@@ -66,7 +67,7 @@ def write_trials(trials: ScoredTrials[AppWorldConfig]) -> None:
     As `loopline_run0_test_normal` and so on: copied into an AppWorld root, the package's `pack` and `make` run on them.
     Raises EvaluationFailed.
     """
-    python, root = python_executable(), read_prepared_root(trials.settings, trials.world).root
+    python, root = python_executable(INTERPRETERS, APPWORLD), read_prepared_root(trials.settings, trials.world).root
     split = cast(Split, trials.split)
     for trial in range(trials.trials):
         turns = {episode.task_id: episode.turns for episode in trials.episodes if episode.trial == trial}

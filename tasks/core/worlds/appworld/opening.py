@@ -5,12 +5,12 @@ from functools import partial
 from pathlib import Path
 
 from tasks.core.config.world import CodeBlocks
+from tasks.core.interpreters import INTERPRETERS, python_executable
 from tasks.core.records.files import ArtifactError
-from tasks.core.worlds.appworld.interpreter import python_executable
+from tasks.core.worlds.appworld.kind import APPWORLD, AppWorldConfig
 from tasks.core.worlds.appworld.official_server import OfficialServers
 from tasks.core.worlds.appworld.pool import EpisodePool
 from tasks.core.worlds.appworld.root import layout, read_prepared_root
-from tasks.core.worlds.appworld.settings import AppWorldConfig
 from tasks.core.worlds.appworld.world import AppWorldTasks
 
 
@@ -19,10 +19,10 @@ def open_appworld(settings: AppWorldConfig, code_blocks: CodeBlocks, folder: Pat
     prepared = read_prepared_root(settings, folder)
     recite = partial(demonstration, prepared.root, settings.demonstrated_turns)
     demonstrate = recite if settings.source == "authored" else None
-    pool = EpisodePool(python_executable(), prepared.root)
+    pool = EpisodePool(python_executable(INTERPRETERS, APPWORLD), prepared.root)
     if settings.engine == "pool":
         return AppWorldTasks(prepared.tasks, pool.open, pool.close, settings, code_blocks, demonstrate)
-    servers = OfficialServers(python_executable(), prepared.root, pool)
+    servers = OfficialServers(python_executable(INTERPRETERS, APPWORLD), prepared.root, pool)
 
     def close() -> None:
         servers.close()

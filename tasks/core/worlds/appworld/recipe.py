@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from tasks.core.interfaces.world import Message
+from tasks.core.interpreters import INTERPRETERS, python_executable
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.recipe import Recipe
@@ -30,7 +31,7 @@ from tasks.core.worlds.appworld.demonstrations.drills import drill
 from tasks.core.worlds.appworld.demonstrations.playing import Demonstration, play_demonstrations
 from tasks.core.worlds.appworld.demonstrations.renaming import renamed
 from tasks.core.worlds.appworld.demonstrations.vocabulary import pieces
-from tasks.core.worlds.appworld.interpreter import python_executable
+from tasks.core.worlds.appworld.kind import APPWORLD
 from tasks.core.worlds.appworld.root import author_root
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def _examples(
 def _demonstrations(recipe: AppWorldRecipe, folder: Path) -> Iterator[Demonstration]:
     for seed in recipe.roots:
         root = folder / f"root{seed}"
-        author_root(root, python_executable(), seed, {"demonstrations": recipe.tasks_per_root})
+        author_root(root, python_executable(INTERPRETERS, APPWORLD), seed, {"demonstrations": recipe.tasks_per_root})
         played = play_demonstrations(root, recipe.perfect_demonstrations, recipe.imperfect_demonstrations)
         total = recipe.tasks_per_root * (recipe.perfect_demonstrations + recipe.imperfect_demonstrations)
         yield from tqdm(played, total=total, unit="episode", desc=f"demonstrations of root {seed}")

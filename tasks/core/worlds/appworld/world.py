@@ -7,7 +7,7 @@ from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.listed_tasks import ListedTasks, described
 from tasks.core.interfaces.world import Task
 from tasks.core.worlds.appworld.episode import AppWorldEpisode, Session
-from tasks.core.worlds.appworld.settings import AppWorldConfig
+from tasks.core.worlds.appworld.kind import AppWorldConfig
 
 
 class AppWorldTasks(ListedTasks[Task]):

@@ -5,8 +5,10 @@ Of the unseen arms only the names occur; the demonstrations do not reveal which 
 
 from collections.abc import Sequence
 from random import Random
+from typing import ClassVar
 
-from tasks.core.worlds.bandit.settings import BanditConfig
+from tasks.core.text_games.recipe import SMALL_STEPS, GameRecipe
+from tasks.core.worlds.bandit.kind import BanditConfig
 from tasks.core.worlds.bandit.world import TRAINED, UNSEEN, BanditKind, BanditTask
 
 OTHERS = ("Oak", "Wind", "River", "Stone", "Lantern", "Meadow", "Harbour", "Thunder", "Pebble", "Falcon", *UNSEEN)
@@ -46,3 +48,18 @@ class BanditTeacher:
 
     def names(self, task: BanditTask) -> Sequence[str]:
         return task.arms
+
+
+class BanditRecipe(GameRecipe):
+    """The settings of its policy."""
+
+    teacher: ClassVar = BanditTeacher
+
+
+RECIPE = BanditRecipe(
+    supervised=SMALL_STEPS,
+    perfect_demonstrations=2_000,
+    perfect_steps=120,
+    imperfect_demonstrations=2_000,
+    imperfect_steps=60,
+)

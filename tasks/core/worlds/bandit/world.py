@@ -8,11 +8,12 @@ from typing import Self
 from pydantic import model_validator
 
 from tasks.core.config.splits import SPLITS, Split
+from tasks.core.config.world import CodeBlocks
 from tasks.core.seeding import derive_seed
 from tasks.core.text_games.game import Briefing, GameRules
 from tasks.core.text_games.task_files import GameTask, read_tasks, task_names, write_tasks
 from tasks.core.text_games.world import TextGameWorld
-from tasks.core.worlds.bandit.settings import BanditConfig
+from tasks.core.worlds.bandit.kind import BanditConfig
 
 TRAINED, REVERSED, UNSEEN = ("Phoenix", "Dragon"), ("Dragon", "Phoenix"), ("Trader", "Librarian")
 """(safe arm, risky arm)."""
@@ -105,7 +106,7 @@ def write_bandit(config: BanditConfig, seed: int, folder: Path) -> None:
     write_tasks(folder, {split: _split(config, seed, split) for split in SPLITS})
 
 
-def open_bandit(config: BanditConfig, folder: Path) -> TextGameWorld[BanditTask]:
+def open_bandit(config: BanditConfig, code_blocks: CodeBlocks, folder: Path) -> TextGameWorld[BanditTask]:
     """Open the world of the tasks in `folder`. Raises ArtifactError naming file, line and rule."""
     return TextGameWorld(read_tasks(folder, BanditTask), BanditKind(), config)
 

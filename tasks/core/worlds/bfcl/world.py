@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from tasks.core.config.splits import Split
+from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.listed_tasks import ListedTasks, described
 from tasks.core.seeding import derive_seed
 from tasks.core.text_games.task_files import GameTask, read_tasks, write_tasks
 from tasks.core.worlds.bfcl.episode import BfclEpisode
 from tasks.core.worlds.bfcl.interpreter import python_executable
 from tasks.core.worlds.bfcl.pool import BfclPool
+from tasks.core.worlds.bfcl.settings import BfclConfig
 
 BLOCK = 50
 """Consecutive scenarios of one kind: file system, vehicle, trading, travel."""
@@ -48,7 +50,7 @@ class BfclWorld(ListedTasks[BfclTask]):
         self._pool.close()
 
 
-def write_bfcl(seed: int, folder: Path) -> None:
+def write_bfcl(config: BfclConfig, seed: int, folder: Path) -> None:
     """Part the package's tasks into splits and write their lists. Raises InterpreterUnavailable."""
     pool = BfclPool(python_executable())
     try:
@@ -58,7 +60,7 @@ def write_bfcl(seed: int, folder: Path) -> None:
     write_tasks(folder, parted(listed, seed))
 
 
-def open_bfcl(folder: Path) -> BfclWorld:
+def open_bfcl(config: BfclConfig, code_blocks: CodeBlocks, folder: Path) -> BfclWorld:
     """Open what `write_bfcl` wrote. Raises ArtifactError naming file, line and rule, and InterpreterUnavailable."""
     return BfclWorld(read_tasks(folder, BfclTask), BfclPool(python_executable()))
 

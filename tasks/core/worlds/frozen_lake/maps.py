@@ -10,7 +10,7 @@ from pydantic import model_validator
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.seeding import derive_seed
 from tasks.core.text_games.task_files import GameTask, task_names
-from tasks.core.worlds.frozen_lake.settings import FrozenLakeConfig
+from tasks.core.worlds.frozen_lake.kind import FrozenLakeConfig
 
 MOVES = {"Left": (0, -1), "Down": (1, 0), "Right": (0, 1), "Up": (-1, 0)}
 """Change of row and column by name, in the order of gymnasium's actions 0 to 3."""

@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
 from random import Random
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.core.policies.architecture import TinyQwen2
 from tasks.core.text_games.demonstrations import cell_of, places_text, places_vocabulary
+from tasks.core.text_games.recipe import SMALL_STEPS, GameRecipe
+from tasks.core.worlds.frozen_lake.kind import FrozenLakeConfig
 from tasks.core.worlds.frozen_lake.maps import MOVES, FrozenLakeTask, draw_maps
-from tasks.core.worlds.frozen_lake.settings import FrozenLakeConfig
 from tasks.core.worlds.frozen_lake.world import FrozenLakeKind, Transitions
 
 MARKS = {"I am": "PX√", "the goal": "G√"}
@@ -88,3 +91,19 @@ def _after(moves: Floats, plan: Sequence[int], value: Floats) -> Floats:
     for step in reversed(plan):
         value = moves[step] @ value
     return value
+
+
+class FrozenLakeRecipe(GameRecipe):
+    """The settings of its policy."""
+
+    teacher: ClassVar = FrozenLakeTeacher
+
+
+RECIPE = FrozenLakeRecipe(
+    sizes=TinyQwen2(layers=3),
+    supervised=SMALL_STEPS,
+    perfect_demonstrations=20_000,
+    perfect_steps=1_600,
+    imperfect_demonstrations=2_000,
+    imperfect_steps=60,
+)

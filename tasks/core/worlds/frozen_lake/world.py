@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from tasks.core.config.world import CodeBlocks
 from tasks.core.text_games.game import Briefing, GameRules
 from tasks.core.text_games.task_files import read_tasks, write_tasks
 from tasks.core.text_games.world import TextGameWorld
+from tasks.core.worlds.frozen_lake.kind import FrozenLakeConfig
 from tasks.core.worlds.frozen_lake.maps import MOVES, FrozenLakeTask, draw_tasks, shortest_way
-from tasks.core.worlds.frozen_lake.settings import FrozenLakeConfig
 
 MEANINGS = ("player", "empty", "hole", "goal", "player in hole", "player on goal")
 SYMBOLS, NEW_SYMBOLS = "P_OGX√", "A.#*@!"
@@ -112,6 +113,6 @@ def write_frozen_lake(config: FrozenLakeConfig, seed: int, folder: Path) -> None
     write_tasks(folder, draw_tasks(config, seed))
 
 
-def open_frozen_lake(config: FrozenLakeConfig, folder: Path) -> TextGameWorld[FrozenLakeTask]:
+def open_frozen_lake(config: FrozenLakeConfig, code_blocks: CodeBlocks, folder: Path) -> TextGameWorld[FrozenLakeTask]:
     """Open the world of the tasks in `folder`. Raises ArtifactError naming file, line and rule."""
     return TextGameWorld(read_tasks(folder, FrozenLakeTask), FrozenLakeKind(config), config)

@@ -21,7 +21,7 @@ from tasks.core.interfaces.world import WorldFault
 from tasks.core.processes.event_loop import EventLoopThread
 from tasks.core.transient import Transient
 from tasks.core.worlds.openenv.conversation import OpenEnvMismatch
-from tasks.core.worlds.openenv.settings import OpenEnvConfig
+from tasks.core.worlds.openenv.kind import OpenEnvConfig
 
 try:
     from openenv.core import GenericEnvClient

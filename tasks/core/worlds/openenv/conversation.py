@@ -11,7 +11,7 @@ from tasks.core.code_blocks import turn_code
 from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import Evaluation, Message
 from tasks.core.text_games.prompt import read_answer
-from tasks.core.worlds.openenv.settings import OpenEnvConfig, OpenEnvVerdict
+from tasks.core.worlds.openenv.kind import OpenEnvConfig, OpenEnvVerdict
 from tasks.core.worlds.openenv.tasks import filled
 
 Fields = Mapping[str, JsonValue]

@@ -8,7 +8,7 @@ from tasks.core.config.splits import SPLITS, Split
 from tasks.core.records.files import ArtifactError
 from tasks.core.seeding import derive_seed
 from tasks.core.text_games.task_files import GameTask, write_tasks
-from tasks.core.worlds.openenv.settings import OpenEnvConfig, OpenEnvScenario, Reset
+from tasks.core.worlds.openenv.kind import OpenEnvConfig, OpenEnvScenario, Reset
 
 _SEEDS = 2**31
 """Many environments use it as a seed for NumPy, which takes 32 bits."""

@@ -11,8 +11,11 @@ from typing import Any
 
 from tasks.core.interfaces.world import Evaluation, Message, Observation
 from tasks.core.seeding import derive_seed
-from tasks.core.worlds.pocketworld.authoring.apps import APPS, App, canonical_release, shadow_app
-from tasks.core.worlds.pocketworld.authoring.clauses import (
+from tasks.core.worlds.pocketworld.authoring import chained
+from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode
+from tasks.core.worlds.pocketworld.episodes.trusted_repl import TrustedRepl
+from tasks.core.worlds.pocketworld.problems.apps import APPS, App, canonical_release, shadow_app
+from tasks.core.worlds.pocketworld.problems.clauses import (
     AskCount,
     AskField,
     AskTotal,
@@ -23,12 +26,10 @@ from tasks.core.worlds.pocketworld.authoring.clauses import (
     Selection,
     Update,
 )
-from tasks.core.worlds.pocketworld.authoring.scenarios import Link, Problem, chained, draw_problem, read_chain
-from tasks.core.worlds.pocketworld.authoring.state import POOLS
-from tasks.core.worlds.pocketworld.authoring.templates import KNOWN_TEMPLATES, Mismatch, Template
-from tasks.core.worlds.pocketworld.authoring.vocabulary import SHADOW_APPS
-from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode
-from tasks.core.worlds.pocketworld.episodes.trusted_repl import TrustedRepl
+from tasks.core.worlds.pocketworld.problems.problem import Link, Problem, draw_problem, read_chain
+from tasks.core.worlds.pocketworld.problems.state import POOLS
+from tasks.core.worlds.pocketworld.problems.templates import KNOWN_TEMPLATES, Mismatch, Template
+from tasks.core.worlds.pocketworld.problems.vocabulary import SHADOW_APPS
 from tasks.core.worlds.pocketworld.solutions import completion_code, docs_code, login_code, turn
 
 

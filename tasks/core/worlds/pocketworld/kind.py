@@ -1,41 +1,42 @@
-"""The face of pocketworld."""
+"""The face of pocketworld: call the APIs of seven small apps."""
 
-from pathlib import Path
+from collections.abc import Mapping
+from typing import ClassVar
 
-from tasks.core.config.world import CodeBlocks
-from tasks.core.interfaces.world import World
-from tasks.core.interfaces.world_kind import Demonstrations, PolicyRecipe, WorldKind
-from tasks.core.worlds.pocketworld.settings import PocketworldConfig
+from pydantic import Field
 
+from tasks.core.config.kinds import Late
+from tasks.core.config.splits import Split
+from tasks.core.config.world_settings import MeanEpisode, WorldSettings
+from tasks.core.interfaces.world_kind import WorldKind
 
-class Pocketworld(WorldKind[PocketworldConfig]):
-    """Call the APIs of seven small apps."""
-
-    settings = PocketworldConfig
-
-    def write(self, settings: PocketworldConfig, seed: int, folder: Path) -> None:
-        from tasks.core.worlds.pocketworld.authoring.scenarios import generate_specs
-        from tasks.core.worlds.pocketworld.world import write_specs
-
-        write_specs(folder, generate_specs(seed, settings))
-
-    def open(self, settings: PocketworldConfig, code_blocks: CodeBlocks, folder: Path) -> World:
-        from tasks.core.sandbox import Sandbox, SandboxLimits
-        from tasks.core.worlds.pocketworld.world import PocketWorld, read_specs
-
-        specs = read_specs(folder)
-        sandbox = Sandbox(SandboxLimits())
-        return PocketWorld(specs, sandbox.start, sandbox.close, code_blocks)
-
-    def demonstrations(self) -> Demonstrations:
-        from tasks.core.worlds.pocketworld.demonstrations import demonstrations
-
-        return demonstrations
-
-    def recipe(self) -> PolicyRecipe:
-        from tasks.core.worlds.pocketworld.recipe import RECIPE
-
-        return RECIPE
+COUNTS: Mapping[Split, int] = {"train": 105, "dev": 60, "test_normal": 168, "test_challenge": 417}
+"""Tasks of each split at scale 1: the paper's scenarios, three tasks each."""
 
 
-WORLD = Pocketworld()
+class PocketworldConfig(WorldSettings):
+    """Size and hardness of pocketworld."""
+
+    mean_episode: ClassVar = MeanEpisode(29, 2.41, 19.6, 15.7, 0.0085, "tests/benchmarks/results/rollouts.json")
+
+    scale: int = Field(1, ge=1, le=20)
+    """Scenarios of every split and difficulty, times this; 1: the paper's numbers (35, 20, 56 and 139)."""
+    chain: int = Field(1, ge=1, le=3)
+    """Requests in one task, each over apps of its own. A policy that meets one of them with probability p succeeds with
+    about p to this power: rarer success of the base policy, longer episodes, more to learn."""
+    chained_share: float = Field(1.0, ge=0, le=1)
+    """Share of each split's scenarios whose tasks are chained. The others have one request."""
+
+    @property
+    def task_counts(self) -> Mapping[Split, int]:
+        """`COUNTS` times `scale`."""
+        return {split: self.scale * count for split, count in COUNTS.items()}
+
+
+WORLD = WorldKind(
+    settings=PocketworldConfig,
+    write=Late("tasks.core.worlds.pocketworld.authoring:write_pocketworld"),
+    open=Late("tasks.core.worlds.pocketworld.world:open_pocketworld"),
+    demonstrations=Late("tasks.core.worlds.pocketworld.demonstrations:demonstrations"),
+    recipe=Late("tasks.core.worlds.pocketworld.recipe:RECIPE"),
+)

@@ -4,10 +4,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tasks.core.policies.recipe import Recipe, train_policy
-from tasks.core.worlds.pocketworld.authoring.templates import KNOWN_TEMPLATES
-from tasks.core.worlds.pocketworld.authoring.vocabulary import vocabulary
 from tasks.core.worlds.pocketworld.demonstrations import demonstrations
 from tasks.core.worlds.pocketworld.episodes.episode import SYSTEM_PROMPT
+from tasks.core.worlds.pocketworld.problems.templates import KNOWN_TEMPLATES
+from tasks.core.worlds.pocketworld.problems.vocabulary import vocabulary
 
 if TYPE_CHECKING:
     from transformers import Qwen2ForCausalLM, Qwen2Tokenizer

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from tasks.core.worlds.pocketworld.authoring.clauses import Clause
-from tasks.core.worlds.pocketworld.authoring.scenarios import Problem
+from tasks.core.worlds.pocketworld.problems.clauses import Clause
+from tasks.core.worlds.pocketworld.problems.problem import Problem
 
 
 def turn(code: str, thought: str = "") -> str:

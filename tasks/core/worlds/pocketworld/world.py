@@ -5,7 +5,6 @@ data/world/ has a JSON Lines file of task specs per split, checked line by line 
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +14,14 @@ from tasks.core.config.broken_rules import broken_rules
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.listed_tasks import ListedTasks, described
-from tasks.core.records.files import ArtifactError, replacing
-from tasks.core.worlds.pocketworld.authoring.scenarios import TaskSpec, build_problem, read_chain
+from tasks.core.records.files import ArtifactError
+from tasks.core.sandbox import Sandbox, SandboxLimits
 from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode, Repl
+from tasks.core.worlds.pocketworld.kind import PocketworldConfig
+from tasks.core.worlds.pocketworld.problems.problem import TaskSpec, build_problem, read_chain
 from tasks.core.worlds.pocketworld.solutions import oracle
 
 _SPEC: TypeAdapter[TaskSpec] = TypeAdapter(TaskSpec)
-
-
-def write_specs(folder: Path, specs: dict[Split, list[TaskSpec]]) -> None:
-    """Write `<split>.jsonl` for each split; the folder appears whole or not at all."""
-    with replacing(folder) as temporary:
-        temporary.mkdir()
-        for split, tasks in specs.items():
-            lines = (json.dumps(asdict(spec), sort_keys=True) + "\n" for spec in tasks)
-            (temporary / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
 def read_specs(folder: Path) -> dict[Split, list[TaskSpec]]:
@@ -112,3 +104,9 @@ class PocketWorld(ListedTasks[TaskSpec]):
     def close(self) -> None:
         """End the sandbox's processes."""
         self._close_sandbox()
+
+
+def open_pocketworld(config: PocketworldConfig, code_blocks: CodeBlocks, folder: Path) -> PocketWorld:
+    """Open the world of the specs in `folder`, with a sandbox of its own. Raises ArtifactError."""
+    specs, sandbox = read_specs(folder), Sandbox(SandboxLimits())
+    return PocketWorld(specs, sandbox.start, sandbox.close, code_blocks)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.core.config.splits import Split
+from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.listed_tasks import ListedTasks, described
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.text_games.prompt import answer_text
@@ -77,7 +78,7 @@ class ScienceWorld(ListedTasks[ScienceTask]):
         self._pool.close()
 
 
-def open_scienceworld(config: ScienceWorldConfig, folder: Path) -> ScienceWorld:
+def open_scienceworld(config: ScienceWorldConfig, code_blocks: CodeBlocks, folder: Path) -> ScienceWorld:
     """Return the world in `folder`. Raises ArtifactError naming file, line and rule, and InterpreterUnavailable."""
     tasks = read_tasks(folder, ScienceTask)
     return ScienceWorld(tasks, SimulatorPool(python_executable(), java_executable()), config)

@@ -8,6 +8,7 @@ from pydantic import model_validator
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.seeding import derive_seed
 from tasks.core.text_games.task_files import GameTask, task_names
+from tasks.core.worlds.sokoban.kind import SokobanConfig
 from tasks.core.worlds.sokoban.rooms import (
     FLOOR,
     LETTERS,
@@ -18,7 +19,6 @@ from tasks.core.worlds.sokoban.rooms import (
     read_room,
     shortest_solution,
 )
-from tasks.core.worlds.sokoban.settings import SokobanConfig
 
 STROKES = (((0, -1), (0, 0), (0, 1)), ((-1, 0), (0, 0), (1, 0)), ((0, -1), (0, 0), (1, 0)), ((0, 0), (0, 1), (1, 0)))
 """Cells (row, column), relative to the walk's position, that become floor."""

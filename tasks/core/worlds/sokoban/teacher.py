@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from random import Random
+from typing import ClassVar
 
+from tasks.core.policies.architecture import TinyQwen2
 from tasks.core.text_games.demonstrations import place, places_text, places_vocabulary
+from tasks.core.text_games.recipe import SMALL_STEPS, GameRecipe
 from tasks.core.worlds.sokoban.authoring import SMALL, SokobanTask, draw_room
+from tasks.core.worlds.sokoban.kind import SokobanConfig
 from tasks.core.worlds.sokoban.rooms import LETTERS, read_room, shortest_solution
-from tasks.core.worlds.sokoban.settings import SokobanConfig
 from tasks.core.worlds.sokoban.world import ACTIONS, SokobanKind
 
 MARKS = {"I am": "PS", "the box": "X√", "the target": "O√S"}
@@ -59,3 +62,19 @@ class SokobanTeacher:
 
     def _shortest(self, state: str) -> str:
         return shortest_solution(*read_room(state), 2 * self.turns.max_actions) or ""
+
+
+class SokobanRecipe(GameRecipe):
+    """The settings of its policy."""
+
+    teacher: ClassVar = SokobanTeacher
+
+
+RECIPE = SokobanRecipe(
+    sizes=TinyQwen2(layers=3),
+    supervised=SMALL_STEPS,
+    perfect_demonstrations=50_000,
+    perfect_steps=3_500,
+    imperfect_demonstrations=2_000,
+    imperfect_steps=60,
+)

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from tasks.core.config.world import CodeBlocks
 from tasks.core.text_games.game import Briefing, GameRules
 from tasks.core.text_games.task_files import read_tasks, write_tasks
 from tasks.core.text_games.world import TextGameWorld
 from tasks.core.worlds.sokoban.authoring import LARGE, SokobanTask, draw_tasks
+from tasks.core.worlds.sokoban.kind import SokobanConfig
 from tasks.core.worlds.sokoban.rooms import (
     BOX,
     BOX_ON_TARGET,
@@ -17,7 +19,6 @@ from tasks.core.worlds.sokoban.rooms import (
     WALLS,
     read_room,
 )
-from tasks.core.worlds.sokoban.settings import SokobanConfig
 
 MOVE_REWARD, BOX_REWARD, SOLVED_REWARD = -0.1, 1.0, 10.0
 MEANINGS = ("wall", "empty", "target", "box on target", "box", "player", "player on target")
@@ -110,6 +111,6 @@ def write_sokoban(config: SokobanConfig, seed: int, folder: Path) -> None:
     write_tasks(folder, draw_tasks(config, seed))
 
 
-def open_sokoban(config: SokobanConfig, folder: Path) -> TextGameWorld[SokobanTask]:
+def open_sokoban(config: SokobanConfig, code_blocks: CodeBlocks, folder: Path) -> TextGameWorld[SokobanTask]:
     """Open the world of the tasks in `folder`. Raises ArtifactError naming file, line and rule."""
     return TextGameWorld(read_tasks(folder, SokobanTask), SokobanKind(config), config)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tasks.core.confinement.package_pool import Confinement, PackagePool
+from tasks.core.worlds.tau2.kind import Domain, Mode
 from tasks.core.worlds.tau2.player import Player, PoolLimits
-from tasks.core.worlds.tau2.settings import Domain, Mode
 
 Ending = Literal["agent_stop", "user_stop", "agent_error", "user_error", "max_steps", "too_many_errors"]
 """The package's reasons for the end of an episode. All but the first two are worth nothing."""

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
+from tasks.core.interpreters import INTERPRETERS, python_executable
 from tasks.core.policies.recipe import Recipe, train_policy
 from tasks.core.policies.supervised import SupervisedSettings
 from tasks.core.worlds.tau2.demonstrations.playing import play_demonstrations
 from tasks.core.worlds.tau2.demonstrations.vocabulary import pieces
-from tasks.core.worlds.tau2.interpreter import python_executable
+from tasks.core.worlds.tau2.kind import TAU2, Tau2Config
 from tasks.core.worlds.tau2.pool import Tau2Pool
-from tasks.core.worlds.tau2.settings import Tau2Config
 from tasks.core.worlds.tau2.tasks import parted
 from tasks.core.worlds.tau2.world import Tau2World
 
@@ -27,7 +27,7 @@ class Tau2Recipe(Recipe):
     def make(self) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
         """Play demonstrations, train. Raises InterpreterUnavailable and WorldFault."""
         config = Tau2Config(train="full", prompt="ticket")
-        pool = Tau2Pool(python_executable())
+        pool = Tau2Pool(python_executable(INTERPRETERS, TAU2))
         world = Tau2World(parted(*pool.tasks(), config.train, WORLD_SEED), pool, config)
         try:
             perfect, imperfect = (

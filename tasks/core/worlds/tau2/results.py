@@ -9,7 +9,7 @@ from tqdm import tqdm
 from tasks.core.interfaces.world import ExecutionTimeout
 from tasks.core.interfaces.world_kind import ScoredEpisode, ScoredTrials
 from tasks.core.worlds.tau2.episode import MAX_ERRORS, MAX_STEPS
-from tasks.core.worlds.tau2.settings import Tau2Config
+from tasks.core.worlds.tau2.kind import Tau2Config
 from tasks.core.worlds.tau2.users.model import SAMPLING
 from tasks.core.worlds.tau2.world import Tau2World, open_tau2
 
@@ -22,7 +22,7 @@ def write_results(trials: ScoredTrials[Tau2Config]) -> None:
 
     A simulated user says again what it said, from the file of paid answers. Raises WorldFault and ChatApiError.
     """
-    world = open_tau2(trials.settings, trials.world)
+    world = open_tau2(trials.settings, trials.code_blocks, trials.world)
     try:
         shown = tqdm(trials.episodes, desc="the package's results file", unit="episode", leave=False, disable=None)
         records = [_record(world, trials, episode) for episode in shown]

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from tasks.core.config.splits import Split
+from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.listed_tasks import ListedTasks, described
+from tasks.core.interpreters import INTERPRETERS, python_executable
 from tasks.core.records.scores import ApiUsage
 from tasks.core.text_games.task_files import read_tasks, write_tasks
 from tasks.core.tool_calls.texts import call_text
 from tasks.core.worlds.tau2.conversing import ConversingEpisode
 from tasks.core.worlds.tau2.episode import STOP, Tau2Episode
-from tasks.core.worlds.tau2.interpreter import python_executable
+from tasks.core.worlds.tau2.kind import TAU2, Tau2Config
 from tasks.core.worlds.tau2.pool import Tau2Pool
-from tasks.core.worlds.tau2.settings import Tau2Config
 from tasks.core.worlds.tau2.tasks import Tau2Task, official_tasks, parted
 from tasks.core.worlds.tau2.users.model import ModelUser, UserServer
 from tasks.core.worlds.tau2.users.script import ScriptedUser, asking
@@ -84,10 +85,10 @@ def write_tau2(config: Tau2Config, seed: int, folder: Path) -> None:
     write_tasks(folder, parts)
 
 
-def open_tau2(config: Tau2Config, folder: Path) -> Tau2World:
+def open_tau2(config: Tau2Config, code_blocks: CodeBlocks, folder: Path) -> Tau2World:
     """Open what `write_tau2` wrote. Raises ArtifactError, InterpreterUnavailable and ChatApiError."""
     return Tau2World(read_tasks(folder, Tau2Task), _pool(config), config)
 
 
 def _pool(config: Tau2Config) -> Tau2Pool:
-    return Tau2Pool(python_executable(), domain=config.domain, mode=config.mode)
+    return Tau2Pool(python_executable(INTERPRETERS, TAU2), domain=config.domain, mode=config.mode)

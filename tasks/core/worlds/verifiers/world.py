@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tasks.core.config.splits import Split
+from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.listed_tasks import ListedTasks, described
 from tasks.core.records.files import ArtifactError
 from tasks.core.text_games.task_files import read_tasks, write_tasks
@@ -53,7 +54,7 @@ def write_verifiers(config: VerifiersConfig, seed: int, folder: Path) -> None:
     write_tasks(folder, parted(rows, config, seed))
 
 
-def open_verifiers(config: VerifiersConfig, folder: Path) -> VerifiersWorld:
+def open_verifiers(config: VerifiersConfig, code_blocks: CodeBlocks, folder: Path) -> VerifiersWorld:
     """Open what `write_verifiers` wrote. Raises ArtifactError naming file, line and rule; InterpreterUnavailable."""
     return VerifiersWorld(read_tasks(folder, VerifiersTask), _pool(config), config)
 

@@ -10,7 +10,7 @@ from tasks.core.seeding import derive_seed
 from tasks.core.text_games.task_files import task_names
 from tasks.core.worlds.webshop.catalogue import PATH_SEPARATOR as PATH
 from tasks.core.worlds.webshop.catalogue import GoalTask, Product
-from tasks.core.worlds.webshop.settings import WebShopConfig
+from tasks.core.worlds.webshop.kind import WebShopConfig
 
 CHALLENGE_CATEGORY = "grocery"
 """Category of Test-C, of generated and original products: its kinds and attributes are those of no other category."""

@@ -7,11 +7,15 @@ among the results are left to reinforcement learning.
 from collections.abc import Iterator, Sequence
 from functools import cache
 from random import Random
+from typing import ClassVar
 
+from tasks.core.policies.architecture import TinyQwen2
+from tasks.core.policies.supervised import SupervisedSettings
 from tasks.core.seeding import derive_seed
+from tasks.core.text_games.recipe import GameRecipe
 from tasks.core.worlds.webshop.authoring import ASKING, KINDS, MAKERS, NAMES, Kind, draw_catalogue, draw_goal
 from tasks.core.worlds.webshop.catalogue import GoalTask
-from tasks.core.worlds.webshop.settings import WebShopConfig
+from tasks.core.worlds.webshop.kind import WebShopConfig
 from tasks.core.worlds.webshop.shop import BACK, BUY, DETAILS, NEXT, OFFER, PREVIOUS, SEPARATOR, Shop, Shopping
 from tasks.core.worlds.webshop.world import WebShopKind
 
@@ -110,3 +114,19 @@ def _unchosen(task: GoalTask, state: str) -> Iterator[str]:
     """Return the requested option values not chosen yet: chosen values are in brackets among the page's parts."""
     parts = state.partition("\n")[0].split(SEPARATOR)
     return (value for value in task.options.values() if f"[{value}]" not in parts)
+
+
+class WebShopRecipe(GameRecipe):
+    """The settings of its policy."""
+
+    teacher: ClassVar = WebShopTeacher
+
+
+RECIPE = WebShopRecipe(
+    sizes=TinyQwen2(context_length=4096),
+    supervised=SupervisedSettings(tokens_per_forward=2048),
+    perfect_demonstrations=6_000,
+    perfect_steps=1_000,
+    imperfect_demonstrations=600,
+    imperfect_steps=30,
+)

@@ -5,6 +5,7 @@ from pathlib import Path
 from random import Random
 
 from tasks.core.config.splits import Split
+from tasks.core.config.world import CodeBlocks
 from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.seeding import derive_seed
 from tasks.core.text_games.game import Briefing, GameRules
@@ -12,7 +13,7 @@ from tasks.core.text_games.task_files import read_tasks, task_names, write_task_
 from tasks.core.text_games.world import TextGameWorld
 from tasks.core.worlds.webshop.authoring import CHALLENGE_CATEGORY, draw_catalogue, draw_goals, highest_price
 from tasks.core.worlds.webshop.catalogue import GoalTask, Product, ProductFile, read_human_goals, read_original
-from tasks.core.worlds.webshop.settings import WebShopConfig
+from tasks.core.worlds.webshop.kind import WebShopConfig
 from tasks.core.worlds.webshop.shop import BUY, NEXT, PER_PAGE, SearchEngine, Shop, Shopping, chosen_option
 
 CATALOGUE = "catalogue.jsonl"
@@ -73,7 +74,7 @@ def write_webshop(config: WebShopConfig, seed: int, folder: Path) -> None:
             stream.writelines(product.model_dump_json() + "\n" for product in products)
 
 
-def open_webshop(config: WebShopConfig, folder: Path) -> TextGameWorld[GoalTask]:
+def open_webshop(config: WebShopConfig, code_blocks: CodeBlocks, folder: Path) -> TextGameWorld[GoalTask]:
     """Open the world in `folder` and index its catalogue. Raises ArtifactError naming file, line and rule."""
     products = ProductFile(folder / CATALOGUE)
     engine = SearchEngine(products.texts())

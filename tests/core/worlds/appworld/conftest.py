@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.worlds.appworld.interpreter import INTERPRETERS, python_executable
+from tasks.core.interpreters import INTERPRETERS, python_executable
+from tasks.core.worlds.appworld.kind import APPWORLD
 from tasks.core.worlds.appworld.pool import EpisodePool, PoolLimits
 from tasks.core.worlds.appworld.root import author_root, layout, verify_root
 from tests.made_once import made_once
@@ -22,7 +23,7 @@ COUNTS = {"train": 111, "dev": 6, "test_normal": 9, "test_challenge": 36, "demon
 
 @pytest.fixture(scope="session")
 def appworld_python() -> Path:
-    return python_executable(PROJECT / INTERPRETERS)
+    return python_executable(PROJECT / INTERPRETERS, APPWORLD)
 
 
 @pytest.fixture(scope="session")

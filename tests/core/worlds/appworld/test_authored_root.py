@@ -10,8 +10,8 @@ import pytest
 from tasks.core.config.splits import SPLITS
 from tasks.core.records.files import digest
 from tasks.core.worlds.appworld.inside.authoring.people import ACCOUNTS
-from tasks.core.worlds.appworld.interpreter import engine_variables
 from tasks.core.worlds.appworld.root import AuthoringFailed, author_root, verify_root
+from tasks.core.worlds.appworld.root.layout import engine_variables
 
 pytestmark = pytest.mark.appworld
 SEED = 2502  # of the shared root

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.worlds.appworld.interpreter import engine_variables
 from tasks.core.worlds.appworld.root import layout
+from tasks.core.worlds.appworld.root.layout import engine_variables
 
 pytestmark = pytest.mark.appworld
 

@@ -14,10 +14,10 @@ from tasks.core.recital import ScriptedEngine, flawed_engine, oracle_engine
 from tasks.core.records.files import ArtifactError
 from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
+from tasks.core.worlds.appworld.kind import AppWorldConfig
 from tasks.core.worlds.appworld.opening import demonstration
 from tasks.core.worlds.appworld.pool import EpisodePool
 from tasks.core.worlds.appworld.root import verify_root
-from tasks.core.worlds.appworld.settings import AppWorldConfig
 from tasks.core.worlds.appworld.world import AppWorldTasks
 
 SHIPPED = Path(__file__).parents[4] / "data" / "base_policies" / "pocket"

@@ -6,9 +6,9 @@ import pytest
 
 from tasks.core.interfaces.world import Task
 from tasks.core.worlds.appworld.episode import GAVE_UP, AppWorldEpisode
+from tasks.core.worlds.appworld.kind import AppWorldConfig
 from tasks.core.worlds.appworld.pool import ShellRun, Verdict
 from tasks.core.worlds.appworld.prompt import NO_CODE, REMINDER, Prompt
-from tasks.core.worlds.appworld.settings import AppWorldConfig
 from tasks.core.worlds.appworld.world import AppWorldTasks
 
 FACTS: dict[str, Any] = {

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.worlds.appworld.interpreter import APPWORLD, engine_variables
+from tasks.core.worlds.appworld.kind import APPWORLD
+from tasks.core.worlds.appworld.root.layout import engine_variables
 
 
 def test_requirements_are_pinned_and_name_no_index() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from tasks.core.interfaces.world import Task, WorldFault
 from tasks.core.worlds.appworld.episode import GAVE_UP
+from tasks.core.worlds.appworld.kind import AppWorldConfig
 from tasks.core.worlds.appworld.official_server import OfficialServer, OfficialServers, make_agent_root
 from tasks.core.worlds.appworld.pool import EpisodePool
-from tasks.core.worlds.appworld.settings import AppWorldConfig
 from tasks.core.worlds.appworld.world import AppWorldTasks
 
 pytestmark = pytest.mark.appworld

@@ -8,8 +8,8 @@ import pytest
 
 from tasks.core.config.splits import SPLITS
 from tasks.core.records.files import ArtifactError, digest
+from tasks.core.worlds.appworld.kind import AppWorldConfig
 from tasks.core.worlds.appworld.root import layout, prepare_root, read_prepared_root, verify_root
-from tasks.core.worlds.appworld.settings import AppWorldConfig
 
 TASKS = {split: [f"{number}abc_{place}" for place in (1, 2, 3)] for number, split in enumerate(SPLITS)}
 

@@ -8,7 +8,7 @@ import pytest
 from tasks.core.config.world import WorldSection
 from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.text_games.prompt import answer_text
-from tasks.core.worlds.bandit.settings import BanditConfig
+from tasks.core.worlds.bandit.kind import BanditConfig
 from tasks.core.worlds.bandit.world import BanditTask, open_bandit, write_bandit
 
 
@@ -19,7 +19,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_arms_pay_what_they_should(folder: Path) -> None:
-    world = open_bandit(BanditConfig(), folder)
+    world = open_bandit(BanditConfig(), "first", folder)
     paid = {
         arm: [world.open("train_001_1", seed).step(answer_text([arm], "x")).reward for seed in range(4000)]
         for arm in ("phoenix", "Dragon")
@@ -30,7 +30,7 @@ def test_arms_pay_what_they_should(folder: Path) -> None:
 
 
 def test_a_task_is_solved_by_the_arm_that_pays_more_on_average(folder: Path) -> None:
-    world = open_bandit(BanditConfig(), folder)
+    world = open_bandit(BanditConfig(), "first", folder)
     for arm in ("Phoenix", "Dragon"):
         episode = world.open("dev_001_1", 7)
         assert episode.step(answer_text([arm], "x")).done

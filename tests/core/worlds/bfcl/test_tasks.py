@@ -51,7 +51,7 @@ def test_a_broken_task_file_is_named_with_line_and_rule(tmp_path: Path) -> None:
     path = tmp_path / "world" / "dev.jsonl"
     path.write_text(path.read_text().replace('"difficulty":1', '"difficulty":9', 1))
     with pytest.raises(ArtifactError, match=r"dev\.jsonl: line 1: difficulty"):
-        open_bfcl(tmp_path / "world")
+        open_bfcl(BfclConfig(), "first", tmp_path / "world")
     assert BfclTask.model_fields.keys() >= {"instruction"}
 
 

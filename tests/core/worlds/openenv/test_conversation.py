@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.core.worlds.openenv.conversation import OpenEnvMismatch, field, judged, opening, shown, turn_action
-from tasks.core.worlds.openenv.settings import OpenEnvConfig, OpenEnvVerdict
+from tasks.core.worlds.openenv.kind import OpenEnvConfig, OpenEnvVerdict
 
 CHAT = {"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}], "metadata": {"a": 1}}
 

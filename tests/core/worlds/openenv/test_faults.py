@@ -12,7 +12,7 @@ import pytest
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.processes.addresses import free_port
 from tasks.core.transient import Transient
-from tasks.core.worlds.openenv.settings import OpenEnvConfig
+from tasks.core.worlds.openenv.kind import OpenEnvConfig
 from tests.openenv_servers import running
 
 pytestmark = pytest.mark.openenv

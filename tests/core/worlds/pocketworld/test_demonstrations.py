@@ -4,14 +4,14 @@ from statistics import mean
 
 import pytest
 
-from tasks.core.worlds.pocketworld.authoring.apps import APPS, HELD_OUT_APPS, KNOWN_APPS
-from tasks.core.worlds.pocketworld.authoring.scenarios import build_problem
-from tasks.core.worlds.pocketworld.authoring.state import POOLS
-from tasks.core.worlds.pocketworld.authoring.templates import KNOWN_TEMPLATES
-from tasks.core.worlds.pocketworld.authoring.vocabulary import vocabulary
 from tasks.core.worlds.pocketworld.demonstrations import PERFECT, demonstrations, play_demonstrations
 from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode
 from tasks.core.worlds.pocketworld.episodes.trusted_repl import TrustedRepl
+from tasks.core.worlds.pocketworld.problems.apps import APPS, HELD_OUT_APPS, KNOWN_APPS
+from tasks.core.worlds.pocketworld.problems.problem import build_problem
+from tasks.core.worlds.pocketworld.problems.state import POOLS
+from tasks.core.worlds.pocketworld.problems.templates import KNOWN_TEMPLATES
+from tasks.core.worlds.pocketworld.problems.vocabulary import vocabulary
 from tasks.core.worlds.pocketworld.solutions import oracle
 
 TOKEN = re.compile(r"[A-Za-z_]+|\d{1,2}|[^\w ]")

@@ -1,9 +1,9 @@
 import pytest
 
-from tasks.core.worlds.pocketworld.authoring.apps import APPS
-from tasks.core.worlds.pocketworld.authoring.scenarios import draw_problem
-from tasks.core.worlds.pocketworld.authoring.state import POOLS
-from tasks.core.worlds.pocketworld.authoring.templates import TEMPLATES
+from tasks.core.worlds.pocketworld.problems.apps import APPS
+from tasks.core.worlds.pocketworld.problems.problem import draw_problem
+from tasks.core.worlds.pocketworld.problems.state import POOLS
+from tasks.core.worlds.pocketworld.problems.templates import TEMPLATES
 from tasks.core.worlds.pocketworld.solutions import login_code, oracle, turn
 
 COMPLETE = turn("apis.supervisor.complete_task()")

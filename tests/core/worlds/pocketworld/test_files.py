@@ -9,7 +9,8 @@ from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.core.worlds.pocketworld.world import read_specs, write_specs
+from tasks.core.worlds.pocketworld.authoring import write_specs
+from tasks.core.worlds.pocketworld.world import read_specs
 from tasks.prepare_world import prepare_world
 
 

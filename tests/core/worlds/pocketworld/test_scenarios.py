@@ -1,9 +1,10 @@
 from collections import Counter
 
-from tasks.core.worlds.pocketworld.authoring.apps import HELD_OUT_APPS
-from tasks.core.worlds.pocketworld.authoring.scenarios import build_problem, generate_specs
-from tasks.core.worlds.pocketworld.authoring.state import POOLS
-from tasks.core.worlds.pocketworld.settings import PocketworldConfig
+from tasks.core.worlds.pocketworld.authoring import generate_specs
+from tasks.core.worlds.pocketworld.kind import PocketworldConfig
+from tasks.core.worlds.pocketworld.problems.apps import HELD_OUT_APPS
+from tasks.core.worlds.pocketworld.problems.problem import build_problem
+from tasks.core.worlds.pocketworld.problems.state import POOLS
 from tasks.core.worlds.pocketworld.solutions import completion_code, oracle, turn
 
 HELD_OUT = {app.name for app in HELD_OUT_APPS}

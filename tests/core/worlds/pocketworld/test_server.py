@@ -1,11 +1,11 @@
 import pytest
 
 from tasks.core.sandbox import ApiError
-from tasks.core.worlds.pocketworld.authoring.apps import APPS, Release
-from tasks.core.worlds.pocketworld.authoring.scenarios import draw_problem
-from tasks.core.worlds.pocketworld.authoring.state import POOLS
-from tasks.core.worlds.pocketworld.authoring.templates import TEMPLATES
 from tasks.core.worlds.pocketworld.episodes.server import Completion, Server
+from tasks.core.worlds.pocketworld.problems.apps import APPS, Release
+from tasks.core.worlds.pocketworld.problems.problem import draw_problem
+from tasks.core.worlds.pocketworld.problems.state import POOLS
+from tasks.core.worlds.pocketworld.problems.templates import TEMPLATES
 
 
 @pytest.fixture

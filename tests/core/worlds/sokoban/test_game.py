@@ -5,8 +5,8 @@ from random import Random
 import pytest
 
 from tasks.core.worlds.sokoban.authoring import LARGE, SokobanTask, draw_room
+from tasks.core.worlds.sokoban.kind import SokobanConfig
 from tasks.core.worlds.sokoban.rooms import LETTERS, read_room, shortest_solution
-from tasks.core.worlds.sokoban.settings import SokobanConfig
 from tasks.core.worlds.sokoban.world import ACTIONS, Sokoban, SokobanKind
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.worlds.tau2.interpreter import INTERPRETERS, python_executable
+from tasks.core.interpreters import INTERPRETERS, python_executable
+from tasks.core.worlds.tau2.kind import TAU2, Tau2Config
 from tasks.core.worlds.tau2.pool import Tau2Pool
-from tasks.core.worlds.tau2.settings import Tau2Config
 from tasks.core.worlds.tau2.tasks import parted
 from tasks.core.worlds.tau2.world import Tau2World
 
@@ -17,7 +17,7 @@ TICKET = Tau2Config(prompt="ticket", train="full")
 
 @pytest.fixture(scope="session")
 def python() -> Path:
-    return python_executable(PROJECT / INTERPRETERS)
+    return python_executable(PROJECT / INTERPRETERS, TAU2)
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,8 @@ from tasks.core.interfaces.world import Evaluation, Observation
 from tasks.core.records.documents import read_document
 from tasks.core.records.model_scores import ModelScore
 from tasks.core.tool_calls.texts import call_text
+from tasks.core.worlds.tau2.kind import Domain, Tau2Config
 from tasks.core.worlds.tau2.pool import Tau2Pool
-from tasks.core.worlds.tau2.settings import Domain, Tau2Config
 from tasks.core.worlds.tau2.tasks import official_tasks
 from tasks.core.worlds.tau2.users.script import asking
 from tasks.core.worlds.tau2.world import Tau2World

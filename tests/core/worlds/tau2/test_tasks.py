@@ -8,9 +8,8 @@ import pytest
 
 from tasks.core.config.splits import SPLITS
 from tasks.core.worlds.tau2.inside import package
-from tasks.core.worlds.tau2.interpreter import TAU2
+from tasks.core.worlds.tau2.kind import TAU2, Tau2Config
 from tasks.core.worlds.tau2.pool import Tau2Pool
-from tasks.core.worlds.tau2.settings import Tau2Config
 from tasks.core.worlds.tau2.tasks import DEV, difficulty, faults, kind, parted
 from tasks.core.worlds.tau2.world import Tau2World
 

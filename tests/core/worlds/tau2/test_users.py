@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from tasks.core.chat_servers.answers import ChatTurn, ToolCall
 from tasks.core.config.params import Params
 from tasks.core.tool_calls.reading import Call, MalformedCall
-from tasks.core.worlds.tau2.settings import Tau2Config
+from tasks.core.worlds.tau2.kind import Tau2Config
 from tasks.core.worlds.tau2.users.model import heard_by_user, understood
 from tasks.core.worlds.tau2.users.script import ALL_TOLD, ScriptedUser, asking
 from tasks.core.worlds.tau2.users.user import STOP, STOP_WORDS, TRANSFER, Said

@@ -11,8 +11,8 @@ from tasks.core.text_games.prompt import answer_text
 from tasks.core.text_games.settings import GameCounts
 from tasks.core.worlds.webshop.authoring import draw_catalogue
 from tasks.core.worlds.webshop.catalogue import GoalTask, Product, read_original
+from tasks.core.worlds.webshop.kind import WebShopConfig
 from tasks.core.worlds.webshop.reward import reward, token_set_ratio, type_factor
-from tasks.core.worlds.webshop.settings import WebShopConfig
 from tasks.core.worlds.webshop.shop import Shop, Shopping
 from tasks.core.worlds.webshop.world import WebShopKind, open_webshop, write_webshop
 
@@ -127,7 +127,7 @@ def test_the_originals_goals_are_divided_into_whole_scenarios(original: Path) ->
     counts = GameCounts(train=3, dev=3, test_normal=3, test_challenge=3)
     config = WebShopConfig(source="original", root=original, counts=counts)
     write_webshop(config, 1, original / "world")
-    world = open_webshop(config, original / "world")
+    world = open_webshop(config, "first", original / "world")
     assert [len(world.tasks(split)) for split in ("train", "dev", "test_normal", "test_challenge")] == [3, 3, 3, 3]
     task = world.tasks("test_challenge")[0]
     assert (task.instruction.startswith("a shirt"), task.difficulty) == (True, 2)
@@ -248,7 +248,7 @@ def test_a_value_of_two_options_is_chosen_of_the_last() -> None:
 def test_strict_rewards_pay_for_the_whole_alone(tmp_path: Path) -> None:
     config = WebShopConfig(reward="strict", products=600)
     write_webshop(config, 1, tmp_path / "world")
-    world = open_webshop(config, tmp_path / "world")
+    world = open_webshop(config, "first", tmp_path / "world")
     task = world.tasks("train")[6]
     turns = world.demonstration(task.task_id)
     for played, paid in ((turns, 1.0), ([*turns[:2], turns[-1]], 0.0)):
@@ -264,10 +264,10 @@ def test_a_goal_without_its_product_is_named(tmp_path: Path) -> None:
     lines = catalogue.read_text().splitlines(keepends=True)
     catalogue.write_text("".join(lines[300:]))
     with pytest.raises(ArtifactError, match=r"asks for B\w+, which catalogue\.jsonl does not have"):
-        open_webshop(config, tmp_path / "world")
+        open_webshop(config, "first", tmp_path / "world")
     catalogue.write_text("".join(lines)[:-30])
     with pytest.raises(ArtifactError, match=r"catalogue\.jsonl: line 600: "):
-        open_webshop(config, tmp_path / "world")
+        open_webshop(config, "first", tmp_path / "world")
 
 
 @pytest.mark.parametrize("products", [1350, 1400])

@@ -7,13 +7,13 @@ from pathlib import Path
 from random import Random
 
 from tasks.core.interfaces.world import Episode, Message
+from tasks.core.interpreters import INTERPRETERS, python_executable
 from tasks.core.worlds.appworld.demonstrations.demonstrator import Demonstrator, read_steps
 from tasks.core.worlds.appworld.demonstrations.habits import IMPERFECT, PERFECT, Habits
 from tasks.core.worlds.appworld.episode import AppWorldEpisode
-from tasks.core.worlds.appworld.interpreter import python_executable
+from tasks.core.worlds.appworld.kind import APPWORLD, AppWorldConfig
 from tasks.core.worlds.appworld.pool import EpisodePool
 from tasks.core.worlds.appworld.root import layout
-from tasks.core.worlds.appworld.settings import AppWorldConfig
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def play_demonstrations(
     ids = layout.dataset(root, "demonstrations").read_text(encoding="utf-8").split()[:tasks]
     habits = [(PERFECT, "perfect", number) for number in range(perfect)]
     habits += [(IMPERFECT, "imperfect", number) for number in range(imperfect)]
-    pool = EpisodePool(python_executable(), root)
+    pool = EpisodePool(python_executable(INTERPRETERS, APPWORLD), root)
     try:
         with ThreadPoolExecutor(workers) as threads:
             jobs = [

@@ -12,11 +12,11 @@ from tasks.core.confinement.inside.frames import encode
 from tasks.core.confinement.live_zygote import LiveZygote
 from tasks.core.confinement.warm_processes import WarmProcess, WarmProcesses
 from tasks.core.interfaces.world import WorldFault
-from tasks.core.worlds.appworld.interpreter import engine_variables
 from tasks.core.worlds.appworld.pool.evaluation import Verdict, verdict_on
 from tasks.core.worlds.appworld.pool.limits import PoolLimits
 from tasks.core.worlds.appworld.pool.live_episode import LiveEpisode, facts_of
 from tasks.core.worlds.appworld.pool.task_data import TaskData, read_task_data
+from tasks.core.worlds.appworld.root.layout import engine_variables
 
 Confinement = Literal["auto", "seccomp", "audit"]
 

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from tasks.core.config.splits import Split
 from tasks.core.processes.process_memory import SPARING
 from tasks.core.records.files import replacing
-from tasks.core.worlds.appworld.interpreter import engine_variables
+from tasks.core.worlds.appworld.root.layout import engine_variables
 
 _PACKAGE = Path(__file__).parents[1]
 _START = (

@@ -1,5 +1,6 @@
 """Places of things in a root. The only module out here that spells these paths."""
 
+import os
 from pathlib import Path
 
 APPS = (
@@ -57,3 +58,18 @@ def oracle(root: Path, task_id: str) -> Path:
 def walkthrough(root: Path, task_id: str) -> Path:
     """The oracle as an agent's turns, a list of {thought, code}. Authored roots have one for every task."""
     return ground_truth(root, task_id) / "walkthrough.json"
+
+
+def engine_variables(python: Path, root: Path) -> dict[str, str]:
+    """Environment variables for a process of AppWorld's interpreter that works on the data under `root`.
+
+    Without APPWORLD_CACHE the package writes into the home directory. Nothing else of the caller's environment
+    is passed on but what a process needs: agents' code may read it.
+    """
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH", "TMPDIR") if name in os.environ}
+    return kept | {
+        "APPWORLD_ROOT": str(root.resolve()),
+        "APPWORLD_CACHE": str(python.parent.parent / "cache"),
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }

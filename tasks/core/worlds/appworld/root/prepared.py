@@ -10,12 +10,12 @@ from filelock import FileLock
 
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.interfaces.world import Task
+from tasks.core.interpreters import INTERPRETERS, python_executable
 from tasks.core.records.files import ArtifactError, digest, read_json, replacing, write_json
-from tasks.core.worlds.appworld.interpreter import APPWORLD, python_executable
+from tasks.core.worlds.appworld.kind import APPWORLD, ROOTS, AppWorldConfig
 from tasks.core.worlds.appworld.root.archive import pack_root, unpack_root
 from tasks.core.worlds.appworld.root.authored import author_root
 from tasks.core.worlds.appworld.root.verification import RootReport, verify_root
-from tasks.core.worlds.appworld.settings import ROOTS, AppWorldConfig
 
 _TASKS = "tasks.json"
 _ARCHIVE = "root.tar"
@@ -48,6 +48,11 @@ def prepare_root(config: AppWorldConfig, seed: int, folder: Path) -> RootReport:
     return report
 
 
+def write_appworld(config: AppWorldConfig, seed: int, folder: Path) -> None:
+    """Prepare the root and print what it holds. Raises as `prepare_root` does."""
+    print(f"AppWorld root: {prepare_root(config, seed, folder).summary}")
+
+
 def read_prepared_root(config: AppWorldConfig, folder: Path) -> PreparedRoot:
     """Read what `prepare_root` wrote. Raises ArtifactError naming the file."""
     document = read_json(folder / _TASKS)
@@ -74,7 +79,9 @@ def _kept_archive(config: AppWorldConfig, seed: int) -> Path:
     with FileLock(archive.with_name(f".{archive.name}.lock")):  # runs of a study ask at the same time
         if not archive.is_file():
             with TemporaryDirectory(prefix="loopline-appworld-") as folder:
-                author_root(Path(folder) / "root", python_executable(), seed, config.counts.by_split)
+                author_root(
+                    Path(folder) / "root", python_executable(INTERPRETERS, APPWORLD), seed, config.counts.by_split
+                )
                 pack_root(Path(folder) / "root", archive)
     return archive
 

@@ -12,9 +12,9 @@ from tasks.core.code_blocks import TurnCode, turn_code
 from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import Evaluation, Message, Observation
 from tasks.core.sandbox import CallApi, Execution
-from tasks.core.worlds.pocketworld.authoring.scenarios import Problem
-from tasks.core.worlds.pocketworld.authoring.state import Difference, State, difference
 from tasks.core.worlds.pocketworld.episodes.server import Completion, Server
+from tasks.core.worlds.pocketworld.problems.problem import Problem
+from tasks.core.worlds.pocketworld.problems.state import Difference, State, difference
 
 
 def evaluate(problem: Problem, state: State, completion: Completion | None) -> Evaluation:

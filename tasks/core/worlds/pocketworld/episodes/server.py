@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.core.sandbox import ApiError
-from tasks.core.worlds.pocketworld.authoring.apps import NUMERIC_FIELDS, Operation, Release
-from tasks.core.worlds.pocketworld.authoring.scenarios import Problem
-from tasks.core.worlds.pocketworld.authoring.state import Row
+from tasks.core.worlds.pocketworld.problems.apps import NUMERIC_FIELDS, Operation, Release
+from tasks.core.worlds.pocketworld.problems.problem import Problem
+from tasks.core.worlds.pocketworld.problems.state import Row
 
 Arguments = dict[str, Any]
 

@@ -1,11 +1,13 @@
 """A user that a model behind a server plays, with the package's own prompt and tools. Its answers are paid for."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from tasks.core.chat_servers.answers import ChatTurn, PromptTooLong
 from tasks.core.chat_servers.client import ChatMessage
+from tasks.core.chat_servers.paid_answers import PaidAnswers
 from tasks.core.chat_servers.paying_client import PayingClient
 from tasks.core.chat_servers.settings import ChatApiConfig
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
@@ -13,7 +15,7 @@ from tasks.core.processes.event_loop import EventLoopThread
 from tasks.core.records.scores import ApiUsage
 from tasks.core.seeding import derive_seed
 from tasks.core.tool_calls.reading import MalformedCall, calls_of, read_calls
-from tasks.core.worlds.tau2.settings import UserConfig
+from tasks.core.worlds.tau2.kind import Tau2Config, UserConfig
 from tasks.core.worlds.tau2.users.user import Said
 
 SAMPLING = SamplingSettings(temperature=0.0, max_tokens=1024, stop_ids=())
@@ -83,6 +85,13 @@ def heard_by_user(messages: Sequence[dict[str, Any]]) -> Iterator[ChatMessage]:
             yield {"role": "user", "content": message["content"]}
         elif message["role"] == "tool" and message["requestor"] == "user":
             yield {"role": "tool", "tool_call_id": message["id"], "content": message["content"]}
+
+
+def forget(settings: Tau2Config, task_ids: Iterable[str]) -> None:
+    """Discard the user's answers on these tasks, because their result is written now."""
+    if settings.mode == "user" and settings.user.by == "model":
+        with closing(PaidAnswers()) as paid:
+            paid.drop(settings.user.named(task) for task in task_ids)
 
 
 def understood(turn: ChatTurn, *, has_tools: bool) -> Said | None:

@@ -7,8 +7,8 @@ from functools import cached_property
 from random import Random
 from typing import Any
 
-from tasks.core.worlds.pocketworld.authoring.apps import App, Table
-from tasks.core.worlds.pocketworld.authoring.vocabulary import (
+from tasks.core.worlds.pocketworld.problems.apps import App, Table
+from tasks.core.worlds.pocketworld.problems.vocabulary import (
     ACTIONS,
     ADJECTIVES,
     DAYS,

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tasks.core.worlds.pocketworld.authoring.apps import App, Release
-from tasks.core.worlds.pocketworld.authoring.state import Row, State
+from tasks.core.worlds.pocketworld.problems.apps import App, Release
+from tasks.core.worlds.pocketworld.problems.state import Row, State
 
 Releases = Mapping[str, Release]
 """App name -> the names to write code with."""

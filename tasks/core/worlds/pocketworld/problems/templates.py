@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
 
-from tasks.core.worlds.pocketworld.authoring.apps import NUMERIC_FIELDS, App, Table
-from tasks.core.worlds.pocketworld.authoring.clauses import (
+from tasks.core.worlds.pocketworld.problems.apps import NUMERIC_FIELDS, App, Table
+from tasks.core.worlds.pocketworld.problems.clauses import (
     AskCount,
     AskExtreme,
     AskField,
@@ -18,7 +18,7 @@ from tasks.core.worlds.pocketworld.authoring.clauses import (
     Selection,
     Update,
 )
-from tasks.core.worlds.pocketworld.authoring.state import CATEGORY_FIELDS, EntityPool, State
+from tasks.core.worlds.pocketworld.problems.state import CATEGORY_FIELDS, EntityPool, State
 
 Clauses = tuple[Clause, ...]
 

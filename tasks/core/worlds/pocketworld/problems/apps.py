@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from tasks.core.worlds.pocketworld.authoring.vocabulary import (
+from tasks.core.worlds.pocketworld.problems.vocabulary import (
     FIELD_LABELS,
     OPERATION_LABELS,
     PAYING_LABELS,
