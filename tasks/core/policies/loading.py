@@ -96,7 +96,7 @@ def load_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
     if found["mismatched_keys"]:
         name, saved, needed = min(found["mismatched_keys"])
         raise ArtifactError(f"{folder}: tensor {name} has shape {list(saved)}, config.json says {list(needed)}")
-    return freeze_base(model, config).to(device(config))  # type: ignore[no-any-return]
+    return freeze_base(model, config).to(device(config))  # type: ignore[arg-type, no-any-return]
 
 
 def freeze_base(model: "PreTrainedModel", config: PolicyConfig) -> "PreTrainedModel":
