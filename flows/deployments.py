@@ -28,10 +28,13 @@ from flows.runners.pipeline import explained
 from flows.runners.warm_run import bring_up_to_date, final_state
 from tasks.core.config.dag import iteration_key
 from tasks.core.config.params import MOST_ITERATIONS, ParamsError, load_params
+from tasks.core.config.splits import MEASURED_SPLITS
 from tasks.core.lineage.dvc_lock import lock_of
+from tasks.core.lineage.params_and_metrics import registered_model
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.processes.process_memory import spare_old_objects
 from tasks.core.records.files import ArtifactError
+from tasks.core.scored_models.comparison_page import comparison_page
 
 _LOOKS_AT_POLICIES = ("evaluate_policy", "select_checkpoint", "score")
 """Stages that nothing is trained on: a change of theirs leaves no iteration untrained."""
@@ -88,14 +91,35 @@ def short_iteration(iterations: Iterations = 1) -> State[Any]:
 
 @flow(name="rescore-champion", flow_run_name=run_name)
 def rescore_champion(version: VersionName = "champion") -> State[Any]:
-    """Play all splits anew with a registered version, in the world and with the code of today."""
-    return _compared("rescore-champion", [version], rescore=True)
+    """Play all splits anew with a registered version, with the parameters and the code of today."""
+    from flows.scoring.asked_models import asked_models
+    from flows.scoring.command import scored
+    from flows.scoring.ready_models import Asked
+
+    root = _begin()
+
+    def work() -> str:
+        params = load_params(root / "params.yaml")
+        named = f"models:/{registered_model(params)}{'/' if version.isdigit() else '@'}{version}"
+        asked = [Asked(root, params.world.name, split, {}, None, ()) for split in MEASURED_SPLITS]
+        scores = [scored(asked_models([named]), each, root / "data" / "scored")[0] for each in asked]
+        return "\n\n".join(comparison_page(each) for each in scores)
+
+    return _paged(root, "rescore-champion", work)
 
 
 @flow(name="comparison", flow_run_name=run_name)
-def comparison(versions: VersionNames, rescore: bool = False) -> State[Any]:
-    """Compare registered versions, named by numbers or aliases, by their stored scores or by new ones."""
-    return _compared("comparison", versions, rescore)
+def comparison(versions: VersionNames) -> State[Any]:
+    """Compare registered versions, named by numbers or aliases, by their stored scores."""
+    from tasks.core.registry.run_registry import compare_versions, opened
+
+    root = _begin()
+
+    def work() -> str:
+        with opened(root) as (registry, _):
+            return comparison_page(compare_versions(registry, versions, root)[0])
+
+    return _paged(root, "comparison", work)
 
 
 @flow(name="note", flow_run_name="{event}")
@@ -106,22 +130,15 @@ def note(event: str = "note", text: str = "") -> State[Any]:
     return Completed(message=text)
 
 
-def _compared(run: str, versions: list[str], rescore: bool) -> State[Any]:
-    from tasks.core.lineage.mlflow_store import explained as store_explained
-    from tasks.core.lineage.mlflow_store import tracking_uri
-    from tasks.core.registry.comparison_page import comparison_page
-    from tasks.core.registry.run_registry import compare_versions, open_registry
+def _paged(root: Path, run: str, work: Callable[[], str]) -> State[Any]:
+    """Do the work in its turn, and keep its page as an artifact of the run."""
 
-    root = _begin()
+    def turn() -> State[Any]:
+        with _turn(root, run):
+            create_markdown_artifact(work(), key=run)
+        return Completed(message="written to data/")
 
-    def work() -> State[Any]:
-        params = load_params(root / "params.yaml")
-        with _turn(root, run), store_explained(tracking_uri(root)):
-            compared, folder = compare_versions(open_registry(root, params), versions, root, params, rescore)
-        create_markdown_artifact(comparison_page(compared), key=run)
-        return Completed(message=f"written to {folder.relative_to(root)}/")
-
-    return _explained(root, work)
+    return _explained(root, turn)
 
 
 def iterations_to_reach(root: Path, more: int) -> int:

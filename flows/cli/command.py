@@ -112,3 +112,5 @@ Settings = Annotated[
         help="Change a knob; VALUE is YAML. Repeatable.",
     ),
 ]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.command import Settings, command, refusing
+from flows.cli.command import AsJson, Settings, command, refusing
 
 
 def _placed(words: list[str]) -> list[str]:
@@ -31,12 +31,14 @@ def score(
     world: Annotated[str | None, typer.Option(help="As world.name; by default that of params.yaml.")] = None,
     split: Annotated[str, typer.Option(help="dev, test_normal, ... or a name of the world's package.")] = "test_normal",
     runs: Annotated[int | None, typer.Option(min=1, help="Rollouts of each task; by default as params.yaml.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Play so many scenarios, spread over the split.")] = None,
     base: Annotated[
         str | None, typer.Option(callback=_placed_base, help="Base model of an adapter that names none.")
     ] = None,
     into: Annotated[
         Path, typer.Option(resolve_path=True, help="Folder of results; by default data/scored.", show_default=False)
     ] = Path("data/scored"),
+    as_json: AsJson = False,
     settings: Settings,
 ) -> int:
     """Score models without training.
@@ -58,6 +60,7 @@ def score(
     from tasks.core.config.kinds import UnknownKind
     from tasks.core.config.params import ParamsError
     from tasks.core.interfaces.world_kind import find_world
+    from tasks.core.scored_models.comparison_page import comparison_page
 
     root, wanted = Path.cwd(), asked_models(models)
     with refusing(ParamsError, UnknownProfile, UnknownKind):
@@ -68,6 +71,7 @@ def score(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--split") from None
     with refusing(ParamsError, UnknownProfile):
-        page, recorded = scored(wanted, Asked(root, named, split, runs, base, tuple(settings)), into)
-    print(page)
+        counts = {name: n for name, n in (("rollouts_per_task", runs), ("scenarios", limit)) if n is not None}
+        found, recorded = scored(wanted, Asked(root, named, split, counts, base, tuple(settings)), into)
+    print(found.model_dump_json(indent=2) if as_json else f"{comparison_page(found)}\n\nwritten to {into}")
     return 0 if recorded else 1

@@ -7,11 +7,12 @@ it does not where its inputs come out the same. Where DVC's run cache holds a re
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.cli.command import command
+from flows.cli.command import AsJson, command
 from flows.signals import stop_cleanly_on_signals
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @command("status", "Look")
-def status() -> int:
+def status(as_json: AsJson = False) -> int:
     """List the stages that would run now, and why.
 
     The reason is a knob, a file of code or an artifact. A stage that follows another may run: it does not if its
@@ -31,7 +32,8 @@ def status() -> int:
     stop_cleanly_on_signals()
     from flows.dag.due_stages import due_stages
 
-    print("\n".join(page(due_stages(Path.cwd()))))
+    stages = list(due_stages(Path.cwd()))
+    print(json.dumps([vars(stage) for stage in stages]) if as_json else "\n".join(page(stages)))
     return 0
 
 

@@ -28,7 +28,7 @@ def world_of(root: Path, named: str | None) -> str:
 
 
 def asked_params(
-    root: Path, model: AskedModel, policy: dict[str, Any], world: str, runs: int | None, settings: Sequence[str]
+    root: Path, model: AskedModel, policy: dict[str, Any], world: str, counts: dict[str, int], settings: Sequence[str]
 ) -> Params:
     """Return the parameters for one model; `policy` holds the knobs that say which it is.
 
@@ -37,9 +37,8 @@ def asked_params(
     UnknownProfile.
     """
     content = _for_api(model, world) if model.kind == "api" else _for_policy(root, policy, world)
-    counted = {"rollouts_per_task": runs} if runs else {}
     content = merged(
-        content, {"iterations": 0, "evaluation": counted, "scoring": {"at_training_budget": False, **counted}}
+        content, {"iterations": 0, "evaluation": counts, "scoring": {"at_training_budget": False, **counts}}
     )
     return checked(_with_whole_sources(assigned(content, settings), root), model.text)
 

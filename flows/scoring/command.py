@@ -1,4 +1,4 @@
-"""The work of `loopline score`: its models one after another, then the table, and the comparison of several."""
+"""The work of `loopline score`: its models one after another, and their comparison."""
 
 import hashlib
 import sys
@@ -10,40 +10,31 @@ from flows.scoring.ready_models import Asked, ready_model
 from flows.scoring.score_models import ScoredModel, score_model
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.lineage.mlflow_store import LineageError
-from tasks.core.lineage.params_and_metrics import flat_params
-from tasks.core.records.documents import write_document
-from tasks.core.records.files import replacing
+from tasks.core.records.comparison import ALL_LEVELS, Comparison
 from tasks.core.scored_models.comparing import compared
-from tasks.core.scored_models.tables import comparison_page, score_page
+from tasks.core.scored_models.comparison_page import write_comparison
 from tasks.core.scored_models.tracking import record_score
 
 
-def scored(models: Sequence[AskedModel], asked: Asked, into: Path) -> tuple[str, bool]:
-    """Score all models; return the page of tables, and whether all of it is recorded in MLflow too.
+def scored(models: Sequence[AskedModel], asked: Asked, into: Path) -> tuple[Comparison, bool]:
+    """Score all models; return them compared, and whether all of it is recorded in MLflow too.
 
-    Raises what `ready_model` and `score_model` raise; models that were scored before that stay scored.
+    The comparison of several is written beside the scores. Raises what `ready_model` and `score_model` raise; models
+    that were scored before that stay scored.
     """
     cache = ProcessCache()
     try:
         found = [score_model(ready_model(model, asked), asked, into, cache) for model in models]
     finally:
         cache.close()
-    page = score_page([found[0].score]) if len(found) == 1 else _compared(found, into)
+    level = found[0].score.scores.levels[ALL_LEVELS]
+    title = f"{asked.world}, {asked.split}: {level.tasks} tasks of {level.scenarios} scenarios, percent"
+    comparison = compared(title, [each.played for each in found])
+    if len(found) > 1:
+        key = hashlib.sha256("".join(each.score.key for each in found).encode()).hexdigest()
+        write_comparison(into / f"comparison-{key[:8]}", comparison)
     recorded = [_recorded(each, asked.root) for each in found]
-    return page, all(recorded)
-
-
-def _compared(found: Sequence[ScoredModel], into: Path) -> str:
-    """Write the comparison beside the scores, and return its page."""
-    params = {each.score.name: flat_params(each.params) for each in found}
-    comparison = compared([(each.score, each.rows) for each in found], params)
-    key = hashlib.sha256("".join(each.score.key for each in found).encode()).hexdigest()
-    folder, page = into / f"comparison-{key[:8]}", comparison_page(comparison)
-    with replacing(folder) as temporary:
-        temporary.mkdir()
-        write_document(temporary / "comparison.json", comparison)
-        (temporary / "comparison.md").write_text(page + "\n", encoding="utf-8")
-    return f"{page}\n\nwritten to {folder}"
+    return comparison, all(recorded)
 
 
 def _recorded(each: ScoredModel, root: Path) -> bool:

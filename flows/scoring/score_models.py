@@ -7,7 +7,7 @@ whole into the folder of results. What is scored already, with the same code, is
 import hashlib
 import json
 import shutil
-from collections.abc import Sequence
+import sys
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -20,17 +20,15 @@ from flows.scoring.ready_models import Asked, ReadyModel
 from flows.workers.executors import executor_of
 from tasks.core.config.dag import iteration_key
 from tasks.core.config.params import Params
-from tasks.core.config.splits import Split
 from tasks.core.config.stage_inputs import RescoringInputs
-from tasks.core.evaluation.playing import SplitPlan, plan_split, play_policy
-from tasks.core.evaluation.scored_rows import Row
+from tasks.core.evaluation.playing import plan_split, play_policy
+from tasks.core.evaluation.scored_rows import outcomes
 from tasks.core.interfaces.engine_kind import find_engine
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.interfaces.world_kind import find_world
 from tasks.core.lineage.git_state import git_state
-from tasks.core.lineage.params_and_metrics import params_digest
+from tasks.core.lineage.params_and_metrics import flat_params, params_digest
 from tasks.core.policies.base_of_adapter import require_base_of_adapter
-from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import digest, replacing
@@ -38,11 +36,11 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.model_scores import ModelScore, ScoreLineage
 from tasks.core.records.remembered_digests import remembered_digest
 from tasks.core.records.schemas import SCORED_ROLLOUTS, SELECTED_POLICY
-from tasks.core.records.scores import ApiUsage, total_usage
 from tasks.core.records.tables import read_table, write_rows
 from tasks.core.rollouts.playing import forget_paid, warm_chat_format
+from tasks.core.scored_models.comparing import PlayedModel
 from tasks.core.scored_models.inspect_log import INSPECT, write_inspect_log
-from tasks.core.scored_models.scoring import model_score, scored_trials
+from tasks.core.scored_models.scoring import facts, model_score, scored_trials
 
 WORK = Path(".loopline") / "scoring"
 SCORE, ROLLOUTS, PARAMS = "score.json", "rollouts.parquet", "params.yaml"
@@ -59,22 +57,11 @@ class ScoredModel:
     params: Params
 
     @property
-    def rows(self) -> list[Row]:
-        """The rollouts behind it."""
-        rows: list[Row] = read_table(self.folder / ROLLOUTS, SCORED_ROLLOUTS).to_pylist()
-        return rows
-
-
-@dataclass(frozen=True)
-class _Played:
-    """A split, played."""
-
-    plans: Sequence[SplitPlan]
-    rows: list[Row]
-    usage: ApiUsage | None
-    world_usage: ApiUsage | None
-    chat: ChatFormat
-    lineage: ScoreLineage
+    def played(self) -> PlayedModel:
+        """The model as it is compared."""
+        score, rows = self.score, read_table(self.folder / ROLLOUTS, SCORED_ROLLOUTS).to_pylist()
+        by_split = {score.split: score.scores}
+        return PlayedModel(score.name, facts(score), by_split, {score.split: outcomes(rows)}, flat_params(self.params))
 
 
 def score_model(model: ReadyModel, asked: Asked, into: Path, cache: ProcessCache) -> ScoredModel:
@@ -85,16 +72,14 @@ def score_model(model: ReadyModel, asked: Asked, into: Path, cache: ProcessCache
     key = score_key(model, asked)
     folder = into / f"{model.asked.short}-{key[:8]}"
     if (folder / SCORE).exists() and (found := read_document(folder / SCORE, ModelScore)).key == key:
-        print(f"{model.asked.text}: scored already, in {folder}")
+        print(f"{model.asked.text}: scored already, in {folder}", file=sys.stderr)
         return ScoredModel(found, folder, model.params)
     work = asked.root / WORK / key[:16]
     with held(work / "run.lock", f"loopline score {model.asked.text}", "on this score"):
-        played = _play(model, asked, work, key, cache)
-        score = _document(model, asked, played, key, folder.name)
-        _write(score, model.params, played, folder, Layout(work).world)
+        context = _prepared(model, work, key, cache)
+        score = _played(model, asked, context, folder)
     cache.drop("world")
     shutil.rmtree(work)
-    forget_paid(RescoringInputs.of(model.params), [task.task_id for plan in played.plans for task in plan.tasks])
     return ScoredModel(score, folder, model.params)
 
 
@@ -112,7 +97,8 @@ def score_key(model: ReadyModel, asked: Asked) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def _play(model: ReadyModel, asked: Asked, work: Path, key: str, cache: ProcessCache) -> _Played:
+def _prepared(model: ReadyModel, work: Path, key: str, cache: ProcessCache) -> StageContext[RescoringInputs]:
+    """Run the first stages in the folder `work`, unless they have run, and hold the checkpoint against its base."""
     layout, params = Layout(work), model.params
     for name, made in (("prepare_world", layout.world), ("prepare_policy", layout.policy(iteration_key(0)))):
         if not made.exists():
@@ -121,53 +107,39 @@ def _play(model: ReadyModel, asked: Asked, work: Path, key: str, cache: ProcessC
     if model.checkpoint is not None and find_engine(params.engine.name).in_process:  # servers are asked for proof
         require_base_of_adapter(model.checkpoint, layout.base_policy, params.policy, params.policy.source)
     executor = executor_of(find_stage("score"), params)
-    context = StageContext(layout, RescoringInputs.of(params), cache=cache, executor=executor, version=key)
-    plans = [plan_split(context, split) for split in _splits(params, asked.split)]
-    checkpoint = model.checkpoint or layout.policy(iteration_key(0))
+    return StageContext(layout, RescoringInputs.of(params), cache=cache, executor=executor, version=key)
+
+
+def _played(model: ReadyModel, asked: Asked, context: StageContext[RescoringInputs], folder: Path) -> ModelScore:
+    """Play the split, and write the folder of its score, whole or not at all."""
+    params, world = model.params, find_world(model.params.world.name)
+    checkpoint = model.checkpoint or context.layout.policy(iteration_key(0))
+    plans = [plan_split(context, split) for split in world.splits(asked.split)]
     parts = [play_policy(context, plan, checkpoint, SELECTED_POLICY, model.asked.short) for plan in plans]
-    lineage = ScoreLineage(
-        code=stage_version(find_stage("score"), params, CODE).code,
-        params=params_digest(params),
+    rows, chat = [row for part in parts for row in part.rows], warm_chat_format(context)
+    named = {"key": context.version, "model": model.asked.text, "name": folder.name, "kind": model.asked.kind}
+    lineage = _lineage(model, asked.root, context.layout, checkpoint)
+    score = model_score(params, plans, parts, chat, split=asked.split, lineage=lineage, **named)
+    with replacing(folder) as temporary:
+        temporary.mkdir(parents=True)
+        write_rows(temporary / ROLLOUTS, rows, SCORED_ROLLOUTS)
+        (temporary / PARAMS).write_text(text_of(params), encoding="utf-8")
+        write_inspect_log(temporary / INSPECT, score, rows, chat)
+        world.write_results(scored_trials(score, params, rows, chat, context.layout.world, temporary / PACKAGE))
+        write_document(temporary / SCORE, score)
+    forget_paid(context.inputs, [task.task_id for plan in plans for task in plan.tasks])
+    return score
+
+
+def _lineage(model: ReadyModel, root: Path, layout: Layout, checkpoint: Path) -> ScoreLineage:
+    state = git_state(root)
+    return ScoreLineage(
+        code=stage_version(find_stage("score"), model.params, CODE).code,
+        params=params_digest(model.params),
         world=digest(layout.world),
         base=digest(layout.base_policy),
         weights=None if model.asked.kind == "api" else policy_digest(checkpoint),
-        git_commit=(state := git_state(asked.root)).commit,
+        git_commit=state.commit,
         git_dirty=state.dirty,
         loopline=version("loopline"),
     )
-    rows = [row for part in parts for row in part.rows]
-    usage, world_usage = (total_usage(getattr(part, name) for part in parts) for name in ("usage", "world_usage"))
-    return _Played(plans, rows, usage, world_usage, warm_chat_format(context), lineage)
-
-
-def _splits(params: Params, named: str) -> tuple[Split, ...]:
-    return find_world(params.world.name).splits(named)
-
-
-def _document(model: ReadyModel, asked: Asked, played: _Played, key: str, name: str) -> ModelScore:
-    return model_score(
-        model.params,
-        played.plans,
-        played.rows,
-        played.chat,
-        key=key,
-        model=model.asked.text,
-        name=name,
-        kind=model.asked.kind,
-        split=asked.split,
-        usage=played.usage,
-        world_usage=played.world_usage,
-        lineage=played.lineage,
-    )
-
-
-def _write(score: ModelScore, params: Params, played: _Played, folder: Path, world: Path) -> None:
-    """Write the folder of a score, whole or not at all."""
-    with replacing(folder) as temporary:
-        temporary.mkdir(parents=True)
-        write_rows(temporary / ROLLOUTS, played.rows, SCORED_ROLLOUTS)
-        (temporary / PARAMS).write_text(text_of(params), encoding="utf-8")
-        write_inspect_log(temporary / INSPECT, score, played.rows, played.chat)
-        trials = scored_trials(score, params, played.rows, played.chat, world, temporary / PACKAGE)
-        find_world(params.world.name).write_results(trials)
-        write_document(temporary / SCORE, score)

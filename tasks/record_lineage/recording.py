@@ -12,12 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenizers import Tokenizer
-
 from tasks.core.collapse.rules import read_warnings
 from tasks.core.config.dag import iteration_key, iteration_number
 from tasks.core.config.splits import TEST_SPLITS
-from tasks.core.lineage.evaluation_dataset import record_verdicts
 from tasks.core.lineage.mlflow_store import LineageError, Store, explained, open_store, tracking_uri
 from tasks.core.lineage.params_and_metrics import (
     constants,
@@ -33,11 +30,8 @@ from tasks.core.processes.running import pipeline_process
 from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import RolloutSet, rollout_sets
-from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.scores import Scores
-from tasks.core.records.tables import read_table
 from tasks.core.registry.registration import log_policy, register, scores_own_weights
-from tasks.record_lineage.judged_rollouts import judged_rollouts
 from tasks.record_lineage.model_card import score_table
 from tasks.record_lineage.pipeline import Pipeline
 from tasks.record_lineage.tracing.recording import TraceRecorder, write_addresses
@@ -99,7 +93,6 @@ def record_pipeline(pipeline: Pipeline) -> Recorded:
             _complete(store, pipeline, recorded, model, tags)
         sets = rollout_sets(pipeline.layout, pipeline.params, TEST_SPLITS)
         write_addresses(pipeline.layout.traces, _recorder(store, run_id, pipeline, model).record(sets))
-        _record_verdicts(store, pipeline, recorded, tags)
         return recorded
 
 
@@ -167,20 +160,6 @@ def _complete(
     _set_tags(store, run_id, tags)
     store.client.log_artifacts(run_id, str(layout.report), "report")
     store.client.set_terminated(run_id, "FINISHED")
-
-
-def _record_verdicts(store: Store, pipeline: Pipeline, recorded: Recorded, tags: Mapping[str, str]) -> None:
-    """Write the tests' tasks and verdicts as an evaluation dataset, of which the model version's tags say more."""
-    if not pipeline.params.lineage.traced_rollouts:
-        return
-    layout, world = pipeline.layout, pipeline.params.world.name
-    tokenizer = Tokenizer.from_file(str(layout.base_policy / "tokenizer.json"))
-    tables = (read_table(layout.score_rollouts(split), SCORED_ROLLOUTS, trusted=True) for split in TEST_SPLITS)
-    judged = [one for table in tables for one in judged_rollouts(table, world, tokenizer)]
-    version = f"{recorded.model_name}/{recorded.model_version}" if recorded.model_version else ""
-    named = {"world": world, "model_version": version, **tags}
-    shown = ("world", "model_version", "iteration", "adapter_digest", "pipeline_digest")
-    record_verdicts(store, recorded.run_id, judged, {name: named[name] for name in shown if named[name]})
 
 
 def description(pipeline: Pipeline) -> str:

@@ -220,9 +220,9 @@ def test_the_champion_is_promoted_on_one_host_and_played_anew_on_another(deploye
     assert "Completed" in said, said + team.said("worker")
     clone = WORKPLACE / "loopline"
     assert worker.run(clone, "git", "rev-parse", "HEAD").strip() == team.git("rev-parse", "HEAD")
-    folder = clone / "data" / "comparisons" / "loopline-drill-1"
     for split in ("test_normal", "test_challenge"):
-        anew = worker.run(clone, sys.executable, "-c", TOKENS, str(folder / f"1_{split}_rollouts.parquet"))
+        score = worker.run(clone, "sh", "-c", f"grep -l '\"{split}\"' data/scored/loopline-drill-champion-*/score.json")
+        anew = worker.run(clone, sys.executable, "-c", TOKENS, str(Path(score).with_name("rollouts.parquet")))
         table = str(Layout(team.project).score_rollouts(split))
         assert anew == team.desk("-c", TOKENS, table, "selected") and len(anew.split()) == 3
 

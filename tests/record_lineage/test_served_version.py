@@ -1,4 +1,4 @@
-"""A version of the real tiny policy: pulled and used as its card instructs, and played anew."""
+"""A version of the real tiny policy: pulled and used as its card instructs."""
 
 import json
 import re
@@ -9,13 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.config.params import Params
-from tasks.core.config.stage_inputs import WorldInputs
-from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy, trained_tensors
-from tasks.core.records.files import ArtifactError
-from tasks.core.registry.run_registry import compare_versions, open_registry
-from tasks.prepare_world import prepare_world
+from tasks.core.registry.run_registry import open_registry
 from tasks.record_lineage.pipeline import Pipeline
 from tasks.record_lineage.recording import record_pipeline
 from tests.record_lineage.conftest import name_weights
@@ -93,39 +88,3 @@ said["pyfunc"] = served.predict(example, params={"max_new_tokens": 24})[0]
 said["signature"] = served.metadata.signature.inputs.input_names()
 print(json.dumps(said))
 """
-
-
-def few_scenarios(params: Params) -> Params:
-    content = params.model_dump(mode="json")
-    limits = {"max_turns": 4}
-    content["scoring"] |= {"rollouts_per_task": 1, "scenarios": 2, "limits": limits}
-    content["evaluation"] |= {"scenarios": 1, "limits": limits}
-    return Params.model_validate(content)
-
-
-def test_versions_are_played_anew_on_all_splits(recorded: Pipeline) -> None:
-    layout, params = recorded.layout, few_scenarios(recorded.params)
-    shutil.rmtree(layout.world)
-    prepare_world(StageContext(layout, WorldInputs.of(params)))
-    registry = open_registry(layout.root, params)
-    found, folder = compare_versions(registry, ["1"], layout.root, params, rescore=True)
-    assert found.rescored
-    scores = found.versions[0].splits
-    assert {split: score.levels["all"].scenarios for split, score in scores.items()} == {
-        "dev": 1,
-        "test_normal": 2,
-        "test_challenge": 2,
-    }
-    assert len(list(folder.glob("1_*_rollouts.parquet"))) == 3
-    again, _ = compare_versions(registry, ["1"], layout.root, params, rescore=True)
-    assert again == found
-
-
-def test_a_version_of_another_base_is_not_played(recorded: Pipeline) -> None:
-    path = recorded.layout.root / "dvc.lock"
-    tag = open_registry(recorded.layout.root, recorded.params).find("1").tags["dataset.data/policy"]
-    path.write_text(path.read_text().replace(tag, "0" * 32 + ".dir"))
-    with pytest.raises(ArtifactError, match=r"version 1 was trained from the base policy .*, but data/policy is 000"):
-        registry = open_registry(recorded.layout.root, recorded.params)
-        compare_versions(registry, ["1"], recorded.layout.root, recorded.params, rescore=True)
-    assert not list(recorded.layout.comparisons.iterdir())

@@ -1,6 +1,5 @@
 """`loopline registry compare`: versions beside each other, by their scores."""
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -13,26 +12,21 @@ from flows.cli.command import command, refusing
 def compare_versions(
     context: typer.Context,
     versions: Annotated[list[str], typer.Argument(metavar="VERSION", help="Numbers or aliases.")],
-    rescore: Annotated[
-        bool, typer.Option("--rescore", help="Play all splits anew in this working tree's world.")
-    ] = False,
 ) -> int:
-    """Compare versions: scores, behaviour and parameters.
+    """Compare versions by the scores that they hold.
 
-    The page is printed and written into data/comparisons. Exit code 2: there is no such version.
+    The page is printed and written into data/comparisons. Versions that differ in their seed alone get their spread
+    over seeds. MLflow's own page of two runs compares parameters and behaviour, and
+    `loopline score models:/NAME/3 models:/NAME/7` plays versions anew. Exit code 2: there is no such version.
 
     \b
     loopline registry compare 3 7 champion
-    loopline registry compare champion --rescore
     """
-    from flows.dag.checkout_lock import checkout_lock
-    from tasks.core.registry.comparison_page import comparison_page
     from tasks.core.registry.model_registry import UnknownVersion
     from tasks.core.registry.run_registry import compare_versions, opened
+    from tasks.core.scored_models.comparison_page import comparison_page
 
-    root = Path.cwd()
-    lock = checkout_lock(root, "loopline registry compare") if rescore else nullcontext()
-    with refusing(UnknownVersion), opened(root, context.obj) as (registry, params), lock:
-        comparison, folder = compare_versions(registry, versions, root, params, rescore)
-    print(f"{comparison_page(comparison)}\nwritten to {folder.relative_to(root)}/")
+    with refusing(UnknownVersion), opened(Path.cwd(), context.obj) as (registry, _):
+        comparison, folder = compare_versions(registry, versions, Path.cwd())
+    print(f"{comparison_page(comparison)}\n\nwritten to {folder.relative_to(Path.cwd())}/")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from flows.cli.command import command
+from flows.cli.command import AsJson, command
 
 if TYPE_CHECKING:
     from tasks.core.registry.model_registry import Registry
 
 
 @command("registry list", "Look")
-def list_versions(context: typer.Context) -> int:
+def list_versions(context: typer.Context, as_json: AsJson = False) -> int:
     """List all versions, their aliases and parents.
 
     \b
@@ -25,7 +26,10 @@ def list_versions(context: typer.Context) -> int:
     from tasks.core.registry.run_registry import opened
 
     with opened(Path.cwd(), context.obj) as (registry, _):
-        print("\n".join(version_lines(registry)))
+        found = [vars(version) for version in registry.versions] if as_json else []
+        print(
+            json.dumps({"model": registry.name, "versions": found}) if as_json else "\n".join(version_lines(registry))
+        )
     return 0
 
 

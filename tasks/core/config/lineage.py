@@ -34,7 +34,6 @@ class LineageConfig(Section):
     """Name in the model registry. null: one for each world and base model, such as loopline-pocketworld-pocket."""
     traced_rollouts: int = Field(1, ge=0, le=100)
     """Rollouts of each collection and evaluation that become traces. They are drawn by the run's seed, the same in
-    equal runs; those of every iteration, of every dev evaluation and of each scored policy. 0: none, and no evaluation
-    dataset of the tests' tasks and verdicts either."""
+    equal runs; those of every iteration, of every dev evaluation and of each scored policy. 0: none."""
     promotion: PromotionRule = PromotionRule()
     """When a registered version becomes champion."""

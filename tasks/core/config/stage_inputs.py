@@ -263,7 +263,7 @@ class ScoringInputs(PlayInputs):
 
 
 class RescoringInputs(EvaluationInputs, ScoringInputs):
-    """No stage: `loopline registry compare --rescore`, which plays every split as its stage would."""
+    """No stage: `loopline score`, which plays any split as its stage would."""
 
     previous: Previous = knob("dag.previous")
     evaluated: list[str] = knob("dag.evaluated")

@@ -25,8 +25,7 @@ from tasks.core.records.schemas import SCORED_ROLLOUTS, SELECTED_POLICY, SEQUENC
 from tasks.core.records.scores import Scores, Selection
 from tasks.core.records.tables import read_table
 from tasks.core.registry.model_registry import Version
-from tasks.core.registry.rescoring import require_same_base
-from tasks.core.registry.run_registry import opened
+from tasks.core.registry.run_registry import opened, require_same_base
 from tasks.core.registry.version_evaluation import FOLDER
 
 _CONVERSATIONS = 8

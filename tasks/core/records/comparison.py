@@ -1,10 +1,10 @@
-"""The document of a comparison of model versions: data/comparisons/<name>.json."""
+"""The documents of a comparison of models or registered versions."""
 
 from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
-from tasks.core.records.documents import Count, Digest, Document, IterationKey, Percent, Positive, Share
+from tasks.core.records.documents import Count, Document, Percent, Positive, Share
 from tasks.core.records.scores import Behaviour, MetricScore, RunsScore
 
 ALL_LEVELS = "all"
@@ -12,7 +12,7 @@ ALL_LEVELS = "all"
 
 
 class LevelScore(Document):
-    """TGC and SGC of one version on the tasks of one difficulty of one split, or on all of them."""
+    """TGC and SGC of one model on the tasks of one difficulty of one split, or on all of them."""
 
     tasks: Count
     scenarios: Count
@@ -23,7 +23,7 @@ class LevelScore(Document):
 
 
 class SplitScores(Document):
-    """The scores of one version on one split."""
+    """The scores of one model on one split."""
 
     rollouts_per_task: Count
     levels: dict[str, LevelScore]
@@ -36,18 +36,12 @@ class SplitScores(Document):
     """The score by the world's own metric, if known."""
 
 
-class ComparedVersion(Document):
-    """A model version: what it was made from and how it scored."""
+class ComparedModel(Document):
+    """A scored model, or a registered version."""
 
-    version: Count
-    aliases: tuple[str, ...]
-    iteration: IterationKey
-    adapter_digest: Digest
-    pipeline_digest: str
-    params_digest: str
-    git_commit: str
-    git_dirty: bool | None
-    """None: git did not say."""
+    name: str
+    facts: dict[str, str]
+    """What a table says of it beside its scores."""
     splits: dict[str, SplitScores]
 
 
@@ -66,25 +60,32 @@ class TestedDifference(Document):
 class Difference(TestedDifference):
     """`second` minus `first`: paired by task (SGC: by scenario), clustered by scenario."""
 
-    first: Count
-    second: Count
+    first: str
+    second: str
     split: str
     level: str
     metric: Literal["tgc", "sgc"]
 
 
-class Comparison(Document):
-    """A comparison of model versions."""
+class SeedSpread(Document):
+    """A figure over training seeds: a standard error says nothing of where another run would land."""
 
-    registered_model: str
-    rescored: bool
-    """Whether the versions were played again for this comparison; otherwise their stored scores were used."""
+    split: str
+    metric: Literal["tgc", "sgc"]
+    mean: Percent
+    deviation: Positive
+    """Sample standard deviation."""
+
+
+class Comparison(Document):
+    """comparison.json: models or versions that were scored, and the difference of each pair."""
+
+    title: str
     confidence: float = Field(gt=0, lt=1)
     """Confidence of the intervals."""
-    versions: tuple[ComparedVersion, ...] = Field(min_length=1)
+    models: tuple[ComparedModel, ...] = Field(min_length=1)
     differences: tuple[Difference, ...]
-    scored_differently: dict[str, dict[str, str]] = Field({})
-    """Parameters that affect the meaning of a score and differ between versions with stored scores. If there are any,
-    the differences compare unlike things."""
-    params: dict[str, dict[str, JsonValue]]
-    """Parameters that differ between versions: {dotted name: {version: value}}."""
+    over_seeds: tuple[SeedSpread, ...]
+    """Empty unless the models differ in their training seed alone."""
+    scored_differently: dict[str, dict[str, str]]
+    """Parameters that affect the meaning of a score and differ: if there are any, the scores do not compare."""

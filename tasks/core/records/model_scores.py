@@ -1,10 +1,10 @@
-"""The documents of `loopline score`: one model on one split, and several compared."""
+"""The document of `loopline score`: one model on one split."""
 
 from typing import Literal
 
 from pydantic import Field
 
-from tasks.core.records.comparison import SplitScores, TestedDifference
+from tasks.core.records.comparison import SplitScores
 from tasks.core.records.documents import Count, Digest, Document, Share
 from tasks.core.records.scores import ApiUsage, EpisodeLimits
 
@@ -58,24 +58,3 @@ class ModelScore(Document):
     world_usage: ApiUsage | None = None
     """Set for a world that pays for part of its play, as for a simulated user."""
     lineage: ScoreLineage
-
-
-class ModelDifference(TestedDifference):
-    """`second` minus `first`: paired by task (SGC: by scenario), clustered by scenario."""
-
-    first: str
-    second: str
-    level: str
-    metric: Literal["tgc", "sgc"]
-
-
-class ModelComparison(Document):
-    """comparison.json: models that were scored together, and the difference of each pair."""
-
-    world: str
-    split: str
-    confidence: float = Field(gt=0, lt=1)
-    models: tuple[ModelScore, ...] = Field(min_length=2)
-    differences: tuple[ModelDifference, ...]
-    scored_differently: dict[str, dict[str, str]]
-    """Parameters that affect the meaning of a score and differ: if there are any, the scores do not compare."""

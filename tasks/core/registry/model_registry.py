@@ -29,6 +29,12 @@ class Version:
     source: str
     """Address of its files, from which MLflow can download."""
 
+    def tag(self, name: str) -> str:
+        """Return a tag. Raises ArtifactError for a version that loopline did not record."""
+        if name not in self.tags:
+            raise ArtifactError(f"version {self.number}: has no tag {name}, so no run of loopline recorded it")
+        return self.tags[name]
+
 
 @dataclass(frozen=True)
 class Registry:
@@ -78,7 +84,7 @@ class Registry:
             except ArtifactError as error:
                 raise ArtifactError(
                     f"version {version.number} of {self.name} has no evaluation that this code can read; `loopline "
-                    f"registry compare {version.number} --rescore` scores it again, for the comparison only\n{error}"
+                    f"score models:/{self.name}/{version.number}` scores it again\n{error}"
                 ) from None
         _require_same_policy(version, "scores", scored)
         return found
@@ -111,8 +117,8 @@ class Registry:
 
 def _require_same_policy(version: Version, part: str, digest: str) -> None:
     """Raise ArtifactError where a part of a version is of another policy than its tags say."""
-    if digest != version.tags["adapter_digest"]:
+    if digest != (told := version.tag("adapter_digest")):
         raise ArtifactError(
-            f"version {version.number}: its {part} are of the policy {digest[:12]}..., its tags say "
-            f"{version.tags['adapter_digest'][:12]}...; record the run anew"
+            f"version {version.number}: its {part} are of the policy {digest[:12]}..., its tags say {told[:12]}...; "
+            "record the run anew"
         )

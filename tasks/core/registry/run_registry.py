@@ -1,7 +1,7 @@
 """The model registry: versions of the trained policy, compared, and which of them is champion.
 
 A version is named by its number or by an alias (champion, challenger). Versions are compared by the scores that are
-stored with them, or by all splits played anew.
+stored with them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,22 +9,27 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tasks.core.config.params import Params, load_params
+from tasks.core.config.splits import MEASURED_SPLITS
 from tasks.core.config.stage_inputs import RescoringInputs
-from tasks.core.evaluation.differences import CONFIDENCE
+from tasks.core.evaluation.level_scores import split_scores
+from tasks.core.evaluation.tgc_sgc import Outcome
 from tasks.core.interfaces.stage import StageContext
+from tasks.core.lineage.dvc_lock import read_lock
 from tasks.core.lineage.mlflow_store import explained, open_store, tracking_uri
 from tasks.core.lineage.params_and_metrics import registered_model
-from tasks.core.records.comparison import Comparison
-from tasks.core.records.documents import write_document
-from tasks.core.records.files import replacing
+from tasks.core.records.comparison import Comparison, SplitScores
+from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import recorded_params
-from tasks.core.registry.comparison_page import comparison_page
+from tasks.core.records.schemas import SELECTED_POLICY
 from tasks.core.registry.model_registry import Registry, Version
 from tasks.core.registry.promotion import Decision, decide
 from tasks.core.registry.registration import CHALLENGER, CHAMPION
-from tasks.core.registry.version_comparison import compare
 from tasks.core.registry.version_evaluation import VersionEvaluation
+from tasks.core.scored_models.comparing import PlayedModel, compared
+from tasks.core.scored_models.comparison_page import write_comparison
+
+BASE_TAG = "dataset.data/policy"
 
 
 def params_of_run(layout: Layout) -> Params:
@@ -54,27 +59,35 @@ def open_registry(root: Path, params: Params, name: str | None = None) -> Regist
     return Registry(open_store(params.lineage, root), name or registered_model(params))
 
 
-def compare_versions(
-    registry: Registry, names: Sequence[str], root: Path, params: Params, rescore: bool = False
-) -> tuple[Comparison, Path]:
+def compare_versions(registry: Registry, names: Sequence[str], root: Path) -> tuple[Comparison, Path]:
     """Compare the versions with these numbers or aliases; returns the comparison and the folder it was written into.
 
-    One version alone is scored and compared with nothing. Raises UnknownVersion and ArtifactError; then nothing is
-    written.
+    One version alone is compared with nothing. Raises UnknownVersion and ArtifactError; then nothing is written.
     """
     versions = list({version.number: version for version in map(registry.find, names)}.values())
-    layout = Layout(root)
-    folder = layout.comparisons / "-".join([registry.name, *(str(version.number) for version in versions)])
-    with replacing(folder) as temporary:
-        temporary.mkdir()
-        if rescore:
-            scored = _rescored(registry, versions, StageContext(layout, RescoringInputs.of(params)), temporary)
-        else:
-            scored = [(version, registry.evaluation(version)) for version in versions]
-        comparison = compare(registry.name, scored, CONFIDENCE, rescore)
-        write_document(temporary / "comparison.json", comparison)
-        (temporary / "comparison.md").write_text(comparison_page(comparison), encoding="utf-8")
-    return comparison, folder
+    found = compared(registry.name, [_played(version, registry.evaluation(version)) for version in versions])
+    folder = Layout(root).comparisons / "-".join([registry.name, *(str(version.number) for version in versions)])
+    write_comparison(folder, found)
+    return found, folder
+
+
+def _played(version: Version, evaluation: VersionEvaluation) -> PlayedModel:
+    changed = " (changed)" if version.tags.get("git_dirty") == "true" else ""
+    facts = {
+        "aliases": ", ".join(version.aliases) or "-",
+        "iteration": version.tag("iteration"),
+        "adapter": version.tag("adapter_digest")[:12],
+        "params": version.tag("params_digest")[:12],
+        "commit": (version.tags.get("git_commit", "")[:12] or "unknown") + changed,
+    }
+    named = {split: evaluation.outcomes.get((split, SELECTED_POLICY)) for split in MEASURED_SPLITS}
+    outcomes: dict[str, list[Outcome]] = {split: found for split, found in named.items() if found}
+    scores: dict[str, SplitScores] = {
+        split: split_scores(outcomes[split], evaluation.behaviour.get(split), evaluation.own.get(split))
+        for split in MEASURED_SPLITS
+        if split in outcomes
+    }
+    return PlayedModel(str(version.number), facts, scores, outcomes, evaluation.params)
 
 
 def promote_version(registry: Registry, name: str, params: Params) -> Decision:
@@ -93,16 +106,17 @@ def promote_version(registry: Registry, name: str, params: Params) -> Decision:
     return Decision(decision.promote, (f"version {version.number} against {against}", *decision.reasons))
 
 
-def _rescored(
-    registry: Registry, versions: Sequence[Version], context: StageContext[RescoringInputs], folder: Path
-) -> list[tuple[Version, VersionEvaluation]]:
-    from tasks.core.registry.rescoring import rescored_evaluation
-    from tasks.core.rollouts.playing import forget_paid
+def require_same_base(version: Version, context: StageContext[RescoringInputs]) -> None:
+    """Check that the version was trained from this base policy. Raises ArtifactError otherwise.
 
-    try:
-        scored = [(version, rescored_evaluation(registry, version, context, folder)) for version in versions]
-        played = [one for _, evaluation in scored for part in evaluation.outcomes.values() for one in part]
-        forget_paid(context.inputs, {one.task_id for one in played})
-        return scored
-    finally:
-        context.cache.close()
+    An adapter for another base model would still load, but mean nothing.
+    """
+    inputs, layout = context.inputs, context.layout
+    name = layout.base_policy.relative_to(layout.root).as_posix()
+    ours = read_lock(layout.root / "dvc.lock", inputs.previous, inputs.evaluated).artifacts.get(name)
+    theirs = version.tags.get(BASE_TAG)
+    if ours != theirs:
+        raise ArtifactError(
+            f"version {version.number} was trained from the base policy {theirs}, but {name} is {ours}; "
+            f"check out commit {version.tags.get('git_commit', '?')[:12]} and run `dvc checkout`, or `dvc pull`"
+        )

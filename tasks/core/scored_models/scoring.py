@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from tasks.core.config.params import Params
-from tasks.core.config.world_settings import WorldMetric
 from tasks.core.evaluation.behaviour import behaviour
 from tasks.core.evaluation.level_scores import split_scores
 from tasks.core.evaluation.playing import SplitPlan
@@ -20,28 +19,42 @@ from tasks.core.evaluation.scored_rows import (
 )
 from tasks.core.interfaces.world_kind import ScoredEpisode, ScoredTrials
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.records.comparison import SplitScores
 from tasks.core.records.model_scores import ModelScore
-from tasks.core.records.scores import EpisodeLimits
+from tasks.core.records.scores import EpisodeLimits, total_usage
 from tasks.core.rollouts.episode import WORLD_SEED
+from tasks.core.rollouts.shards import PlayedRollouts
 from tasks.core.seeding import derive_seed
 
 
 def model_score(
-    params: Params, plans: Sequence[SplitPlan], rows: Sequence[Row], chat: ChatFormat, **named: Any
+    params: Params, plans: Sequence[SplitPlan], parts: Sequence[PlayedRollouts], chat: ChatFormat, **named: Any
 ) -> ModelScore:
-    """Return the document of `rows`; `named` are the fields that say whose score it is and what made it."""
-    settings = plans[0].settings
+    """Return the document of what was played; `named` are the fields that say whose score it is and what made it."""
+    settings, rows = plans[0].settings, [row for part in parts for row in part.rows]
+    acted = behaviour(list(acted_rollouts(rows, chat)))
     return ModelScore(
         world=params.world.name,
         seeds=tuple(seed for plan in plans for seed in plan.seeds),
         temperature=settings.temperature,
         limits=EpisodeLimits(**settings.limits.model_dump()),
-        scores=_split_scores(rows, chat, params.world.settings.own_metric),
+        scores=split_scores(outcomes(rows), acted, metric_score(params.world.settings.own_metric, rows)),
         mean_return=mean_return(rows),
         void_rollouts=void_rollouts(rows),
+        usage=total_usage(part.usage for part in parts),
+        world_usage=total_usage(part.world_usage for part in parts),
         **named,
     )
+
+
+def facts(score: ModelScore) -> dict[str, str]:
+    """Return what a table says of a score beside the figures by difficulty."""
+    paid = {"paid": score.usage, "paid by the world": score.world_usage}
+    return {
+        "runs": str(score.scores.rollouts_per_task),
+        "mean return": f"{score.mean_return:.3f}",
+        "void": str(score.void_rollouts),
+        **{name: f"{one.answers:,} answers, {one.cost_usd:,.2f} USD" for name, one in paid.items() if one is not None},
+    }
 
 
 def scored_trials(
@@ -75,8 +88,3 @@ def _episode(row: Row, chat: ChatFormat) -> ScoredEpisode:
         trial=row["evaluation_run"],
         seed=derive_seed(row["seed"], row["world_retries"], WORLD_SEED),
     )
-
-
-def _split_scores(rows: Sequence[Row], chat: ChatFormat, metric: WorldMetric | None) -> SplitScores:
-    acted = behaviour(list(acted_rollouts(rows, chat)))
-    return split_scores(outcomes(rows), acted, metric_score(metric, rows))

@@ -3,14 +3,10 @@
 from pathlib import Path
 
 from tasks.core.config.params import Params
-from tasks.core.lineage.evaluation_dataset import record_verdicts
 from tasks.core.lineage.mlflow_store import explained, open_store, tracking_uri
 from tasks.core.lineage.params_and_metrics import flat_params, is_constant
 from tasks.core.records.dotted import dotted_numbers
-from tasks.core.records.files import read_json
 from tasks.core.records.model_scores import ModelScore
-from tasks.core.scored_models.inspect_log import INSPECT
-from tasks.core.scored_models.judged_samples import judged_samples
 
 KEY = "score_key"
 """Tag by which a score's run is found again."""
@@ -20,20 +16,16 @@ def record_score(score: ModelScore, params: Params, folder: Path, root: Path) ->
     """Record a score: parameters, figures, what it was made from, and the files in `folder`. Raises LineageError."""
     store, tags = open_store(params.lineage, root), {KEY: score.key}
     with explained(tracking_uri(root)):
-        finished = store.find_run(tags, finished=True)
-        run = finished or store.find_run(tags, finished=False)
+        if store.find_run(tags, finished=True) is not None:
+            return
+        run = store.find_run(tags, finished=False)
         if run is None:
             run = store.client.create_run(store.experiment_id, None, tags | _tags(score), f"score {score.name}")
         run_id = str(run.info.run_id)
-        if finished is None:
-            store.log_params(run_id, flat_params(params))
-            store.log_numbers(run_id, {0: numbers(score)})
-            store.client.log_artifacts(run_id, str(folder), "score")
-            store.client.set_terminated(run_id, "FINISHED")
-        if params.lineage.traced_rollouts:
-            (log,) = (folder / INSPECT).glob("*.json")
-            judged = list(judged_samples(score, read_json(log)))
-            record_verdicts(store, run_id, judged, tags | _tags(score))
+        store.log_params(run_id, flat_params(params))
+        store.log_numbers(run_id, {0: numbers(score)})
+        store.client.log_artifacts(run_id, str(folder), "score")
+        store.client.set_terminated(run_id, "FINISHED")
 
 
 def numbers(score: ModelScore) -> dict[str, float]:

@@ -4,15 +4,15 @@ import pytest
 
 from tasks.core.config.lineage import PromotionRule
 from tasks.core.config.params import Params
+from tasks.core.evaluation.level_scores import split_scores
 from tasks.core.evaluation.scoring_conditions import scored_differently
 from tasks.core.evaluation.tgc_sgc import Outcome
 from tasks.core.lineage.params_and_metrics import flat_params
 from tasks.core.records.schemas import BASE_POLICY, SELECTED_POLICY
-from tasks.core.registry.comparison_page import comparison_page
-from tasks.core.registry.model_registry import Version
 from tasks.core.registry.promotion import decide
-from tasks.core.registry.version_comparison import compare
 from tasks.core.registry.version_evaluation import VersionEvaluation
+from tasks.core.scored_models.comparing import PlayedModel, compared
+from tasks.core.scored_models.comparison_page import comparison_page
 
 DIFFERENT = [
     ("scoring.temperature", "1.0"),
@@ -36,12 +36,12 @@ ALIKE = [
 ]
 
 
+def played(count: int) -> list[Outcome]:
+    return [Outcome(f"t{i}", f"s{i % 2}", 1, 0, i < count) for i in range(6)]
+
+
 def evaluated(params: Params, solved: int, **knobs: str) -> VersionEvaluation:
     """Six tasks of two scenarios on every split, the first `solved` of them solved; the base solved none."""
-
-    def played(count: int) -> list[Outcome]:
-        return [Outcome(f"t{i}", f"s{i % 2}", 1, 0, i < count) for i in range(6)]
-
     policies = {SELECTED_POLICY: solved, BASE_POLICY: 0}
     outcomes = {(s, p): played(n) for s in ("dev", "test_normal", "test_challenge") for p, n in policies.items()}
     return VersionEvaluation({**flat_params(params), **knobs}, outcomes, {})
@@ -82,15 +82,9 @@ def test_a_knob_that_older_code_did_not_have_says_nothing(params: Params) -> Non
     assert not scored_differently({"1": older, "2": now}, ["dev"])
 
 
-def test_a_comparison_of_versions_that_were_scored_differently_says_so(params: Params) -> None:
-    digests = dict.fromkeys(("pipeline_digest", "params_digest", "git_commit"), "d")
-    tags = {**digests, "adapter_digest": "a" * 64, "iteration": "i002", "git_dirty": "false"}
-    scored = [
-        (Version(number, (), tags, 0, ""), evaluated(params, 3, **{"scoring.temperature": temperature}))
-        for number, temperature in ((1, "0.1"), (2, "1.0"))
-    ]
-    stored = compare("model", scored, 0.95, rescored=False)
-    assert stored.scored_differently == {"scoring.temperature": {"1": "0.1", "2": "1.0"}}
-    assert "**The versions were scored differently (scoring.temperature)" in comparison_page(stored)
-    anew = compare("model", scored, 0.95, rescored=True)
-    assert not anew.scored_differently and "differently" not in comparison_page(anew)
+def test_a_comparison_of_models_that_were_scored_differently_says_so(params: Params) -> None:
+    scores, outcomes = {"test_normal": split_scores(played(3), None, None)}, {"test_normal": played(3)}
+    knobs = {name: flat_params(params) | {"scoring.temperature": name} for name in ("0.1", "1.0")}
+    found = compared("model", [PlayedModel(name, {}, scores, outcomes, each) for name, each in knobs.items()])
+    assert found.scored_differently == {"scoring.temperature": {"0.1": "0.1", "1.0": "1.0"}}
+    assert "**They were scored differently (scoring.temperature)" in comparison_page(found)

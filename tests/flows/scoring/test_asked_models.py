@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from flows.scoring.asked_models import AskedModel, UnknownModel, asked_models
-from flows.scoring.bases import NoBase, base_of, trained_part
+from flows.scoring.ready_models import NoBase, base_of, trained_part
 from tasks.core.records.files import ArtifactError, write_json
 
 COMMIT = "0" * 40

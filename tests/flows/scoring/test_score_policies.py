@@ -63,12 +63,8 @@ def test_a_score_has_the_rollouts_of_the_stage(project: Path) -> None:
     (run,) = runs.search_runs([experiment.experiment_id])
     assert run.data.tags["score_key"] == score.key and run.info.status == "FINISHED"
     assert run.data.metrics["dev/tgc"] == score.scores.levels["all"].tgc
-    (dataset,) = runs.search_datasets([experiment.experiment_id])
-    assert dataset.tags["score_key"] == score.key and dataset.tags["scored_model"] == score.model
-    assert dataset.profile == f'{{"num_records": {len(rows(folder / "rollouts.parquet"))}}}'
     assert main(["score", POCKET, "--split", "dev"]) == 0
     assert len(runs.search_runs([run.info.experiment_id])) == 1, "recorded once"
-    assert [one.digest for one in runs.search_datasets([experiment.experiment_id])] == [dataset.digest]
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ from tasks.core.chat_servers.paid_answers import PAID_ANSWERS
 from tasks.core.config.world import WorldSection
 from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.processes.addresses import free_port
+from tasks.core.records.comparison import Comparison
 from tasks.core.records.documents import read_document
-from tasks.core.records.model_scores import ModelComparison, ModelScore
+from tasks.core.records.model_scores import ModelScore
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table
 
@@ -138,7 +139,7 @@ def kept(project: Path) -> int:
 def test_two_models_are_compared_by_task(project: Path, model: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert score(model.url, "tiny", model.url, "clever") == 0
     (path,) = project.glob("data/scored/comparison-*/comparison.json")
-    comparison = read_document(path, ModelComparison)
+    comparison = read_document(path, Comparison)
     found = {(each.level, each.metric): each for each in comparison.differences}
     assert found["all", "tgc"].difference == pytest.approx(100 / 3) and found["all", "sgc"].difference == 100
     assert found["all", "tgc"].pairs == TASKS and comparison.scored_differently == {}
