@@ -1,6 +1,7 @@
 """Whether files were touched: in this process's life, or between two looks, even if they were put back since."""
 
 import os
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -24,8 +25,12 @@ def changed_files(before: Mapping[Path, Signature]) -> list[Path]:
 
 
 def touched_since(moment: float, files: Iterable[Path]) -> list[Path]:
-    """Return the files that were written, replaced or removed after `moment`, in seconds since the epoch."""
-    return [file for file, seen in signatures(files).items() if seen is None or seen[1] > moment * 1e9]
+    """Return the files that were written, replaced or removed after `moment`, in seconds since the epoch.
+
+    A time that is yet to come is that of a clock that was set back since, and tells nothing.
+    """
+    found, now = signatures(files), time.time_ns()
+    return [file for file, seen in found.items() if seen is None or moment * 1e9 < seen[1] <= now]
 
 
 def imports_began() -> float:

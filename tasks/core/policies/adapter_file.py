@@ -29,7 +29,7 @@ _PLAIN: Mapping[str, tuple[Any, ...]] = {
 
 
 class LoraFile(NamedTuple):
-    """What the settings of a plain LoRA adapter say."""
+    """The settings of a plain LoRA adapter."""
 
     rank: int
     alpha: float

@@ -41,7 +41,7 @@ class ComparedModel(Document):
 
     name: str
     facts: dict[str, str]
-    """What a table says of it beside its scores."""
+    """Facts that a table shows beside its scores."""
     splits: dict[str, SplitScores]
 
 

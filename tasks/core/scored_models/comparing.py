@@ -23,7 +23,7 @@ class PlayedModel:
 
     name: str
     facts: Mapping[str, str]
-    """What a table says of it beside its scores: its iteration, its commit, what it cost."""
+    """Facts that a table shows beside its scores: its iteration, its commit, its cost."""
     scores: Mapping[str, SplitScores]
     outcomes: Mapping[str, Sequence[Outcome]]
     """Both by split."""

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -49,9 +50,11 @@ def params_in(layout: Layout) -> Params:
     return load_params(layout.params)
 
 
-def run_block(layout: Layout, edit: Path | None = None, put_back: bool = False) -> None:
+def run_block(
+    layout: Layout, edit: Path | None = None, put_back: bool = False, cache: ProcessCache | None = None
+) -> None:
     """Do what a runner does, and edit a file in the middle."""
-    with as_recorded(STAGE, recorded_params(layout), layout, ProcessCache()):
+    with as_recorded(STAGE, recorded_params(layout), layout, cache or ProcessCache()):
         if edit is not None:
             content = edit.read_bytes()
             edit.write_bytes(content + b"# edited\n")
@@ -108,6 +111,16 @@ def test_code_imported_before_an_edit_that_was_undone_is_refused(
     imported(code / FILE, monkeypatch)
     with pytest.raises(NotAsRecorded, match="was edited after this process had started"):
         run_block(layout)
+
+
+def test_a_clock_that_was_set_back_is_no_edit(layout: Layout, code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported(code / FILE, monkeypatch)
+    written, cache = (code / FILE).stat().st_ctime_ns, ProcessCache()
+    monkeypatch.setattr(recorded, "imports_began", lambda: written / 1e9 - 10_790)
+    monkeypatch.setattr(time, "time_ns", lambda: written - 10_800_000_000_000)
+    run_block(layout, cache=cache)
+    monkeypatch.setattr(time, "time_ns", lambda: written + 1)  # three hours later
+    run_block(layout, cache=cache)
 
 
 def test_versions_that_do_not_match_the_manifest_are_refused(layout: Layout) -> None:
