@@ -1,4 +1,4 @@
-"""Stage update_policy@i: the previous policy and a training_batch.parquet -> policy/ and metrics.json."""
+"""Stage update_policy@i: the previous policy and a training_batch.parquet -> policy/, metrics.json, timings."""
 
 import logging
 import shutil
@@ -10,14 +10,14 @@ from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.learner.checkpoint import save_learner
 from tasks.core.learner.launcher import train_on_ranks
-from tasks.core.learner.metrics import trained_metrics, unchanged_metrics
+from tasks.core.learner.metrics import trained_metrics, unchanged_metrics, update_timings
 from tasks.core.learner.proofs import ENGINE_NOISE
 from tasks.core.learner.training import read_batch, train
 from tasks.core.learner.update_job import UpdateJob
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import replacing
-from tasks.core.records.training import AdvantageSummary, Metrics, Preflight
+from tasks.core.records.training import AdvantageSummary, Metrics, Preflight, UpdateTimings
 
 _log = logging.getLogger(__name__)
 
@@ -34,14 +34,15 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
     rollouts = read_batch(job)
     trained = None
     if not rollouts:
-        metrics = unchanged_metrics(summary)
+        metrics, timings = unchanged_metrics(summary), UpdateTimings()
     elif job.inputs.update.distributed.size > 1:
-        metrics = train_on_ranks(job, context.machines).metrics
+        metrics, timings, _ = train_on_ranks(job, context.machines)
     else:
         trained = train(job, rollouts, context.cache)
         metrics = trained_metrics(
             rollouts, trained.stats, trained.learner, summary, job.inputs.update.loss, job.previous.staleness
         )
+        timings = update_timings(trained.stats)
     if not _sampled_by_the_policy(context.inputs):
         metrics = metrics.model_copy(update={"engine_mismatch": None})
     if not rollouts:
@@ -52,6 +53,7 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
         _log.warning("update_policy@%s: %s", key, metrics.note)
     _warn_of_mismatch(metrics, _mismatch_limit(job), key)
     write_document(layout.metrics(key), metrics)
+    write_document(layout.update_timings(key), timings)
 
 
 def _sampled_by_the_policy(inputs: UpdateInputs) -> bool:

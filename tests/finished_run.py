@@ -36,8 +36,8 @@ def metrics(**changes: Any) -> Metrics:
     """Return metrics of one update."""
     figures = {"mean_return": 0.2, "group_return_std": 0.3, "kept_rollouts": 10, "entropy": 1.0, "kl": 0.01}
     mismatch = EngineMismatch(mean=1e-6, max=1e-5, noise=1e-2, share_over_noise=0.0)
-    rest = {"grad_norm": 0.5, "clip_fraction": 0.1, "engine_mismatch": mismatch, "tokens_per_s": 1000.0}
-    more = {"largest_grad_norm": 0.6, "loss": 0.1, "update_s": 2.0, "stopped_early": False}
+    rest = {"grad_norm": 0.5, "clip_fraction": 0.1, "engine_mismatch": mismatch}
+    more = {"largest_grad_norm": 0.6, "loss": 0.1, "stopped_early": False}
     steps = {"optimizer_steps": 8, "planned_optimizer_steps": 8, "total_optimizer_steps": 8}
     return Metrics.model_validate({**figures, **rest, **more, **steps, **changes})
 

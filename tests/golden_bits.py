@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from flows.published.machine import PORTABLE, machine_kind
+from tasks.core.lineage.machine import PORTABLE, machine_kind
 
 ROOT = Path(__file__).resolve().parents[1]
 

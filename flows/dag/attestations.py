@@ -7,9 +7,9 @@ from typing import Any
 from flows.dag.stages import Stage
 from tasks.core.config.params import read_yaml
 from tasks.core.lineage.integrity import dvc_md5
-from tasks.core.records.document_kinds import holds_clocks
+from tasks.core.lineage.machine import machine_kind
 from tasks.core.records.documents import write_document
-from tasks.core.records.layout import Layout
+from tasks.core.records.layout import Layout, holds_clocks
 from tasks.core.records.run_manifest import Attestation, StageVersion
 
 
@@ -21,7 +21,8 @@ def write_attestation(stage: Stage, key: str, version: StageVersion, layout: Lay
         for path in _outs(layout.root / "dvc.yaml", stage.name, key)
         if not holds_clocks(path) and layout.root / path != own and (layout.root / path).exists()
     }
-    write_document(own, Attestation(stage=stage.name, key=key, version=version, outs=outs))
+    said = Attestation(stage=stage.name, key=key, version=version, outs=outs, machine=machine_kind())
+    write_document(own, said)
 
 
 def _outs(dvc_yaml: Path, stage: str, key: str) -> Iterator[str]:

@@ -35,7 +35,7 @@ def left_overs(layout: Layout, params: Params) -> Iterator[Path]:
     """Yield the artifacts of iterations in those two folders that are outputs of no stage of `params`."""
     written = {layout.policy(iteration_key(0))}
     for key in params.dag.previous:
-        written |= {layout.policy(key), layout.metrics(key)}
+        written |= {layout.policy(key), layout.metrics(key), layout.update_timings(key)}
     for key in params.dag.sampled:
         written |= _of_iteration(layout, key)
     for key in params.dag.evaluated:
@@ -51,4 +51,4 @@ def left_overs(layout: Layout, params: Params) -> Iterator[Path]:
 
 def _of_iteration(layout: Layout, key: str) -> set[Path]:
     sampled = {layout.rollouts(key), layout.timings(key), layout.training_batch(key), layout.advantage_summary(key)}
-    return sampled | {layout.policy(key), layout.metrics(key)}
+    return sampled | {layout.policy(key), layout.metrics(key), layout.update_timings(key)}

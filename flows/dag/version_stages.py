@@ -24,6 +24,7 @@ from flows.dag.stages import STAGES, Stage, find_stage
 from tasks.core.config.params import Params, ParamsError, load_params
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.lineage.dvc_lock import LockedStage
+from tasks.core.lineage.machine import libraries, machine_kind
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import ArtifactError, digest
 from tasks.core.records.layout import Layout
@@ -87,6 +88,8 @@ def run_manifest(params: Params, params_file: Path) -> RunManifest:
         params_file=digest(params_file),
         files={name: digest(files[name]) for name in sorted(files)},
         stages={stage: tuple(each) for stage, each in runs.items()},
+        machine=machine_kind(),
+        libraries=libraries(),
     )
 
 

@@ -1,26 +1,20 @@
-"""A checkout's run held against a published one, in lines."""
+"""A run held against a published one, artifact by artifact, in lines."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.dag.stages import STAGES
-from flows.published.differences import described, first_difference
-from flows.published.dvc_files import RunFiles, pull_run
-from flows.published.finished_run import run_facts
-from flows.published.machine import PORTABLE
-from flows.published.records import PUBLISHED, PublishedRun, RunFacts, names
-from tasks.core.interfaces.engine_kind import EngineNeeds, find_engine, open_engine
+from flows.published.published_run import PublishedRun, artifacts_that_count
+from tasks.core.lineage.dvc_lock import lock_of
+from tasks.core.lineage.integrity import dvc_md5
+from tasks.core.records.documents import read_document
+from tasks.core.records.dotted import dotted
 from tasks.core.records.layout import Layout
-from tasks.core.records.run_manifest import recorded_params
+from tasks.core.records.run_manifest import RunManifest, recorded_params
 
 _NAMED = 4
 """Names in one line."""
-
-
-class UnknownRun(ValueError):  # noqa: N818
-    """No published run is where one was asked for."""
 
 
 @dataclass(frozen=True)
@@ -31,73 +25,52 @@ class Verified:
     holds: bool
 
 
-def find_run(name: str, root: Path) -> PublishedRun:
-    """Return a published run by its name, its folder or its dvc.lock. Raises UnknownRun and ArtifactError."""
-    asked = Path(name)
-    folders = [root / PUBLISHED / name, asked.parent if asked.name == "dvc.lock" else asked]
-    for folder in folders:
-        if folder.is_dir() and any((folder / file).exists() for file in ("run.json", "digests.json")):
-            return PublishedRun(folder)
-    known = ", ".join(names(root / PUBLISHED)) or "none"
-    raise UnknownRun(f"{name}: no published run; those of {PUBLISHED} are: {known}")
-
-
 def verify(run: PublishedRun, root: Path) -> Verified:
-    """Compare the run in `root`, which is fetched if nothing ran there and DVC has a remote. Raises ArtifactError."""
-    pulled = pull_run(root, run.lock)
-    found = first_difference(root, run.digests)
-    about = [*differing_facts(run_facts(root), run.facts)]
-    if found is None:
-        whose = "fetched" if pulled else "made here"
-        return Verified([f"all {run.digests.artifacts} artifacts, {whose}, have the published bytes", *about], True)
-    _try_engine(Layout(root))
-    lines = [*described(found, root, RunFiles(root, run.lock).find)]
-    return Verified([*lines, f"  {found.before} artifacts before it have the published bytes", *about], False)
+    """Compare the files of the run in the project `root` with a published run. Raises ArtifactError and ParamsError."""
+    params = recorded_params(Layout(root))
+    here = artifacts_that_count(lock_of(root, params, side_tasks=True))
+    differing = [
+        f"  {stage}: {path}{why}"
+        for path, (stage, _) in (run.artifacts | here).items()
+        if (why := _difference(root / path, run.artifacts.get(path), path in here)) is not None
+    ]
+    number = len(run.artifacts | here)
+    notes = [*_notes(read_document(Layout(root).manifest, RunManifest), run.manifest)]
+    if not differing:
+        about = f" ({'; '.join(notes)})" if notes else ""
+        return Verified([f"all {number} artifacts have the published bytes{about}"], True)
+    first = f"{number - len(differing)} of {number} artifacts have the published bytes; these differ:"
+    return Verified([first, *differing, *notes], False)
 
 
-def _try_engine(layout: Layout) -> None:
-    """Open an engine of this process once: it warns where this machine's bits depend on more than the conversation."""
-    params = recorded_params(layout)
-    kind = find_engine(params.engine.name)
-    if kind.in_process and kind.samples_policy and layout.base_policy.exists():
-        open_engine(params.engine, EngineNeeds(params.policy, layout.base_policy)).close()
+def _difference(file: Path, published: tuple[str, str] | None, ran: bool) -> str | None:
+    """Return what to say of an artifact that has not the published bytes; None of one that does."""
+    if published is None:
+        return " (the published run has none)"
+    if not ran or not file.exists():
+        return " (not here)"
+    return None if dvc_md5(file) == published[1] else ""
 
 
-def differing_facts(here: RunFacts, published: RunFacts) -> Iterator[str]:
-    """Yield a line on the machine, the packages, the knobs and the code each, where they are not the published ones."""
-    for what, mine, theirs, without in (
-        ("machine", here.machine, published.machine, _promise(published.machine)),
-        ("packages", here.packages, published.packages, "the same bytes are promised with the same torch alone"),
-        ("knobs", here.knobs, published.knobs, "another run was asked for"),
-    ):
-        if differing := [*_differing(mine, theirs)]:
-            yield f"{what}: {'; '.join(differing)} ({without})"
-    other = [stage.name for stage in STAGES if here.code.get(stage.name) != published.code.get(stage.name)]
-    if other:
-        commits = f"published at commit {published.commit or '?'}, here {here.commit or '?'}"
-        yield f"code: {_shortened(other)} ran other code ({commits})"
+def _notes(here: RunManifest, published: RunManifest) -> Iterator[str]:
+    """Yield in what machine, packages, knobs and code are not the published ones."""
+    machines = ({"machine": each.machine} for each in (here, published))
+    knobs = (
+        dotted({name: value for name, value in each.params.items() if name != "dag"}) for each in (here, published)
+    )
+    yield from _differing("machine", *machines)
+    yield from _differing("packages", here.libraries, published.libraries)
+    yield from _differing("knobs", *knobs)
+    names = sorted({*here.files, *published.files})
+    if files := [name for name in names if here.files.get(name) != published.files.get(name)]:
+        yield f"code: {_shortened(files)}"
 
 
-def _promise(machine: Mapping[str, str]) -> str:
-    """Return the condition under which a run has the bytes of one that was made on `machine`."""
-    if machine.get("bits") != "portable":
-        return "the same bytes are promised on the same kind of machine alone"
-    variables = " ".join(f"{name}={value}" for name, value in PORTABLE.items())
-    return f"the same bytes are promised on any x86-64 processor with AVX2, for a run begun with {variables}"
-
-
-def _differing(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what differs, torch first: it decides most."""
-    ordered = sorted({*mine, *theirs}, key=lambda name: (name != "torch", name))
-    differing = [name for name in ordered if mine.get(name) != theirs.get(name)]
-    for name in differing[:_NAMED]:
-        yield f"{name} {_value(mine.get(name))} here, {_value(theirs.get(name))} published"
-    if len(differing) > _NAMED:
-        yield f"and {len(differing) - _NAMED} more"
-
-
-def _value(value: Any) -> str:
-    return "none" if value is None else str(value)
+def _differing(what: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[str]:
+    differing = [name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name)]
+    if differing:
+        named = [f"{name} {mine.get(name)} here, {theirs.get(name)} published" for name in differing]
+        yield f"{what}: {_shortened(named)}"
 
 
 def _shortened(listed: list[str]) -> str:

@@ -35,8 +35,9 @@ from result_file import write_result
 import flows.runners.pipeline  # noqa: F401 - what a run imports
 from flows.cli.app import main as loopline
 from flows.dag.stages import STAGES, Stage
-from flows.published.finished_run import run_digests
+from flows.published.published_run import artifacts_that_count
 from flows.runners.prefect_server import local_server
+from tasks.core.lineage.dvc_lock import whole_lock
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.files import read_json
 from tasks.core.records.layout import Layout
@@ -158,8 +159,8 @@ def wait(process: int) -> int:
 
 
 def state_of(project: Path) -> str:
-    """SHA-256 over the content of every artifact, clocks left out, and over what lineage.json says of the run."""
-    said = [run_digests(project).model_dump_json(), read_json(Layout(project).lineage)]
+    """SHA-256 over every artifact's md5, clocks left out, and over what lineage.json says of the run."""
+    said = [sorted(artifacts_that_count(whole_lock(project / "dvc.lock")).items()), read_json(Layout(project).lineage)]
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
 

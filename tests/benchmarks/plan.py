@@ -37,7 +37,7 @@ from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table
-from tasks.core.records.training import Metrics, Timings
+from tasks.core.records.training import Timings, UpdateTimings
 from tasks.core.worlds.pocketworld.kind import PocketworldConfig
 from tests.benchmarks.calibration import MeasuredRun, calibrated
 from tests.core.capacity.test_memory import CHUNK, POLICY_TOKENS, POSITIONS, most_allocated
@@ -90,7 +90,7 @@ def played(folder: Path, *settings: str) -> Run:
         stages[name.partition("@")[0]].append(end - start)
     params, layout = load_params(folder / "params.yaml"), Layout(folder)
     collecting = [read_document(layout.timings(key), Timings).wall_s for key in params.dag.previous]
-    updating = [read_document(layout.metrics(key), Metrics).update_s or 0.0 for key in params.dag.previous]
+    updating = [read_document(layout.update_timings(key), UpdateTimings).update_s or 0.0 for key in params.dag.previous]
     episodes, kept_share = content(layout, params)
     wall, stage_s = times[-1][1] - times[0][1], median(stages["filter_advantages"])
     plan = make_plan(params, model_config(params.policy.source, folder), HARDWARE["cpu"], 1, episodes, kept_share)

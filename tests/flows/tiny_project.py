@@ -6,14 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from flows.published.finished_run import run_digests
+from flows.dag import new_project
+from flows.published.published_run import artifacts_that_count
+from tasks.core.lineage.dvc_lock import whole_lock
 from tasks.core.records.files import read_json
 from tasks.core.records.layout import Layout
 from tests.made_once import empty_mlflow_store
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("tasks", "flows", "data/base_policies")
-FILES = ("dvc.yaml", ".dvcignore", ".gitignore", "pyproject.toml", "prefect.yaml")
 OF_ONE_RUN = shutil.ignore_patterns("mlflow.db", ".prefect", "tmp")
 NOWHERE = {"PREFECT_API_URL": "", "MLFLOW_TRACKING_URI": "", "DVC_EXP_NAME": ""}
 
@@ -21,18 +21,9 @@ NOWHERE = {"PREFECT_API_URL": "", "MLFLOW_TRACKING_URI": "", "DVC_EXP_NAME": ""}
 def make_project(folder: Path, *settings: str) -> Path:
     """Make a DVC project (without git) in which nothing has run; `settings` as `--set` takes them.
 
-    It has this checkout's byte code too, which holds for files of the same time. What another process is about to
-    write of it is left out. MLflow's tables are there, which tests/record_lineage sees being made.
+    MLflow's tables are there, which tests/record_lineage sees being made.
     """
-    from dvc.repo import Repo  # a third of a second, which only those who make projects pay
-
-    for name in FOLDERS:
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.pyc.*"))
-    for name in FILES:
-        shutil.copy2(ROOT / name, folder)
-    Repo.init(str(folder), no_scm=True).close()
-    configuration = (ROOT / ".dvc" / "config").read_text()
-    (folder / ".dvc" / "config").write_text(configuration.replace("[core]\n", "[core]\n    no_scm = true\n"))
+    new_project.make_project(ROOT, folder)
     shutil.copy2(empty_mlflow_store(), folder)
     configure(folder, "drill", *settings)
     return folder
@@ -76,5 +67,5 @@ def succeed(folder: Path, *arguments: str, **environment: str) -> str:
 
 
 def digest_of(root: Path) -> str:
-    """Return lineage.json's digests of code, parameters and artifacts, and those of all content."""
-    return str([read_json(Layout(root).lineage), run_digests(root).model_dump_json()])
+    """Return lineage.json's digests of code, parameters and artifacts, and those of all artifacts that count."""
+    return str([read_json(Layout(root).lineage), sorted(artifacts_that_count(whole_lock(root / "dvc.lock")).items())])

@@ -26,7 +26,7 @@ from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import ArtifactError, read_json, write_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.scores import Scores
-from tasks.core.records.training import Metrics
+from tasks.core.records.training import UpdateTimings
 from tasks.record_lineage import record_lineage, record_stage
 from tasks.record_lineage.__main__ import main
 from tasks.record_lineage.pipeline import Pipeline
@@ -244,10 +244,8 @@ def _crash(*arguments: object) -> None:
 
 
 def test_wall_clock_figures_make_no_new_run_but_other_results_do(pipeline: Pipeline) -> None:
-    from_conftest = json.loads(pipeline.layout.metrics("i003").read_text())
-    slower = Metrics.model_validate_json(json.dumps({**from_conftest, "tokens_per_s": 3.0}))
     record_pipeline(pipeline)
-    write_document(pipeline.layout.metrics("i003"), slower)
+    write_document(pipeline.layout.update_timings("i003"), UpdateTimings(tokens_per_s=3.0))
     _relock(pipeline)
     record_pipeline(again(pipeline))
     assert len(runs(pipeline)) == 1

@@ -114,7 +114,6 @@ def write_iteration(layout: Layout, key: str, rows: list[Row], iterations: int) 
         kl=None if step == 2 else 0.002 * step,
         grad_norm=50.0 if step == iterations - 1 else 0.4 + 0.02 * (step % 3),
         engine_mismatch=EngineMismatch(mean=1e-6 * step, max=2e-5, noise=1e-2, share_over_noise=0.0),
-        tokens_per_s=1000.0 * step,
         note="every advantage is zero <b>" if step == 2 else None,
     )
     write_document(layout.metrics(key), figures)

@@ -18,7 +18,7 @@ from tasks.core.records.files import ArtifactError, digest
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.scores import Evaluation, RunsScores, Scores
 from tasks.core.records.tables import read_table, write_table
-from tasks.core.records.training import Metrics
+from tasks.core.records.training import UpdateTimings
 from tasks.report import report
 from tasks.report.run_stats import read_run_stats
 from tests.finished_run import scores, training_budget
@@ -78,8 +78,7 @@ def test_the_index_holds_the_instruction_of_every_task(reported_run: StageContex
 def test_equal_artifacts_give_equal_bytes_and_wall_clock_figures_change_none(finished_run: StageContext) -> None:
     report(finished_run)
     first = digest(finished_run.layout.report)
-    path = finished_run.layout.metrics("i003")
-    write_document(path, Metrics.model_validate_json(json.dumps({**json.loads(path.read_text()), "tokens_per_s": 1.0})))
+    write_document(finished_run.layout.update_timings("i003"), UpdateTimings(tokens_per_s=1.0))
     report(finished_run)
     assert digest(finished_run.layout.report) == first
 

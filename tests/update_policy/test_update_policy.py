@@ -153,7 +153,7 @@ def test_metrics_hold_the_documented_figures(base: Path, make_rollouts: MakeRoll
     assert (metrics.mean_return, metrics.group_return_std, metrics.kept_rollouts) == (0.5, 0.2, 6)
     assert metrics.entropy is not None and 0 < metrics.entropy < np.log(32)
     assert metrics.kl is not None and metrics.kl >= 0
-    assert metrics.grad_norm and metrics.tokens_per_s
+    assert metrics.grad_norm
     assert metrics.clip_fraction is not None and metrics.engine_mismatch is not None
     assert metrics.engine_mismatch.max >= metrics.engine_mismatch.mean > 0
     assert (metrics.optimizer_steps, metrics.planned_optimizer_steps, metrics.total_optimizer_steps) == (4, 4, 4)

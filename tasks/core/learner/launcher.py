@@ -19,7 +19,7 @@ from tasks.core.learner.rendezvous import name_interface
 from tasks.core.learner.update_job import UpdateJob
 from tasks.core.records.documents import read_document
 from tasks.core.records.files import read_json, replacing
-from tasks.core.records.training import Metrics, Passes
+from tasks.core.records.training import Metrics, Passes, UpdateTimings
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
@@ -34,7 +34,7 @@ _LOOK_S = 0.5
 _REASON_S = 40
 """Seconds in which a launcher whose rank lost the others hears why: more than those after which a machine is lost."""
 _WORKPLACE, _JOB = ".update_policy", "job.json"
-POLICY, METRICS, PASSES = "policy", "metrics.json", "passes.json"
+POLICY, METRICS, TIMINGS, PASSES = "policy", "metrics.json", "timings.json", "passes.json"
 EXPECTED = 3
 """Exit code of a rank whose error message needs no stack trace."""
 
@@ -56,6 +56,7 @@ class TrainedOnRanks(NamedTuple):
     """Results of an update on ranks, besides its policy."""
 
     metrics: Metrics
+    timings: UpdateTimings
     passes: Passes
     """How forward passes took the rollouts."""
 
@@ -69,7 +70,11 @@ def train_on_ranks(job: UpdateJob, machines: Machines) -> TrainedOnRanks:
         start_ranks(job, folder, meeting)
         with replacing(job.layout.policy(job.key)) as temporary:
             (folder / POLICY).rename(temporary)
-        return TrainedOnRanks(read_document(folder / METRICS, Metrics), read_json(folder / PASSES)["passes"])
+        return TrainedOnRanks(
+            read_document(folder / METRICS, Metrics),
+            read_document(folder / TIMINGS, UpdateTimings),
+            read_json(folder / PASSES)["passes"],
+        )
 
 
 def start_ranks(job: UpdateJob, folder: Path, meeting: Meeting) -> None:

@@ -12,7 +12,7 @@ from tasks.core.learner.learner import Learner, UpdateStats
 from tasks.core.learner.losses import behaviour_weights, importance_units, k3, sum_by_rollout
 from tasks.core.learner.packing import Rollout
 from tasks.core.learner.proofs import engine_noise
-from tasks.core.records.training import AdvantageSummary, EngineMismatch, Metrics
+from tasks.core.records.training import AdvantageSummary, EngineMismatch, Metrics, UpdateTimings
 
 
 def trained_metrics(
@@ -50,9 +50,13 @@ def trained_metrics(
         planned_optimizer_steps=stats.planned,
         total_optimizer_steps=learner.optimizer_steps,
         stopped_early=stats.stopped_early,
-        tokens_per_s=sum(step.tokens for step in steps) / stats.seconds,
-        update_s=stats.seconds,
     )
+
+
+def update_timings(stats: UpdateStats) -> UpdateTimings:
+    """Return how fast an update was."""
+    tokens = sum(step.tokens for step in stats.steps)
+    return UpdateTimings(tokens_per_s=tokens / stats.seconds, update_s=stats.seconds)
 
 
 def unchanged_metrics(summary: AdvantageSummary) -> Metrics:
@@ -74,8 +78,6 @@ def unchanged_metrics(summary: AdvantageSummary) -> Metrics:
         optimizer_steps=0,
         planned_optimizer_steps=0,
         stopped_early=False,
-        tokens_per_s=None,
-        update_s=None,
         note="nothing to train on: the policy is that of the iteration before",
     )
 

@@ -16,8 +16,8 @@ from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.learner.checkpoint import save_learner
 from tasks.core.learner.distributed import ProcessGroup, join_process_group
-from tasks.core.learner.launcher import EXPECTED, METRICS, PASSES, POLICY
-from tasks.core.learner.metrics import trained_metrics
+from tasks.core.learner.launcher import EXPECTED, METRICS, PASSES, POLICY, TIMINGS
+from tasks.core.learner.metrics import trained_metrics, update_timings
 from tasks.core.learner.training import read_batch, train
 from tasks.core.learner.update_job import UpdateJob
 from tasks.core.policies.loading import device
@@ -56,6 +56,7 @@ def run_rank(job: UpdateJob, group: ProcessGroup, output: Path) -> None:
     if group.is_main:
         metrics = trained_metrics(rollouts, stats, learner, summary, job.inputs.update.loss, job.previous.staleness)
         write_document(output / METRICS, metrics)
+        write_document(output / TIMINGS, update_timings(stats))
         write_json(output / PASSES, {"passes": passes})
 
 

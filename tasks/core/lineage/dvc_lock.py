@@ -13,9 +13,8 @@ from typing import Any
 
 from tasks.core.config.params import Params
 from tasks.core.config.yaml_text import YamlFault, parse_yaml
-from tasks.core.records.document_kinds import holds_clocks
 from tasks.core.records.files import ArtifactError
-from tasks.core.records.layout import Layout
+from tasks.core.records.layout import Layout, holds_clocks
 from tasks.core.records.run_manifest import StageVersion
 
 FOLDERS_OF_MANY = ("iterations", "evaluations")

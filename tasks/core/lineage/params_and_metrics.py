@@ -17,7 +17,7 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.monitoring import CollapseWarning
 from tasks.core.records.run_manifest import StageVersions
 from tasks.core.records.scores import Evaluation, Scores, Selection, TrainingBudget
-from tasks.core.records.training import AdvantageSummary, Metrics
+from tasks.core.records.training import AdvantageSummary, Metrics, UpdateTimings
 
 
 def flat_params(params: Params) -> dict[str, str]:
@@ -52,7 +52,7 @@ def iteration_numbers(layout: Layout, key: str, warnings: Iterable[CollapseWarni
     MLflow draws a group of charts for each name before a slash.
     """
     counted = [warning for warning in warnings if warning.iteration == iteration_number(key)]
-    updated = _numbers(layout.metrics(key), Metrics)
+    updated = _numbers(layout.metrics(key), Metrics) | _numbers(layout.update_timings(key), UpdateTimings)
     return {
         **{f"{_group(name)}/{name}": value for name, value in updated.items()},
         **_grouped("rollouts", _numbers(layout.advantage_summary(key), AdvantageSummary)),

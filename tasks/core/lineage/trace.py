@@ -123,7 +123,7 @@ def trace_provenance(subject: Subject, lock: DvcLock, layout: Layout, cache: Pat
         *broken_joints(lock, stages),
         *other_values(stages, layout.root),
         *_broken_versions(stages, layout),
-        *_disproved(stages, layout),
+        *disproved(stages, layout),
         *misplayed,
     ]
     return Provenance(tuple(stages), tuple(played), sources, tuple(broken))
@@ -153,7 +153,7 @@ def _broken_versions(stages: Sequence[LockedStage], layout: Layout) -> Iterator[
             )
 
 
-def _disproved(stages: Sequence[LockedStage], layout: Layout) -> Iterator[str]:
+def disproved(stages: Sequence[LockedStage], layout: Layout) -> Iterator[str]:
     """Yield each difference between dvc.lock and a stage's own attestation, made by hand, say by `dvc commit`."""
     for stage in stages:
         attestation = layout.attestation(stage.task, stage.key)

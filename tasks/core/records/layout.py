@@ -4,6 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
+def holds_clocks(path: str) -> bool:
+    """Return whether the artifact at `path` differs between equal runs: it says how fast a stage was, and no more."""
+    return path.endswith("timings.json")
+
+
 @dataclass(frozen=True)
 class Layout:
     """Paths in one working tree. `iteration` is a key such as "i003"; "i000" is the policy before training."""
@@ -78,7 +83,7 @@ class Layout:
         return self.iteration(key) / "rollouts.parquet"
 
     def timings(self, key: str) -> Path:
-        """Return the path of collection's wall-clock figures, its only output that differs between equal runs."""
+        """Return the path of collection's wall-clock figures."""
         return self.iteration(key) / "timings.json"
 
     def training_batch(self, key: str) -> Path:
@@ -93,6 +98,10 @@ class Layout:
 
     def metrics(self, key: str) -> Path:
         return self.iteration(key) / "metrics.json"
+
+    def update_timings(self, key: str) -> Path:
+        """Return the path of the update's wall-clock figures."""
+        return self.iteration(key) / "update_timings.json"
 
     @property
     def evaluations(self) -> Path:

@@ -2,14 +2,12 @@
 
 import hashlib
 from collections.abc import Iterable
-from typing import Annotated
 
 from pydantic import Field, JsonValue, RootModel
 
 from tasks.core.config.params import Params, parse_params
 from tasks.core.records.documents import Digest, Document, IterationKey, read_document
 from tasks.core.records.layout import Layout
-from tasks.core.records.marks import ORIGIN
 
 
 class StageVersion(Document):
@@ -26,7 +24,7 @@ class StageVersion(Document):
         return self.code + self.params
 
 
-class StageVersions(RootModel[Annotated[dict[str, StageVersion], ORIGIN]]):
+class StageVersions(RootModel[dict[str, StageVersion]]):
     """data/stage_versions.json: the version of every stage but the one that writes them, by its name."""
 
 
@@ -41,14 +39,18 @@ def digest_of_code(files: Iterable[tuple[str, str]]) -> str:
 class RunManifest(Document):
     """data/manifest.json: the parameters and the code that version_stages saw, with which all other stages run."""
 
-    params: Annotated[dict[str, JsonValue], ORIGIN]
+    params: dict[str, JsonValue]
     """All parameters, defaults and derived maps included."""
-    params_file: Annotated[Digest, ORIGIN]
+    params_file: Digest
     """SHA-256 of the bytes of params.yaml."""
-    files: Annotated[dict[str, Digest], ORIGIN]
+    files: dict[str, Digest]
     """SHA-256 of each file of code that some stage runs, by its path relative to the project's root."""
-    stages: Annotated[dict[str, tuple[str, ...]], ORIGIN]
+    stages: dict[str, tuple[str, ...]]
     """The files that each stage runs."""
+    machine: str = ""
+    """The kind of machine (tasks/core/lineage/machine.py); "" in a run of an older version."""
+    libraries: dict[str, str] = Field(default_factory=dict)
+    """Versions of the packages that loopline needs."""
 
     def code_of(self, stage: str) -> str:
         """Return the SHA-256, in hexadecimal, over names and contents of the files that `stage` runs."""
@@ -68,12 +70,14 @@ class Attestation(Document):
     again after an edit that changes no rollout.
     """
 
-    stage: Annotated[str, ORIGIN]
-    key: Annotated[str, ORIGIN]
-    version: Annotated[StageVersion, ORIGIN]
+    stage: str
+    key: str
+    version: StageVersion
     """Digests of the code and the parameters that the process really ran with."""
-    outs: Annotated[dict[str, str], ORIGIN]
+    outs: dict[str, str]
     """DVC's md5 of each output, by its path relative to the project's root, except those that hold wall-clock times."""
+    machine: str = ""
+    """The kind of machine that it ran on."""
 
 
 class PolicyFolder(Document):
@@ -86,17 +90,17 @@ class PolicyFolder(Document):
 class LineageRecord(Document):
     """data/lineage.json: a finished run, identified by what it was made from, and not by MLflow's random id."""
 
-    pipeline_digest: Annotated[Digest, ORIGIN]
+    pipeline_digest: Digest
     """`DvcLock.digest`; the run's tag in MLflow."""
-    params_digest: Annotated[Digest, ORIGIN]
+    params_digest: Digest
     iteration: IterationKey
     adapter_digest: Digest
     policy: PolicyFolder
     """The selected policy."""
-    experiment: Annotated[str, ORIGIN]
-    registered_model: Annotated[str | None, ORIGIN]
+    experiment: str
+    registered_model: str | None
     """None where the policy was not registered."""
-    task_versions: Annotated[dict[str, str], ORIGIN]
+    task_versions: dict[str, str]
     """Digests of the code and the parameters of each task."""
 
 

@@ -4,12 +4,11 @@ Units are those of documents.py.
 """
 
 import json
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, JsonValue, field_validator
 
 from tasks.core.records.documents import Count, Document, OnlyWhereGiven, Positive, Share
-from tasks.core.records.marks import CLOCK
 
 Passes = Literal["packed", "single", "single_eager"]
 """How the learner's forward passes take rollouts: side by side in packs; one to a pass; or one to a pass, with the
@@ -51,25 +50,25 @@ class Timings(Document):
     How far a rollout came before early stop gave it up depends on the clock, and so do the counts of what was played.
     """
 
-    wall_s: Annotated[Positive, CLOCK]
-    engine_s: Annotated[Positive, CLOCK]
+    wall_s: Positive
+    engine_s: Positive
     """In the engine."""
-    waiting_s: Annotated[Positive, CLOCK]
+    waiting_s: Positive
     """Blocked on the world."""
-    world_s: Annotated[Positive, CLOCK]
+    world_s: Positive
     """In the world, summed over its threads."""
-    generated_tokens: Annotated[Count, CLOCK]
-    tokens_per_s: Annotated[Positive, CLOCK]
+    generated_tokens: Count
+    tokens_per_s: Positive
     rollouts: Count
-    end_reasons: Annotated[dict[str, Count], CLOCK]
+    end_reasons: dict[str, Count]
     """Rollouts by `end_reason`."""
-    world_retries: Annotated[Count, CLOCK]
+    world_retries: Count
     """Rollouts that were played again because of a world fault."""
-    deliveries: Annotated[OnlyWhereGiven[list[dict[str, JsonValue]]], CLOCK] = None
+    deliveries: OnlyWhereGiven[list[dict[str, JsonValue]]] = None
     """Proofs of the policy's delivery to servers (tasks/core/engines/vllm/weight_sync_check.py)."""
-    clocks: Annotated[dict[str, list[Positive]], CLOCK] = Field(default_factory=dict)
+    clocks: dict[str, list[Positive]] = Field(default_factory=dict)
     """When each rollout ("task#index") was opened and its turns were answered, seconds since the epoch."""
-    world_faults: Annotated[dict[str, Count], CLOCK] = Field(default_factory=dict)
+    world_faults: dict[str, Count] = Field(default_factory=dict)
     """How often the world broke, by what it said: the most frequent texts."""
 
     @field_validator("deliveries")
@@ -167,7 +166,7 @@ CURVE_FIGURES = (
     "lost_rollouts",
     "shrunk_groups",
 )
-"""Figures of metrics.json; none of them is a wall-clock figure, so equal runs have equal tables."""
+"""Figures of metrics.json that make the tables of curves."""
 
 
 class Metrics(Document):
@@ -213,7 +212,12 @@ class Metrics(Document):
     """Since the base policy."""
     stopped_early: bool
     """Whether `update.kl_stop` ended the update before all planned steps."""
-    tokens_per_s: Annotated[Positive | None, CLOCK]
-    """Tokens that the learner passed forward and backward per second of wall clock."""
-    update_s: Annotated[Positive | None, CLOCK]
     note: str | None = None
+
+
+class UpdateTimings(Document):
+    """update_timings.json: the wall-clock figures of one update; null when nothing trained."""
+
+    tokens_per_s: Positive | None = None
+    """Tokens that the learner passed forward and backward per second of wall clock."""
+    update_s: Positive | None = None

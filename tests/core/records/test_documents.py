@@ -44,6 +44,7 @@ from tasks.core.records.training import (
     PromptInformation,
     ResponseStats,
     Timings,
+    UpdateTimings,
     WarmStartRecord,
 )
 
@@ -63,7 +64,6 @@ METRICS = Metrics(
     grad_norm=0.5,
     clip_fraction=0.125,
     engine_mismatch=EngineMismatch(mean=1e-6, max=1e-5, noise=1e-2, share_over_noise=0.0),
-    tokens_per_s=17000.0,
     largest_grad_norm=1.5,
     loss=-0.25,
     value_loss=0.03125,
@@ -75,7 +75,6 @@ METRICS = Metrics(
     planned_optimizer_steps=8,
     total_optimizer_steps=23,
     stopped_early=True,
-    update_s=1.5,
 )
 BEHAVIOUR = Behaviour(
     rollouts=336,
@@ -95,12 +94,15 @@ EXAMPLES: dict[str, Document | StageVersions] = {
         params_file="a" * 64,
         files={"tasks/__init__.py": "b" * 64},
         stages={"filter_tasks": ("tasks/__init__.py",)},
+        machine="portable, torch 2.13.0",
+        libraries={"torch": "2.13.0"},
     ),
     "attestation": Attestation(
         stage="update_policy",
         key="i003",
         version=StageVersion(code="0123456789abcdef", params="f" * 16),
         outs={"data/iterations/i003/policy": "d41d8cd98f00b204e9800998ecf8427e.dir"},
+        machine="portable, torch 2.13.0",
     ),
     "lineage": LineageRecord(
         pipeline_digest="1" * 64,
@@ -148,6 +150,7 @@ EXAMPLES: dict[str, Document | StageVersions] = {
         dropped_lone_rollouts=0,
     ),
     "metrics": METRICS,
+    "update_timings": UpdateTimings(tokens_per_s=17000.0, update_s=1.5),
     "evaluation": Evaluation(
         own=MetricScore(name="score", value=31.5, value_se=None),
         iteration="i004",

@@ -21,9 +21,8 @@ from tasks.core.config.params import Params, load_params
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.config.stage_inputs import MemoryInputs, UpdateInputs
 from tasks.core.config.world_settings import WorldSettings
-from tasks.core.records.document_kinds import holds_clocks
 from tasks.core.records.files import write_json
-from tasks.core.records.layout import Layout
+from tasks.core.records.layout import Layout, holds_clocks
 
 ROOT = Path(__file__).resolve().parents[3]
 LAYOUT = Layout(ROOT)
@@ -52,7 +51,7 @@ OUTS = {
     "filter_advantages": [LAYOUT.training_batch("i002"), LAYOUT.advantage_summary("i002")],
     "search_trees": [LAYOUT.rollouts("i002"), LAYOUT.timings("i002")],
     "pair_turns": [LAYOUT.training_batch("i002"), LAYOUT.advantage_summary("i002")],
-    "update_policy": [LAYOUT.policy("i002"), LAYOUT.metrics("i002")],
+    "update_policy": [LAYOUT.policy("i002"), LAYOUT.metrics("i002"), LAYOUT.update_timings("i002")],
     "evaluate_policy": [LAYOUT.evaluation("i002"), LAYOUT.evaluation_rollouts("i002")],
     "select_checkpoint": [LAYOUT.selection],
     "score": [

@@ -15,8 +15,7 @@ import yaml
 from flows.errors import StageFailed
 from flows.runners.async_collector import AsyncCollector, can_overlap
 from tasks.core.config.params import Params
-from tasks.core.records.document_kinds import holds_clocks
-from tasks.core.records.layout import Layout
+from tasks.core.records.layout import Layout, holds_clocks
 from tests.flows.tiny_project import configure, copy_project, succeed
 
 SETTINGS = ("iterations=2", "collection.staleness=1", "update.epochs=1")

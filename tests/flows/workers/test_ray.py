@@ -37,8 +37,7 @@ from tasks.core.config.machines import MachinesConfig, RayConfig
 from tasks.core.config.params import Params, ParamsError, parse_params
 from tasks.core.config.stage_inputs import CollectionInputs
 from tasks.core.interfaces.stage import ProcessCache, StageContext
-from tasks.core.records.document_kinds import holds_clocks
-from tasks.core.records.layout import Layout
+from tasks.core.records.layout import Layout, holds_clocks
 from tests.flows.tiny_project import make_project
 
 Start = Callable[..., "subprocess.Popen[str]"]

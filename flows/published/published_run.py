@@ -1,0 +1,69 @@
+"""A published run, docs/results/published/NAME: its dvc.lock, its data/manifest.json, and the digests of both."""
+
+import shutil
+from pathlib import Path
+
+from tasks.core.config.params import Params, parse_params
+from tasks.core.lineage.dvc_lock import DvcLock, lock_of
+from tasks.core.records.documents import read_document
+from tasks.core.records.files import ArtifactError, digest, replacing
+from tasks.core.records.layout import Layout, holds_clocks
+from tasks.core.records.run_manifest import RunManifest
+
+PUBLISHED = Path("docs") / "results" / "published"
+"""The folder of published runs, in the checkout."""
+_LOCK, _MANIFEST, _SUMS = "dvc.lock", "manifest.json", "SHA256SUMS"
+_HERE = Layout(Path())
+_OF_HOW = {path.as_posix() for path in (_HERE.manifest, _HERE.stage_versions, _HERE.lineage)}
+
+
+class UnknownRun(ValueError):  # noqa: N818
+    """No published run is where one was asked for."""
+
+
+class PublishedRun:
+    """A published run as it lies in its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read it. Raises ArtifactError where a file is missing or not as it was published, and ParamsError."""
+        if not (folder / _SUMS).is_file() or (folder / _SUMS).read_text(encoding="utf-8") != _sums(folder):
+            raise ArtifactError(f"{folder}: not as it was published; restore it from git, or publish anew")
+        self.name = folder.name
+        self.manifest = read_document(folder / _MANIFEST, RunManifest)
+        self.params: Params = parse_params(self.manifest.params, str(folder / _MANIFEST))
+        self.artifacts = artifacts_that_count(lock_of(folder, self.params, side_tasks=True))
+
+
+def find_run(name: str, root: Path) -> PublishedRun:
+    """Return a published run by its name, its folder or its dvc.lock. Raises UnknownRun, ArtifactError, ParamsError."""
+    asked = Path(name)
+    for folder in (root / PUBLISHED / name, asked.parent if asked.name == _LOCK else asked):
+        if folder.is_dir():
+            return PublishedRun(folder)
+    known = ", ".join(sorted(path.name for path in (root / PUBLISHED).glob("*"))) or "none"
+    raise UnknownRun(f"{name}: no published run; those of {PUBLISHED} are: {known}")
+
+
+def write_published(root: Path, folder: Path) -> None:
+    """Publish the run in the project `root`."""
+    with replacing(folder) as temporary:
+        temporary.mkdir()
+        shutil.copyfile(root / "dvc.lock", temporary / _LOCK)
+        shutil.copyfile(Layout(root).manifest, temporary / _MANIFEST)
+        (temporary / _SUMS).write_text(_sums(temporary), encoding="utf-8")
+
+
+def artifacts_that_count(lock: DvcLock) -> dict[str, tuple[str, str]]:
+    """Return stage and md5 of every artifact, by its path, without those that say only how it was made, not what."""
+    return {
+        path: (stage.name, md5)
+        for stage in lock.stages
+        for path, md5 in stage.outs.items()
+        if not (holds_clocks(path) or path in _OF_HOW or path.startswith("data/attestations/"))
+    }
+
+
+def _sums(folder: Path) -> str:
+    """Return what `sha256sum` prints of the files; "" where one is missing."""
+    files = [folder / name for name in (_LOCK, _MANIFEST)]
+    return "".join(f"{digest(file)}  {file.name}\n" for file in files) if all(map(Path.is_file, files)) else ""
