@@ -9,7 +9,7 @@ from flows.params_text import text_of
 from flows.profile_stack import merged, read_mapping, stacked
 from tasks.core.config.engine import EngineSection
 from tasks.core.config.kind_section import KindSection
-from tasks.core.config.params import Params, ParamsError, parse_params
+from tasks.core.config.params import Params, ParamsError, params_of_knobs
 from tasks.core.config.world import WorldSection
 from tasks.core.config.yaml_text import YamlFault, parse_yaml
 from tasks.core.records.dotted import dotted
@@ -36,7 +36,7 @@ def world_section(name: str, assignments: Iterable[str]) -> WorldSection:
 
 def checked(content: dict[str, Any], source: str) -> Params:
     """Return the parameters that `content` means, with what is derived from them. Raises ParamsError."""
-    return parse_params(_without_dag(content), source)
+    return params_of_knobs(content, source)
 
 
 def params_in(path: Path, assignments: Iterable[str] = ()) -> Params:
@@ -105,11 +105,6 @@ def _present(path: Path) -> tuple[dict[str, Any], list[str]]:
 def params_text(content: dict[str, Any]) -> str:
     """Return the text that `write_params` writes. Raises ParamsError."""
     return text_of(checked(content, "params.yaml"))
-
-
-def _without_dag(content: dict[str, Any]) -> dict[str, Any]:
-    """Return `content` without the section that `Params` derives from the others."""
-    return {name: value for name, value in content.items() if name != "dag"}
 
 
 def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:

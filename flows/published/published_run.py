@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from tasks.core.config.params import Params, parse_params
+from tasks.core.config.params import Params, params_of_knobs
 from tasks.core.lineage.dvc_lock import DvcLock, lock_of
 from tasks.core.records.documents import read_document
 from tasks.core.records.files import ArtifactError, digest, replacing
@@ -30,7 +30,7 @@ class PublishedRun:
             raise ArtifactError(f"{folder}: not as it was published; restore it from git, or publish anew")
         self.name = folder.name
         self.manifest = read_document(folder / _MANIFEST, RunManifest)
-        self.params: Params = parse_params(self.manifest.params, str(folder / _MANIFEST))
+        self.params: Params = params_of_knobs(self.manifest.params, str(folder / _MANIFEST))
         self.artifacts = artifacts_that_count(lock_of(folder, self.params, side_tasks=True))
 
 

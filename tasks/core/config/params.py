@@ -183,6 +183,7 @@ def _dag(checked: Mapping[str, Any]) -> Dag:
 
 
 _REGENERATE = "run `loopline configure --refresh`"
+_OF_DAG = f"dag: of another version, and no section that people write; {_REGENERATE}"
 
 
 def load_params(path: Path) -> Params:
@@ -207,6 +208,11 @@ def parse_params(content: Any, source: str) -> Params:
     try:
         return Params.model_validate(content)
     except ValidationError as error:
-        raise ParamsError(
-            "\n".join(f"{source}: {rule}" for rule in broken_rules(error, "(top level)", Params))
-        ) from None
+        rules = broken_rules(error, "(top level)", Params)
+        told = dict.fromkeys(_OF_DAG if rule.startswith("dag.") else rule for rule in rules)
+        raise ParamsError("\n".join(f"{source}: {rule}" for rule in told)) from None
+
+
+def params_of_knobs(content: Mapping[str, Any], source: str) -> Params:
+    """Check knobs; the section that follows from them is derived anew, whatever it says. Raises ParamsError."""
+    return parse_params({name: value for name, value in content.items() if name != "dag"}, source)

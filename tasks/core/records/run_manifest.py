@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from pydantic import Field, JsonValue, RootModel
 
-from tasks.core.config.params import Params, parse_params
+from tasks.core.config.params import Params, params_of_knobs
 from tasks.core.records.documents import Digest, Document, IterationKey, read_document
 from tasks.core.records.layout import Layout
 
@@ -109,4 +109,4 @@ def recorded_params(layout: Layout) -> Params:
 
     Raises ArtifactError if the file is missing or damaged, and ParamsError.
     """
-    return parse_params(read_document(layout.manifest, RunManifest).params, str(layout.manifest))
+    return params_of_knobs(read_document(layout.manifest, RunManifest).params, str(layout.manifest))

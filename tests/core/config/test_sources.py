@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from flows.params_file import params_of
 from tasks.core.config.dag import NO_POLICY_FILES, NO_WORLD_FILES
-from tasks.core.config.params import Params, ParamsError, parse_params
+from tasks.core.config.params import Params, ParamsError, params_of_knobs, parse_params
 from tasks.core.config.world import WORLDS
 from tasks.core.interfaces.world_kind import find_world
 
@@ -78,3 +78,10 @@ def test_sources_that_are_not_in_step_are_refused() -> None:
     content["policy"]["source"] = "bases/x"
     with pytest.raises(ParamsError, match=r"dag\.sources does not match .*; run `loopline configure --refresh`"):
         parse_params(content, "params.yaml")
+
+
+def test_a_section_that_nobody_writes_is_one_line_and_derived_anew_in_what_a_run_recorded() -> None:
+    older = {**Params().model_dump(mode="json"), "dag": {"previous": {}, "once": 1}}
+    with pytest.raises(ParamsError, match=r"^params\.yaml: dag: of another version.*configure --refresh`$"):
+        parse_params(older, "params.yaml")
+    assert params_of_knobs(older, "data/manifest.json") == Params()
