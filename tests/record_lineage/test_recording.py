@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow.exceptions import MlflowException
 
 from tasks.core.config.engine import EngineSection
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.params import Params
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.lineage.mlflow_store import LineageError, open_store, tracking_uri
+from tasks.core.lineage.mlflow_store import LineageError, explained, open_store, tracking_uri
+from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.processes.addresses import free_port
 from tasks.core.processes.running import pipeline_process
 from tasks.core.records.documents import read_document, write_document
@@ -27,6 +29,7 @@ from tasks.core.records.files import ArtifactError, read_json, write_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.scores import Scores
 from tasks.core.records.training import UpdateTimings
+from tasks.core.registry.run_registry import open_registry
 from tasks.record_lineage import record_lineage, record_stage
 from tasks.record_lineage.__main__ import main
 from tasks.record_lineage.pipeline import Pipeline
@@ -417,6 +420,24 @@ def test_a_relative_database_is_the_project_s_wherever_the_process_works(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", given)
     assert tracking_uri(layout.root) == opened.format(root=layout.root.resolve())
+
+
+def test_a_moved_checkout_takes_its_store_along(pipeline: Pipeline, tmp_path: Path) -> None:
+    """MLflow holds whole paths of files, also for runs to come; the old place may hold another checkout by now."""
+    record_pipeline(pipeline)
+    moved = Layout(pipeline.layout.root.rename(tmp_path.with_name("moved it's")))
+    registry = open_registry(moved.root, pipeline.params)
+    with registry.weights(registry.find("challenger")) as files:
+        assert policy_digest(files) == policy_digest(moved.policy("i002"))
+    store = open_store(pipeline.params.lineage, moved.root)
+    run = store.client.create_run(store.experiment_id)
+    assert run.info.artifact_uri.startswith((moved.root / "mlartifacts").as_uri())
+
+
+def test_a_server_that_asks_who_one_is_is_not_to_be_started() -> None:
+    asks = r"401 .*; it asks who you are: set MLFLOW_TRACKING_USERNAME"
+    with pytest.raises(LineageError, match=asks), explained("http://mlflow:5000"):
+        raise MlflowException("API request to endpoint /x failed with error code 401 != 200. Response body: ''")
 
 
 def test_stages_without_figures_open_no_store(layout: Layout, params: Params) -> None:

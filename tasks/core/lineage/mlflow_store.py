@@ -6,10 +6,11 @@ Imports MLflow inside functions: the import costs 1.6 s, which stages that recor
 import os
 import re
 import shlex
+import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -32,6 +33,17 @@ _KIND = "mlflow.experimentKind"
 _TRAINING = (_KIND, "custom_model_development")
 """The tag by which MLflow's pages open an experiment as model training, with runs and charts first; they would take
 it for an application because it has traces."""
+ARTIFACTS = "mlartifacts"
+"""Folder of the files of a local store, beside its database."""
+_ADDRESSES = (
+    ("experiments", "artifact_location"),
+    ("runs", "artifact_uri"),
+    ("logged_models", "artifact_location"),
+    ("model_versions", "source"),
+    ("model_versions", "storage_location"),
+    ("trace_tags", "value"),
+)
+"""Tables and columns in which MLflow's database holds whole paths of files."""
 UI = "http://127.0.0.1:5000"
 """Default address of the pages of `mlflow ui`."""
 
@@ -124,6 +136,7 @@ def open_store(config: LineageConfig, root: Path) -> Store:
         _require_file(uri)
         if uri == _default_uri(root):
             _make_database(_database(root))
+            _follow_move(_database(root), str(_artifact_location(uri, root)))
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         experiment = client.get_experiment_by_name(config.experiment)
         if experiment is not None:
@@ -162,7 +175,9 @@ def explained(uri: str) -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:
-        reason = _of_newer_mlflow(error) or without_credentials(str(error).strip().splitlines()[0][:300])
+        first, *rest = str(error).strip().splitlines()
+        told = f"{first} {' '.join(rest).strip()}" if first.endswith(":") else first
+        reason = _of_newer_mlflow(error) or without_credentials(told[:300])
         shown = error if without_credentials(str(error)) == str(error) else None  # Prefect keeps whole tracebacks
         raise LineageError(f"MLflow at {without_credentials(uri)}: {reason}; {_remedy(error, uri)}") from shown
 
@@ -186,6 +201,11 @@ def _remedy(error: Exception, uri: str) -> str:
         return "use that MLflow here, or set MLFLOW_TRACKING_URI to another store"
     if isinstance(error, ImportError):
         return f"install {error.name or 'what is missing'} here, or set MLFLOW_TRACKING_URI to another store"
+    if uri.startswith("http") and re.search(r"error code 40[13]\b", str(error)):
+        return (
+            "it asks who you are: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, "
+            "to an account that may do this"
+        )
     if uri.startswith("http"):
         return "start that server, or set MLFLOW_TRACKING_URI to another one"
     return "repair the store, or set MLFLOW_TRACKING_URI to another one"
@@ -241,7 +261,22 @@ def _make_database(path: Path) -> None:
 
 def _artifact_location(uri: str, root: Path) -> str | None:
     """Return the folder for model files, next to the local database; None for a server, which has its own."""
-    return (_project_root(root) / "mlartifacts").as_uri() if uri.startswith("sqlite") else None
+    return (_project_root(root) / ARTIFACTS).as_uri() if uri.startswith("sqlite") else None
+
+
+def _follow_move(database: Path, now: str) -> None:
+    """Point a local store's addresses to where its checkout lies by now: MLflow keeps whole paths.
+
+    `now`: the address of the folder `mlartifacts` beside it.
+    """
+    folder = database.parent / ARTIFACTS
+    with suppress(sqlite3.Error), closing(sqlite3.connect(database)) as file, file:  # MLflow itself explains damage
+        found = file.execute("SELECT DISTINCT artifact_location FROM experiments").fetchall()
+        for (held,) in found if folder.is_dir() else ():
+            if held != now and held.startswith("file:") and held.endswith(f"/{ARTIFACTS}"):
+                for table, column in _ADDRESSES:
+                    moved = f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE substr({column}, 1, ?) = ?"
+                    file.execute(moved, (now, len(held) + 1, len(held), held))
 
 
 def _project_root(root: Path) -> Path:

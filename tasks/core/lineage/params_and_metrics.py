@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def start_digest(params: Params, layout: Layout) -> str:
 def registered_model(params: Params) -> str:
     """Return the name of the registered model to which versions of this world and base model belong."""
     base = params.policy.source.removeprefix(PACKAGED).partition("==")[0].rstrip("/").rpartition("/")[2]
-    return params.lineage.registered_model or f"loopline-{params.world.name}-{base}"
+    return params.lineage.registered_model or re.sub(r"[^\w.-]+", "-", f"loopline-{params.world.name}-{base}")
 
 
 def iteration_numbers(layout: Layout, key: str, warnings: Iterable[CollapseWarning]) -> dict[str, float]:

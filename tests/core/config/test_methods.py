@@ -131,6 +131,10 @@ def test_the_filter_by_mass_goes_on_top_of_loop_and_others(base: str, method: st
             ["collection.turn_progress=false"],
             r"_centred needs collection\.turn",
         ),
+        *(
+            ("smoke", [f"lineage.{name}"], rf"lineage\.{name.partition('=')[0]}: .*is no name for MLflow")
+            for name in ("experiment=''", *(f"registered_model={v}" for v in ("a/b", "o'brien", "' '", "..")))
+        ),
         ("smoke", ["advantages.all_or_nothing=true"], r"`all_or_nothing` is now called `returns`"),
         ("smoke", ["machines.ray.cache_gib=9"], r"machines\.ray: .*`cache_gib` is now called `machines.cache_gib`"),
         ("smoke loop_turn_credit loop_std", [], r"divide_by_std .* with estimator: turn_progress set it to null"),
