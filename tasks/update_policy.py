@@ -36,7 +36,7 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
     if not rollouts:
         metrics, timings = unchanged_metrics(summary), UpdateTimings()
     elif job.inputs.update.distributed.size > 1:
-        metrics, timings, _ = train_on_ranks(job, context.machines)
+        metrics, timings, _ = train_on_ranks(job, context.ranks)
     else:
         trained = train(job, rollouts, context.cache)
         metrics = trained_metrics(

@@ -93,12 +93,6 @@ def code_version(stage: Stage, root: Path, used: InUse) -> str:
     return digest_of_code((name, digest(file)) for name, file in stage_files(stage, root, used).items())
 
 
-def module_version(module: str, root: Path) -> str:
-    """SHA-256 over the names and contents of all files that `python -m MODULE` may import of ours, in hexadecimal."""
-    _, files = closure([module], root, known=())
-    return digest_of_code((file.relative_to(root).as_posix(), digest(file)) for file in sorted(files))
-
-
 def stage_packages(used: InUse) -> dict[str, Path]:
     """Return the files of installed packages that stages run, by name."""
     return {name: file for kinds in FINDERS.values() for name, file in _package_of(kinds, used).items()}

@@ -11,7 +11,7 @@ from flows.dag.dvc_seam import Outcome, StageRunner
 from flows.dag.recorded import as_recorded, unedited
 from flows.dag.stages import Stage, check_key, find_stage
 from flows.run_progress import stage_line
-from flows.workers.executors import executor_of, machines_of
+from flows.workers.executors import executor_of, ranks_of
 from tasks.core.collapse.rules import read_new_warnings, require_no_warning
 from tasks.core.config.params import Params, load_params
 from tasks.core.interfaces.stage import Executor, ProcessCache, StageContext
@@ -83,8 +83,8 @@ class PlainRunner(StageRunner):
         with as_recorded(stage, params, self.layout, self.cache) as version:
             try:
                 inputs, executor = stage.inputs_of(params), self.executor(stage, params)
-                machines = machines_of(stage, key, params)
-                yield StageContext(self.layout, inputs, key, self.cache, executor, machines, version.digest)
+                ranks = ranks_of(stage, key, params, self.cache)
+                yield StageContext(self.layout, inputs, key, self.cache, executor, ranks, version.digest)
             finally:
                 return_freed_memory()  # an update leaves gigabytes of holes, and the next stage has the same process
         write_attestation(stage, key, version, self.layout)

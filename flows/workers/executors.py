@@ -1,17 +1,23 @@
-"""Who does the work of a stage: this process, several processes of this machine, a Ray cluster, machines that join."""
+"""Who does the work of a stage: this process, several processes of this machine, or a Ray cluster."""
 
 import os
+from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from flows.dag.stage_code import InUse, code_version
 from flows.dag.stages import Stage, stage_label
-from flows.workers.other_machines import OtherMachines
+from flows.workers.remote_task import CODE, RemoteTask
 from flows.workers.shard_executor import ShardExecutor, Shown, Workers
 from tasks.core.config.machines import MachinesConfig
 from tasks.core.config.params import Params
 from tasks.core.interfaces.engine_kind import find_engine
-from tasks.core.interfaces.machines import Machines, ThisMachine
 from tasks.core.interfaces.stage import Executor, ProcessCache, SerialExecutor
 from tasks.core.processes.usable_cores import usable_cores
+
+if TYPE_CHECKING:
+    from flows.workers.ray_cluster import Cluster
 
 NOTICING = {"RAY_grpc_client_keepalive_time_ms": "60000", "RAY_grpc_client_keepalive_timeout_ms": "20000"}
 """How soon this process notices that a link is cut under a shard: after 80 s, by Ray's own defaults after 420 s. Ray's
@@ -28,11 +34,23 @@ def executor_of(stage: Stage, params: Params, shown: Shown = lambda shards: null
     return ShardExecutor(stage, lambda cache: _processes(cache, count), shown) if count > 1 else SerialExecutor()
 
 
-def machines_of(stage: Stage, key: str, params: Params) -> Machines:
-    """Return whose ranks train: this machine's, or those of `update.distributed.nodes` machines."""
+def ranks_of(stage: Stage, key: str, params: Params, cache: ProcessCache) -> Callable[[Any, Path], None] | None:
+    """Return what runs the ranks of an update on `update.distributed.nodes` machines; None where this one does."""
     if params.update.distributed.nodes == 1:
-        return ThisMachine()
-    return OtherMachines(stage_label(stage.name, key), params.machines.cache_gib * 2**30)
+        return None
+
+    def train(job: Any, output: Path) -> None:
+        cluster = _cluster(cache, params.machines)
+        from flows.workers.ray_ranks import train_on_ray  # imports Ray
+
+        code = code_version(stage, CODE, InUse.by(params))
+
+        def task_of(work: Callable[[Any, Any], Any], item: Any) -> RemoteTask:
+            return RemoteTask(stage.name, work, item, job.layout, params, key, job.root, code)
+
+        train_on_ray(cluster, stage_label(stage.name, key), task_of, job, output)
+
+    return train
 
 
 def process_count(params: Params) -> int:
@@ -47,7 +65,7 @@ def process_count(params: Params) -> int:
     return wanted if shards == "auto" else min(wanted, shards)
 
 
-def _cluster(cache: ProcessCache, config: MachinesConfig) -> Workers:
+def _cluster(cache: ProcessCache, config: MachinesConfig) -> "Cluster":
     for name, value in NOTICING.items():
         os.environ.setdefault(name, value)
     from flows.workers.ray_cluster import Cluster  # imports Ray, which reads them now

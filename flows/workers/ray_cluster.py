@@ -32,9 +32,8 @@ try:
 except ImportError as error:
     raise ImportError(f"machines.ray: {error}; run `pip install -e '.[ray]'`") from None
 
+POLL_S, LOOK_S = 0.1, 1.0
 _CANCEL_S = 30
-_POLL_S = 0.1
-_LOOK_S = 1.0
 _PIECE_BYTES = 2**24
 _NOTES = "loopline"
 _DEATHS_OF_WORKERS = (
@@ -51,12 +50,13 @@ class Cluster:
 
     def __init__(self, machines: MachinesConfig) -> None:
         """Connect, and wait for a machine that holds a worker. Raises ClusterUnavailable."""
-        self._config = config = machines.ray
-        self._room, self._contents, self._cache_bytes = Room(config), _Contents(), machines.cache_gib * 2**30
+        self.config = config = machines.ray
+        self.contents = _Contents()
+        self._room, self._cache_bytes = Room(config), machines.cache_gib * 2**30
         _connect(config)
         try:
             while not self._room.look(ray.nodes()):
-                time.sleep(_LOOK_S)
+                time.sleep(LOOK_S)
         except BaseException:
             ray.shutdown()
             raise
@@ -64,33 +64,29 @@ class Cluster:
     @property
     def places(self) -> int:
         """As many workers as the cluster's machines hold now."""
-        return max(1, sum(workers_on(node, self._config) for node in ray.nodes()))
+        return max(1, sum(workers_on(node, self.config) for node in ray.nodes()))
 
     def run_remote(self, tasks: Sequence[RemoteTask], shards: Sequence["Future[Any]"]) -> None:
         """Complete `shards`, each with the result of one of `tasks`; after an error, cancel those that have none.
 
         Raises WorkerDied, ClusterUnavailable and what `run_remote` raises, after all others have ended.
         """
-        config, ours = self._config, environment()
+        config = self.config
         folders = {path: NeededFolder.of(path, {OPTIMIZER}) for task in tasks for path in _folders(task)}
-        ready = [
-            replace(
-                task,
-                needs=tuple(folders[path] for path in _folders(task)),
-                environment=ours,
-                cache_bytes=self._cache_bytes,
-            )
-            for task in tasks
-        ]
+        ready = [self.complete(task, tuple(folders[path] for path in _folders(task))) for task in tasks]
         options = {"num_cpus": config.cpus_per_worker, "num_gpus": config.gpus_per_worker, "max_retries": 0}
         # No decorator: what goes to a worker is pickled by name, and a decorated function's name is not the function's.
         play = ray.remote(**options)(run_on_ray).options(name="play_shard")
         try:
-            self._contents.keep(folders.values())
-            _Playing(play, self._contents, self._room).gather(ready, shards)
+            self.contents.keep(folders.values())
+            _Playing(play, self.contents, self._room).gather(ready, shards)
         finally:
             for shard in shards:
                 shard.cancel()
+
+    def complete(self, task: RemoteTask, needs: tuple[NeededFolder, ...]) -> RemoteTask:
+        """Return a task with what another machine needs for it, and must have."""
+        return replace(task, needs=needs, environment=environment(), cache_bytes=self._cache_bytes)
 
     def close(self) -> None:
         """Disconnect; Ray ends the workers."""
@@ -184,8 +180,8 @@ class _Playing:
                     # Ray would lose the exception of a SIGTERM that comes while it waits: wait in Python.
                     done, _ = ray.wait(list(running), num_returns=len(running), timeout=0)
                     if not done:
-                        time.sleep(_POLL_S)
-                        if time.monotonic() - looked_at >= _LOOK_S:
+                        time.sleep(POLL_S)
+                        if time.monotonic() - looked_at >= LOOK_S:
                             self._room.look(nodes := ray.nodes())
                             hosts.show(shards_on(nodes, available_resources_per_node(), self._room.config))
                             looked_at = time.monotonic()

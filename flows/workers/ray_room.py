@@ -26,12 +26,16 @@ def workers_on(node: Mapping[str, Any], config: RayConfig) -> int:
 
 
 class Room:
-    """The wait for machines that hold a worker."""
+    """The wait for machines that hold a worker, or the ranks of an update: as many machines as that has."""
 
     def __init__(
-        self, config: RayConfig, say: Callable[[str], None] = _log.warning, clock: Callable[[], float] = time.monotonic
+        self,
+        config: RayConfig,
+        machines: int = 1,
+        say: Callable[[str], None] = _log.warning,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.config, self._say, self._clock = config, say, clock
+        self.config, self._machines, self._say, self._clock = config, machines, say, clock
         self._since: float | None = None
         self._said_at = 0.0
 
@@ -41,7 +45,8 @@ class Room:
         Raises ClusterUnavailable after `machines.ray.wait_s` without any.
         """
         now = self._clock()
-        if there := [name_of(node) for node in nodes if workers_on(node, self.config)]:
+        there = [name_of(node) for node in nodes if workers_on(node, self.config)]
+        if len(there) >= self._machines:
             if self._since is not None:
                 self._say(f"machines.ray: going on with {', '.join(there)}, {duration(now - self._since)} later")
                 self._since = None
@@ -77,7 +82,10 @@ class Room:
         help_ = "start a worker with `ray start --address`"
         if any(node["Alive"] and node["Resources"].get("CPU", 0) >= cpus for node in nodes):
             help_ += ", or lower machines.ray.gpus_per_worker"
-        return f"machines.ray: a worker needs {cpus:g} CPUs and {gpus:g} GPUs; no machine has them ({held}); {help_}"
+        lack = f"a worker needs {cpus:g} CPUs and {gpus:g} GPUs; no machine has them"
+        if self._machines > 1:
+            lack = f"an update needs {self._machines} machines with {cpus:g} CPUs and {gpus:g} GPUs each"
+        return f"machines.ray: {lack} ({held}); {help_}"
 
 
 def shards_on(nodes: Nodes, free: Mapping[str, Mapping[str, float]], config: RayConfig) -> dict[str, str]:

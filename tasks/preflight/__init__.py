@@ -153,7 +153,7 @@ def memory_explained(inputs: PreflightInputs, config: Mapping[str, Any], positio
 
 def _try(job: UpdateJob, context: StageContext[PreflightInputs]) -> Passes:
     if job.inputs.update.distributed.size > 1:
-        return train_on_ranks(job, context.machines).passes
+        return train_on_ranks(job, context.ranks).passes
     return train(job, read_batch(job), context.cache).passes
 
 

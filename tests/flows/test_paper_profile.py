@@ -28,7 +28,6 @@ WITHOUT_EFFECT = {
     "update.tokens_per_pack",
     "update.activation_checkpointing",
     "update.fold_adapter",
-    "update.distributed.rendezvous",
     "lineage.experiment",
 }
 """Knobs that the profile sets besides the method: names, and settings of where and how fast work is done."""

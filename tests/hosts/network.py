@@ -5,7 +5,6 @@ own network, and nothing of this machine's network changes. Links can be cut and
 """
 
 import itertools
-import json
 import os
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import psutil
 
 from tests.flows.tiny_project import ROOT
 
-NETWORK, NETWORK_6 = "10.77.0", "fd77::"
+NETWORK = "10.77.0"
 FOLDERS_OF_A_USER = (Path("/tmp"), Path("/root"))
 _names = itertools.count()
 
@@ -40,13 +39,8 @@ class Host:
 
     @property
     def address(self) -> str:
-        """IPv4 address on the bridge."""
+        """Address on the bridge."""
         return f"{NETWORK}.{self.number}"
-
-    @property
-    def address_6(self) -> str:
-        """IPv6 address on the bridge."""
-        return f"{NETWORK_6}{self.number}"
 
     def start(self, folder: Path, *command: str, **variables: str) -> "subprocess.Popen[str]":
         """Start a command on this host, in a folder of its own."""
@@ -69,14 +63,6 @@ class Host:
             text=True,
         )
 
-    @staticmethod
-    def end(process: "subprocess.Popen[str]") -> str:
-        """Terminate a command that was started on a host; return what it wrote."""
-        for inside in psutil.Process(process.pid).children():  # the process itself only entered the host
-            inside.terminate()
-        stdout, stderr = process.communicate(timeout=60)
-        return stdout + stderr
-
     def run(self, folder: Path, *command: str, timeout: float = 60, **variables: str) -> str:
         """Run a command that must succeed; return its output."""
         stdout, stderr = self.start(folder, *command, **variables).communicate(timeout=timeout)
@@ -88,24 +74,9 @@ class Host:
         said = self.run(Path("/"), "mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "own", folder)
         assert not said, said
 
-    def add_files(self, files: Path, folder: Path) -> None:
-        """Show this host alone the files of a shared folder in another one, too, which it then cannot write."""
-        said = self.run(Path("/"), "mount", "-t", "overlay", "files", "-o", f"lowerdir={files}:{folder}", str(folder))
-        assert not said, said
-
     def cut(self) -> None:
         """Cut the link to the bridge; both ends stay, and nobody is told."""
         _ip("-n", self.network.switch, "link", "set", "dev", self.name, "down")
-
-    @property
-    def sent(self) -> int:
-        """Bytes that went over the link to the host, headers included."""
-        told = subprocess.run(
-            ["ip", "-n", self.network.switch, "-s", "-j", "link", "show", "dev", self.name],
-            check=True,
-            capture_output=True,
-        )
-        return int(json.loads(told.stdout)[0]["stats64"]["tx"]["bytes"])
 
     def mend(self) -> None:
         """Mend the link."""
@@ -113,24 +84,22 @@ class Host:
 
     def slow(self, rate: str) -> None:
         """Let no more than `rate` ("1mbit") through to the host, with a queue of a tenth of a second."""
-        options = ["rate", rate, "burst", "10kb", "latency", "100ms"]
-        subprocess.run(
-            [
-                "ip",
-                "netns",
-                "exec",
-                self.network.switch,
-                "tc",
-                "qdisc",
-                "add",
-                "dev",
-                self.name,
-                "root",
-                "tbf",
-                *options,
-            ],
-            check=True,
+        queue = (
+            "tc",
+            "qdisc",
+            "add",
+            "dev",
+            self.name,
+            "root",
+            "tbf",
+            "rate",
+            rate,
+            "burst",
+            "10kb",
+            "latency",
+            "100ms",
         )
+        subprocess.run(["ip", "netns", "exec", self.network.switch, *queue], check=True)
 
 
 class Network:
@@ -155,8 +124,7 @@ class Network:
         space = self._namespace(name)
         _ip("-n", self.switch, "link", "add", "name", name, "type", "veth", "peer", "name", "eth0", "netns", space)
         _ip("-n", self.switch, "link", "set", "dev", name, "master", "bridge", "up")
-        for address in (f"{NETWORK}.{number}/24", f"{NETWORK_6}{number}/64"):
-            _ip("-n", space, "address", "add", address, "dev", "eth0", *(["nodad"] if ":" in address else []))
+        _ip("-n", space, "address", "add", f"{NETWORK}.{number}/24", "dev", "eth0")
         _ip("-n", space, "link", "set", "eth0", "up")
         _ip("-n", space, "link", "set", "lo", "up")
         hosts = self._folder / f"{name}.hosts"

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 from flows.dag.stages import find_stage
+from flows.errors import is_expected
 from flows.signals import exit_on_sigterm
-from flows.workers.executors import machines_of
-from tasks.core.config.params import Params, ParamsError
+from flows.workers.executors import ranks_of
+from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import UpdateInputs
-from tasks.core.interfaces.stage import StageContext
-from tasks.core.learner.launcher import RankFailed
+from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.records.layout import Layout
 from tasks.update_policy import update_policy
 
@@ -20,12 +20,17 @@ from tasks.update_policy import update_policy
 def main(project: Path) -> int:
     exit_on_sigterm()
     params = Params.model_validate_json((project / "params.json").read_text())
-    machines = machines_of(find_stage("update_policy"), "i001", params)
+    cache = ProcessCache()
+    ranks = ranks_of(find_stage("update_policy"), "i001", params, cache)
     try:
-        update_policy(StageContext(Layout(project), UpdateInputs.of(params), "i001", machines=machines))
-    except (RankFailed, ParamsError) as error:
+        update_policy(StageContext(Layout(project), UpdateInputs.of(params), "i001", cache, ranks=ranks))
+    except Exception as error:
+        if not is_expected(error):
+            raise
         print(error, file=sys.stderr)
         return 1
+    finally:
+        cache.close()
     return 0
 
 

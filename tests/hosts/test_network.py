@@ -20,8 +20,7 @@ def test_hosts_see_each_other_and_what_they_share_and_nothing_else(network: Netw
     assert [host.run(Path("/"), "hostname") for host in (a, b)] == ["a\n", "b\n"]
     assert "127.0.1.1" in b.run(Path("/"), "getent", "hosts", "b") and not b.run(Path("/"), "getent", "hosts", "a")
     connect = "import socket, sys; socket.create_connection((sys.argv[1], 22), 2)"
-    for address in (b.address, b.address_6):
-        assert "refused" in a.run(Path("/"), "python3", "-c", connect, address)
+    assert "refused" in a.run(Path("/"), "python3", "-c", connect, b.address)
     b.cut()
     assert "refused" not in a.run(Path("/"), "python3", "-c", connect, b.address)
     b.mend()

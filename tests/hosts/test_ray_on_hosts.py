@@ -1,9 +1,9 @@
 """Rollouts by Ray on a host that has the code and nothing of the project."""
 
 import os
-import subprocess
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,8 @@ from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
 from tests.flows.tiny_project import ROOT, copy_project, make_project, succeed
 from tests.hosts.conftest import made_network
-from tests.hosts.faults import Fault, Scene, host_killed, link_cut
 from tests.hosts.network import Host, Network
-from tests.hosts.parts import finished
-from tests.hosts.ray_parts import STORE_BYTES, head, members, play_on_ray, plays_on, start_collection
+from tests.hosts.parts import STORE_BYTES, finished, head, member, play_on_ray, plays_on, said_until, start_collection
 
 pytestmark = pytest.mark.hosts
 COLLECTED = ("-m", "flows.cli", "run", "--without-prefect", "--until", "collect_rollouts@i001")
@@ -42,7 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Host, Ho
         a, b = network.host("a", shared=[folder]), network.host("b")
         a.mount("/root/spill", megabytes=8)
         head(a, 0, "--object-spilling-directory=/root/spill")
-        members([b])
+        member(b)
         yield a, b, folder
 
 
@@ -124,38 +122,30 @@ def test_a_host_with_other_code_is_refused_by_name(on_one_host: Path, cluster: t
     assert f"host b: collect_rollouts: the code in {ROOT} is not the pipeline's" in said and "Traceback" not in said
 
 
-@pytest.mark.parametrize(("fault", "most_s"), [(host_killed, 100), (link_cut, 200)])  # by Ray's own defaults 420
+def killed(host: Host) -> None:
+    os.kill(host.holder, signal.SIGKILL)  # and with it every process of the host
+
+
+@pytest.mark.parametrize(("fault", "most_s"), [(killed, 100), (Host.cut, 200)])  # by Ray's own defaults 420
 def test_a_host_that_is_lost_at_work_is_named_and_another_goes_on(
-    fault: Fault, most_s: float, on_one_host: Path, network: Network, tmp_path: Path
+    fault: Callable[[Host], None], most_s: float, on_one_host: Path, network: Network, tmp_path: Path
 ) -> None:
     layout = to_be_played(on_one_host, tmp_path / "project")
     pad(layout)
     a, b, c = network.host("a", shared=[layout.root]), network.host("b"), network.host("c")
     head(a, 0)
-    members([b])
+    member(b)
     pipeline = start_collection(a, layout.root)
     plays_on(b, pipeline)
     assert "ray_spilled_objects" in a.run(Path("/tmp/ray"), "find", ".", "-type", "f")
-    fault(Scene([a, b], pipeline))
+    fault(b)
     lost_at = time.monotonic()
-    said = until(pipeline, "no machine has them (b (10.77.0.2): lost, a (10.77.0.1): 0 CPUs and 0 GPUs)")
-    members([c])
+    said = said_until(pipeline, "no machine has them (b (10.77.0.2): lost, a (10.77.0.1): 0 CPUs and 0 GPUs)")
+    member(c)
     if "its worker died" not in said:
-        said += until(pipeline, "its worker died on b (10.77.0.2)")
+        said += said_until(pipeline, "its worker died on b (10.77.0.2)")
     assert time.monotonic() - lost_at < most_s
-    said += until(pipeline, None)
+    said += said_until(pipeline, None)
     assert pipeline.wait() == 0, said
     assert "going on with c (10.77.0.3)" in said
     assert same_rollouts(layout, on_one_host)
-
-
-def until(pipeline: "subprocess.Popen[str]", words: str | None) -> str:
-    """Return what a pipeline says until a line has these words, or until its end."""
-    assert pipeline.stderr is not None
-    said = ""
-    for line in pipeline.stderr:
-        said += line
-        if words is not None and words in line:
-            return said
-    assert words is None, said
-    return said

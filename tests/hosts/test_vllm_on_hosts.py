@@ -16,7 +16,7 @@ from tasks.core.records.files import digest, read_json
 from tasks.core.records.layout import Layout
 from tests.flows.tiny_project import ROOT, configure, copy_project, environment, make_project, succeed
 from tests.hosts.network import Host, Network
-from tests.hosts.ray_parts import ADDRESS, ON_HOSTS, head, members
+from tests.hosts.parts import ADDRESS, ON_HOSTS, head, member
 
 pytestmark = [pytest.mark.hosts, pytest.mark.timeout(1800)]
 RUN = ("-m", "flows.cli", "run", "--without-prefect", "--until")
@@ -141,7 +141,7 @@ def test_rays_workers_start_servers_of_their_own_with_all_the_weights_that_were_
     configure(project, "--refresh", *settings)
     a, b = network.host("a", shared=[project]), network.host("b")
     head(a, 0)
-    members([b])
+    member(b)
     run = a.start(project, sys.executable, *RUN, "collect_rollouts@i002", **environment(project, **ON_HOSTS))
     _, said = run.communicate(timeout=900)
     assert run.returncode == 0, said

@@ -13,13 +13,10 @@ import pytest
 import torch
 
 from flows.params_file import params_of
-from flows.workers.join_channel import SECRET_VARIABLE
-from flows.workers.other_machines import OtherMachines
 from tasks.core.capacity.known_models import KNOWN_MODELS
 from tasks.core.capacity.memory import memory_of
 from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import PreflightInputs
-from tasks.core.interfaces.machines import free_port
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.learner.launcher import RankFailed
 from tasks.core.policies.architecture import TinyQwen2, new_model
@@ -120,7 +117,6 @@ from pathlib import Path
 from flows.params_file import params_of
 from tasks.preflight import preflight
 from tasks.core.records.layout import Layout
-from tasks.core.interfaces.machines import free_port
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.config.stage_inputs import PreflightInputs
 settings = ["policy.device=cpu", "update.distributed.ranks=2", "update.tokens_per_pack=50000"]
@@ -173,20 +169,6 @@ def test_a_rank_that_the_kernel_kills_for_memory_does_not_fit(little_memory: Pat
             raise other
 
 
-@pytest.mark.ranks
-def test_ranks_of_two_machines_try_it_together(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = f"localhost:{free_port()}"
-    monkeypatch.setenv(SECRET_VARIABLE, "of these two")
-    joiner = subprocess.Popen([sys.executable, "-m", "flows.cli", "join", place], cwd=ROOT)
-    inputs = PreflightInputs.of(params("update.distributed.nodes=2", f"update.distributed.rendezvous={place}"))
-    try:
-        preflight(StageContext(layout, inputs, machines=OtherMachines("preflight", 2**30)))
-    finally:
-        joiner.send_signal(signal.SIGINT)
-        assert joiner.wait(timeout=60) == 130
-    assert read_document(layout.preflight, Preflight).ranks == 2
-
-
 def test_running_out_of_memory_is_one_error_that_names_the_knob(layout: Layout) -> None:
     """The process may really allocate only 60 MB more than at the start of the update, which needs several hundred."""
     code = f"""
@@ -198,7 +180,6 @@ torch.set_num_threads(1)
 from flows.params_file import params_of
 from tasks import preflight as stage
 from tasks.core.records.layout import Layout
-from tasks.core.interfaces.machines import free_port
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.config.stage_inputs import PreflightInputs
 attempt = stage._try

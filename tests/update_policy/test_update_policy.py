@@ -18,6 +18,7 @@ from torch import nn
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.engine import EngineSection
+from tasks.core.config.machines import MachinesConfig, RayConfig
 from tasks.core.config.params import Params
 from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.config.stage_inputs import UpdateInputs
@@ -39,10 +40,15 @@ MakeRollouts = Callable[..., list[Rollout]]
 
 
 def make_params(
-    trained: str = "lora", staleness: int = 0, advantages: Mapping[str, Any] = MappingProxyType({}), **update: Any
+    trained: str = "lora",
+    staleness: int = 0,
+    advantages: Mapping[str, Any] = MappingProxyType({}),
+    cluster: str | None = None,
+    **update: Any,
 ) -> Params:
     return Params(
         iterations=2,
+        machines=MachinesConfig(ray=RayConfig(address=cluster)),
         collection=CollectionConfig(staleness=staleness),
         policy=PolicyConfig(trained=trained, lora=LoraSettings(rank=4, alpha=8), device="cpu"),
         advantages=AdvantageConfig.model_validate(dict(advantages)),

@@ -144,6 +144,8 @@ class Params(Section):
     def _the_engine_can_play(self) -> "Params":
         engine, processes = self.engine, self.machines.processes
         engine.kind.check(engine.own, self)
+        if self.update.distributed.nodes > 1 and self.machines.ray.address is None:
+            raise ValueError("update.distributed.nodes > 1 needs machines.ray.address, the cluster of these machines")
         if not engine.kind.in_process and processes not in (1, "auto"):
             raise ValueError(f"machines.processes: {engine.name} answers one process of a machine; set it to 1 or auto")
         return self

@@ -1,11 +1,11 @@
 """The `update` section of params.yaml: loss, optimizer and batching of one LOOP update."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from tasks.core.config.section import UNVERSIONED, Section
+from tasks.core.config.section import Section
 
 ObjectiveName = Literal["clipped", "supervised", "preference"]
 PreferenceReference = Literal["iteration", "base"]
@@ -110,16 +110,16 @@ class CriticConfig(Section):
 
 
 class DistributedConfig(Section):
-    """The processes of one update; more than one are started by torch's elastic launcher, as `torchrun` does."""
+    """The processes of one update. Torch's elastic launcher starts those of one machine, as `torchrun` does, and Ray
+    those of several."""
 
     constants: ClassVar[Mapping[str, str]] = {"timeout_s": "1800"}
 
     ranks: int = Field(1, ge=1)
     """Processes on each machine, one per GPU. Part of the recipe: another number adds gradients in another order."""
     nodes: int = Field(1, ge=1)
-    """Machines of one update. All but the pipeline's run `loopline join`, and need no folder of the project."""
-    rendezvous: Annotated[str | None, UNVERSIONED] = Field(None, pattern=r"^\S+:\d+$")
-    """HOST:PORT of the machine that runs the pipeline. There the others find it; needed when nodes > 1."""
+    """Machines of one update: the pipeline's, and others of the cluster at `machines.ray.address`, which need no folder
+    of the project."""
     sharding: Literal["fsdp", "replicated"] = "fsdp"
     """Part that each rank holds. fsdp: a share of weights, gradients and optimizer (FSDP2); replicated: all of them."""
 
@@ -127,12 +127,6 @@ class DistributedConfig(Section):
     def size(self) -> int:
         """Ranks in all."""
         return self.ranks * self.nodes
-
-    @model_validator(mode="after")
-    def _machines_have_a_place_to_meet(self) -> "DistributedConfig":
-        if self.nodes > 1 and self.rendezvous is None:
-            raise ValueError("nodes > 1 needs rendezvous: host:port of the machine that runs the pipeline")
-        return self
 
 
 class KlStop(Section):

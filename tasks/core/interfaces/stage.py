@@ -3,10 +3,10 @@
 import gc
 from collections.abc import Callable, Hashable, Sequence, Sized
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from tasks.core.config.section import Section
-from tasks.core.interfaces.machines import Machines, ThisMachine
 from tasks.core.records.layout import Layout
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ class StageContext(Generic[Inputs]):
     """The iteration ("i003") or split ("test_normal") of a foreach stage; "" for other stages."""
     cache: ProcessCache = field(default_factory=ProcessCache)
     executor: Executor = field(default_factory=SerialExecutor)
-    machines: Machines = field(default_factory=ThisMachine)
-    """Machines whose ranks train."""
+    ranks: Callable[[Any, Path], None] | None = None
+    """Runs the ranks of an update (an UpdateJob) on several machines, into a folder; None: this machine does."""
     version: str = ""
     """Digest of the code and the parameters that the stage was recorded to run with; "" where nobody recorded it."""

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from tasks.core.learner.model import decoder_layers
-from tasks.core.learner.rendezvous import LONGEST_WAIT_S
+
+LONGEST_WAIT_S = 1800
+"""Seconds that one rank waits for the others before it fails, and the update with it: it loads a model of any size."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ SINGLE = ProcessGroup()
 
 @contextmanager
 def join_process_group(device: torch.device) -> Iterator[ProcessGroup]:
-    """Meet the other ranks at the address that torchrun put into the environment (RANK, WORLD_SIZE, MASTER_ADDR, ...).
+    """Meet the other ranks at the address in the environment, where their launcher put it (RANK, MASTER_ADDR, ...).
 
     Uses one GPU per local rank and NCCL, or the CPU and gloo.
     """

@@ -1,7 +1,7 @@
 """The start of an update's ranks with torch's elastic launcher (which `torchrun` runs), and why one failed.
 
-A failed rank is not restarted: the update fails as a whole, on all machines, and the next run of the stage repeats it
-to the same bytes. Importing this imports no torch, which a machine that joins has no time for.
+A failed rank is not restarted: the update fails as a whole, and the next run of the stage repeats it
+to the same bytes. On several machines Ray starts them (flows/workers/ray_ranks.py).
 """
 
 import logging
@@ -9,32 +9,27 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tasks.core.interfaces.machines import Machines, Meeting, Place
-from tasks.core.learner.rendezvous import name_interface
 from tasks.core.learner.update_job import UpdateJob
+from tasks.core.processes.addresses import free_port
 from tasks.core.records.documents import read_document
 from tasks.core.records.files import read_json, replacing
 from tasks.core.records.training import Metrics, Passes, UpdateTimings
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
-    from torch.distributed.launcher.api import LaunchConfig
 
 _log = logging.getLogger(__name__)
 RANK_MODULE = "tasks.core.learner.ranks"
 _CLOSING_S = 15
-_MEETING_S = 120
-"""Seconds in which the launchers of all machines, which are ready, find one another."""
-_LOOK_S = 0.5
-_REASON_S = 40
-"""Seconds in which a launcher whose rank lost the others hears why: more than those after which a machine is lost."""
 _WORKPLACE, _JOB = ".update_policy", "job.json"
 POLICY, METRICS, TIMINGS, PASSES = "policy", "metrics.json", "timings.json", "passes.json"
+AGAIN = "; nothing was saved, run the same command again"
+KILLED = " (the system kills processes when memory runs out)"
 EXPECTED = 3
 """Exit code of a rank whose error message needs no stack trace."""
 
@@ -42,14 +37,10 @@ EXPECTED = 3
 class RankFailed(RuntimeError):  # noqa: N818 - the field's word
     """A rank of an update failed or died, and the update with it."""
 
-    def __init__(self, message: str, ended_by: signal.Signals | None = None, *, says_all: bool = False) -> None:
-        """Make the error.
-
-        `ended_by`: the signal that ended the rank; None for a rank that exited by itself. `says_all`: whether the
-        message is the cause, and not what another rank's end came to here.
-        """
+    def __init__(self, message: str, ended_by: signal.Signals | None = None) -> None:
+        """Make the error. `ended_by`: the signal that ended the rank; None for a rank that exited by itself."""
         super().__init__(message)
-        self.ended_by, self.says_all = ended_by, says_all or ended_by is not None
+        self.ended_by = ended_by
 
 
 class TrainedOnRanks(NamedTuple):
@@ -61,13 +52,14 @@ class TrainedOnRanks(NamedTuple):
     """How forward passes took the rollouts."""
 
 
-def train_on_ranks(job: UpdateJob, machines: Machines) -> TrainedOnRanks:
+def train_on_ranks(job: UpdateJob, ranks: Callable[[UpdateJob, Path], None] | None = None) -> TrainedOnRanks:
     """Run `job` on its ranks and move the policy that they wrote into its folder, whole or not at all.
 
-    Raises RankFailed, after every rank of this machine has ended, and what `machines.meet` raises.
+    `ranks` runs them on several machines, writing into a folder; None: this machine does. Raises RankFailed, after
+    every rank of this machine has ended, and what `ranks` raises.
     """
-    with _workplace(job) as folder, machines.meet(job) as meeting:
-        start_ranks(job, folder, meeting)
+    with _workplace(job) as folder:
+        (ranks or start_ranks)(job, folder)
         with replacing(job.layout.policy(job.key)) as temporary:
             (folder / POLICY).rename(temporary)
         return TrainedOnRanks(
@@ -77,89 +69,33 @@ def train_on_ranks(job: UpdateJob, machines: Machines) -> TrainedOnRanks:
         )
 
 
-def start_ranks(job: UpdateJob, folder: Path, meeting: Meeting) -> None:
-    """Start this machine's ranks of `job`, with its file in `folder`; return when those of all machines have succeeded.
-
-    Raises RankFailed, with the reason of the machine at fault where that becomes known.
-    """
-    from torch.distributed import DistError
+def start_ranks(job: UpdateJob, folder: Path) -> None:
+    """Start ranks of `job`, with its file in `folder`; return when all have succeeded. Raises RankFailed."""
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.elastic.rendezvous import RendezvousError
-    from torch.distributed.launcher.api import elastic_launch
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     with replacing(folder / _JOB) as temporary:
         temporary.write_text(job.model_dump_json(), encoding="utf-8")
-    config = _launch_config(job, meeting.place)
-    try:
-        with _own_signal_handlers(), _quiet_launcher(), _ranks_end_with(meeting):
-            elastic_launch(config, sys.executable)("-m", RANK_MODULE, str(folder / _JOB))
-    except ChildFailedError as error:
-        raise _told_by_others(meeting, _rank_failed(job, error.failures)) from None
-    except (RendezvousError, DistError, ConnectionError) as error:
-        apart = RankFailed(f"update_policy@{job.key}: the ranks' launchers did not meet: {_first_line(error)}")
-        raise _told_by_others(meeting, apart) from None
-
-
-def import_launcher() -> None:
-    """Import torch's launcher, which takes a second or two; for a thread while there is something to wait for."""
-    import torch.distributed.launcher.api  # noqa: F401
-
-
-def _launch_config(job: UpdateJob, place: Place) -> "LaunchConfig":
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
-    from torch.distributed.launcher.api import LaunchConfig
-
-    settings = job.inputs.update.distributed
-    if settings.nodes > 1:
-        name_interface(place.address)
-    return LaunchConfig(
-        min_nodes=settings.nodes,
-        max_nodes=settings.nodes,
-        nproc_per_node=settings.ranks,
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=job.inputs.update.distributed.ranks,
         run_id=f"update_policy-{job.key}",
         rdzv_backend="static",
-        rdzv_endpoint="{}:{}".format(*place.store),
-        rdzv_configs={"rank": place.number, "timeout": _MEETING_S},
-        local_addr=place.address,
+        rdzv_endpoint=f"localhost:{free_port()}",
+        rdzv_configs={"rank": 0},
+        local_addr="localhost",
         max_restarts=0,
         shutdown_timeout=_CLOSING_S,
         signals_to_handle="",
         logs_specs=DefaultLogsSpecs(),
     )
-
-
-@contextmanager
-def _ranks_end_with(meeting: Meeting) -> Iterator[None]:
-    """Kill this machine's ranks as soon as the meeting is broken: they would wait half an hour for a lost machine."""
-    import psutil
-
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.wait(_LOOK_S):
-            for child in psutil.Process().children() if meeting.broken() else ():
-                with suppress(psutil.NoSuchProcess):
-                    if RANK_MODULE in child.cmdline():
-                        child.kill()
-
-    watching = threading.Thread(target=watch, daemon=True)
-    watching.start()
     try:
-        yield
-    finally:
-        over.set()
-        watching.join()
-
-
-def _told_by_others(meeting: Meeting, failed: RankFailed) -> RankFailed:
-    """Return `failed`, or what another machine is to blame for: a lost connection has its cause elsewhere."""
-    reason = meeting.broken(0 if failed.says_all else _REASON_S)
-    return failed if reason is None else RankFailed(reason)
-
-
-def _first_line(error: BaseException) -> str:
-    """Return what an error says, or its cause where that says more, without torch's C++ frames."""
-    return str(error.__cause__ or error).partition("\n")[0].partition(" Exception raised from")[0]
+        with _own_signal_handlers(), _quiet_launcher():
+            elastic_launch(config, sys.executable)("-m", RANK_MODULE, str(folder / _JOB))
+    except ChildFailedError as error:
+        raise _rank_failed(job, error.failures) from None
 
 
 @contextmanager
@@ -232,13 +168,11 @@ def _rank_failed(job: UpdateJob, failures: "dict[int, ProcessFailure]") -> RankF
     failure = failures[rank]
     message = _message(failure)
     if failure.exitcode == EXPECTED:
-        return RankFailed(message, says_all=True)
+        return RankFailed(message)
     rank_label = f"update_policy@{job.key}: rank {rank} of {job.inputs.update.distributed.size}"
     if failure.exitcode < 0:
-        hint = " (the system kills processes when memory runs out)" if failure.exitcode == -signal.SIGKILL else ""
-        text = (
-            f"{rank_label} was killed by {failure.signal_name()}{hint}; nothing was saved, run the same command again"
-        )
+        hint = KILLED if failure.exitcode == -signal.SIGKILL else ""
+        text = f"{rank_label} was killed by {failure.signal_name()}{hint}{AGAIN}"
         return RankFailed(text, signal.Signals(-failure.exitcode))
     return RankFailed(f"{rank_label} failed: {message}; nothing was saved")
 

@@ -17,17 +17,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from flows.workers import gathering
-from flows.workers.join_channel import SECRET_VARIABLE
-from flows.workers.other_machines import OtherMachines
 from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import UpdateInputs
 from tasks.core.config.update import DistributedConfig, UpdateConfig
-from tasks.core.interfaces.machines import free_port
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.learner.checkpoint import save_learner
 from tasks.core.learner.distributed import SINGLE
-from tasks.core.learner.launcher import RankFailed, _own_signal_handlers, _rank_failed
+from tasks.core.learner.launcher import _own_signal_handlers, _rank_failed
 from tasks.core.learner.learner import make_learner
 from tasks.core.learner.packing import Rollout
 from tasks.core.learner.update_job import UpdateJob
@@ -289,47 +285,6 @@ def test_a_signal_that_comes_within_a_call_of_logging_is_not_lost() -> None:
     with pytest.raises(SystemExit, match="143"), _own_signal_handlers():
         logger.error("a word")
     assert signal.getsignal(signal.SIGTERM) is before
-
-
-def over_two_machines(params: Params, address: str) -> Params:
-    distributed = DistributedConfig.model_validate({"ranks": 1, "nodes": 2, "rendezvous": address})
-    return params.model_copy(update={"update": params.update.model_copy(update={"distributed": distributed})})
-
-
-def test_ranks_of_two_machines_write_the_bytes_of_ranks_that_accelerate_launched(
-    project: Layout, together: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Start two of our launchers with a rank each, as on two machines that see the same files."""
-    address = f"localhost:{free_port()}"
-    params = over_two_machines(job_params(), address)
-    monkeypatch.setenv(SECRET_VARIABLE, "of these two")
-    joiner = subprocess.Popen([sys.executable, "-m", "flows.cli", "join", address])
-    try:
-        machines = OtherMachines("update_policy@i001", 2**30)
-        update_policy(StageContext(project, UpdateInputs.of(params), "i001", machines=machines))
-    finally:
-        joiner.send_signal(signal.SIGINT)
-        assert joiner.wait(timeout=DEADLINE_S) == 130
-    assert digest(project.policy("i001")) == digest(together / "policy")
-
-
-def test_an_update_to_which_nobody_comes_says_what_to_start_and_gives_up(
-    project: Layout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    address = f"localhost:{free_port()}"
-    for name, seconds in (("LONGEST_WAIT_S", 3), ("_SOON_S", 1)):
-        monkeypatch.setattr(gathering, name, seconds)
-    monkeypatch.setenv(SECRET_VARIABLE, "of these two")
-    inputs = UpdateInputs.of(over_two_machines(job_params(), address))
-    machines = OtherMachines("update_policy@i001", 2**30)
-    needed = rf"update_policy@i001: 1 more machines needed \(here: none\); run `loopline join {address}` there"
-    with pytest.raises(RankFailed, match=rf"{needed}; gave up after 3 s"):
-        update_policy(StageContext(project, inputs, "i001", machines=machines))
-    assert re.search(rf"{needed}\. Waiting: 1 s of 3 s", caplog.text)
-    assert sorted(file.name for file in project.iteration("i001").iterdir()) == [
-        "advantages.json",
-        "training_batch.parquet",
-    ]
 
 
 def failure(folder: Path, exitcode: int, message: str | None) -> ProcessFailure:

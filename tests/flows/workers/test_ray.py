@@ -29,16 +29,20 @@ from flows.dag.stages import find_stage
 from flows.errors import StageFailed
 from flows.runners.prefect_server import prefect_api
 from flows.workers import ray_cluster, shard_executor
+from flows.workers.executors import ranks_of
 from flows.workers.needed_folders import NeededFolder
 from flows.workers.ray_cluster import ClusterUnavailable
 from flows.workers.remote_task import WorkerDied
 from flows.workers.shard_executor import ShardExecutor
 from tasks.core.config.machines import MachinesConfig, RayConfig
 from tasks.core.config.params import Params, ParamsError, parse_params
-from tasks.core.config.stage_inputs import CollectionInputs
+from tasks.core.config.stage_inputs import CollectionInputs, UpdateInputs
 from tasks.core.interfaces.stage import ProcessCache, StageContext
+from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout, holds_clocks
+from tasks.update_policy import update_policy
 from tests.flows.tiny_project import make_project
+from tests.hosts.parts import make_update, on_one_host
 
 Start = Callable[..., "subprocess.Popen[str]"]
 COLLECT = find_stage("collect_rollouts")
@@ -278,6 +282,15 @@ def test_after_a_machine_lacked_files_those_of_the_next_policy_are_sent_unasked(
     sent = contents.of([world, first, second])
     assert list(sent) == [sha256 for _, sha256 in second.files]
     assert [ray_cluster.ray.get(piece) for pieces in sent.values() for piece in pieces] == [b"second"]
+
+
+def test_ranks_of_two_machines_train_the_policy_of_two_of_one(address: str, api: object, tmp_path: Path) -> None:
+    layout, cache = make_update(tmp_path / "project", address=address), ProcessCache()
+    params = Params.model_validate_json((layout.root / "params.json").read_text())
+    ranks = ranks_of(find_stage("update_policy"), "i001", params, cache)
+    update_policy(StageContext(layout, UpdateInputs.of(params), "i001", cache, ranks=ranks))
+    cache.close()
+    assert digest(layout.policy("i001")) == on_one_host(tmp_path, 2)
 
 
 def test_results_come_in_the_order_of_the_jobs(context: StageContext[Any]) -> None:

@@ -39,7 +39,7 @@ class Watched:
     def __init__(self, config: RayConfig) -> None:
         self.said: list[str] = []
         self.now = 0.0
-        self._room = Room(config, self.said.append, lambda: self.now)
+        self._room = Room(config, say=self.said.append, clock=lambda: self.now)
 
     def at(self, seconds: float, *nodes: dict[str, Any]) -> bool:
         self.now = seconds
@@ -81,6 +81,14 @@ def test_too_few_gpus_are_told_with_the_knob() -> None:
     assert "b (10.0.0.1): 8 CPUs and 1 GPUs" in watched.said[0] and "machines.ray.gpus_per_worker" in watched.said[0]
     assert workers_on(node("c", CPU=8, GPU=5), RayConfig(gpus_per_worker=2)) == 2
     assert workers_on(node("c", alive=False, CPU=8, GPU=5), RayConfig(gpus_per_worker=2)) == 0
+
+
+def test_too_few_machines_for_an_update_are_told_with_what_each_has() -> None:
+    said: list[str] = []
+    room = Room(RayConfig(cpus_per_worker=2), 2, said.append)
+    assert not room.look([node("a", CPU=2), node("b", CPU=1)])
+    assert "an update needs 2 machines with 2 CPUs and 0 GPUs each (a (10.0.0.0): 2 CPUs and 0 GPUs, b" in said[0]
+    assert room.look([node("a", CPU=2), node("b", CPU=2)])
 
 
 def test_a_dead_workers_machine_is_the_noted_one_or_that_in_the_message_or_the_only_one() -> None:
