@@ -68,8 +68,13 @@ class ChatFormat:
         """The template's own text around a turn."""
         self._between, self._end_of_turn = self._find_ends()
         eos = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
+        within = self._marks_within_turns()
+        if self._end_of_turn in within:
+            raise self._template.error(
+                "the chat template ends turns with a special token that stands within turns, too"
+            )
         ends = dict.fromkeys([self._end_of_turn, *eos, *end_ids, *self._find_openers()])
-        self._stop_ids = tuple(end for end in ends if end not in self._marks_within_turns())
+        self._stop_ids = tuple(end for end in ends if end not in within)
         self._before = self._ids_before()
         self._opens_thought = self._count_opening() if self.drops_thoughts else 0
         self._opening_ids = lru_cache(_REMEMBERED)(self._encode_opening)
@@ -98,11 +103,9 @@ class ChatFormat:
         """
         if not self.drops_thoughts:
             return [*prompt, *turn]
-        frame, whole, thought = self.frame, self._text(turn, special=True), 0
-        if (mark := frame.thought_ends.strip()) in whole:
-            thought = self._end_of_thought(whole.index(mark), turn)
-        elif frame.prompt_opens_thought or whole.lstrip().startswith(frame.thought_begins):
-            thought = len(turn) - self.closes(turn)
+        whole = self._text(turn, special=True)
+        begun, found = self._thoughts(whole)
+        thought = len(turn) - self.closes(turn) if begun else 0 if found < 0 else self._end_of_thought(found, turn)
         return [*prompt[: len(prompt) - self._opens_thought], *turn[thought:]]
 
     def kept_ids(self, sampled: Sequence[int]) -> tuple[int, ...]:
@@ -168,16 +171,34 @@ class ChatFormat:
         return f"{THINK}{self.decode(ids)}" if self.frame.prompt_opens_thought else self.decode(ids)
 
     def answer(self, ids: Sequence[int]) -> str:
-        """Return a sampled turn's text after its thought, on which the world acts; empty if the thought has no end."""
-        frame = self.frame
+        """Return a sampled turn's text after its thoughts, on which the world acts; empty if the last has no end."""
+        frame, whole = self.frame, self._text(ids, special=True)
         if not frame.thought_ends:
             return self.decode(ids).removeprefix(frame.lead)
-        whole = self._text(ids, special=True)
-        for mark in (frame.thought_ends.strip(), frame.lead.strip()):
-            if mark and mark in whole:
-                return self._after(mark, ids)
-        begun = frame.prompt_opens_thought or whole.lstrip().startswith(frame.thought_begins)
-        return "" if begun else self.decode(ids)
+        begun, found = self._thoughts(whole)
+        if found < 0 and (lead := frame.lead.strip()) and lead in whole:
+            return self._plain(whole.partition(lead)[2]).lstrip("\n")
+        if begun or found < 0:
+            return "" if begun else self._plain(whole)
+        return self._plain(whole[found + len(frame.thought_ends.strip()) :]).lstrip("\n")
+
+    def _thoughts(self, whole: str) -> tuple[bool, int]:
+        """Return whether a turn ends within a thought, and where its last thought's end begins; -1 without an end.
+
+        Thoughts stand before the answer. A mark within the code of an answer ends nothing.
+        """
+        frame, found, after = self.frame, -1, 0
+        mark, begins = frame.thought_ends.strip(), frame.thought_begins or THINK
+        begun = frame.prompt_opens_thought or whole.lstrip().startswith(begins)
+        while (end := whole.find(mark, after)) >= 0 and (begun or (found < 0 and whole[:end].count("```") % 2 == 0)):
+            found, after = end, end + len(mark)
+            begun = whole[after:].lstrip().startswith(begins)
+        return begun, found
+
+    def _plain(self, answer: str) -> str:
+        """Return an answer without special tokens, but for marks of thoughts, which its code may name."""
+        marks = self.frame.thought_begins, self.frame.thought_ends.strip(), THINK
+        return self._special.sub(lambda match: match[0] if match[0] in marks else "", answer)
 
     def render(self, messages: Sequence[Message]) -> str:
         """Return the template's text for `messages` and the generation prompt.
@@ -261,13 +282,6 @@ class ChatFormat:
         """Return how many ids lie within the first `characters` of their text."""
         shown = range(1, len(ids) + 1)
         return bisect_left(shown, True, key=lambda count: len(self._text(ids[:count], special=True)) > characters)
-
-    def _after(self, mark: str, ids: Sequence[int]) -> str:
-        """Return the text after the first `mark`, without special tokens and the line breaks that follow the mark."""
-        shown = range(1, len(ids) + 1)
-        end = 1 + bisect_left(shown, True, key=lambda count: mark in self._text(ids[:count], special=True))
-        rest = self._text(ids[:end], special=True).partition(mark)[2] + self._text(ids[end:], special=False)
-        return rest.lstrip("\n")
 
     def _find_ends(self) -> tuple[int, int]:
         """Return the token that ends earlier turns, and the token that ends a sampled turn."""

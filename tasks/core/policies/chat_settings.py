@@ -44,4 +44,4 @@ def write_chat_settings(folder: Path, settings: ChatSettings, world_date: dateti
 
 def _shows_date(folder: Path) -> bool:
     files = [folder / "tokenizer_config.json", *folder.glob("*.jinja")]
-    return any("strftime_now(" in file.read_text(encoding="utf-8") for file in files if file.is_file())
+    return any("strftime_now" in file.read_text(encoding="utf-8") for file in files if file.is_file())

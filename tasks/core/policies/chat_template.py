@@ -22,8 +22,10 @@ Said = Mapping[str, str]
 """A message as templates take it; `reasoning_content` holds the thought of a turn that has one."""
 THINK, END_OF_THOUGHT = "<think>", "</think>"
 _SYSTEM, _THOUGHT, _USER, _TURN, NEXT, _NEXT_TURN, _LAST_USER = (f"sentinel-{letter}" for letter in "STABCDE")
-_DATE = "strftime_now("
-_DATE_CALL = re.compile(r"""strftime_now\(\s*(?P<quote>["'])(?P<format>.*?)(?P=quote)\s*\)""")
+_THOUGHTS = re.compile(r"reasoning_content|\[THINK\]|message\.(?:reasoning|thinking|thoughts?)\b")
+"""What a template that is made for thoughts names."""
+_COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
+_DIRECTIVES = "-d", "-m", "-H", "-I", *"aAwdbBmyYHIMpSfjUWcxXGuV"
 _SOME_DATES = datetime.date(2001, 2, 3), datetime.date(2014, 5, 6)
 
 
@@ -39,9 +41,11 @@ class ChatTemplate:
         self._tokenizer, self._settings = tokenizer, settings
         if not tokenizer.chat_template:
             raise self.error("the tokenizer has no chat template; use an instruction-tuned model")
-        self._source = str(tokenizer.get_chat_template())
-        self._pin_date()
-        self._require_switch()
+        self.source = str(tokenizer.get_chat_template())
+        self._date = settings.date
+        self._require_date()
+        if settings.enable_thinking is not None and not self.switches(True, False):
+            raise self.error("the chat template has no enable_thinking; set policy.chat.enable_thinking to null")
 
     def error(self, reason: str) -> ChatTemplateError:
         """Return an error that names this template."""
@@ -49,51 +53,48 @@ class ChatTemplate:
 
     def text(self, messages: Sequence[Said], *, prompt: bool = True) -> str:
         """Return the template's text for `messages`, by default with the generation prompt."""
-        return self._render(self._source, messages, prompt, self._settings.enable_thinking)
+        return self._render(messages, prompt, self._settings.enable_thinking, self._date)
 
     def shows_system(self) -> bool:
         """Return whether the template has a place for a system message."""
         try:
             return _SYSTEM in self.text([_said("system", _SYSTEM), _said("user", _USER)])
-        except Exception:  # a template may raise anything
+        except ChatTemplateError:
             return False
 
-    def _render(self, source: str, messages: Sequence[Said], prompt: bool, thinking: bool | None) -> str:
-        from jinja2 import TemplateError
-
-        switch: dict[str, Any] = {} if thinking is None else {"enable_thinking": thinking}
+    def _render(self, messages: Sequence[Said], prompt: bool, thinking: bool | None, date: datetime.date | None) -> str:
+        more: dict[str, Any] = {} if thinking is None else {"enable_thinking": thinking}
+        source = self.source if date is None else _clock(date) + self.source
         plain = [dict(message) for message in messages]
         try:
             return str(
                 self._tokenizer.apply_chat_template(
-                    plain, chat_template=source, tokenize=False, add_generation_prompt=prompt, **switch
+                    plain, chat_template=source, tokenize=False, add_generation_prompt=prompt, **more
                 )
             )
-        except TemplateError as error:
+        except Exception as error:  # a template may raise anything
             raise self.error(f"the chat template fails: {error}") from None
 
-    def _pin_date(self) -> None:
-        """Replace today's date by the date of the settings, so that a run across midnight keeps one prompt."""
-        if _DATE not in self._source:
-            return
-        first, second = (_dated(self._source, date) for date in _SOME_DATES)
-        if self._settings.date is not None:
-            self._source = _dated(self._source, self._settings.date)
-        elif self._sample(first, None) != self._sample(second, None):
+    def _require_date(self) -> None:
+        """Raise ChatTemplateError where a run across midnight would change its prompts."""
+        first, second = (self._sample(self._settings.enable_thinking, date) for date in _SOME_DATES)
+        if self._date is None and first != second:
             raise self.error("the chat template shows today's date; set policy.chat.date, so that the prompt stays")
-        else:
-            self._source = first
-        if _DATE in self._source:
-            raise self.error("the chat template computes how it shows today's date, so policy.chat.date cannot pin it")
 
-    def _require_switch(self) -> None:
+    def expects_thoughts(self) -> bool:
+        """Return whether the template is made for thoughts, and its switch, if it has one, does not turn them off."""
         chosen = self._settings.enable_thinking
-        if chosen is not None and self._sample(self._source, True) == self._sample(self._source, False):
-            raise self.error("the chat template has no enable_thinking; set policy.chat.enable_thinking to null")
+        off = chosen is False or (not self.switches(chosen, False) and self.switches(chosen, True))
+        return _THOUGHTS.search(_COMMENT.sub("", self.source)) is not None and not off
 
-    def _sample(self, source: str, thinking: bool | None) -> str:
-        conversation = [_said("user", _USER), _said("assistant", _TURN), _said("user", _LAST_USER)]
-        return self._render(source, conversation, True, thinking)
+    def switches(self, one: bool | None, other: bool | None) -> bool:
+        """Return whether two values of `enable_thinking` lead to different texts."""
+        return self._sample(one, _SOME_DATES[0]) != self._sample(other, _SOME_DATES[0])
+
+    def _sample(self, thinking: bool | None, date: datetime.date) -> str:
+        opening = [_said("system", _SYSTEM)] if self.shows_system() else []
+        conversation = [*opening, _said("user", _USER), _said("assistant", _TURN), _said("user", _LAST_USER)]
+        return self._render(conversation, True, thinking, date)
 
 
 @dataclass(frozen=True)
@@ -215,10 +216,17 @@ class _Probe:
         """Read the text around the last turn of a conversation, with a thought and without."""
         opened, _, ending = self._last(_plain(_TURN)).partition(_TURN)
         before, shown, after = self._last(thinking(_TURN)).partition(_THOUGHT)
-        known = not shown or thinking is _apart
-        opens = self.prompt.rstrip().endswith(THINK) or (thinking is _apart and before == self.prompt)
-        begins = before.removeprefix(self.prompt).strip() if before.startswith(self.prompt) else THINK
-        ends = after.partition(_TURN)[0] if thinking is _apart else f"\n{END_OF_THOUGHT}\n\n"
+        apart = thinking is _apart
+        opens = self.prompt.rstrip().endswith(THINK) or (apart and before == self.prompt)
+        begins = before.removeprefix(self.prompt).strip() if shown and before.startswith(self.prompt) else THINK
+        ends = after.partition(_TURN)[0] if apart else f"\n{END_OF_THOUGHT}\n\n"
+        known = apart or drops or not shown or END_OF_THOUGHT in self.template.source
+        marked = not (apart or drops or opens) and END_OF_THOUGHT in opened.removeprefix(self.prompt)
+        if marked or not (known or opens or not self.template.expects_thoughts()):
+            raise self.template.error(
+                "the chat template has marks of thoughts, but shows a turn's own thought as part of the answer; set "
+                "policy.chat.enable_thinking to false where it has this switch"
+            )
         return TurnFrame(
             prompt=self.prompt,
             lead=ends if opens else opened.removeprefix(self.prompt) if opened.startswith(self.prompt) else "",
@@ -269,6 +277,8 @@ def _without_thoughts(text: str) -> str:
     return re.sub(rf"\s+|{_THOUGHT}|{THINK}|{END_OF_THOUGHT}", "", text)
 
 
-def _dated(source: str, date: datetime.date) -> str:
+def _clock(date: datetime.date) -> str:
+    """Return the head of a template in which `strftime_now` is noon of `date`, however the template calls it."""
     noon = datetime.datetime.combine(date, datetime.time(12))
-    return _DATE_CALL.sub(lambda call: repr(noon.strftime(call["format"])), source)
+    known = "".join(f"|replace('%{letter}', '{noon.strftime(f'%{letter}')}')" for letter in _DIRECTIVES)
+    return f"{{%- macro strftime_now(format) -%}}{{{{ format{known} }}}}{{%- endmacro -%}}"

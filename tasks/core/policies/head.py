@@ -39,13 +39,19 @@ class _Output:
 def logits_of(model: nn.Module, states: Tensor) -> Tensor:
     """Return the logits [P, V] that a transformers `model` computes from its body's last hidden `states` [P, d].
 
-    Raises ValueError for a model whose body is not a part of it under its own name.
+    Raises ValueError for a model whose body is not a part of it under its own name, or not what its head calls.
     """
     view: Any = object.__new__(type(model))  # a sharded model's class constructs objects of another class
     view.__dict__.update(model.__dict__)
     name = body_name(model)
     view._modules = {**model._modules, name: _States(model.get_submodule(name), states[None])}
-    logits: Tensor = type(model).forward(view).logits
+    try:
+        logits: Tensor = type(model).forward(view).logits
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(
+            f"{type(model).__name__}: its head takes no hidden states from its body {name!r}; policy.source: this "
+            "architecture is not supported"
+        ) from error
     return logits[0]
 
 

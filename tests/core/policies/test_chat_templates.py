@@ -270,13 +270,54 @@ PLAIN = """{%- for m in messages %}<|im_start|>{{ m.role }}
 {% endif %}"""
 
 
+def thoughtful(shown: str) -> str:
+    """Return a template of ChatML in which `shown` is the text of an assistant's message."""
+    return PLAIN.replace("{{ m.content }}", "{{ (" + shown + ") if m.role == 'assistant' else m.content }}")
+
+
+WITHOUT = "m.content.split('</think>')[-1].lstrip()"
+"""What DeepSeek-R1, R1-0528, V3.1 and Nemotron Super 1.5 show of every turn, the last one included."""
+EMPTY_THOUGHT = thoughtful("'<think></think>' ~ m.content")
+"""As Kimi-K2-Thinking: an empty thought before the content, in which the turn's own stays."""
+KINDS = {
+    "leaves all thoughts out": thoughtful(WITHOUT),
+    "leaves all but the last out": thoughtful(f"m.content if loop.last else {WITHOUT}"),  # QwQ, LFM2.5
+    "leaves thoughts in": PLAIN + "{# <think> and </think> #}",  # SmolLM3
+    "opens the thought": thoughtful(WITHOUT).replace("assistant\n{% endif", "assistant\n<think>\n{% endif"),
+}
+WRONG = "```python\nwrong()\n```"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("special", [CHATML, (*CHATML, "<think>", "</think>")])
+def test_only_the_answers_code_counts_and_a_turn_ends(kind: str, special: tuple[str, ...]) -> None:
+    chat = ChatFormat(byte_tokenizer(KINDS[kind], special, "<|im_end|>"))
+    assert chat._tokenizer.convert_ids_to_tokens(list(chat.stop_ids)) == ["<|im_end|>", "<|im_start|>"]
+    begins = "" if chat.frame.prompt_opens_thought else "<think>\n"
+    for turn, answer in {
+        f"{begins}T {WRONG}\n</think>\n\nA": "A",
+        f"{begins}T {WRONG}": "",
+        f"{begins}a\n</think>\n\n<think>\nb {WRONG}\n</think>\n\nA": "A",
+        f"{begins}a\n</think>\n\n<think>\nb {WRONG}": "",
+        f"{begins}T\n</think>\n\n```python\nx = 1 # </think>\n```": "```python\nx = 1 # </think>\n```",
+        **({} if not begins else {"A": "A", "```python\nx = '</think>'\n```": "```python\nx = '</think>'\n```"}),
+    }.items():
+        assert chat.answer(chat._encode(turn + "<|im_end|>")) == answer
+
+
 @pytest.mark.parametrize(
     ("template", "settings", "reason"),
     [
         (LAST_USER, ChatSettings(), "moves the system message to a later message of the user"),
         (NUMBERED, ChatSettings(), "opens earlier turns with .* but prompts for one with"),
         (TODAY + PLAIN, ChatSettings(), r"shows today's date; set policy\.chat\.date"),
-        ("{{ strftime_now(format) }}" + PLAIN, DATED, "computes how it shows today's date"),
+        ("{% set now = strftime_now %}{{ now ('%Y') }}" + PLAIN, ChatSettings(), r"shows today's date; set policy"),
+        (EMPTY_THOUGHT, ChatSettings(), "marks of thoughts, but shows a turn's own thought as part of"),
+        (
+            "{% set of = 'reasoning_content' %}" + PLAIN,
+            ChatSettings(),
+            "marks of thoughts, but shows a turn's own thought as part",
+        ),
         (PLAIN, ChatSettings(enable_thinking=False), r"no enable_thinking; set policy\.chat\.enable_thinking to null"),
         ("{{ raise_exception('no') }}" + PLAIN, ChatSettings(), "the chat template fails: no"),
     ],
@@ -292,9 +333,21 @@ def test_a_blank_around_answers_belongs_to_the_template_not_the_code() -> None:
     assert chat.answer(chat._encode(" x = 1")) == "x = 1" and chat.answer(chat._encode("  x")) == " x"
 
 
-def test_a_shown_date_is_pinned() -> None:
+@pytest.mark.parametrize(
+    "call",
+    [
+        "strftime_now('%d %b %Y')",
+        'strftime_now ( "%d %b %Y" )',
+        "strftime_now('%-d ' ~ '%b %Y')",
+        "now('%d %b %Y')",
+        "shown('%d %b %Y')",
+    ],
+)
+def test_a_shown_date_is_pinned(call: str) -> None:
     opening = [OPENING[1]]
-    assert "18 May 2023" in ChatFormat(byte_tokenizer(TODAY + PLAIN, CHATML), settings=DATED).render(opening)
+    before = "{% set now = strftime_now %}{% macro shown(how) %}{{ strftime_now(how) }}{% endmacro %}"
+    template = f"{before}<|im_start|>{{{{ {call} }}}}<|im_end|>" + PLAIN
+    assert "18 May 2023" in ChatFormat(byte_tokenizer(template, CHATML), settings=DATED).render(opening)
     unreached = "{% if tools %}" + TODAY + "{% endif %}" + PLAIN
     assert ChatFormat(byte_tokenizer(unreached, CHATML)).render(opening)
 
