@@ -176,7 +176,8 @@ def main(folder: Path, iterations: int = 8) -> list[float]:
     from tasks.core.config.world import WorldSection
     from tasks.core.engines.transformers.engine import TransformersEngine
     from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
-    from tasks.core.policies.loading import load_base_model, load_chat_format, save_policy, trainable_policy
+    from tasks.core.policies.chat_settings import load_chat_format
+    from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
 
     base, config, world_config = Path("data/base_policies/pocket"), PolicyConfig(), WorldSection.of("pocketworld")
     prepare_world_folder(world_config, folder / "world")

@@ -24,11 +24,11 @@ from tasks.core.evaluation.several_runs import paired_runs_scores
 from tasks.core.evaluation.tgc_sgc import Outcome, sgc, sgc_gain, tgc, tgc_gain
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.policies.checkpoint_files import require_evaluated_policy
+from tasks.core.policies.selected_policy import require_evaluated_policy
+from tasks.core.records.api_usage import ApiUsage, total_usage
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.schemas import BASE_POLICY, SCORED_ROLLOUTS, SELECTED_POLICY
 from tasks.core.records.scores import (
-    ApiUsage,
     Behaviour,
     BehaviourChange,
     DifficultyScores,
@@ -37,7 +37,6 @@ from tasks.core.records.scores import (
     Scores,
     Selection,
     TrainingBudget,
-    total_usage,
 )
 from tasks.core.records.tables import write_rows
 from tasks.core.rollouts.kept import forget_played

@@ -11,7 +11,7 @@ from tasks.core.config.stage_inputs import SelectionInputs
 from tasks.core.evaluation.scored_rows import outcomes
 from tasks.core.evaluation.tgc_sgc import Estimate, Outcome, sgc, solved_scenarios, solved_tasks, tgc
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.policies.checkpoint_files import require_evaluated_policy
+from tasks.core.policies.selected_policy import require_evaluated_policy
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout

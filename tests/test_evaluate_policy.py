@@ -10,7 +10,8 @@ from tasks.core.config.collection import AgentLimits
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.interfaces.world import World
-from tasks.core.policies.loading import load_base_model, load_chat_format
+from tasks.core.policies.chat_settings import load_chat_format
+from tasks.core.policies.loading import load_base_model
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.seeding import derive_seed

@@ -17,7 +17,8 @@ from tasks.core.config.stage_inputs import BasePolicyInputs, WarmStartInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.policies.architecture import TinyQwen2, new_model
-from tasks.core.policies.loading import load_base_model, load_chat_format, load_tokenizer
+from tasks.core.policies.chat_settings import load_chat_format
+from tasks.core.policies.loading import load_base_model, load_tokenizer
 from tasks.core.policies.recipe import save
 from tasks.core.policies.supervised import Example
 from tasks.core.policies.tokenizer import build_tokenizer

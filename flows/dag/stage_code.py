@@ -16,7 +16,7 @@ from typing import Any
 from flows.dag.package_files import package_files
 from flows.dag.stages import Stage
 from tasks.core.config.engine import ENGINES
-from tasks.core.config.kinds import Kinds
+from tasks.core.config.kinds import FACE, Kinds
 from tasks.core.config.policy import RECIPE
 from tasks.core.config.world import WORLDS
 from tasks.core.records.files import digest
@@ -25,6 +25,9 @@ from tasks.core.records.run_manifest import digest_of_code
 SHELL = frozenset(
     {
         "tasks.core.config.dag",
+        "tasks.core.config.kind_section",
+        "tasks.core.config.kinds",
+        "tasks.core.config.knob_names",
         "tasks.core.config.machines",
         "tasks.core.config.params",
         "tasks.core.config.section",
@@ -41,6 +44,10 @@ FINDERS: Mapping[str, Kinds] = {
     "tasks.core.interfaces.engine_kind": ENGINES,
 }
 """Modules by which a stage finds a kind and runs it: the stages that import one run the kind that is in use."""
+
+MAKING = frozenset({"authoring", "demonstrations", "recipe", "teacher"})
+"""Modules and folders of a world that make its tasks or scripted play. Of a stage that only plays, they are code where
+what plays imports them, and not because the world's face names them."""
 
 _MODULE_NAME = re.compile(r"(?:tasks|flows)(?:\.\w+)+")
 
@@ -77,8 +84,8 @@ def stage_files(stage: Stage, root: Path, used: InUse) -> dict[str, Path]:
     for finder, kinds in FINDERS.items():
         if finder in found and (kinds is not WORLDS or _runs_world(stage, used)):
             brought = _package_of(kinds, used)
-            begun = _imported_by(brought.values()) if brought else _modules_in(kinds, used.of(kinds), root)
-            modules |= closure(begun, root)[1]
+            begun = _imported_by(brought.values()) if brought else _modules_in(kinds, used.of(kinds), root, stage.makes)
+            modules |= closure(begun, root, makes=stage.makes)[1]
             packaged |= brought
     files = modules | {file for folder in {module.parent for module in modules} for file in _data_files(folder)}
     return {file.relative_to(root).as_posix(): file for file in sorted(files)} | packaged
@@ -105,10 +112,15 @@ def _package_of(kinds: Kinds, used: InUse) -> dict[str, Path]:
     return {} if distribution is None else package_files(distribution, kinds.module(name))
 
 
-def _modules_in(kinds: Kinds, name: str, root: Path) -> list[str]:
-    """Return the modules in the folder of one of the project's own kinds."""
+def _modules_in(kinds: Kinds, name: str, root: Path, makes: bool) -> list[str]:
+    """Return the modules in the folder of one of the project's own kinds: all, or those that play."""
     folder = root.joinpath(*kinds.package.split("."), name)
-    return [".".join(file.relative_to(root).with_suffix("").parts) for file in sorted(folder.rglob("*.py"))]
+    modules = [".".join(file.relative_to(root).with_suffix("").parts) for file in sorted(folder.rglob("*.py"))]
+    return [module for module in modules if makes or _plays(module)]
+
+
+def _plays(module: str) -> bool:
+    return MAKING.isdisjoint(module.split("."))
 
 
 def _imported_by(files: Iterable[Path]) -> list[str]:
@@ -117,8 +129,13 @@ def _imported_by(files: Iterable[Path]) -> list[str]:
     return sorted({name for file in modules for name in _imports(file, file.stem) if name.startswith("tasks.")})
 
 
-def closure(names: Iterable[str], root: Path, known: Iterable[str] = SHELL) -> tuple[set[str], set[Path]]:
-    """Return the modules that importing `names` can lead to, by name and by file; those of `known` lead nowhere."""
+def closure(
+    names: Iterable[str], root: Path, known: Iterable[str] = SHELL, *, makes: bool = True
+) -> tuple[set[str], set[Path]]:
+    """Return the modules that importing `names` can lead to, by name and by file; those of `known` lead nowhere.
+
+    `makes` False: leaves out what faces name and only makes tasks, or scripted play.
+    """
     found: set[Path] = set()
     seen = set(known)
     waiting = list(names)
@@ -128,7 +145,8 @@ def closure(names: Iterable[str], root: Path, known: Iterable[str] = SHELL) -> t
         seen.add(name)
         if file := _module_file(root, name):
             found.add(file)
-            waiting += [*_imports(file, name), *_parents(name)]
+            named = _imports(file, name) if makes or file.stem != FACE else filter(_plays, _imports(file, name))
+            waiting += [*named, *_parents(name)]
     return seen, found
 
 

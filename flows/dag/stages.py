@@ -49,6 +49,8 @@ class Stage:
     retries: int = 0
     """How often Prefect runs it again after a failure: where engines and worlds, which can break, take part."""
 
+    makes: bool = False
+    """Whether it makes a world's tasks, or scripted play, and does not only play: see `stage_code.MAKING`."""
     runs_recipe_alone: bool = False
     """Whether it runs the world only where `policy.source` is the world's recipe."""
 
@@ -96,9 +98,11 @@ class Stage:
 
 STAGES = (
     Stage("version_stages", "flows.dag.version_stages:version_stages"),
-    Stage("prepare_world", "tasks.prepare_world:prepare_world", WorldInputs),
-    Stage("warm_start", "tasks.warm_start:warm_start", WarmStartInputs),
-    Stage("prepare_policy", "tasks.prepare_policy:prepare_policy", BasePolicyInputs, runs_recipe_alone=True),
+    Stage("prepare_world", "tasks.prepare_world:prepare_world", WorldInputs, makes=True),
+    Stage("warm_start", "tasks.warm_start:warm_start", WarmStartInputs, makes=True),
+    Stage(
+        "prepare_policy", "tasks.prepare_policy:prepare_policy", BasePolicyInputs, makes=True, runs_recipe_alone=True
+    ),
     Stage("preflight", "tasks.preflight:preflight", PreflightInputs),
     Stage("filter_tasks", "tasks.filter_tasks:filter_tasks", TaskFilterInputs),
     Stage(

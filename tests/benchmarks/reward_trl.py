@@ -20,7 +20,8 @@ from tasks.core.config.params import Params
 from tasks.core.interfaces.engine import Generation, GenerationRequest
 from tasks.core.interfaces.world import Task
 from tasks.core.interfaces.world_kind import open_world
-from tasks.core.policies.loading import load_base_model, load_chat_format, load_tokenizer, trainable_policy
+from tasks.core.policies.chat_settings import load_chat_format
+from tasks.core.policies.loading import load_base_model, load_tokenizer, trainable_policy
 from tasks.core.records.layout import Layout
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
 from tasks.core.rollouts.playing import play_rollouts

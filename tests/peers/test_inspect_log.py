@@ -7,7 +7,7 @@ import pytest
 
 from flows.cli.app import main
 from tasks.core.interpreters import InterpreterRecipe
-from tasks.core.policies.loading import load_chat_format
+from tasks.core.policies.chat_settings import load_chat_format
 from tasks.core.records.documents import read_document
 from tasks.core.records.model_scores import ModelScore
 from tasks.core.records.schemas import SCORED_ROLLOUTS

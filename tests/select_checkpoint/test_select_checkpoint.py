@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from tasks.core.policies.checkpoint_files import policy_digest, require_evaluated_policy
+from tasks.core.policies.checkpoint_files import policy_digest
+from tasks.core.policies.selected_policy import require_evaluated_policy
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout

@@ -36,7 +36,7 @@ def export_rollouts(
     from tasks.core.exports.model_folder import require_new
     from tasks.core.exports.rollout_dataset import export_rollouts as write
     from tasks.core.exports.rollout_sources import UnknownRollouts, rollouts_of
-    from tasks.core.policies.loading import load_chat_format
+    from tasks.core.policies.chat_settings import load_chat_format
     from tasks.core.records.files import ArtifactError
     from tasks.core.records.layout import Layout
 

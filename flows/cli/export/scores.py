@@ -56,7 +56,7 @@ def exported(layout: Layout, world: str, split: Split, policy: str, run: int, fo
     """
     from tasks.core.evaluation.scored_rows import answers
     from tasks.core.interfaces.world_kind import ScoredEpisode, ScoredRun, find_world
-    from tasks.core.policies.loading import load_chat_format
+    from tasks.core.policies.chat_settings import load_chat_format
     from tasks.core.policies.selected_policy import read_selection_and_scores
     from tasks.core.records.run_manifest import recorded_params
 

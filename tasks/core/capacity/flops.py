@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.core.config.policy import ALL_LINEAR, LoraSettings
+from tasks.core.config.update import value_head_widths
 
 Matrices = dict[str, tuple[int, int]]
 """(inputs, outputs) of matrices, by transformers' names."""
@@ -184,11 +185,6 @@ def adapter_parameters(shape: ModelShape, lora: LoraSettings) -> int:
         layers * lora.rank * sum(sum(sizes) for name, sizes in matrices.items() if name in targets)
         for layers, matrices in shape.layer_kinds()
     )
-
-
-def value_head_widths(width: int) -> tuple[int, int]:
-    """Return the widths of a critic's two hidden layers for a hidden size: the paper's 5120-3072-2048-1 for 32B."""
-    return max(1, round(width * 3072 / 5120)), max(1, round(width * 2048 / 5120))
 
 
 def value_head_parameters(width: int) -> int:

@@ -8,7 +8,7 @@ from tasks.core.chat_servers.client import Call, ChatClient
 from tasks.core.chat_servers.paid_answers import PaidAnswer, PaidAnswers, Spending, request_key
 from tasks.core.chat_servers.settings import ChatApiConfig
 from tasks.core.interfaces.engine import GenerationRequest
-from tasks.core.records.scores import ApiUsage
+from tasks.core.records.api_usage import ApiUsage
 
 
 class PayingClient:

@@ -228,3 +228,8 @@ class UpdateConfig(Section):
 def needs_reference(kl_penalty: bool, objective: ObjectiveName, reference: PreferenceReference) -> bool:
     """Return whether an update with these settings also passes its batch through the base policy."""
     return kl_penalty or (objective == "preference" and reference == "base")
+
+
+def value_head_widths(width: int) -> tuple[int, int]:
+    """Return the widths of a critic's two hidden layers for a hidden size: the paper's 5120-3072-2048-1 for 32B."""
+    return max(1, round(width * 3072 / 5120)), max(1, round(width * 2048 / 5120))

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from tasks.core.config.engine import ENGINES, EngineSection, PaidModel, SharedDevice
 from tasks.core.config.params import Params
 from tasks.core.config.policy import PolicyConfig
+from tasks.core.config.stage_inputs import MemoryInputs
 from tasks.core.interfaces.engine import Engine
 from tasks.core.interfaces.world import World
 from tasks.core.interpreters import InterpreterRecipe
@@ -25,8 +26,8 @@ class EngineNeeds(NamedTuple):
     """The world that is played, for an engine that recites its solutions; None where nothing is played."""
     chat: Any = None
     """The base policy's ChatFormat (tasks.core.policies.chat_format); None where nothing is played."""
-    learner_bytes: float | None = None
-    """Memory that an update needs on a device shared with servers of ours; None: there is no update."""
+    memory: MemoryInputs | None = None
+    """What an update's memory depends on, for an engine whose servers share its device; None: there is no update."""
 
 
 class EngineKind(ABC, Generic[S]):

@@ -21,8 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from tasks.core.capacity.flops import value_head_widths
-from tasks.core.config.update import CriticConfig
+from tasks.core.config.update import CriticConfig, value_head_widths
 from tasks.core.learner.packing import Rollout
 from tasks.core.policies.loading import opened, read_tensor
 from tasks.core.records.files import ArtifactError, read_json, write_json

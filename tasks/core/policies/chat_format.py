@@ -55,7 +55,7 @@ class ChatFormat:
     ) -> None:
         """Probe the tokenizer's template.
 
-        `end_ids`: end ids of the generation config (see `loading.load_chat_format`).
+        `end_ids`: end ids of the generation config (see `chat_settings.load_chat_format`).
         """
         self._tokenizer, self.settings = tokenizer, settings
         special = {id: str(token) for id, token in tokenizer.added_tokens_decoder.items() if token.special}

@@ -1,4 +1,4 @@
-"""The settings of `policy.chat` in a base policy's folder, read by all stages that play with this policy.
+"""The chat format of a base policy: its tokenizer, and the settings of `policy.chat` in its folder.
 
 A folder without the file has the default settings.
 """
@@ -9,7 +9,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tasks.core.config.policy import ChatSettings
+from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.digests import DIGESTS, write_digests
+from tasks.core.policies.loading import load_tokenizer
 from tasks.core.records.files import ArtifactError, read_json, write_json
 
 CHAT_SETTINGS = "chat_settings.json"
@@ -40,6 +42,21 @@ def write_chat_settings(folder: Path, settings: ChatSettings, world_date: dateti
         write_json(folder / CHAT_SETTINGS, chosen.model_dump(mode="json"))
     if (folder / DIGESTS).exists():
         write_digests(folder)
+
+
+def load_chat_format(folder: Path) -> ChatFormat:
+    """Return the chat format of the base policy in `folder`, with its end ids and settings.
+
+    The format is its tokenizer's, with all end ids of its generation_config.json and the settings in the folder. Raises
+    ArtifactError when the folder holds no tokenizer, the end ids are no ids or the settings are invalid, and
+    ChatTemplateError as ChatFormat does.
+    """
+    path = folder / "generation_config.json"
+    end_ids = read_json(path).get("eos_token_id") if path.is_file() else None
+    ids = end_ids if isinstance(end_ids, list) else [] if end_ids is None else [end_ids]
+    if not all(isinstance(end, int) for end in ids):
+        raise ArtifactError(f"{path}: eos_token_id must be an id or a list of ids, not {end_ids!r}")
+    return ChatFormat(load_tokenizer(folder), ids, read_chat_settings(folder))
 
 
 def _shows_date(folder: Path) -> bool:

@@ -6,7 +6,6 @@ from typing import Any
 
 from tasks.core.records.files import ArtifactError, read_json
 from tasks.core.records.remembered_digests import remembered_digest
-from tasks.core.records.scores import Candidate
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -41,16 +40,6 @@ def require(path: Path) -> Path:
     if not path.exists():
         raise ArtifactError(f"{path}: missing; run the stage that writes it (`dvc repro`)")
     return path
-
-
-def require_evaluated_policy(folder: Path, chosen: Candidate) -> None:
-    """Raise ArtifactError when the weights in `folder` are not those that were evaluated as `chosen`."""
-    present = policy_digest(folder)
-    if present != chosen.adapter_digest:
-        raise ArtifactError(
-            f"{folder}: the weights of {chosen.iteration} ({present[:12]}...) are not those that were evaluated on "
-            f"dev ({chosen.adapter_digest[:12]}...); restore them with `dvc checkout` or run `dvc repro`"
-        )
 
 
 def read_model_config(folder: Path) -> Mapping[str, Any]:

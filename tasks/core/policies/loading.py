@@ -21,8 +21,6 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from tasks.core.config.policy import LoraSettings, PolicyConfig
-from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.policies.chat_settings import read_chat_settings
 from tasks.core.policies.checkpoint_files import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
@@ -51,21 +49,6 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerFast":
 
     require(folder / "tokenizer_config.json")
     return AutoTokenizer.from_pretrained(folder, local_files_only=True)  # type: ignore[return-value]
-
-
-def load_chat_format(folder: Path) -> ChatFormat:
-    """Return the chat format of the base policy in `folder`, with its end ids and settings.
-
-    The format is its tokenizer's, with all end ids of its generation_config.json and the settings in the folder. Raises
-    ArtifactError when the folder holds no tokenizer, the end ids are no ids or the settings are invalid, and
-    ChatTemplateError as ChatFormat does.
-    """
-    path = folder / "generation_config.json"
-    end_ids = read_json(path).get("eos_token_id") if path.is_file() else None
-    ids = end_ids if isinstance(end_ids, list) else [] if end_ids is None else [end_ids]
-    if not all(isinstance(end, int) for end in ids):
-        raise ArtifactError(f"{path}: eos_token_id must be an id or a list of ids, not {end_ids!r}")
-    return ChatFormat(load_tokenizer(folder), ids, read_chat_settings(folder))
 
 
 def load_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":

@@ -4,13 +4,24 @@ They can be of several: a run that was stopped between two of the stages, or `dv
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from tasks.core.config.splits import TEST_SPLITS
-from tasks.core.policies.checkpoint_files import require_evaluated_policy
+from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.records.documents import read_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.core.records.scores import Scores, Selection
+from tasks.core.records.scores import Candidate, Scores, Selection
+
+
+def require_evaluated_policy(folder: Path, chosen: Candidate) -> None:
+    """Raise ArtifactError when the weights in `folder` are not those that were evaluated as `chosen`."""
+    present = policy_digest(folder)
+    if present != chosen.adapter_digest:
+        raise ArtifactError(
+            f"{folder}: the weights of {chosen.iteration} ({present[:12]}...) are not those that were evaluated on "
+            f"dev ({chosen.adapter_digest[:12]}...); restore them with `dvc checkout` or run `dvc repro`"
+        )
 
 
 def read_selection_and_scores(layout: Layout) -> tuple[Selection, list[Scores]]:

@@ -4,9 +4,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from tasks.core.records.api_usage import ApiUsage
 from tasks.core.records.comparison import SplitScores
 from tasks.core.records.documents import Count, Digest, Document, Share
-from tasks.core.records.scores import ApiUsage, EpisodeLimits
+from tasks.core.records.scores import EpisodeLimits
 
 ModelKind = Literal["model", "adapter", "weights", "version", "api"]
 """A model with its tokenizer, an adapter on one, whole weights beside one, a registered version of either, a server."""

@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tasks.core.capacity.memory import memory_of
 from tasks.core.config.stage_inputs import PlayInputs
 from tasks.core.interfaces.engine import Engine, ProvesDelivery, samples_in_background
 from tasks.core.interfaces.engine_kind import EngineNeeds, find_engine, open_engine
@@ -13,8 +12,8 @@ from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import World
 from tasks.core.interfaces.world_kind import find_world, open_world
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.policies.checkpoint_files import policy_digest, read_model_config
-from tasks.core.policies.loading import device, load_chat_format
+from tasks.core.policies.chat_settings import load_chat_format
+from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.processes.process_memory import return_device_blocks
 from tasks.core.processes.shown_work import shown_work
 from tasks.core.processes.usable_cores import usable_cores
@@ -53,29 +52,17 @@ def open_rollout_resources(context: StageContext[PlayInputs]) -> RolloutResource
     """
     inputs, layout, cache = context.inputs, context.layout, context.cache
     world, chat = warm_world(context), warm_chat_format(context)
-    learner = learner_bytes(context)
+    memory = inputs.memory if inputs.trains else None  # decides who is on the device, and no byte of any artifact
     played_with = (inputs.engine, inputs.policy, inputs.world)
     engine = cache.get(
         "engine",
-        (*played_with, learner, fingerprint(layout.base_policy), fingerprint(layout.world)),
-        lambda: open_engine(inputs.engine, EngineNeeds(inputs.policy, layout.base_policy, world, chat, learner)),
+        (*played_with, memory, fingerprint(layout.base_policy), fingerprint(layout.world)),
+        lambda: open_engine(inputs.engine, EngineNeeds(inputs.policy, layout.base_policy, world, chat, memory)),
     )
     if samples_in_background(engine) and engine.releases_device:
         cache.drop("learner_policy")
         return_device_blocks()
     return RolloutResources(world, engine, chat)
-
-
-def learner_bytes(context: StageContext[PlayInputs]) -> float | None:
-    """Return the bytes that updates will need on a device shared with our servers; None for a run without training.
-
-    They decide who is on the device and change no byte of any artifact: `memory` and `trains` are UNVERSIONED inputs.
-    """
-    inputs = context.inputs
-    if find_engine(inputs.engine.name).shared_device(inputs.engine.own) is None or not inputs.trains:
-        return None
-    config = read_model_config(context.layout.base_policy)
-    return memory_of(inputs.memory, config, device(inputs.policy).type).learner.total
 
 
 def forget_paid(inputs: PlayInputs, task_ids: Iterable[str]) -> None:

@@ -18,7 +18,7 @@ from tasks.core.interfaces.engine import Engine, Metered
 from tasks.core.interfaces.engine_kind import find_engine
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import Paying, World
-from tasks.core.records.scores import ApiUsage, total_usage
+from tasks.core.records.api_usage import ApiUsage, total_usage
 from tasks.core.rollouts.early_stop import LengthRule, cut_longer
 from tasks.core.rollouts.episode import ONE_EPISODE_EACH, Collector
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings

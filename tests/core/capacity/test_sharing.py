@@ -11,11 +11,10 @@ from tasks.core.capacity.known_models import KNOWN_MODELS
 from tasks.core.capacity.memory import Sharing, choose_sharing, memory_of
 from tasks.core.capacity.plan import make_plan
 from tasks.core.config.stage_inputs import MemoryInputs, ScoringInputs
+from tasks.core.engines.vllm.opening import learner_bytes
 from tasks.core.engines.vllm.settings import VllmConfig
-from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.checkpoint_files import read_model_config
 from tasks.core.records.layout import Layout
-from tasks.core.rollouts.playing import learner_bytes
 
 
 def test_memory_decides_whether_rollouts_and_update_take_turns() -> None:
@@ -53,7 +52,8 @@ def test_engine_and_plan_make_the_same_choice(profile: str, settings: list[str],
     config = KNOWN_MODELS[params.policy.source].config
     (layout.base_policy / "config.json").write_text(json.dumps(config))
     plan = make_plan(params, config, HARDWARE["h100"], params.update.distributed.size)
-    learner = learner_bytes(StageContext(layout, ScoringInputs.of(params)))
+    memory = MemoryInputs.of(params) if ScoringInputs.of(params).trains else None
+    learner = learner_bytes(memory, layout.base_policy, "cuda")
     assert learner == (plan.learner.total if params.iterations else None)
     vllm = params.engine.vllm
     server = memory_of(

@@ -18,8 +18,10 @@ from tasks.core.exports.exported_policy import ExportedPolicy, licence_of
 from tasks.core.exports.logits_proof import NotProven, conversation, prove, reference_logits
 from tasks.core.exports.merged_weights import CannotMerge, stored_tensors, write_weights
 from tasks.core.exports.model_folder import export_model
-from tasks.core.policies.delivery_probe import untrained_probe, write_probe
-from tasks.core.policies.loading import load_base_model, load_chat_format, save_policy, trainable_policy
+from tasks.core.policies.chat_settings import load_chat_format
+from tasks.core.policies.delivery_probe import write_probe
+from tasks.core.policies.lasting_probe import untrained_probe
+from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
 from tasks.core.policies.policy_weights import PolicyWeights
 from tasks.core.records.files import ArtifactError
 from tests.finished_run import scores

@@ -12,8 +12,9 @@ from gguf import GGUFWriter
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tasks.core.config.policy import PolicyConfig
+from tasks.core.policies.chat_settings import load_chat_format
 from tasks.core.policies.gguf_model import convert_gguf
-from tasks.core.policies.loading import load_base_model, load_chat_format, load_tokenizer, untied_tensors
+from tasks.core.policies.loading import load_base_model, load_tokenizer, untied_tensors
 from tasks.core.policies.tokenizer import CHAT_TEMPLATE, _byte_symbols
 from tasks.core.records.files import ArtifactError
 

@@ -15,7 +15,7 @@ from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.interfaces.engine import Generation, GenerationRequest, SamplingSettings
 from tasks.core.interfaces.world import Message
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.policies.loading import load_chat_format
+from tasks.core.policies.chat_settings import load_chat_format
 from tasks.core.records.files import ArtifactError
 from tests.tiny_models import tiny_qwen2
 

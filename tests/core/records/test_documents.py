@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from tasks.core.records import monitoring, run_manifest, scores, training
+from tasks.core.records.api_usage import ApiUsage, total_usage
 from tasks.core.records.documents import Document, read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.run_manifest import (
@@ -19,7 +20,6 @@ from tasks.core.records.run_manifest import (
     StageVersions,
 )
 from tasks.core.records.scores import (
-    ApiUsage,
     Behaviour,
     BehaviourChange,
     Candidate,
@@ -34,7 +34,6 @@ from tasks.core.records.scores import (
     Scores,
     Selection,
     TrainingBudget,
-    total_usage,
 )
 from tasks.core.records.training import (
     AdvantageSummary,

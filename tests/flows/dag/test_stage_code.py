@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from flows.dag.stage_code import SHELL, InUse, _parsed, code_version, stage_files
+from flows.dag.stage_code import MAKING, SHELL, InUse, _parsed, code_version, stage_files
 from flows.dag.stages import STAGES, Stage, find_stage
 from flows.params_file import params_of
 from flows.profile_stack import profile_names
 from tasks.core.config.engine import ENGINES
 from tasks.core.config.stage_inputs import StageInputs
-from tasks.core.config.world import WORLDS
+from tasks.core.config.world import WORLDS, WorldSection
+from tasks.core.interfaces.world_kind import prepare_world_folder
 
 pytestmark = pytest.mark.whole_runs
 
@@ -150,13 +151,46 @@ def test_a_version_covers_the_world_in_use_and_no_other(profile: str | None) -> 
     used = InUse.by(params_of(profile if profile in profile_names() else "default"))
     assert used.world == name
     own = world_files(name)
+    playing = {file for file in own if MAKING.isdisjoint(Path(file).with_suffix("").parts)}
     for stage in STAGES[1:]:
         files = {file for file in stage_files(stage, ROOT, used) if file.startswith(WORLDS_FOLDER)}
-        assert files - {f"{WORLDS_FOLDER}__init__.py"} in (set(), own), stage.name
-    for running in ("prepare_world", "filter_tasks", "collect_rollouts", "evaluate_policy", "score", "report"):
-        assert own <= {*stage_files(find_stage(running), ROOT, used)}
+        assert files <= own | {f"{WORLDS_FOLDER}__init__.py"}, stage.name
+    for making in ("prepare_world", "warm_start"):
+        assert own <= {*stage_files(find_stage(making), ROOT, used)}
+    for running in ("filter_tasks", "collect_rollouts", "evaluate_policy", "score", "report"):
+        assert playing <= {*stage_files(find_stage(running), ROOT, used)}
     for deaf in ("update_policy", "filter_advantages", "select_checkpoint", "preflight", "record_lineage"):
         assert not own & {*stage_files(find_stage(deaf), ROOT, used)}
+
+
+PLAY = """
+import json, sys
+from pathlib import Path
+from tasks.core.config.world import WorldSection
+from tasks.core.interfaces.world_kind import open_world
+world = open_world(WorldSection.of(sys.argv[1]), Path(sys.argv[2]))
+task = world.tasks("train")[0].task_id
+episode = world.open(task, 0)
+try:
+    turns = world.demonstration(task)
+except ValueError:
+    turns = ["<think>x</think><answer>Left</answer>"]
+for turn in turns:
+    episode.step(turn)
+episode.evaluate(), episode.close(), world.close()
+print(json.dumps([module.__file__ for name, module in sys.modules.items() if name.startswith("tasks.core.worlds.")]))
+"""
+
+
+@pytest.mark.parametrize("name", ["bandit", "frozen_lake", "pocketworld", "sokoban", "webshop"])
+def test_what_only_makes_a_world_is_never_imported_where_it_is_played(name: str, tmp_path: Path) -> None:
+    prepare_world_folder(WorldSection.of(name), tmp_path / "world")
+    command = [sys.executable, "-c", PLAY, name, str(tmp_path / "world")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    version = {*stage_files(find_stage("collect_rollouts"), ROOT, InUse(name, "transformers")).values()}
+    assert {Path(file) for file in json.loads(done.stdout)} <= version
+    teaching = {"recipe.py", "teacher.py", "demonstrations.py"}
+    assert not teaching & {file.name for file in version if file.is_relative_to(WORLDS.folder(name))}
 
 
 def test_prepare_policy_runs_the_world_only_where_its_recipe_trains_the_base() -> None:
@@ -180,7 +214,7 @@ def test_a_version_covers_the_engine_in_use_and_no_other(engine: str) -> None:
 
 def test_what_a_stage_runs_of_the_default_is_small() -> None:
     files = stage_files(find_stage("collect_rollouts"), ROOT, USED)
-    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files.values()) <= 13_600
+    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files.values()) <= 11_100
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ class Vllm(EngineKind[VllmConfig]):
     def open(self, settings: VllmConfig, needs: EngineNeeds) -> Engine:
         from tasks.core.engines.vllm.opening import open_vllm
 
-        return open_vllm(settings, needs.policy, needs.base_policy, needs.chat, needs.learner_bytes)
+        return open_vllm(settings, needs.policy, needs.base_policy, needs.chat, needs.memory)
 
     def check(self, settings: VllmConfig, params: Params) -> None:
         if settings.urls and params.iterations and params.policy.trained == "full":

@@ -7,8 +7,9 @@ from pathlib import Path
 import psutil
 
 from tasks.core.capacity.flops import ModelShape
-from tasks.core.capacity.memory import Sharing, choose_sharing, engine_memory
+from tasks.core.capacity.memory import Sharing, choose_sharing, engine_memory, memory_of
 from tasks.core.config.policy import PolicyConfig
+from tasks.core.config.stage_inputs import MemoryInputs
 from tasks.core.engines.vllm.engine import VllmEngine
 from tasks.core.engines.vllm.interpreter import vllm_recipe
 from tasks.core.engines.vllm.launching import LaunchSpec
@@ -22,18 +23,18 @@ from tasks.core.policies.checkpoint_files import read_model_config
 
 
 def open_vllm(
-    config: VllmConfig, policy: PolicyConfig, base_policy: Path, chat: ChatFormat, learner_bytes: float | None = None
+    config: VllmConfig, policy: PolicyConfig, base_policy: Path, chat: ChatFormat, memory: MemoryInputs | None = None
 ) -> VllmEngine:
     """Return the engine over servers of the base model in `base_policy`; our own start with the first policy.
 
-    `learner_bytes` is the memory that an update will need on our servers' device; None: nothing is trained there.
+    `memory` decides what an update will need on our servers' device; None: nothing is trained there.
 
     Raises InterpreterUnavailable when vLLM can't be installed, ValueError for settings that don't fit each other.
     """
     from tasks.core.policies.loading import device
 
     kind = device(policy).type
-    sharing = _sharing(config, policy, base_policy, kind, learner_bytes)
+    sharing = _sharing(config, policy, base_policy, kind, learner_bytes(memory, base_policy, kind))
     provider: ServerProvider
     if config.urls:
         provider = ExternalServers(config.urls, LONGEST_START_S)
@@ -76,13 +77,16 @@ def launch_specs(
     ]
 
 
-def _sharing(
-    config: VllmConfig, policy: PolicyConfig, base_policy: Path, kind: str, learner_bytes: float | None
-) -> Sharing:
+def learner_bytes(memory: MemoryInputs | None, base_policy: Path, kind: str) -> float | None:
+    """Return the bytes that updates will need on a device shared with our servers; None for a run without training."""
+    return None if memory is None else memory_of(memory, read_model_config(base_policy), kind).learner.total
+
+
+def _sharing(config: VllmConfig, policy: PolicyConfig, base_policy: Path, kind: str, learner: float | None) -> Sharing:
     spread = config.gpus_per_server if kind == "cuda" else 1
     weights = engine_memory(ModelShape.of_config(read_model_config(base_policy)), policy, spread).loaded
     servers = 1 if kind == "cuda" else config.servers
-    return choose_sharing(config, weights=weights, learner=learner_bytes, memory=_memory(kind), servers=servers)
+    return choose_sharing(config, weights=weights, learner=learner, memory=_memory(kind), servers=servers)
 
 
 def _memory(kind: str) -> int:

@@ -95,7 +95,8 @@ class ProbeRecords:
             return None
 
     def _computed(self, policy: Path | None) -> DeliveryProbe:
-        from tasks.core.policies.delivery_probe import lasting_sequences, probe_sequence
+        from tasks.core.policies.delivery_probe import probe_sequence
+        from tasks.core.policies.lasting_probe import lasting_sequences
 
         name = policy or self._base
         _log.warning("%s: its folder has no record of its log-probs; computing one on the CPU, once", name)

@@ -6,7 +6,7 @@ import pytest
 from tasks.core.config.world import WorldSection
 from tasks.core.interfaces.world import ExecutionTimeout
 from tasks.core.interfaces.world_kind import open_world
-from tasks.core.policies.loading import load_chat_format
+from tasks.core.policies.chat_settings import load_chat_format
 from tasks.core.rollouts.episode import shown_observation
 from tasks.core.worlds.pocketworld.authoring import write_specs
 from tasks.core.worlds.pocketworld.episodes.episode import NO_CODE, ONLY_FIRST
