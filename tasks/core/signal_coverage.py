@@ -16,13 +16,10 @@ from scipy.optimize import minimize
 from scipy.special import betaln
 
 Floats = NDArray[np.float64]
-MOST_ROLLOUTS = 64
-"""The largest proposed group."""
 _LOG_RANGE = (-5.0, 7.0)
 """Range of the prior's parameters: from nearly certain tasks to tasks that are all alike."""
 _MEMORY = 0.5
 """Weight of a task's earlier rollouts each time it is played: the policy changes, and its rates with it."""
-_TIE = 1e-9
 
 
 def signal_share(success_rate: ArrayLike, rollouts: int) -> Floats:
@@ -52,24 +49,6 @@ class Coverage:
         failed = np.exp(betaln(self.alpha, self.beta + rollouts) - betaln(self.alpha, self.beta))
         expected: Floats = 1 - solved - failed
         return expected
-
-    def smallest_group(self, wanted: float) -> int | None:
-        """Return the smallest K whose share reaches `wanted`; None where MOST_ROLLOUTS does not."""
-        return next((k for k in range(2, MOST_ROLLOUTS + 1) if self.share(k) >= wanted), None)
-
-    def best_group(self, budget: int) -> int:
-        """Return the K that gives the most groups with a signal from `budget` rollouts; of equals the largest.
-
-        A task is drawn at most once. Without that bound the best K is 3 for any rates: 1 - p^3 - (1 - p)^3 = 3 p (1 -
-        p), of which each rollout brings a third, as in pairs; more rollouts per group bring less each.
-        """
-        signals = {k: self.signals(budget, k) for k in range(2, min(budget, MOST_ROLLOUTS) + 1)}
-        most = max(signals.values())
-        return max(k for k, signal in signals.items() if signal >= most - _TIE)
-
-    def signals(self, budget: int, rollouts: int) -> float:
-        """Return the expected number of groups of `rollouts` with a signal in `budget` rollouts, tasks drawn once."""
-        return min(budget / rollouts, len(self.alpha)) * self.share(rollouts)
 
 
 def coverage(successes: Sequence[float], rollouts: Sequence[float]) -> Coverage:

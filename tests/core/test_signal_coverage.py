@@ -39,17 +39,6 @@ def test_pairs_and_triples_bring_the_same_per_rollout_and_larger_groups_less(rat
     assert all(later <= earlier + 1e-12 for earlier, later in pairwise(each[1:]))
 
 
-def test_the_proposals_by_hand() -> None:
-    """At p = 1/2 the share is 1 - 2^(1 - K): 0.875 at 4, 0.9375 at 5."""
-    even = known(*[0.5] * 40)
-    assert (even.smallest_group(0.9), even.smallest_group(0.875 - 1e-6)) == (5, 4)
-    assert even.best_group(120) == 3
-    assert even.best_group(240) == 6, "40 tasks take up no more than 40 groups"
-    assert even.signals(240, 6) == pytest.approx(40 * (1 - 2 / 64), abs=1e-4)
-    hopeless = known(*[0.0] * 20, *[0.5] * 20)
-    assert hopeless.smallest_group(0.6) is None
-
-
 @settings(max_examples=20)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=20))
 def test_any_pilot_gives_shares_between_0_and_1(pairs: list[tuple[int, int]]) -> None:

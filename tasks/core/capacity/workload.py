@@ -7,12 +7,8 @@ from tasks.core.config.splits import TEST_SPLITS, Split
 from tasks.core.config.stage_inputs import MemoryInputs, ScoringInputs
 from tasks.core.config.world_settings import MeanEpisode
 
-KEPT_SHARE = 0.6
-"""Share of the finished rollouts to train on (assumed; 0.94 to 0.2 over 90 iterations of the embedded policy)."""
 PROMPT_ALLOWANCE = 8192
 """Tokens assumed at most for an opening prompt."""
-SPREAD = 2.0
-"""Length of a batch's longest episodes over the mean length: while they last, everything else waits (assumed)."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +18,6 @@ class Workload:
     episodes: MeanEpisode
     collected: int
     """Rollouts of one iteration."""
-    kept: float
-    """Rollouts among these that are trained on."""
     iterations: int
     collections: int
     """Iterations that collect their own rollouts (`collection.every`)."""
@@ -44,16 +38,8 @@ class Workload:
         return self.rollouts * self.episodes.tokens
 
 
-def plays_of_a_test_split(params: Params) -> int:
-    """Return how often scoring plays a test split: once for each policy and budget.
-
-    An untrained run has only the base.
-    """
-    return (2 if params.iterations else 1) * (1 + ScoringInputs.of(params).plays_again)
-
-
-def workload(params: Params, episodes: MeanEpisode | None = None, kept_share: float = KEPT_SHARE) -> Workload:
-    """Return the workload of a profile. `episodes` None: the world's own mean; `kept_share` trains.
+def workload(params: Params, episodes: MeanEpisode | None = None) -> Workload:
+    """Return the workload of a profile. `episodes` None: the world's own mean.
 
     Raises ValueError for a world without a mean episode or numbers of tasks.
     """
@@ -63,16 +49,16 @@ def workload(params: Params, episodes: MeanEpisode | None = None, kept_share: fl
     tree = params.collection.tree
     episodes_per_task = params.collection.rollouts_per_task if tree is None else tree.simulations
     collected = params.collection.tasks_per_iteration * episodes_per_task
+    plays = (2 if params.iterations else 1) * (1 + ScoringInputs.of(params).plays_again)  # once a policy and budget
     splits = sum(_tasks(params, split, params.scoring.scenarios) for split in TEST_SPLITS)
     return Workload(
         episodes=mean,
         collected=collected,
-        kept=kept_share * collected,
         iterations=params.iterations,
         collections=len(params.dag.sampled),
         evaluations=len(params.dag.evaluated),
         evaluated=_tasks(params, "dev", params.evaluation.scenarios) * params.evaluation.rollouts_per_task,
-        scored=splits * params.scoring.rollouts_per_task * plays_of_a_test_split(params),
+        scored=splits * params.scoring.rollouts_per_task * plays,
     )
 
 

@@ -110,10 +110,6 @@ class EngineKind(ABC, Generic[S]):
         """Return how its servers share a device with the update; None: it has none, and leaves the device."""
         return None
 
-    def starts_servers(self, settings: S) -> bool:
-        """Return whether the run starts servers, which takes time."""
-        return False
-
     def serving(self, source: str, revision: str | None, rank: int | None, adapter: str) -> str | None:
         """Return a command line that serves a policy: the adapter in the folder `adapter` on a base model.
 

@@ -1,3 +1,4 @@
+import json
 import re
 from pathlib import Path
 
@@ -6,9 +7,6 @@ import pytest
 from flows.cli.app import main
 from flows.params_file import params_of
 from flows.profile_stack import profile_names
-from tasks.core.records.schemas import ROLLOUTS
-from tasks.core.records.tables import write_rows
-from tests.finished_run import played_row
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -23,9 +21,9 @@ def test_every_profile_can_be_planned_and_fits_where_it_says(name: str, capsys: 
     assert main(["plan", name]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"{name}: ")
-    wanted = ("requests", "USD") if name == "openai" else ("FLOPs", "in all", "disk")
+    wanted = ("requests", "USD") if name == "openai" else ("FLOPs", "seconds", "disk")
     trains = params_of(name).iterations > 0
-    assert all(word in printed for word in (*wanted, *(["learner, per device"] if trains else [])))
+    assert all(word in printed for word in (*wanted, *(["learner device bytes"] if trains else [])))
 
 
 @pytest.mark.parametrize("hardware", [None, "rtx4090"])
@@ -38,7 +36,9 @@ def test_a_plan_fits_80_columns_and_ends_with_what_fits(
     printed = capsys.readouterr().out
     lines = printed.splitlines()
     assert all(len(line) <= 80 or " " not in line.strip() for line in lines)
-    parts = [float(re.search(rf"{name}, per device +([\d.]+) GB", printed)[1]) for name in ("learner", "engine")]  # type: ignore[index]
+    words = " ".join(printed.split())
+    patterns = (r"optimizer .*?total ([\d.]+) GB", r"with caches ([\d.]+) GB")
+    parts = [float(re.search(pattern, words)[1]) for pattern in patterns]  # type: ignore[index]
     needed = max(parts) if "take turns" in printed else sum(parts)
     found = re.fullmatch(r"fits: ([\d.]+) of (24|80) GB", lines[-1])
     assert found is not None and float(found[1]) == pytest.approx(needed, abs=0.11)
@@ -90,7 +90,9 @@ def test_a_knob_is_set_on_params_yaml_too(
     main(["configure", "default"])
     (tmp_path / "data").symlink_to(ROOT / "data")
     assert main(["plan", "--set", "iterations=4", "--set", "evaluation.every=2"]) == 0
-    assert "144 x 4 collections, 60 x 3 on dev" in capsys.readouterr().out
+    assert "collected 144, on dev 60, to score 1,170, collections 4, evaluations 3" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,41 +111,17 @@ def test_the_policys_device_is_planned_for(
     assert f", on 1 x {hardware}" in capsys.readouterr().out
 
 
-def test_a_pilot_proposes_the_number_of_rollouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Forty tasks at 3 of 6: about half each, so 4 rollouts give 80% a signal, and 6 use up 240 in 40 groups."""
-    path = tmp_path / "rollouts.parquet"
-    tokens = {"token_ids": [1, 2], "policy_mask": [False, True], "turn_index": [-1, 0], "engine_logprobs": [0.0, 0.0]}
-    more = {"difficulty": 1, **tokens}
-    rows = [
-        played_row(f"t{task:02d}_1", f"t{task:02d}", "train", float(number % 2), number, **more, staleness=0)
-        for task in range(40)
-        for number in range(6)
-    ]
-    write_rows(path, rows, ROLLOUTS)
-    assert main(["plan", "paper", "--gpus", "16", "--pilot", str(path), "--wanted-share", "0.8"]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "40 tasks; an iteration of 240 rollouts" in printed
-    assert "a signal in 80% 4 rollouts a task" in printed
-    assert "most groups 6 rollouts a task" in printed
-
-
-@pytest.mark.parametrize(("content", "fault"), [(None, "missing"), (b"what a user has", "damaged parquet")])
-def test_a_file_that_is_no_pilot_is_left_to_its_owner(
-    content: bytes | None, fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The file is no artifact of this pipeline, so no message tells to delete it, or that a stage would write it."""
-    path = tmp_path / "pilot.parquet"
-    if content is not None:
-        path.write_bytes(content)
-    assert main(["plan", "paper", "--pilot", str(path)]) == 2
-    printed = capsys.readouterr().err
-    assert f"pilot.parquet: {fault}" in printed and "a pilot must be a run's table of rollouts" in printed
-    assert "dvc repro" not in printed and (content is None or path.read_bytes() == content)
-
-
 def test_rollouts_that_are_collected_once_are_counted_once(capsys: pytest.CaptureFixture[str]) -> None:
     said = {}
     for every in (1, 4, 0):
         assert main(["plan", "default", "--set", f"collection.every={every}", "--set", "iterations=8"]) == 0
         said[every] = capsys.readouterr().out
-    assert "x 8 collections" in said[1] and "x 2 collections" in said[4] and "x 1 collections" in said[0]
+    assert "collections 8" in said[1] and "collections 2" in said[4] and "collections 1" in said[0]
+
+
+def test_the_figures_are_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "paper", "--gpus", "1", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["profile"] == "paper" and "the learner needs" in found["does_not_fit"][0]
+    assert found["learner_device_bytes"]["total"] == sum(list(found["learner_device_bytes"].values())[:-1])
+    assert found["device_hours"] == round(found["seconds"]["run"] / 3600, 2)

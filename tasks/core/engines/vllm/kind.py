@@ -57,9 +57,6 @@ class Vllm(EngineKind[VllmConfig]):
     def shared_device(self, settings: VllmConfig) -> SharedDevice:
         return settings
 
-    def starts_servers(self, settings: VllmConfig) -> bool:
-        return not settings.urls
-
     def serving(self, source: str, revision: str | None, rank: int | None, adapter: str) -> str:
         from tasks.core.engines.vllm.launching import LORA_RANKS, allowed_rank
 
