@@ -1,7 +1,7 @@
 """The base of the worlds' own sections of params.yaml."""
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -50,7 +50,7 @@ class WorldSettings(Section):
 
     own_metric: ClassVar[WorldMetric | None] = None
     """The world's own measure of a policy; None where that is its unit tests."""
-    scenario_sizes: ClassVar[tuple[int, ...]] = (3, 4)
+    scenario_sizes: ClassVar[Sequence[int]] = (3, 4)
     """Tasks that a scenario may have, which are variants of each other; (1,): a task is a scenario of its own."""
     mean_episode: ClassVar[MeanEpisode | None] = None
     """Episodes as `loopline plan` reckons with them; None: it cannot plan this world."""

@@ -18,9 +18,9 @@ gpt-oss ends a turn with <|return|>, for which its template has <|end|> in earli
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Literal
 
 from tasks.core.config.policy import ChatSettings
 from tasks.core.interfaces.world import Message
@@ -200,15 +200,27 @@ class ChatFormat:
         marks = self.frame.thought_begins, self.frame.thought_ends.strip(), THINK
         return self._special.sub(lambda match: match[0] if match[0] in marks else "", answer)
 
-    def render(self, messages: Sequence[Message]) -> str:
-        """Return the template's text for `messages` and the generation prompt.
+    def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        """Return the template's text for `messages`, `tools` and the generation prompt.
 
         A space makes special tokens inert that are spelt out in a message, so that no observation can forge a turn.
         """
         messages = messages if self.takes_system else _without_system(messages)
-        return self._template.text(
-            [{"role": message["role"], "content": self._inert(message["content"])} for message in messages]
-        )
+        return self._template.text(self.inert(list(messages)), tools=self.inert(list(tools)))
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text that `render` gave, or of a part of it that begins with a special token."""
+        return self._encode(text)
+
+    @cached_property
+    def end_mark(self) -> str:
+        """Return the text of the special token that the template puts after every earlier turn."""
+        return str(self._tokenizer.convert_ids_to_tokens(self._between))
+
+    @cached_property
+    def shows_tools(self) -> bool:
+        """Return whether the template has a form of its own for tools."""
+        return self._template.shows_tools()
 
     def _encode_opening(self, messages: tuple[tuple[_Role, str], ...]) -> tuple[int, ...]:
         return tuple(self._encode(self.render([{"role": role, "content": content} for role, content in messages])))
@@ -218,6 +230,18 @@ class ChatFormat:
 
     def _continuation(self, observation: str) -> str:
         return self.render(_conversation(_USER, _TURN, observation)).partition(_TURN)[2]
+
+    def inert(self, value: Any) -> Any:
+        """Return a text, or JSON, whose special tokens are spelt with a space."""
+        match value:
+            case str():
+                return self._inert(value)
+            case Mapping():
+                return {name: self.inert(part) for name, part in value.items()}
+            case list() | tuple():
+                return [self.inert(part) for part in value]
+            case _:
+                return value
 
     def _inert(self, text: str) -> str:
         return self._special.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
@@ -318,9 +342,9 @@ def _conversation(*contents: str) -> list[Message]:
     ]
 
 
-def _without_system(messages: Sequence[Message]) -> Sequence[Message]:
+def _without_system(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """Put a system message's text before that of the user's message after it."""
-    if messages[0]["role"] != "system":
+    if [message["role"] for message in messages[:2]] != ["system", "user"]:
         return messages
     system, user, *rest = messages
     return [{"role": "user", "content": f"{system['content']}\n\n{user['content']}"}, *rest]

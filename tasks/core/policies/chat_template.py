@@ -18,7 +18,7 @@ from tasks.core.config.policy import ChatSettings
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-Said = Mapping[str, str]
+Said = Mapping[str, Any]
 """A message as templates take it; `reasoning_content` holds the thought of a turn that has one."""
 THINK, END_OF_THOUGHT = "<think>", "</think>"
 _SYSTEM, _THOUGHT, _USER, _TURN, NEXT, _NEXT_TURN, _LAST_USER = (f"sentinel-{letter}" for letter in "STABCDE")
@@ -51,9 +51,21 @@ class ChatTemplate:
         """Return an error that names this template."""
         return ChatTemplateError(f"{self.name}: {reason}")
 
-    def text(self, messages: Sequence[Said], *, prompt: bool = True) -> str:
-        """Return the template's text for `messages`, by default with the generation prompt."""
-        return self._render(messages, prompt, self._settings.enable_thinking, self._date)
+    def text(self, messages: Sequence[Said], *, prompt: bool = True, tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        """Return the template's text for `messages` and `tools`, by default with the generation prompt."""
+        return self._render(messages, prompt, self._settings.enable_thinking, self._date, tools)
+
+    def shows_tools(self) -> bool:
+        """Return whether the template shows tools, calls of them and what they answered."""
+        call = {"id": "a00000000", "type": "function", "function": {"name": _TURN, "arguments": {}}}
+        answered = {**_said("tool", NEXT), "tool_call_id": call["id"], "name": _TURN}
+        messages = [_said("user", _USER), {**_said("assistant", ""), "tool_calls": [call]}, answered]
+        schema = {"name": _THOUGHT, "description": "", "parameters": {"type": "object", "properties": {}}}
+        try:
+            text = self.text(messages, tools=[{"type": "function", "function": schema}])
+        except ChatTemplateError:
+            return False
+        return all(part in text for part in (_THOUGHT, _TURN, NEXT))
 
     def shows_system(self) -> bool:
         """Return whether the template has a place for a system message."""
@@ -62,8 +74,16 @@ class ChatTemplate:
         except ChatTemplateError:
             return False
 
-    def _render(self, messages: Sequence[Said], prompt: bool, thinking: bool | None, date: datetime.date | None) -> str:
+    def _render(
+        self,
+        messages: Sequence[Said],
+        prompt: bool,
+        thinking: bool | None,
+        date: datetime.date | None,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> str:
         more: dict[str, Any] = {} if thinking is None else {"enable_thinking": thinking}
+        more |= {"tools": [dict(tool) for tool in tools]} if tools else {}
         source = self.source if date is None else _clock(date) + self.source
         plain = [dict(message) for message in messages]
         try:

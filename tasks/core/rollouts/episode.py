@@ -5,9 +5,19 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tasks.core.interfaces.asking import Asking
 from tasks.core.interfaces.engine import Generation, GenerationRequest, SamplingSettings
-from tasks.core.interfaces.world import Evaluation, ExecutionTimeout, Message, Observation, ReadsThoughts, World
+from tasks.core.interfaces.world import (
+    Evaluation,
+    ExecutionTimeout,
+    Message,
+    Observation,
+    ReadsThoughts,
+    World,
+    WorldFault,
+)
 from tasks.core.policies.chat_format import ChatFormat
+from tasks.core.rollouts.asked_turns import LIMITS, AskedTurns
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
 from tasks.core.rollouts.transcript import Transcript
 from tasks.core.seeding import derive_seed
@@ -25,6 +35,8 @@ def play_episode(rollout: "LiveRollout", world: World, chat: ChatFormat, setting
     Raises WorldFault; any other exception is a bug in the world.
     """
     with closing(world.open(rollout.planned.task.task_id, rollout.world_seed)) as episode:
+        if isinstance(episode, Asking):
+            return (yield from play_asking(rollout, episode, chat, settings))
         text_of = chat.whole_turn if isinstance(world, ReadsThoughts) and world.reads_thoughts else chat.answer
         conversation = Conversation(rollout, chat, settings, episode.prompt, text_of)
         while True:
@@ -46,6 +58,35 @@ def play_episode(rollout: "LiveRollout", world: World, chat: ChatFormat, setting
             if rollout.transcript.played_turns == settings.limits.max_turns:
                 return EpisodeEnd("turn_limit", episode.evaluate(), settings.judge_unfinished)
             conversation.add_observation(observation)
+
+
+def play_asking(rollout: "LiveRollout", episode: Asking, chat: ChatFormat, settings: PlaySettings) -> "EpisodeSteps":
+    """Play an episode whose own program asks for turns, as `play_episode` does.
+
+    A limit is told to the program as an error. It may end well after that; if it breaks, the limit ended the episode.
+    """
+    turns, limit = AskedTurns(rollout.planned, chat, settings), ""
+    try:
+        while (ask := episode.next_ask()) is not None:
+            refused = turns.refusal(ask)
+            if refused is None:
+                generation = yield turns.request(ask, rollout.name, rollout.seed)
+                refused = turns.too_long(ask) if generation.stop_reason == "context" else None
+            if refused is None:
+                said = turns.add(ask, generation)
+                rollout.transcript = turns.transcript
+                episode.answer(said)
+            else:
+                limit = limit or LIMITS.get(refused.code or "", "")
+                episode.refuse(refused)
+    except WorldFault:
+        if not limit:
+            raise
+        return EpisodeEnd(limit, episode.evaluate(), settings.judge_unfinished)
+    verdict = episode.evaluate()
+    if settings.turn_progress:
+        rollout.transcript.turn_progress = [0.0] * (len(turns) - 1) + [verdict.episode_return] * bool(turns)
+    return EpisodeEnd("completed", verdict, counts=True)
 
 
 class ShownObservation(NamedTuple):

@@ -30,6 +30,9 @@ WORLDS = {
         "appworld",
         appworld=AppWorldConfig(counts=AuthoredCounts(train=3, dev=3, test_normal=3, test_challenge=3)),
     ),
+    "program": WorldSection.of(
+        "program", program={"command": ("python", "letters.py"), "folder": "docs/own_agent/letters"}
+    ),
     "bfcl": WorldSection.of("bfcl"),
     "tau2": WorldSection.of("tau2"),
     "verifiers": WorldSection.of(
@@ -55,7 +58,7 @@ SERVED = {f"openenv, {name} served": name for name in ("pocketworld", "appworld"
 """Worlds as OpenEnv's protocol leaves them: the same contract."""
 LANES = {name: getattr(pytest.mark, name) for name in ("appworld", "bfcl", "scienceworld", "tau2", "verifiers")}
 LANES |= {served: LANES.get(name, pytest.mark.openenv) for served, name in SERVED.items()}
-ONE_OF_A_SPLIT = frozenset({*SERVED, "appworld", "scienceworld"})
+ONE_OF_A_SPLIT = frozenset({*SERVED, "appworld", "program", "scienceworld"})
 """Worlds of which one task of each split is played: those behind a server, which are played in this process as well,
 and those whose episodes take seconds. The others of a scenario differ in their numbers and names."""
 BY_CHANCE = frozenset({"frozen_lake, slippery"})

@@ -1,0 +1,60 @@
+"""The user's own lines, as tasks of our splits."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.core.config.splits import SPLITS
+from tasks.core.records.files import ArtifactError
+from tasks.core.text_games.task_files import read_tasks
+from tasks.core.worlds.program.kind import ProgramConfig
+from tasks.core.worlds.program.tasks import ProgramTask, write_program
+
+
+def written(folder: Path, lines: list[dict[str, Any]], seed: int = 1) -> dict[Any, list[ProgramTask]]:
+    (folder / "tasks.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_program(ProgramConfig(command=("python", "agent.py"), folder=str(folder)), seed, folder / "world")
+    return read_tasks(folder / "world", ProgramTask)
+
+
+def test_scenarios_without_a_split_are_dealt_whole(tmp_path: Path) -> None:
+    lines = [{"id": number, "scenario": f"s{number // 2}", "wish": number} for number in range(20)]
+    tasks = written(tmp_path, lines)
+    assert [len(tasks[split]) for split in SPLITS] == [12, 2, 4, 2]
+    scenarios = {split: {task.scenario_id for task in tasks[split]} for split in SPLITS}
+    assert sum(map(len, scenarios.values())) == 10, "no scenario is in two splits"
+    task = next(task for part in tasks.values() for task in part if task.task_id == "7")
+    assert task.given == {"id": "7", "scenario": "s3", "wish": 7, "split": task.split}
+    assert (task.difficulty, task.instruction) == (1, "7")
+    assert written(tmp_path, lines) == tasks != written(tmp_path, lines, seed=2)
+
+
+def test_a_folder_has_a_file_for_each_split(tmp_path: Path) -> None:
+    place = tmp_path / "mine"
+    place.mkdir()
+    for split in SPLITS:
+        line = {"id": f"{split}-1", "difficulty": 2, "instruction": "Win.", "solution": ["a", "b"]}
+        (place / f"{split}.jsonl").write_text(json.dumps(line) + "\n")
+    config = ProgramConfig(command=("./agent",), folder=str(tmp_path), tasks="mine")
+    write_program(config, 1, tmp_path / "world")
+    (task,) = read_tasks(tmp_path / "world", ProgramTask)["test_normal"]
+    assert (task.task_id, task.difficulty, task.instruction) == ("test_normal-1", 2, "Win.")
+    assert task.solution == ("a", "b") and "solution" not in task.given, "the program is not handed it"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([{"scenario": "s"}], r"tasks.jsonl: line 1: id: Field required"),
+        ([{"id": "a"}, {"id": "b", "difficulty": 4}], r"tasks.jsonl: line 2: difficulty"),
+        ([{"id": "a", "split": "test"}], r"tasks.jsonl: line 1: split"),
+        ([{"id": "a"}, {"id": "a"}], r"2 tasks have the id a"),
+        ([{"id": "a", "scenario": "s", "split": "dev"}, {"id": "b", "scenario": "s"}], r"s is in more than one split"),
+        ([{"id": "a"}], r"\w+ has no task"),
+    ],
+)
+def test_a_line_that_breaks_a_rule_is_named(lines: list[dict[str, Any]], said: str, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=said):
+        written(tmp_path, lines)
