@@ -31,7 +31,13 @@ def compare(
     seeds: Annotated[str | None, typer.Option(metavar="0,1", help="Training seeds.")] = None,
     base: Annotated[str | None, typer.Option(metavar="A,B", help="Profiles under all methods.")] = None,
     settings: Settings,
-    against: Annotated[str | None, typer.Option(help="The method that the others are compared with.")] = None,
+    against: Annotated[
+        str | None, typer.Option(help="The method that the others are compared with (nft: the base).")
+    ] = None,
+    controls: Annotated[
+        bool,
+        typer.Option("--controls", help="Also what a gain must beat: imitation, training on demonstrations, chance."),
+    ] = False,
     name: Annotated[str | None, typer.Option(help="Name of the study, of its folder and of its experiments.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; by default one per core.")] = None,
     remove: Annotated[
@@ -48,7 +54,7 @@ def compare(
 
     \b
     loopline compare --methods loop,grpo,rloo --seeds 0,1,2
-    loopline compare methods --jobs 2
+    loopline compare --methods loop --controls --seeds 0,1,2
     """
     changes = {"seeds": words("--seeds", seeds), "base": words("--base", base), "against": against, "name": name}
     if unfit := [seed for seed in words("--seeds", seeds) or () if not seed.isdigit()]:
@@ -59,7 +65,7 @@ def compare(
     from tasks.core.study.page import markdown
 
     with refusing(UnknownProfile):
-        asked = StudyFolder(Path.cwd(), asked_plan(study, chosen, settings, changes))
+        asked = StudyFolder(Path.cwd(), asked_plan(study, chosen, settings, changes, controls))
         if remove:
             asked.remove()
             return 0

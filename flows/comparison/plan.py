@@ -24,6 +24,8 @@ class Method(Section):
     profiles: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     """As `--set` of `loopline configure`: "update.epochs=1"."""
+    trained: bool = True
+    """False: its row is about the base policy, and nothing need be trained."""
     seeds: int | None = Field(None, ge=1)
     """Only so many of the study's seeds, its first ones; None: all."""
 
@@ -43,7 +45,7 @@ class StudyPlan(Section):
     methods: dict[Name, Method] = Field(min_length=1)
     seeds: tuple[int, ...] = Field((0, 1, 2), min_length=1)
     against: str
-    """The method that the others are compared with; the first if none is named."""
+    """The method that the others are compared with, or "nft" for the base policy; the first if none is named."""
     confidence: float = Field(0.95, gt=0, lt=1)
     orderings: tuple[tuple[str, ...], ...] = ()
     """Claims to test: methods from the best one down, each next to the following; "nft" is the base policy."""
@@ -63,11 +65,11 @@ class StudyPlan(Section):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> "StudyPlan":
-        if self.against not in self.methods:
+        known = {*self.methods, NO_FINE_TUNING}
+        if self.against not in known:
             raise ValueError(f"against: {self.against} is none of the methods {', '.join(self.methods)}")
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("seeds: one is named twice")
-        known = {*self.methods, NO_FINE_TUNING}
         for ordering in self.orderings:
             if len(ordering) < 2 or len(set(ordering)) < len(ordering) or not known.issuperset(ordering):
                 raise ValueError(f"orderings: {list(ordering)}: expected two or more of {', '.join(sorted(known))}")
@@ -115,9 +117,38 @@ def chosen(content: dict[str, Any], methods: Sequence[str]) -> dict[str, Any]:
         raise WrongSetting(f"--methods: {', '.join(absent)}: not in the study {content['name']}")
     claims = [[name for name in claim if name in (*methods, NO_FINE_TUNING)] for claim in content["orderings"]]
     found = {**content, "methods": {name: content["methods"][name] for name in methods}}
-    if content["against"] not in methods:
+    if content["against"] not in (*methods, NO_FINE_TUNING):
         del found["against"]
     return {**found, "orderings": [claim for claim in claims if len(claim) > 1]}
+
+
+def with_controls(content: dict[str, Any]) -> dict[str, Any]:
+    """Return a valid study with what a gain must beat, and the claims that its first method does.
+
+    Imitation alone; imitation of the successes among the flawed demonstrations; supervised training on solutions of all
+    training tasks with at least as many optimizer steps as LOOP; training on the policy's own successes (EI, RFT);
+    random rewards. Raises UnknownProfile or ParamsError.
+    """
+    tasks, untrained = f"collection.tasks_per_iteration={_MANY_TASKS}", {"trained": False}
+    controls: dict[str, Any] = {
+        "imitation": {"settings": ["policy.source=recipe:imitation", "iterations=0"], **untrained},
+        "imitation_of_successes": {"settings": ["policy.source=recipe:successes", "iterations=0"], **untrained},
+        "sft_gt": {"profiles": ["sft_gt"], "settings": [tasks, "update.epochs=2"]},
+        "ei": {"profiles": ["ei"]},
+        "rft": {"profiles": ["rft"], "settings": [tasks]},
+        "random_rewards": {"profiles": ["random_rewards"]},
+    }
+    if stacked(content["base"]).get("policy", {}).get("warm_start"):
+        del controls["imitation_of_successes"]
+        flawed = [f"policy.warm_start.imperfect_{name}=0" for name in ("demonstrations", "steps")]
+        controls["imitation"]["settings"][:1] = flawed
+    first = next(iter(content["methods"]))
+    claims = [[first, name] for name in controls if name != first]
+    return {**content, "methods": controls | content["methods"], "orderings": [*content["orderings"], *claims]}
+
+
+_MANY_TASKS = 72
+"""As many as pocketworld trains on; in a world of fewer, some twice."""
 
 
 def runs(plan: StudyPlan) -> Iterator[RunPlan]:

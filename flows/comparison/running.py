@@ -1,26 +1,26 @@
 """Run the runs of a study, some at a time, each in its workspace as the warm flow without Prefect."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
-from flows.comparison.attempts import MadeFrom, Meter, read_stamp, remove_stamp, write_stamp
 from flows.comparison.plan import RunPlan
-from flows.comparison.progress import DONE, FAILED, RUNNING, WAITING, Progress
 from flows.comparison.workspaces import Snapshot, WorkspaceError, make_workspace, save_experiment
 from flows.params_file import params_text, write_params
 from flows.run_progress import recorded_run
 from tasks.core.config.params import load_params
 from tasks.core.processes.parent_death import parent_death_signal
 from tasks.core.records.documents import read_document
+from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import RunManifest
 
@@ -30,6 +30,28 @@ PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
+class MadeFrom:
+    """The origin of a finished run, a small file in the workspace's .loopline folder."""
+
+    code: str
+    """As in `workspaces.Snapshot`."""
+    params: str
+    """SHA-256 of its params.yaml."""
+    commit: str = field(compare=False)
+
+
+def read_stamp(folder: Path) -> MadeFrom | None:
+    """Return the origin of the workspace's finished run; None while it has none, or only one of an older format."""
+    with suppress(FileNotFoundError, ValueError, TypeError):
+        return MadeFrom(**json.loads(_stamp(folder).read_text(encoding="utf-8")))
+    return None
+
+
+def _stamp(folder: Path) -> Path:
+    return folder / ".loopline" / "made_from"
+
+
+@dataclass(frozen=True, eq=False)
 class Place:
     """A run and its workspace."""
 
@@ -51,13 +73,13 @@ class Place:
         return sha256(params_text(self.plan.params).encode()).hexdigest()
 
     @property
-    def iterations(self) -> tuple[int, int]:
-        """Return the number of iterations whose update is done, and of how many; those of a run before count not."""
+    def iterations(self) -> int:
+        """Return the number of iterations whose update is done; those of a run before count not."""
         layout = Layout(self.folder)
         _, current = recorded_run(layout)
         if current and read_document(layout.manifest, RunManifest).params_file != self.params_digest:
             current = {}
-        return sum(f"update_policy@{key}" in current for key in self.keys), len(self.keys)
+        return sum(f"update_policy@{key}" in current for key in self.keys)
 
 
 def run_all(root: Path, places: Sequence[Place], snapshot: Snapshot, jobs: int, tracking: str) -> list[str]:
@@ -66,46 +88,53 @@ def run_all(root: Path, places: Sequence[Place], snapshot: Snapshot, jobs: int, 
     `tracking` is the MLflow store of all runs. A run that fails does not keep the others from running.
     Raises WorkspaceError and ParamsError before anything runs.
     """
-    made_from = {place.plan.experiment: _prepare(root, place, snapshot) for place in places}
-    states = {place.plan.experiment: DONE if read_stamp(place.folder) else WAITING for place in places}
-    waiting = [place for place in places if states[place.plan.experiment] == WAITING]
-    counts = {place.plan.experiment: place.iterations for place in places}
-    failures: list[str] = []
-    with Progress([place.plan for place in places]) as progress, _processes() as live:
+    made_from = {place: _prepare(root, place, snapshot) for place in places}
+    waiting = [place for place in places if read_stamp(place.folder) is None]
+    failures, progress = [], Progress(places)
+    with _processes() as live:
         while waiting or live:
             while waiting and len(live) < jobs:
                 place = waiting.pop(0)
-                process = _start(place, tracking)
-                live[place.plan.experiment] = (place, process, Meter(place.folder, made_from[place.plan.experiment]))
-                states[place.plan.experiment] = RUNNING
-            progress.show(states, counts)
+                live[place] = _start(place, tracking)
+                progress.tell(place, "running")
             time.sleep(POLL_S)
-            for name, (place, process, meter) in list(live.items()):
-                meter.read()
-                counts[name] = place.iterations
+            for place, process in list(live.items()):
                 if process.poll() is not None:
-                    del live[name]
-                    failure = _finish(place, process.returncode, made_from[name])
+                    del live[place]
+                    failure = _finish(place, process.returncode, made_from[place])
                     failures += [failure] if failure else []
-                    states[name] = FAILED if failure else DONE
-        progress.show(states, counts)
+                    progress.tell(place, "failed" if failure else "done")
     return failures
 
 
-Live = dict[str, tuple[Place, "subprocess.Popen[bytes]", Meter]]
+class Progress:
+    """Prints a line for each run that begins or ends, with what is done and how long the rest takes at this rate."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._places, self._began, self._first = places, time.monotonic(), _done(places)
+
+    def tell(self, place: Place, state: str) -> None:
+        """Print the line of a run that has changed."""
+        done, total = _done(self._places), sum(len(each.keys) for each in self._places)
+        passed, gained = time.monotonic() - self._began, done - self._first
+        left = f"about {passed / gained * (total - done) / 60:.0f} min left" if gained > 0 else "no estimate yet"
+        print(f"{place.plan.experiment}: {state}; {done} of {total} iterations, {left}", file=sys.stderr, flush=True)
+
+
+def _done(places: Sequence[Place]) -> int:
+    return sum(place.iterations for place in places)
 
 
 @contextmanager
-def _processes() -> Iterator[Live]:
+def _processes() -> Iterator[dict[Place, "subprocess.Popen[bytes]"]]:
     """Yield a place for the runs at work; at the end of the block, however it ends, stop them and wait for them."""
-    live: Live = {}
+    live: dict[Place, subprocess.Popen[bytes]] = {}
     try:
         yield live
     finally:
-        for _, process, meter in live.values():
-            meter.read()
+        for process in live.values():
             process.send_signal(signal.SIGTERM)
-        for _, process, _ in live.values():
+        for process in live.values():
             try:
                 process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
@@ -118,7 +147,7 @@ def _prepare(root: Path, place: Place, snapshot: Snapshot) -> MadeFrom:
     write_params(place.folder / "params.yaml", place.plan.params)
     made_from = MadeFrom(snapshot.code, place.params_digest, snapshot.commit)
     if read_stamp(place.folder) != made_from:
-        remove_stamp(place.folder)
+        _stamp(place.folder).unlink(missing_ok=True)
     return made_from
 
 
@@ -147,7 +176,8 @@ def _finish(place: Place, code: int, made_from: MadeFrom) -> str | None:
         save_experiment(place.folder, name)
     except WorkspaceError as error:
         return f"{name} ended well, but is no experiment: {error}"
-    write_stamp(place.folder, made_from)
+    with replacing(_stamp(place.folder)) as temporary:  # it says that the run has ended well and was saved
+        temporary.write_text(json.dumps(asdict(made_from)), encoding="utf-8")
     return None
 
 

@@ -1,6 +1,6 @@
 """A study: its plan, its runs under .loopline/studies, and its result.
 
-The result is data/comparisons/NAME: table.md, table.csv (runs), methods.csv, index.html, study.json.
+The result is data/comparisons/NAME: table.md, index.html, and study.json, which has the outcomes by task.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,9 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from flows.comparison.attempts import read_cost, read_stamp
-from flows.comparison.plan import StudyPlan, checked, chosen, read_plan, runs
-from flows.comparison.running import Place, run_all
+from flows.comparison.plan import RunPlan, StudyPlan, checked, chosen, read_plan, runs, with_controls
+from flows.comparison.running import Place, read_stamp, run_all
 from flows.comparison.workspaces import remove_workspaces, take_snapshot
 from flows.dag.checkout_lock import held
 from flows.params_file import WrongSetting
@@ -22,16 +21,19 @@ from tasks.core.records.documents import write_document
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
 from tasks.core.records.study import Study
-from tasks.core.study.comparing import compare
+from tasks.core.study.comparing import study_of
 from tasks.core.study.finished_run import RunLabel, read_finished_run
 from tasks.core.study.page import markdown, study_page
-from tasks.core.study.tables import methods_csv, runs_csv
 
 WORKSPACES = Path(".loopline/studies")
 
 
 def asked_plan(
-    study: str | None, methods: Sequence[str] | None, settings: Sequence[str], changes: Mapping[str, Any]
+    study: str | None,
+    methods: Sequence[str] | None,
+    settings: Sequence[str],
+    changes: Mapping[str, Any],
+    controls: bool = False,
 ) -> StudyPlan:
     """Return the plan of a study (None: one of the profiles `methods`) with changes on top, None meaning no change.
 
@@ -43,7 +45,7 @@ def asked_plan(
         content = chosen(content, methods)
     content |= {key: value for key, value in changes.items() if value is not None}
     content["settings"] = [*content["settings"], *settings]
-    return checked(content, name)
+    return checked(with_controls(content) if controls else content, name)
 
 
 def _study_of_profiles(methods: Sequence[str] | None) -> dict[str, Any]:
@@ -94,7 +96,6 @@ class StudyFolder:
         ended = [(place, made) for place, digest, made in stamps if made and made.params == digest]
         if not ended:
             return None
-        read = [read_finished_run(place.folder, _label(place)) for place, _ in ended]
         done = {place.plan.experiment for place, _ in ended}
         missing = [place.plan.experiment for place in places if place.plan.experiment not in done]
         notes = [f"Not in the tables, for they have not ended: {', '.join(missing)}."] if missing else []
@@ -103,24 +104,19 @@ class StudyFolder:
             notes.append(
                 f"The runs are of different code: of these commits, or of what was changed after them: {commits}."
             )
-        return compare(plan.name, plan.against, read, plan.confidence, ended[0][1].commit, notes, plan.orderings)
+        read = [read_finished_run(place.folder, _label(place.plan, plan)) for place, _ in ended]
+        return study_of(read, plan.name, plan.against, plan.orderings, plan.confidence, ended[0][1].commit, notes)
 
     def write(self, study: Study) -> Path:
         """Write data/comparisons/NAME, each file atomically, and return the folder."""
         folder = Layout(self._root).comparisons / study.name
         folder.mkdir(parents=True, exist_ok=True)
         write_document(folder / "study.json", study)
-        for name, content in (
-            ("table.md", markdown(study)),
-            ("table.csv", runs_csv(study)),
-            ("methods.csv", methods_csv(study)),
-            ("index.html", study_page(study)),
-        ):
+        for name, content in (("table.md", markdown(study)), ("index.html", study_page(study))):
             with replacing(folder / name) as temporary:
                 temporary.write_text(content, encoding="utf-8")
         return folder
 
 
-def _label(place: Place) -> RunLabel:
-    run, cost = place.plan, read_cost(place.folder)
-    return RunLabel(run.method, run.seed, run.experiment, run.command, cost.wall_s, cost.cpu_s)
+def _label(run: RunPlan, plan: StudyPlan) -> RunLabel:
+    return RunLabel(run.method, run.seed, run.command, plan.methods[run.method].trained)

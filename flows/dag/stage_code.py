@@ -17,7 +17,6 @@ from flows.dag.package_files import package_files
 from flows.dag.stages import Stage
 from tasks.core.config.engine import ENGINES
 from tasks.core.config.kinds import FACE, Kinds
-from tasks.core.config.policy import RECIPE
 from tasks.core.config.world import WORLDS
 from tasks.core.records.files import digest
 from tasks.core.records.run_manifest import digest_of_code
@@ -64,7 +63,7 @@ class InUse:
     @classmethod
     def by(cls, section: Any) -> "InUse":
         """Return the names in `section`: Params, or the inputs of a stage that plays."""
-        return cls(section.world.name, section.engine.name, section.policy.source == RECIPE)
+        return cls(section.world.name, section.engine.name, section.policy.is_recipe)
 
     def of(self, kinds: Kinds) -> str:
         """Return the name of the kind in use."""

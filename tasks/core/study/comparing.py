@@ -1,184 +1,136 @@
-"""Comparing finished runs of several methods and seeds: the document of a study. Pure."""
+"""Comparing finished runs of several methods and seeds: a study, and the tests that its tables show. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean, stdev
-from typing import Any
+from statistics import fmean
 
+from tasks.core.config.params import ParamsError
 from tasks.core.config.splits import TEST_SPLITS
-from tasks.core.evaluation.differences import METRICS, holm
-from tasks.core.evaluation.method_differences import BySeed, method_test
+from tasks.core.evaluation.differences import METRICS, Means, PairedTest, holm
+from tasks.core.evaluation.method_differences import method_test
 from tasks.core.evaluation.scoring_conditions import scored_differently
+from tasks.core.evaluation.tgc_sgc import Outcome
 from tasks.core.records.schemas import BASE_POLICY, SELECTED_POLICY
-from tasks.core.records.study import NO_FINE_TUNING, MethodDifference, MethodOrdering, MethodScore, Study
+from tasks.core.records.study import NO_FINE_TUNING, Study, StudyRun
 from tasks.core.study.finished_run import FinishedRun
 
-Method = Mapping[int, FinishedRun]
-"""The runs of one method, by training seed."""
-Policies = Mapping[str, tuple[Method, str]]
-"""By row of the table: the runs, and which of their two policies the row is about."""
+Column = tuple[str, str]
+"""Test split and metric."""
+COLUMNS: list[Column] = [(split, metric) for split in TEST_SPLITS for metric in METRICS]
 Pair = tuple[str, str]
-"""The method in question, and the method it is compared with."""
-ONE_SEED = "One seed ranks nothing"
+"""The method in question, and the method that is subtracted."""
 
 
-def compare(
+@dataclass(frozen=True)
+class Tested:
+    """A difference of two methods on one split and metric."""
+
+    test: PairedTest
+    corrected: float | None
+    """p after Holm's correction over the pairs of the column that have a test."""
+    seeds: int
+    """Training seeds that both have."""
+
+
+def study_of(
+    runs: Sequence[FinishedRun],
     name: str,
     against: str,
-    runs: Sequence[FinishedRun],
+    orderings: Sequence[Sequence[str]],
     confidence: float,
     commit: str,
     notes: Sequence[str] = (),
-    orderings: Sequence[Sequence[str]] = (),
 ) -> Study:
-    """Return the study of `runs`, with every method compared to the method `against` if that has runs.
-
-    `orderings` are claims: each lists methods from best to worst, and neighbours that both have runs are compared.
-    """
-    policies = _policies(runs, against)
-    differences = tuple(_differences(policies, against, confidence))
-    ordered = tuple(_orderings(policies, orderings, confidence))
+    """Return the study of `runs`. Raises ParamsError where they were scored on different tasks."""
+    first, labels = runs[0], [f"{run.record.method} with seed {run.record.seed}" for run in runs]
+    for label, run in zip(labels, runs, strict=True):
+        if run.tasks != first.tasks:
+            raise ParamsError(f"{label} was scored on other tasks than {labels[0]}: a study compares on the same ones")
+    differently = scored_differently(dict(zip(labels, (run.knobs for run in runs), strict=True)), TEST_SPLITS)
+    warning = f"The runs were scored differently, and their scores may not compare: {', '.join(differently)}."
     return Study(
         name=name,
         against=against,
         confidence=confidence,
+        orderings=tuple(map(tuple, orderings)),
         git_commit=commit,
+        tasks=dict(first.tasks),
         runs=tuple(run.record for run in runs),
-        scores=tuple(_scores(policies)),
-        differences=differences,
-        orderings=ordered,
-        notes=(
-            *notes,
-            *_budget_notes(runs),
-            *_training_budget_notes(runs),
-            *_seed_notes((*differences, *ordered), against),
-            *_score_notes(runs),
-        ),
+        notes=(*notes, *([warning] if differently else [])),
     )
 
 
-def _policies(runs: Sequence[FinishedRun], against: str) -> Policies:
-    """Return the table's rows; first the base policy from which `against` (or else the first method) was trained."""
-    methods: dict[str, dict[int, FinishedRun]] = {}
-    for run in runs:
-        methods.setdefault(run.record.method, {})[run.record.seed] = run
-    bases = methods.get(against, next(iter(methods.values())))
-    return {NO_FINE_TUNING: (bases, BASE_POLICY)} | {
-        name: (by_seed, SELECTED_POLICY) for name, by_seed in methods.items()
+def runs_by_method(study: Study) -> dict[str, list[StudyRun]]:
+    """Return the runs of each method, in order."""
+    runs: dict[str, list[StudyRun]] = {}
+    for run in study.runs:
+        runs.setdefault(run.method, []).append(run)
+    return runs
+
+
+def rows(study: Study) -> dict[str, dict[Column, dict[int, Means]]]:
+    """Return the mean success of each task by row, column and seed.
+
+    The first row is the base policy from which `study.against` (or else the first method) was trained.
+    """
+    methods = runs_by_method(study)
+    bases = methods.get(study.against, next(iter(methods.values())))
+    shown = {NO_FINE_TUNING: [(run, BASE_POLICY) for run in bases]} | {
+        method: [(run, SELECTED_POLICY if run.trained else BASE_POLICY) for run in runs]
+        for method, runs in methods.items()
+    }
+    return {
+        row: {
+            (split, metric): {
+                run.seed: METRICS[metric](list(outcomes(study, run, split, policy))) for run, policy in of
+            }
+            for split, metric in COLUMNS
+        }
+        for row, of in shown.items()
     }
 
 
-def _scores(policies: Policies) -> Iterator[MethodScore]:
-    for row, (method, policy) in policies.items():
-        for split in TEST_SPLITS:
-            for metric in METRICS:
-                values = [_score(run, policy, split, metric) for run in method.values()]
-                yield _over_seeds(row, split, metric, values)
+def outcomes(study: Study, run: StudyRun, split: str, policy: str) -> Iterator[Outcome]:
+    """Yield the outcomes of one policy of a run."""
+    names = [name.split("/") for name in study.tasks[split].split(" ")]
+    for number, text in enumerate(run.solved[split][policy]):
+        for (scenario, task), solved in zip(names, text, strict=True):
+            yield Outcome(task, scenario, 0, number, solved == "1")
 
 
-def _score(run: FinishedRun, policy: str, split: str, metric: str) -> float:
-    scores = run.record.base_scores if policy == BASE_POLICY else run.record.scores
-    return float(getattr(scores[split], metric))
+def scores(by_seed: Mapping[int, Means]) -> list[float]:
+    """Return the score of each seed, in percent."""
+    return [100 * fmean(means.values()) for means in by_seed.values()]
 
 
-def _over_seeds(row: str, split: str, metric: str, values: Sequence[float]) -> MethodScore:
-    return MethodScore(
-        method=row,
-        split=split,
-        metric=metric,  # type: ignore[arg-type]
-        mean=fmean(values),
-        spread=stdev(values) if len(values) > 1 else None,
-        seeds=len(values),
+def differences(study: Study) -> dict[Pair, dict[Column, Tested]]:
+    """Return each row minus `study.against`; nothing where that has no run."""
+    found = rows(study)
+    pairs = [(row, study.against) for row in found if row != study.against] if study.against in found else []
+    return _tested(found, pairs, study.confidence)
+
+
+def claims(study: Study) -> dict[Pair, dict[Column, Tested]]:
+    """Return the neighbours of each ordering that both have runs, the first minus the second."""
+    found = rows(study)
+    shown = [[row for row in ordering if row in found] for ordering in study.orderings]
+    return _tested(
+        found, list(dict.fromkeys(pair for ordering in shown for pair in pairwise(ordering))), study.confidence
     )
 
 
-def _differences(policies: Policies, against: str, confidence: float) -> Iterator[MethodDifference]:
-    pairs = [(row, against) for row in policies if row != against] if against in policies else []
-    for (row, _), tested in _tested(policies, pairs, confidence):
-        yield MethodDifference(method=row, **tested)
-
-
-def _orderings(policies: Policies, orderings: Sequence[Sequence[str]], confidence: float) -> Iterator[MethodOrdering]:
-    shown = [[row for row in ordering if row in policies] for ordering in orderings]
-    pairs = list(dict.fromkeys(pair for ordering in shown for pair in pairwise(ordering)))
-    for (above, below), tested in _tested(policies, pairs, confidence):
-        yield MethodOrdering(method=above, below=below, **tested)
-
-
-def _tested(policies: Policies, pairs: Sequence[Pair], confidence: float) -> Iterator[tuple[Pair, dict[str, Any]]]:
-    """Test each pair. Holm's correction is over the pairs of a split and metric that are tested at all."""
-    for split in TEST_SPLITS:
-        for metric in METRICS:
-            means = {row: _means(*policies[row], split, metric) for row in policies}
-            tests = {pair: method_test(means[pair[1]], means[pair[0]], confidence) for pair in pairs}
-            tested = {pair: test for pair, test in tests.items() if test is not None}
-            corrected = holm([test.p_value for test in tested.values()])
-            for (pair, test), p_value in zip(tested.items(), corrected, strict=True):
-                seeds = len(means[pair[0]].keys() & means[pair[1]].keys())
-                labels = {"split": split, "metric": metric, "seeds": seeds}
-                yield pair, {**labels, **vars(test), "corrected_p_value": p_value}
-
-
-def _means(method: Method, policy: str, split: str, metric: str) -> BySeed:
-    return {seed: METRICS[metric](run.outcomes[split, policy]) for seed, run in method.items()}
-
-
-def _budget_notes(runs: Sequence[FinishedRun]) -> Iterator[str]:
-    """Yield a note if the runs played different numbers of training rollouts."""
-    budgets: dict[str, dict[int, None]] = {}
-    for run in runs:
-        budgets.setdefault(run.record.method, {})[run.record.rollouts] = None
-    if len({rollouts for counts in budgets.values() for rollouts in counts}) > 1:
-        ranges = ", ".join(f"{method} {_range(counts)}" for method, counts in budgets.items())
-        yield f"The methods did not play equal numbers of training rollouts: {ranges}."
-
-
-def _training_budget_notes(runs: Sequence[FinishedRun]) -> Iterator[str]:
-    """Yield a note per training budget that was also scored: its limits, and mean TGC and SGC over the seeds."""
-    by_budget: dict[tuple[str, str], dict[str, list[FinishedRun]]] = {}
-    for run in runs:
-        for budget in dict.fromkeys(
-            (b.limits.in_words, b.test_limits.in_words) for b in run.training_budget.values() if b.played_again
-        ):
-            by_budget.setdefault(budget, {}).setdefault(run.record.method, []).append(run)
-    for (limits, test_limits), methods in by_budget.items():
-        figures = "; ".join(f"{method} {_at_training_budget(scored)}" for method, scored in methods.items())
-        yield (
-            f"The scores are at the test budget ({test_limits}). "
-            f"TGC / SGC at the training budget ({limits}): {figures}."
-        )
-
-
-def _at_training_budget(runs: Sequence[FinishedRun]) -> str:
-    figures = {
-        split: [fmean(getattr(run.training_budget[split], metric) for run in runs) for metric in METRICS]
-        for split in TEST_SPLITS
-        if all(split in run.training_budget for run in runs)
-    }
-    return ", ".join(f"{split} {' / '.join(f'{mean:.1f}' for mean in means)}" for split, means in figures.items())
-
-
-def _range(counts: Collection[int]) -> str:
-    """Return the smallest to the largest count among one method's seeds."""
-    least, most = min(counts), max(counts)
-    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
-
-
-def _seed_notes(tested: Iterable[MethodDifference], against: str) -> Iterator[str]:
-    """Yield a note on the pairs that share a single seed, be they compared with `against` or in a claim."""
-    names = dict.fromkeys(
-        f"{one.method} > {one.below}" if isinstance(one, MethodOrdering) else f"{one.method} and {against}"
-        for one in tested
-        if one.seeds == 1
-    )
-    if names:
-        yield f"{ONE_SEED}: there is no interval and no p for {', '.join(names)}, which share one."
-
-
-def _score_notes(runs: Sequence[FinishedRun]) -> Iterator[str]:
-    """Yield notes if scores are not comparable: from other worlds, other conditions or other tasks."""
-    if names := scored_differently({run.record.experiment: run.knobs for run in runs}, TEST_SPLITS):
-        yield f"The runs were scored differently, and their scores may not compare: {', '.join(names)}."
-    tasks = {run.record.experiment: {split: score.tasks for split, score in run.record.scores.items()} for run in runs}
-    if len({str(counts) for counts in tasks.values()}) > 1:
-        yield f"The runs were scored on different numbers of tasks: {tasks}."
+def _tested(
+    means: Mapping[str, Mapping[Column, Mapping[int, Means]]], pairs: Sequence[Pair], confidence: float
+) -> dict[Pair, dict[Column, Tested]]:
+    found: dict[Pair, dict[Column, Tested]] = {pair: {} for pair in pairs}
+    for column in COLUMNS:
+        tests = {
+            (row, below): method_test(means[below][column], means[row][column], confidence) for row, below in pairs
+        }
+        shared = {pair: test for pair, test in tests.items() if test is not None}
+        corrected = holm([test.p_value for test in shared.values()])
+        for ((row, below), test), p_value in zip(shared.items(), corrected, strict=True):
+            seeds = len(means[row][column].keys() & means[below][column].keys())
+            found[row, below][column] = Tested(test, p_value, seeds)
+    return {pair: tested for pair, tested in found.items() if tested}

@@ -100,15 +100,22 @@ class Teacher(Protocol):
         ...
 
 
-def demonstrations(teacher: Teacher, seed: int, count: int, *, imperfect: bool) -> Iterator[list[Message]]:
-    """Yield `count` conversations: system, user, then assistant and user in turn, ending with an assistant message."""
+def demonstrations(
+    teacher: Teacher, seed: int, count: int, *, imperfect: bool, successes_alone: bool = False
+) -> Iterator[list[Message]]:
+    """Yield `count` conversations: system, user, then assistant and user in turn, ending with an assistant message.
+
+    With `successes_alone` those that lose their game are left out.
+    """
     for number in range(count):
         random = Random(derive_seed(seed, "game demonstration", "imperfect" if imperfect else "perfect", number))
         rules = teacher.turns.model_copy(update={"thinking": number % 2 == 0})
-        yield _play(teacher, rules, IMPERFECT if imperfect else PERFECT, random)
+        messages, solved = _play(teacher, rules, IMPERFECT if imperfect else PERFECT, random)
+        if solved or not successes_alone:
+            yield messages
 
 
-def _play(teacher: Teacher, rules: TurnRules, habits: Habits, random: Random) -> list[Message]:
+def _play(teacher: Teacher, rules: TurnRules, habits: Habits, random: Random) -> tuple[list[Message], bool]:
     task = teacher.task(random)
     game = teacher.kind.start(task, random.getrandbits(62))
     episode = GameEpisode(game, teacher.kind.briefing(task), teacher.kind.rules, rules)
@@ -118,7 +125,7 @@ def _play(teacher: Teacher, rules: TurnRules, habits: Habits, random: Random) ->
         seen = episode.step(text)
         messages.append({"role": "assistant", "content": text})
         if seen.done:
-            return messages
+            return messages, episode.evaluate().success
         messages.append({"role": "user", "content": seen.text + seen.ending})
 
 

@@ -28,5 +28,8 @@ class GameRecipe(Recipe):
     def make(self) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
         teacher = type(self).teacher()
         perfect = list(demonstrations(teacher, self.seed, self.perfect_demonstrations, imperfect=False))
-        imperfect = list(demonstrations(teacher, self.seed, self.imperfect_demonstrations, imperfect=True))
+        flawed = demonstrations(
+            teacher, self.seed, self.imperfect_demonstrations, imperfect=True, successes_alone=self.successes_alone
+        )
+        imperfect = list(flawed)
         return train_policy(self, [*phrases(teacher), *grid_rows([*perfect, *imperfect])], perfect, imperfect)

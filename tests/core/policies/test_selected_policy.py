@@ -56,7 +56,7 @@ def test_those_of_one_policy_are_read(layout: Layout) -> None:
 @pytest.mark.parametrize(("change", "message"), CHANGES)
 def test_nobody_joins_those_of_several(pipeline: Pipeline, change: Change, message: str) -> None:
     change(pipeline.layout)
-    study = RunLabel("loop", 0, "x", "y", 1.0, 1.0)
+    study = RunLabel("loop", 0, "x")
     joins: list[Callable[[], object]] = [
         lambda: record_pipeline(pipeline),
         lambda: read_finished_run(pipeline.layout.root, study),

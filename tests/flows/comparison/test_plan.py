@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from flows.cli.app import main
-from flows.comparison.plan import STUDIES, checked, chosen, read_plan, runs
+from flows.comparison.plan import STUDIES, checked, chosen, read_plan, runs, with_controls
 from flows.dag.checkout_lock import held
 from flows.params_file import params_text
 from tasks.core.config.params import ParamsError
@@ -236,3 +236,21 @@ def test_claims_are_of_the_methods_that_were_chosen() -> None:
 
 def test_a_study_that_names_none_compares_with_its_first_method() -> None:
     assert checked({"name": "a", "methods": {"grpo": "grpo", "loop": None}}).against == "grpo"
+
+
+@pytest.mark.parametrize(
+    ("base", "imitation"),
+    [("default", {"policy.source=recipe:imitation"}), ("smollm2", {"policy.warm_start.imperfect_steps=0"})],
+)
+def test_controls_are_rows_that_the_first_method_is_claimed_to_beat(
+    base: str, imitation: set[str], tmp_path: Path
+) -> None:
+    from flows.params_file import write_params
+
+    plan = checked({"name": "a", "base": [base], "methods": {"loop": None, "ei": "ei"}})
+    found = checked(with_controls(plan.model_dump()))
+    assert imitation < set(found.methods["imitation"].settings) and not found.methods["imitation"].trained
+    assert found.orderings[0] == ("loop", "imitation") and ("loop", "random_rewards") in found.orderings
+    assert ("imitation_of_successes" in found.methods) == (base == "default") and found.against == "loop"
+    for run in runs(found):
+        write_params(tmp_path / "params.yaml", run.params)

@@ -78,7 +78,11 @@ def policy_of(
 ) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
     """Train a policy on demonstrations that were played already."""
     perfect = [played.messages for played in demonstrations if not played.imperfect]
-    imperfect = [played.messages for played in demonstrations if played.imperfect]
+    imperfect = [
+        played.messages
+        for played in demonstrations
+        if played.imperfect and (played.success or not recipe.successes_alone)
+    ]
     opening, random = perfect[0][:OPENING], Random(recipe.seed)
     exercises = [drill(opening, random) for _ in range(_DRILLS_IN_VOCABULARY)]
     tokenizer = build_tokenizer(pieces([*perfect, *imperfect, *exercises], OPENING), recipe.sizes.context_length)

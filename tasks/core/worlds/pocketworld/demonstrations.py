@@ -85,21 +85,12 @@ class Demonstration:
     evaluation: Evaluation
 
 
-def demonstrations(
-    seed: int,
-    count: int,
-    *,
-    imperfect: bool,
-    chained_share: float = 0.0,
-    templates: Sequence[Template] = KNOWN_TEMPLATES,
-) -> Iterator[list[Message]]:
+def demonstrations(seed: int, count: int, *, imperfect: bool) -> Iterator[list[Message]]:
     """Yield `count` conversations: system, user, then assistant and user in turn, ending with an assistant message.
 
-    `chained_share` is the chance that a task has two requests. The same arguments give the same conversations.
+    The same arguments give the same conversations.
     """
-    for played in play_demonstrations(
-        seed, count, imperfect=imperfect, chained_share=chained_share, templates=templates
-    ):
+    for played in play_demonstrations(seed, count, imperfect=imperfect):
         yield played.messages
 
 

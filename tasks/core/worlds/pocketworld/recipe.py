@@ -4,7 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tasks.core.policies.recipe import Recipe, train_policy
-from tasks.core.worlds.pocketworld.demonstrations import demonstrations
+from tasks.core.worlds.pocketworld.demonstrations import play_demonstrations
 from tasks.core.worlds.pocketworld.episodes.episode import SYSTEM_PROMPT
 from tasks.core.worlds.pocketworld.problems.templates import KNOWN_TEMPLATES
 from tasks.core.worlds.pocketworld.problems.vocabulary import vocabulary
@@ -88,9 +88,13 @@ class PocketworldRecipe(Recipe):
     def make(self) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
         known = {template.name: template for template in KNOWN_TEMPLATES}
         shown = [known[name] for name in self.templates]
-        play = partial(demonstrations, self.seed, chained_share=self.chained_share, templates=shown)
-        perfect = play(self.perfect_demonstrations, imperfect=False)
-        imperfect = play(self.imperfect_demonstrations, imperfect=True)
+        play = partial(play_demonstrations, self.seed, chained_share=self.chained_share, templates=shown)
+        perfect = (played.messages for played in play(self.perfect_demonstrations, imperfect=False))
+        imperfect = (
+            played.messages
+            for played in play(self.imperfect_demonstrations, imperfect=True)
+            if played.evaluation.success or not self.successes_alone
+        )
         return train_policy(self, [*vocabulary(), *PHRASES], perfect, imperfect)
 
 

@@ -36,6 +36,7 @@ class Tau2Recipe(Recipe):
                     for played in tqdm(
                         play_demonstrations(world, self.seed, count, imperfect=bad), total=count, unit="episode"
                     )
+                    if played.success or not (bad and self.successes_alone)
                 ]
                 for bad, count in ((False, self.perfect_demonstrations), (True, self.imperfect_demonstrations))
             )

@@ -22,6 +22,7 @@ class Demonstration:
     task_id: str
     imperfect: bool
     messages: list[Message]
+    success: bool
 
 
 def demonstrated_tasks(world: Tau2World) -> list[Task]:
@@ -47,6 +48,6 @@ def play_demonstrations(world: Tau2World, seed: int, count: int, *, imperfect: b
         try:
             demonstrator = Demonstrator(episode, task.instruction, habits, random)
             demonstrator.play()
+            yield Demonstration(task.task_id, imperfect, demonstrator.messages, episode.evaluate().success)
         finally:
             episode.close()
-        yield Demonstration(task.task_id, imperfect, demonstrator.messages)
