@@ -8,6 +8,7 @@ in .prefect/prefect.db.
 """
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -33,6 +34,10 @@ QUIET = {
 """Nothing leaves the machine."""
 SHORT_LIVED = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1"}
 """No UI, no scheduler: a one-run server needs neither."""
+_FAULT = re.compile(r"[\w.]+(Error|Exception): ")
+"""The last line of a traceback, below which a server says that it ends."""
+_AUTH = "PREFECT_SERVER_API_AUTH_STRING"
+"""A password of a server that others reach; ours is asked by this machine alone, and our clients know none."""
 
 
 class ServerError(RuntimeError):
@@ -104,7 +109,7 @@ def start_server(port: int, settings: Mapping[str, str]) -> subprocess.Popen[byt
     with LOG.open("wb") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "flows.runners.prefect_server", str(port)],
-            env={**os.environ, **QUIET, **settings},
+            env={**{name: value for name, value in os.environ.items() if name != _AUTH}, **QUIET, **settings},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -117,12 +122,24 @@ def wait_until_healthy(url: str, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + STARTUP_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise ServerError(f"the Prefect server ended with exit code {process.returncode}; see {LOG}")
+            raise ServerError(_end_of(process.returncode))
         if is_healthy(f"{url}/health"):
             return
         time.sleep(0.1)
     raise ServerError(
         f"the Prefect server was not up after {STARTUP_S} s; see {LOG}, or set PREFECT_API_URL to a running one"
+    )
+
+
+def _end_of(code: int) -> str:
+    """Return why a server of ours ended, and the way out: a history that a newer Prefect wrote, or half a file."""
+    lines = [line.strip() for line in LOG.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    faults = [line for line in lines if _FAULT.match(line)]
+    history = Path(os.environ.get("PREFECT_HOME", LOG.parent)) / "prefect.db"
+    last = (faults or lines or ["it said nothing"])[-1]
+    return (
+        f"the Prefect server ended with exit code {code}: {last} (its log: {LOG}). "
+        f"If its history is at fault: `mv {history} {history}.old`; or run `loopline run --without-prefect`"
     )
 
 

@@ -1,13 +1,15 @@
 """The deployments' services before a server runs."""
 
 import socket
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from flows.runners.local_services import serve
-from flows.runners.prefect_server import ServerError, require_free
-from tasks.core.processes.addresses import free_port
+from flows.runners.prefect_server import ServerError, local_server, require_free
+from tasks.core.processes.addresses import fault_of, free_port
 
 
 def test_a_port_that_another_server_holds_is_not_mistaken_for_ours(
@@ -29,3 +31,35 @@ def test_the_port_of_a_server_that_has_just_ended_is_free() -> None:
         accepted.close()  # the server closes first, which leaves its port waiting
         client.recv(1)
     require_free(port)
+
+
+@pytest.mark.services
+@pytest.mark.parametrize(
+    ("newer", "fault"), [(True, r"CommandError: Can't locate revision"), (False, r"file is not a database")]
+)
+def test_a_history_that_the_server_cannot_read_is_one_line_with_the_way_out(
+    newer: bool, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    history = tmp_path / "prefect.db"
+    if newer:
+        with closing(sqlite3.connect(history)) as database:
+            database.execute("create table alembic_version (version_num varchar(32))")
+            database.execute("insert into alembic_version values ('of tomorrow')")
+            database.commit()
+    else:
+        history.write_text("no database")
+    said = rf"{fault}.*`mv {history} {history}\.old`.*--without-prefect"
+    with pytest.raises(ServerError, match=said), local_server():
+        pass
+
+
+@pytest.mark.services
+def test_a_server_of_ours_takes_no_password(prefect_home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`PREFECT_SERVER_API_AUTH_STRING` is of a server that others reach; ours answers our clients, which know none."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PREFECT_HOME", prefect_home)
+    monkeypatch.setenv("PREFECT_SERVER_API_AUTH_STRING", "someone:secret")
+    with local_server() as url:
+        assert fault_of(f"{url}/admin/version") is None
