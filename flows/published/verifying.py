@@ -10,8 +10,9 @@ from tasks.core.lineage.dvc_lock import lock_of
 from tasks.core.lineage.integrity import dvc_md5
 from tasks.core.records.documents import read_document
 from tasks.core.records.dotted import dotted
+from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.core.records.run_manifest import RunManifest, recorded_params
+from tasks.core.records.run_manifest import RunManifest, of_other_knobs, recorded_params
 
 _NAMED = 4
 """Names in one line."""
@@ -28,7 +29,10 @@ class Verified:
 def verify(run: PublishedRun, root: Path) -> Verified:
     """Compare the files of the run in the project `root` with a published run. Raises ArtifactError and ParamsError."""
     params = recorded_params(Layout(root))
-    here = artifacts_that_count(lock_of(root, params, side_tasks=True))
+    lock = lock_of(root, params, side_tasks=True)
+    for line in of_other_knobs(Layout(root), ((stage.task, stage.key) for stage in lock.stages)):
+        raise ArtifactError(line)
+    here = artifacts_that_count(lock)
     differing = [
         f"  {stage}: {path}{why}"
         for path, (stage, _) in (run.artifacts | here).items()

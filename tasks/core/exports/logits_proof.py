@@ -92,28 +92,30 @@ def conversation(token_ids: Sequence[int], policy_mask: Sequence[bool]) -> Conve
     return Conversation(ids, tuple(sampled[::step] or [len(ids) - 1]))
 
 
-def reference_logits(
+def reference(
     base: Path, checkpoint: Path, config: PolicyConfig, conversations: Sequence[Conversation]
-) -> Reference:
-    """Return the logits of the base model and of the policy. Raises ValueError where the checkpoint does not fit.
+) -> tuple[Reference, Any]:
+    """Return the logits of the base model and of the policy, and the policy: peft's model, or the trained one.
 
-    Raises ArtifactError where an adapter was trained on another base model.
-    Raises NotProven where the two are the same: nothing was trained, so that there is nothing to export.
+    Raises ValueError where the checkpoint does not fit, ArtifactError where an adapter was trained on another base, and
+    NotProven where the two are the same: nothing was trained, so that there is nothing to export.
     """
     from peft import PeftModel
 
-    model = load_base_model(base, config)
-    of_base = _logits(model, conversations)
-    if holds_adapter(checkpoint):
-        policy: Any = PeftModel.from_pretrained(model, str(checkpoint)).eval()
-        require_recorded(policy, checkpoint, config, str(base))
+    policy: Any = load_base_model(base, config)
+    weights = PolicyWeights(policy)
+    for fitting in (checkpoint, None):
+        weights.load(fitting)
+    of_base = _logits(policy, conversations)
+    if not holds_adapter(checkpoint):
+        weights.load(checkpoint)
     else:
-        policy = model
-        PolicyWeights(model).load(checkpoint)
+        policy = PeftModel.from_pretrained(policy, str(checkpoint)).eval()
+        require_recorded(policy, checkpoint, config, str(base))
     found = Reference(of_base, _logits(policy, conversations))
     if torch.equal(found.base, found.policy):
         raise NotProven(f"{checkpoint}: the policy is the base model itself: training changed no logit")
-    return found
+    return found, policy
 
 
 def prove(
@@ -123,7 +125,7 @@ def prove(
 
     Raises NotProven where they are not the policy's, or are the base's as well.
     """
-    gc.collect()  # the reference model's parts refer to each other; two models might not fit
+    gc.collect()  # the reference's parts refer to each other; two models might not fit
     found, packages = _logits_of_folder(model, adapter, config, conversations)
     if found.shape != expected.policy.shape:
         raise NotProven(f"its logits have the shape {list(found.shape)}, the policy's {list(expected.policy.shape)}")
@@ -149,7 +151,7 @@ def _require_proven(proof: LogitsProof) -> None:
         raise NotProven(
             f"its logits are not the policy's: they differ by {proof.from_policy.rms:.3g} (root mean square), and "
             f"rounding in {proof.dtype} explains at most {limit:.3g}; from the base model's they differ by "
-            f"{proof.from_base.rms:.3g}"
+            f"{proof.from_base.rms:.3g} (`--adapter` merges nothing)"
         )
     if proof.from_base.rms <= limit:
         raise NotProven(

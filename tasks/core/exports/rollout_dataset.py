@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from huggingface_hub import DatasetCard, DatasetCardData
 
-from tasks.core.exports.dataset_page import dataset_page
 from tasks.core.exports.messages import Conversations
 from tasks.core.interfaces.world import Message
 from tasks.core.policies.digests import MODEL_CARD
@@ -32,6 +32,7 @@ _PREFERENCES = pa.schema(
         ("rejected_return", pa.float64()),
     ]
 )
+_CARD = Path(__file__).with_name("dataset_card.md")
 Row = dict[str, Any]
 Parts = tuple[list[Message], list[Message]]
 """A conversation up to the policy's first turn, and from there on."""
@@ -75,9 +76,26 @@ def export_rollouts(source: RolloutSource, conversations: Conversations, folder:
         if pairs:
             file = temporary / "preferences" / f"{source.split}.parquet"
             _write(file, pa.Table.from_pylist(pairs, schema=_PREFERENCES))
-        page = dataset_page(source.name, source.split, source.world, source.model, vars(counts))
-        (temporary / MODEL_CARD).write_text(page, encoding="utf-8")
+        (temporary / MODEL_CARD).write_text(f"{_card(source, counts)}\n", encoding="utf-8")
     return counts
+
+
+def _card(source: RolloutSource, counts: ExportedRollouts) -> DatasetCard:
+    """Return the card in the hub's form, which tells `datasets` which files are what."""
+    metadata = DatasetCardData(
+        pretty_name=f"{source.model}: {source.name}",
+        task_categories=["text-generation", "reinforcement-learning"],
+        tags=["loopline", "agent", "trajectories", source.world],
+        configs=[
+            {
+                "config_name": kind,
+                "data_files": [{"split": source.split, "path": f"{kind}/{source.split}.parquet"}],
+                **({"default": True} if kind == "rollouts" else {}),
+            }
+            for kind in ("rollouts", *(["preferences"] if counts.preferences else []))
+        ],
+    )
+    return DatasetCard.from_template(metadata, template_path=str(_CARD), source=source, counts=counts)
 
 
 def rollouts_table(table: pa.Table, said: Sequence[Parts]) -> pa.Table:

@@ -11,6 +11,7 @@ from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.records.documents import read_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
+from tasks.core.records.run_manifest import of_other_knobs
 from tasks.core.records.scores import Candidate, Scores, Selection
 
 
@@ -37,15 +38,18 @@ def read_selection_and_scores(layout: Layout) -> tuple[Selection, list[Scores]]:
 
 
 def of_other_policies(layout: Layout) -> Iterator[str]:
-    """Yield weights, and those scores that there are, that are not of the policy which was selected."""
+    """Yield weights, and those scores that there are, of another policy than was selected or of other knobs."""
     selection = read_document(layout.selection, Selection)
     try:
         require_evaluated_policy(layout.policy(selection.iteration), selection)
     except ArtifactError as error:
         yield str(error)
-    for path in (layout.score(split) for split in TEST_SPLITS):
-        if not path.exists():
-            continue
+    scored = [split for split in TEST_SPLITS if layout.score(split).exists()]
+    yield from of_other_knobs(
+        layout,
+        [("prepare_policy", ""), ("update_policy", selection.iteration), *(("score", split) for split in scored)],
+    )
+    for path in map(layout.score, scored):
         scores = read_document(path, Scores)
         if (scores.iteration, scores.adapter_digest) != (selection.iteration, selection.adapter_digest):
             yield (

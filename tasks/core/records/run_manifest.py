@@ -1,7 +1,7 @@
 """The versions of stages, and the record of the parameters and the code that they ran with."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from pydantic import Field, JsonValue, RootModel
 
@@ -110,3 +110,23 @@ def recorded_params(layout: Layout) -> Params:
     Raises ArtifactError if the file is missing or damaged, and ParamsError.
     """
     return params_of_knobs(read_document(layout.manifest, RunManifest).params, str(layout.manifest))
+
+
+def of_other_knobs(layout: Layout, stages: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield those of `stages`, by name and key, that made their artifacts with other knobs than `recorded_params`.
+
+    So it is where a run with other knobs was begun, and stopped. A stage that attests nothing is let through. Raises
+    ArtifactError.
+    """
+    if not layout.stage_versions.exists():
+        return
+    versions = read_document(layout.stage_versions, StageVersions).root
+    for stage, key in stages:
+        file = layout.attestation(stage, key)
+        if not file.exists() or stage not in versions:
+            continue
+        if read_document(file, Attestation).version.params != versions[stage].params:
+            yield (
+                f"{stage}{key and f'@{key}'}: ran with other knobs than {layout.manifest} has, which is of a run that "
+                "was begun since; `loopline run` goes on with that one"
+            )

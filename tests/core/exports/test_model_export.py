@@ -13,11 +13,9 @@ from huggingface_hub import metadata_load
 from safetensors.torch import load_file, save_file
 
 from tasks.core.config.policy import LoraSettings, PolicyConfig
-from tasks.core.exports import model_folder
 from tasks.core.exports.exported_policy import ExportedPolicy, licence_of
-from tasks.core.exports.logits_proof import NotProven, conversation, prove, reference_logits
-from tasks.core.exports.merged_weights import CannotMerge, stored_tensors, write_weights
-from tasks.core.exports.model_folder import export_model
+from tasks.core.exports.logits_proof import NotProven, conversation, prove, reference
+from tasks.core.exports.model_folder import CannotMerge, export_model
 from tasks.core.policies.chat_settings import load_chat_format
 from tasks.core.policies.delivery_probe import write_probe
 from tasks.core.policies.lasting_probe import untrained_probe
@@ -108,30 +106,6 @@ def require_card(folder: Path) -> None:
     assert "vllm serve FOLDER" in card
 
 
-def test_shards_hold_the_same_tensors_as_one_file(tmp_path: Path) -> None:
-    stored = stored_tensors(SHIPPED)
-    largest = max(tensor.bytes_as(None) for tensor in stored.values())
-    write_weights(tmp_path, stored, {}, torch.float32, largest)
-    shards = sorted(tmp_path.glob("model-*.safetensors"))
-    assert len(shards) > 1 and all(shard.stat().st_size < largest + 4096 for shard in shards)
-    joined = {name: tensor for shard in shards for name, tensor in load_file(shard).items()}
-    whole = load_file(SHIPPED / "model.safetensors")
-    assert joined.keys() == whole.keys() == stored_tensors(tmp_path).keys()
-    assert all(torch.equal(joined[name], whole[name]) for name in whole)
-
-
-def test_a_sharded_base_is_exported_in_shards_that_transformers_loads(
-    policy: ExportedPolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    base = copy_of_base(tmp_path / "base")
-    (base / "model.safetensors").unlink()
-    write_weights(base, stored_tensors(SHIPPED), {}, torch.float32, 500_000)
-    monkeypatch.setattr(model_folder, "SHARD_BYTES", 500_000)
-    proof = export_model(replace(policy, base=base), tmp_path / "out", TALKS, adapter=False)
-    assert len(list((tmp_path / "out").glob("model-*.safetensors"))) > 1
-    assert proof.from_policy.rms <= proof.limit
-
-
 @pytest.mark.parametrize("settings", [{"dtype": "bfloat16"}, {"trained": "full"}])
 def test_other_dtypes_and_full_weights_are_proven_too(settings: dict[str, Any], tmp_path: Path) -> None:
     proof = export_model(trained(tmp_path / "policy", **settings), tmp_path / "out", TALKS, adapter=False)
@@ -158,7 +132,7 @@ def test_the_adapter_alone_is_proven_and_names_its_base_on_the_hub(policy: Expor
 
 
 def test_a_folder_with_the_bases_weights_is_not_proven(policy: ExportedPolicy) -> None:
-    expected = reference_logits(SHIPPED, policy.checkpoint, policy.config, TALKS)
+    expected = reference(SHIPPED, policy.checkpoint, policy.config, TALKS)[0]
     with pytest.raises(NotProven, match="its logits are not the policy's: they differ by"):
         prove(SHIPPED, None, policy.config, TALKS, expected)
 
@@ -195,13 +169,18 @@ def test_a_quantised_base_is_refused_by_its_method(policy: ExportedPolicy, tmp_p
     refused(replace(policy, base=base), tmp_path, CannotMerge, r"quantised \(gptq\).*`--adapter`")
 
 
-@pytest.mark.parametrize("module", ["lm_head", "model.embed_tokens"])
-def test_an_adapter_on_tied_weights_is_refused(policy: ExportedPolicy, tmp_path: Path, module: str) -> None:
+def test_an_adapter_on_tied_weights_is_not_proven_when_it_is_merged(policy: ExportedPolicy, tmp_path: Path) -> None:
     shutil.copytree(policy.checkpoint, tmp_path / "policy")
-    name = f"base_model.model.{module}"
-    tensors = {f"{name}.lora_A.weight": torch.zeros(4, 128), f"{name}.lora_B.weight": torch.zeros(871, 4)}
+    head, draw = "base_model.model.lm_head", torch.Generator().manual_seed(0)
+    tensors = {
+        f"{head}.lora_A.weight": torch.randn(4, 128, generator=draw),
+        f"{head}.lora_B.weight": torch.randn(871, 4, generator=draw),
+    }
     save_file(tensors, tmp_path / "policy" / "adapter_model.safetensors")
-    refused(replace(policy, checkpoint=tmp_path / "policy"), tmp_path, CannotMerge, f"^{module} shares its weight")
+    file = tmp_path / "policy" / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"target_modules": ["lm_head"]}))
+    tied = replace(policy, checkpoint=tmp_path / "policy")
+    refused(tied, tmp_path, NotProven, r"its logits are not the policy's: .*`--adapter` merges nothing")
 
 
 def test_an_adapter_of_another_base_is_refused_by_tensor(policy: ExportedPolicy, tmp_path: Path) -> None:
@@ -209,7 +188,9 @@ def test_an_adapter_of_another_base_is_refused_by_tensor(policy: ExportedPolicy,
     refused(replace(policy, base=tmp_path / "narrow"), tmp_path, ValueError, r"the base model needs \(4, ")
     flat = tiny_qwen2(num_hidden_layers=1, hidden_size=128, intermediate_size=256)
     flat.save_pretrained(tmp_path / "flat")
-    refused(replace(policy, base=tmp_path / "flat"), tmp_path, CannotMerge, "no file of .* holds model.layers.1")
+    refused(
+        replace(policy, base=tmp_path / "flat"), tmp_path, ValueError, "the base model has no module model.layers.1"
+    )
 
 
 def test_a_folder_that_holds_something_stays_as_it_is(policy: ExportedPolicy, tmp_path: Path) -> None:
@@ -225,12 +206,3 @@ def test_a_base_names_its_licence_in_its_card(tmp_path: Path) -> None:
     assert licence_of(tmp_path, "someone/model", tmp_path) == "mit"
     assert licence_of(SHIPPED, "data/base_policies/pocket", tmp_path) == "apache-2.0"
     assert licence_of(SHIPPED, "pip:nonesuch==1", tmp_path) is None
-
-
-def test_a_disk_without_room_is_told_before_anything_is_written(
-    policy: ExportedPolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stored = stored_tensors(SHIPPED)
-    assert model_folder.size_in_bytes(stored, torch.float32) == sum(t.bytes_as(None) for t in stored.values())
-    monkeypatch.setattr(model_folder, "size_in_bytes", lambda *_: 10**18)
-    refused(policy, tmp_path, ArtifactError, r"out: the model takes 1,000,000,000,000\.0 MB, and [\d,.]+ MB are free")

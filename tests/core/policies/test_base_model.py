@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import PeftModel
 
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.exports.merged_weights import read_factors, stored_tensors, write_weights
+from tasks.core.exports.model_folder import write_merged
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.base_model import fetch_base_model
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
@@ -57,10 +58,9 @@ def test_all_weights_beside_their_tokenizer_are_a_base_model(root: Path) -> None
 def test_merged_weights_as_export_writes_them_are_a_base_model(root: Path) -> None:
     merged = root / "trained"
     shutil.copytree(root / "base", merged, ignore=shutil.ignore_patterns("*.safetensors"))
-    stored = stored_tensors(root / "base")
-    write_weights(merged, stored, read_factors(root / "lora", root / "base", stored), None, 10**9)
     (root / "fetched").mkdir()
     config = PolicyConfig(source="trained", device="cpu")
+    write_merged(PeftModel.from_pretrained(load_base_model(root / "base", config), str(root / "lora")), merged)
     fetch_base_model(config, "pocketworld", root, root / "fetched")
     ids = torch.arange(8)[None]
     with torch.no_grad():

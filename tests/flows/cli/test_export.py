@@ -11,8 +11,10 @@ from flows.dag.version_stages import version_stages
 from tasks.core.config.params import load_params
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world_kind import PackageVerdicts, ScoredEpisode
+from tasks.core.records.documents import write_document
 from tasks.core.records.layout import Layout
-from tasks.core.records.schemas import SCORED_ROLLOUTS
+from tasks.core.records.run_manifest import Attestation, StageVersion
+from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS
 from tasks.core.records.tables import write_rows
 from tasks.core.worlds.appworld.episode import GAVE_UP
 from tasks.core.worlds.appworld.export import by_package_rule
@@ -136,3 +138,18 @@ def test_a_world_without_a_package_is_told(
     monkeypatch.chdir(tmp_path)
     assert main(["export", "scores", "nowhere", "test_normal", "out"]) == 1
     assert "no world is called 'nowhere': there are appworld, " in capsys.readouterr().err
+
+
+def test_rollouts_of_other_knobs_than_those_of_a_run_begun_since_are_not_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    record_run("default")
+    layout = Layout(tmp_path)
+    write_rows(layout.rollouts("i001"), [], ROLLOUTS)
+    ran_with = StageVersion(code="0" * 16, params="0" * 16)
+    said = Attestation(stage="collect_rollouts", key="i001", version=ran_with, outs={})
+    write_document(layout.attestation("collect_rollouts", "i001"), said)
+    assert main(["export", "rollouts", "i001", "out"]) == 1
+    error = capsys.readouterr().err
+    assert "collect_rollouts@i001: ran with other knobs than" in error and error.count("\n") == 1

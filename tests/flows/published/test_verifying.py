@@ -171,6 +171,13 @@ def test_a_name_that_nobody_published_is_refused_with_those_that_are(said: Lines
 
 
 @pytest.mark.whole_runs
+def test_a_run_that_was_begun_with_other_knobs_and_stopped_is_told(root: Path, said: Lines) -> None:
+    rewrite(Layout(root).stage_versions, lambda versions: versions["score"].update(params="0" * 16))
+    code, (line,) = said()
+    assert code == 1 and "score@test_normal: ran with other knobs than" in line
+
+
+@pytest.mark.whole_runs
 def test_where_nothing_ran_one_line_says_so(root: Path, said: Lines) -> None:
     (root / "dvc.lock").unlink()
     code, (line,) = said()
