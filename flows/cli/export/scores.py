@@ -37,12 +37,11 @@ def export_scores(
     """Write scores as a world's own package has them.
 
     The package judges the rollouts itself, and its verdicts are printed next to ours. The worlds' pages say what is
-    written: an AppWorld root with experiment outputs, BFCL's result files. Exit code 1: an input is missing, or the
-    package judges a task otherwise than we did.
+    written: an AppWorld root with experiment outputs. Exit code 1: an input is missing, or the package judges a task
+    otherwise than we did.
 
     \b
     loopline export scores appworld test_normal exported
-    loopline export scores bfcl test_normal exported
     """
     lines, agrees = exported(Layout(Path.cwd()), world, split, policy, run, folder)
     print("\n".join(lines))
@@ -108,10 +107,6 @@ def comparison(rows: Sequence[Row], verdicts: PackageVerdicts) -> list[str]:
         lines.append(f"{_BY_RULE:28} {_figures(_judged(recorded, verdicts.ours))}   ({verdicts.rule})")
     said = verdicts.figures or (tgc(theirs := _judged(recorded, verdicts.solved)).value, sgc(theirs).value)
     lines.append(f"{verdicts.judge:28} {said[0]:6.1f} {said[1]:6.1f}")
-    for group in sorted({*verdicts.groups.values()}):
-        part = [one for one in recorded if verdicts.groups[one.task_id] == group]
-        ours, theirs_of_it = tgc(part).value, tgc(_judged(part, verdicts.solved)).value
-        lines.append(f"  {group:26} {ours:6.1f}   recorded, {theirs_of_it:.1f} by {verdicts.judge}")
     return [*lines, f"judged otherwise: {', '.join(differing(verdicts)) or 'none'}"]
 
 

@@ -94,8 +94,6 @@ class PackageVerdicts:
     """The package's rule in words, where it is not ours."""
     figures: tuple[float, float] | None = None
     """TGC and SGC as the package reckons them; None: it reckons none."""
-    groups: Mapping[str, str] = field(default_factory=dict)
-    """The group of each task, where the package reports by groups."""
 
 
 def _nothing(*_: Any) -> None:

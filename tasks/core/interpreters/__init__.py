@@ -1,4 +1,4 @@
-"""Isolated interpreters for packages that cannot share the pipeline's: AppWorld's engine, BFCL, the vLLM server.
+"""Isolated interpreters for packages that cannot share the pipeline's: AppWorld's engine, τ²-bench, the vLLM server.
 
     python = python_executable(INTERPRETERS, recipe)
 
@@ -39,8 +39,6 @@ class InterpreterRecipe:
     without a check, all packages are byte-compiled."""
     variables: tuple[tuple[str, str], ...] = ()
     """Environment variables of setup and check; `{folder}` stands for the interpreter's folder."""
-    more: tuple[str, ...] = ()
-    """Requirements beside the list, as a project names them."""
 
     @property
     def digest(self) -> str:
@@ -56,8 +54,6 @@ class InterpreterRecipe:
             content += (self.overrides.read_text(encoding="utf-8"),)
         if not self.dependencies:
             content += (self.dependencies,)
-        if self.more:
-            content += (self.more,)
         return hashlib.sha256(repr(content).encode()).hexdigest()[:12]
 
 
@@ -134,7 +130,7 @@ def _steps(home: Path, recipe: InterpreterRecipe) -> list[tuple[str, list[str]]]
         install.append("--no-deps")
     steps = [
         ("create", create),
-        ("install packages", [*install, "--requirements", str(recipe.requirements), *recipe.more]),
+        ("install packages", [*install, "--requirements", str(recipe.requirements)]),
     ]
     if recipe.setup:
         steps.append(("set up", [python, "-m", *recipe.setup]))

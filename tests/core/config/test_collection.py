@@ -58,10 +58,10 @@ def test_a_training_budget_that_cannot_be_played_is_refused(profile: str, value:
 @pytest.mark.parametrize("section", ["collection", "evaluation", "scoring"])
 def test_no_limit_cuts_episodes_before_the_world_ends_them(section: str) -> None:
     content = params_of("default").model_dump(mode="json")
-    content["world"] |= {"name": "scienceworld"}
+    content["world"] |= {"name": "sokoban", "sokoban": {"max_turns": 120}}
     for name in ("collection", "evaluation", "scoring"):
         content[name]["limits"]["max_turns"] = 120
     assert parse_params(content, "params.yaml").world.settings.most_turns == 120
     content[section]["limits"]["max_turns"] = 119
-    with pytest.raises(ParamsError, match=rf"{section}\.limits\.max_turns is below world\.scienceworld\.max_turns"):
+    with pytest.raises(ParamsError, match=rf"{section}\.limits\.max_turns is below world\.sokoban\.max_turns"):
         parse_params(content, "params.yaml")

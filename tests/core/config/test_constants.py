@@ -22,7 +22,6 @@ from tasks.core.registry.promotion import BETTER_ON, METRIC
 from tasks.core.text_games.settings import FORMAT_PENALTY
 from tasks.core.worlds.bandit.kind import BanditConfig
 from tasks.core.worlds.bandit.world import RISKY_PROBABILITY, RISKY_REWARD, SAFE_REWARD
-from tasks.core.worlds.bfcl.settings import STEPS_PER_TURN, BfclConfig
 from tasks.core.worlds.frozen_lake.kind import FrozenLakeConfig
 from tasks.core.worlds.frozen_lake.maps import CHALLENGE_SIZE, FROZEN
 from tasks.core.worlds.openenv.kind import OpenEnvConfig
@@ -36,7 +35,6 @@ CONSTANTS: list[tuple[type[Section], dict[str, object]]] = [
     (ChatRequest, {"max_tokens_field": "max_completion_tokens for OpenAI and Azure, max_tokens for other servers"}),
     (VllmConfig, {"start_timeout_s": LONGEST_START_S, "turn_timeout_s": LONGEST_TURN_S}),
     (OpenEnvConfig, {"connect_s": 10}),
-    (BfclConfig, {"steps_per_turn": STEPS_PER_TURN}),
     (ChangedLimits, dict.fromkeys(("max_tokens_per_turn", "max_observation_tokens"), "that of collection.limits")),
     (Traffic, {"longest_wait_s": LONGEST_WAIT_S, "attempts": ATTEMPTS, "timeout_s": LONGEST_SILENCE_S}),
     (PromotionRule, {"metric": METRIC, "better_on": BETTER_ON, "min_gain": 0, "confidence": CONFIDENCE}),

@@ -65,12 +65,10 @@ def test_rollouts_without_rewards_earned_nothing_and_a_world_of_unit_tests_has_n
 
 
 def test_each_world_declares_its_own() -> None:
-    named = {
-        name: WorldSection.of(name).settings.own_metric for name in ("scienceworld", "bfcl", "webshop", "pocketworld")
-    }
+    named = {name: WorldSection.of(name).settings.own_metric for name in ("tau2", "program", "webshop", "pocketworld")}
     assert {name: metric and metric.name for name, metric in named.items()} == {
-        "scienceworld": "score",
-        "bfcl": "accuracy",
+        "tau2": "pass_1",
+        "program": "reward",
         "webshop": "reward",
         "pocketworld": None,
     }

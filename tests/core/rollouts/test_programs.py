@@ -228,6 +228,7 @@ def test_a_closed_episode_leaves_no_process_and_no_right_to_ask(opened: Callable
     assert not program.is_running()
 
 
+@pytest.mark.program
 def test_the_openai_client_reads_answers_streams_calls_and_errors(opened: Callable[..., World]) -> None:
     """Its own types, in this process: the program itself waits for its second answer."""
     with closing(opened("hang").open("train1", 3)) as episode, ThreadPoolExecutor(1) as pool:

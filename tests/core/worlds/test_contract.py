@@ -6,16 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.config.splits import SPLITS
 from tasks.core.config.world import WorldConfig, WorldSection
 from tasks.core.interfaces.world import World
 from tasks.core.interfaces.world_contract import CHECKS, PLAYED, Case, Check, recited, rule_of, some_tasks
 from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.worlds.appworld.kind import AppWorldConfig, AuthoredCounts
 from tasks.core.worlds.frozen_lake.kind import FrozenLakeConfig
-from tasks.core.worlds.scienceworld.settings import ScienceCounts, ScienceWorldConfig
 from tasks.core.worlds.sokoban.kind import SokobanConfig
-from tasks.core.worlds.verifiers.settings import VerifiersConfig, VerifiersSplit, VerifiersSplits
 from tests.openenv_servers import served_config, served_world
 
 WORLDS = {
@@ -33,32 +30,14 @@ WORLDS = {
     "program": WorldSection.of(
         "program", program={"command": ("python", "letters.py"), "folder": "docs/own_agent/letters"}
     ),
-    "bfcl": WorldSection.of("bfcl"),
     "tau2": WorldSection.of("tau2"),
-    "verifiers": WorldSection.of(
-        "verifiers",
-        verifiers=VerifiersConfig(
-            environment="store",
-            folder=str(Path(__file__).parents[2] / "verifiers_environments"),
-            solution="turns",
-            splits=VerifiersSplits(**{split: VerifiersSplit(tasks=3) for split in SPLITS}),
-        ),
-    ),
-    "scienceworld": WorldSection.of(
-        "scienceworld",
-        seed=189,
-        scienceworld=ScienceWorldConfig(
-            max_moves=None, max_turns=1000, counts=ScienceCounts(train=3, dev=3, test_normal=3, test_challenge=3)
-        ),
-    ),
 }
-"""By a name of the test's. Counts are small where preparing a task is slow, and ScienceWorld's seeds are two of 400
-that draw types whose official solutions are found in 3 s; of others it takes up to a minute."""
-SERVED = {f"openenv, {name} served": name for name in ("pocketworld", "appworld", "bfcl", "scienceworld")}
+"""By a name of the test's. Counts are small where preparing a task is slow."""
+SERVED = {f"openenv, {name} served": name for name in ("pocketworld", "appworld")}
 """Worlds as OpenEnv's protocol leaves them: the same contract."""
-LANES = {name: getattr(pytest.mark, name) for name in ("appworld", "bfcl", "scienceworld", "tau2", "verifiers")}
+LANES = {name: getattr(pytest.mark, name) for name in ("appworld", "tau2")}
 LANES |= {served: LANES.get(name, pytest.mark.openenv) for served, name in SERVED.items()}
-ONE_OF_A_SPLIT = frozenset({*SERVED, "appworld", "program", "scienceworld"})
+ONE_OF_A_SPLIT = frozenset({*SERVED, "appworld", "program"})
 """Worlds of which one task of each split is played: those behind a server, which are played in this process as well,
 and those whose episodes take seconds. The others of a scenario differ in their numbers and names."""
 BY_CHANCE = frozenset({"frozen_lake, slippery"})

@@ -1,1 +1,0 @@
-"""The multi-turn tasks of the Berkeley Function Calling Leaderboard, from the package `bfcl-eval`."""
