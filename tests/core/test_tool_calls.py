@@ -22,6 +22,15 @@ def test_what_is_written_is_read(form: CallForm) -> None:
         assert pairs(f"I will look first.\n{call_text(calls, form)}\nThen I act.") == calls
 
 
+@pytest.mark.parametrize("text", ["a </tool_call> b", "a <tool_call> b", "a ``` b", "[TOOL_CALLS]", "; {"])
+def test_marks_within_arguments_mark_nothing(text: str) -> None:
+    said = [("a", {"text": text}), ("b", {})]
+    for form in ("json", "hermes"):
+        assert pairs(call_text(said, form)) == said
+    written = [json.dumps({"name": name, "parameters": arguments}) for name, arguments in said]
+    assert pairs("; ".join(written)) == said
+
+
 def test_calls_of_a_turn_have_ids_of_their_own() -> None:
     assert len({call.id for call in read_calls(call_text([LOOK] * 5, "json"))}) == 5
 
@@ -39,6 +48,8 @@ def test_calls_of_a_turn_have_ids_of_their_own() -> None:
         '{"name": "check_sim_status", "arguments": "{}"}',
         '{"name": "check_sim_status"}',
         "commentary to=functions.check_sim_status json{}",
+        f"<|python_tag|>{WRITTEN[0]}",
+        "[TOOL_CALLS]check_sim_status[ARGS]{}",
         "<think>SIM first</think>\n" + f"<tool_call>\n{WRITTEN[0]}\n</tool_call>",
     ],
 )
@@ -47,7 +58,18 @@ def test_forms_of_several_models(text: str) -> None:
     assert pairs(text) == [LOOK]
 
 
-@pytest.mark.parametrize("text", ["", " ", "I am done.", "```python\nprint(1)\n```", "done()", "a {} b"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", " ", "I am done.", "```python\nprint(1)\n```", "done()", "a {} b", "{}", "[1]", "[" * 50_000),
+        "[Order #W1] was cancelled. Anything else?",
+        "{name}, your order is on its way.",
+        "[Terms](https://x.y) apply to your return.",
+        "Your codes:\n```\n[1] A12\n[2] B13\n```",
+        "I was routed to=functions.look by mistake. Sorry!",
+        "I never write <tool_call> or [TOOL_CALLS] in answers.",
+    ],
+)
 def test_text_without_a_call_has_none(text: str) -> None:
     assert read_calls(text) == []
 
@@ -57,9 +79,11 @@ def test_text_without_a_call_has_none(text: str) -> None:
     [
         ('```json\n{"name": "a", }\n```', "Expecting property name|Illegal trailing comma"),
         ("<tool_call></tool_call>", "Expecting value"),
-        ("[TOOL_CALLS]check_sim_status", "Expecting value"),
-        ("{}", "name"),
-        ("[1]", "a call must be an object"),
+        ('[{"name": "a"}, 1]', "a call must be an object"),
+        ('<tool_call>1, "value": {"name": "a"}</tool_call>', "Extra data"),
+        ('<tool_call>{"name": "a"}{"name": "a"}</tool_call>', "Extra data"),
+        ("<tool_call>{'name': 'a'}</tool_call>", "Expecting property name"),
+        ('[{"name": "a", ', "Expecting"),
         ('{"name": 5, "arguments": {}}', "name: Input should be a valid string"),
         ('{"name": "a", "arguments": []}', "arguments: Input should be a valid dictionary"),
         ('{"name": "a", "arguments": "x"}', "Expecting value"),
@@ -67,7 +91,7 @@ def test_text_without_a_call_has_none(text: str) -> None:
         ('{"name": "a", "arguments": {"x": 1e999}}', "out of range"),
         ('{"name": "a", "arguments": {"x": "\\ud800"}}', "surrogates"),
         ('{"name": "a", "arguments": {"x": ' + "[" * 70 + "]" * 70 + "}}", "nested too deep"),
-        ("[" * 50_000, "nested too deep|recursion"),
+        ('[{"name": ' + "[" * 50_000, "nested too deep|recursion"),
         ('{"name": "a", "arguments": {"x": "' + "y" * 10_000_000 + '"}}', f"{MOST_CHARS} are read"),
         ('{"name": "a", "arguments": {"x": ' + "9" * 5_000 + "}}", "digits"),
         ('{"name": "a"}} , {"name": "b"}', "Extra data"),

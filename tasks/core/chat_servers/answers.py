@@ -4,14 +4,15 @@ Pure: status, headers and body in, a value or an exception out. Sources: OpenAI'
 codes, rate limits) and RFC 9110 (Retry-After).
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from tasks.core.config.broken_rules import broken_rules
 
@@ -68,20 +69,40 @@ class ChatTurn:
     calls: tuple[ToolCall, ...] = ()
 
 
+def _or(default: Any) -> BeforeValidator:
+    """Read null as `default`."""
+    return BeforeValidator(lambda value: default if value is None else value)
+
+
+def _text(content: Any) -> Any:
+    """Return the text of a message's content, which may come in parts."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
+    return "" if content is None else content
+
+
+def _json(arguments: Any) -> Any:
+    return json.dumps(arguments) if isinstance(arguments, dict) else "{}" if arguments is None else arguments
+
+
+_Text = Annotated[str, _or("")]
+_Count = Annotated[int | None, Field(ge=0)]
+
+
 class _Function(BaseModel):
     name: str
-    arguments: str = "{}"
+    arguments: Annotated[str, BeforeValidator(_json)] = "{}"
 
 
 class _ToolCall(BaseModel):
-    id: str = ""
+    id: _Text = ""
     function: _Function
 
 
 class _Message(BaseModel):
-    content: str | None = None
-    refusal: str | None = None
-    tool_calls: list[_ToolCall] | None = None
+    content: Annotated[str, BeforeValidator(_text)] = ""
+    refusal: _Text = ""
+    tool_calls: Annotated[list[_ToolCall], _or([])] = []
 
 
 class _Choice(BaseModel):
@@ -90,42 +111,59 @@ class _Choice(BaseModel):
 
 
 class _Details(BaseModel):
-    cached_tokens: int | None = 0
+    cached_tokens: Annotated[int, _or(0)] = 0
 
 
 class _Usage(BaseModel):
-    prompt_tokens: int
-    completion_tokens: int = 0
-    prompt_tokens_details: _Details | None = None
+    prompt_tokens: _Count = None
+    completion_tokens: _Count = None
+    prompt_tokens_details: Annotated[_Details, _or({})] = _Details()
 
 
 class _Completion(BaseModel):
-    model: str = ""
-    choices: list[_Choice]
-    usage: _Usage
+    model: _Text = ""
+    choices: Annotated[list[_Choice], Field(min_length=1)]
+    usage: Annotated[_Usage, _or({})] = _Usage()
 
 
-def read_answer(body: bytes) -> ChatTurn:
-    """Parse the body of a response with status 200. Raises PassingFault if it is truncated or malformed."""
+CHARACTERS_PER_TOKEN = 4
+"""An estimate, for limits and for servers that count no tokens; OpenAI's own limits count characters, too."""
+
+
+def read_answer(body: bytes, asked_characters: int = 0) -> ChatTurn:
+    """Parse the body of a response with status 200 to a request of so many characters.
+
+    Tokens that the server does not count are estimated. Raises PassingFault if the body is truncated or malformed,
+    ChatApiError if it is a stream.
+    """
+    if body.lstrip().startswith(b"data:"):
+        raise ChatApiError("the server answers by a stream, which it was not asked for")
     try:
-        completion = _Completion.model_validate_json(body)
-        choice = completion.choices[0]
+        content = json.loads(body.decode("utf-8-sig", "replace"))
+        whole = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")  # half a surrogate pair becomes "?"
+        completion = _Completion.model_validate_json(whole)
     except ValidationError as error:
-        raise PassingFault(f"the answer is not a chat completion ({broken_rules(error, 'body')[0]})") from None
-    except IndexError:
-        raise PassingFault("the answer is not a chat completion (choices: empty)") from None
-    cached = completion.usage.prompt_tokens_details and completion.usage.prompt_tokens_details.cached_tokens
+        said = _error(content)[0] or broken_rules(error, "body")[0]
+        raise PassingFault(f"the answer is not a chat completion ({said})") from None
+    except (ValueError, RecursionError) as error:
+        raise PassingFault(f"the answer is not a chat completion ({error})") from None
+    choice, usage = completion.choices[0], completion.usage
+    calls = tuple(ToolCall(call.id, call.function.name, call.function.arguments) for call in choice.message.tool_calls)
+    text = choice.message.content or choice.message.refusal
+    written = sum(len(call.name + call.arguments) for call in calls) + len(text)
     return ChatTurn(
-        text=choice.message.content or choice.message.refusal or "",
+        text=text,
         complete=choice.finish_reason != "length",
         model=completion.model,
-        prompt_tokens=completion.usage.prompt_tokens,
-        cached_tokens=cached or 0,
-        answer_tokens=completion.usage.completion_tokens,
-        calls=tuple(
-            ToolCall(call.id, call.function.name, call.function.arguments) for call in choice.message.tool_calls or ()
-        ),
+        prompt_tokens=_counted(usage.prompt_tokens, asked_characters),
+        cached_tokens=usage.prompt_tokens_details.cached_tokens,
+        answer_tokens=_counted(usage.completion_tokens, written),
+        calls=calls,
     )
+
+
+def _counted(tokens: int | None, characters: int) -> int:
+    return -(-characters // CHARACTERS_PER_TOKEN) if tokens is None else tokens
 
 
 def fault(status: int, body: Any) -> Exception:

@@ -20,6 +20,7 @@ import httpx2
 from openai import APIConnectionError, APIStatusError, APITimeoutError, AsyncOpenAI, Omit
 
 from tasks.core.chat_servers.answers import (
+    CHARACTERS_PER_TOKEN,
     ChatApiError,
     ChatTurn,
     PassingFault,
@@ -39,9 +40,6 @@ LONGEST_SILENCE_S = 300.0
 LONGEST_WAIT_S = 120.0
 """Longest pause that a server may ask for. The vendor's client heeds no longer one, and a server that asks for more has
 no quota left: the run ends instead of waiting."""
-BYTES_PER_TOKEN = 4
-"""For the estimate behind the token limit; OpenAI too counts a request by its characters and maximum turn length."""
-
 
 ChatMessage = Message | Mapping[str, Any]
 """A message of the API: beside role and content it may have tool calls, or the id of the call that it answers."""
@@ -55,7 +53,8 @@ class Call:
     tokens: int
     """Estimated tokens of prompt and answer."""
     attempts: int = 0
-    turn: ChatTurn | None = None
+    turn: ChatTurn | ChatApiError | None = None
+    """The answer, or why a body of status 200 can never be one."""
     wait_s: float | None = None
     """The pause that the server requested after the last attempt, if any."""
     in_flight: bool = False
@@ -127,7 +126,7 @@ class ChatClient:
         if asked.send_seed:
             body["seed"] = seed
         prompt = len(json.dumps([*messages, *tools], ensure_ascii=False).encode())
-        return Call(body, prompt // BYTES_PER_TOKEN + sampling.max_tokens)
+        return Call(body, prompt // CHARACTERS_PER_TOKEN + sampling.max_tokens)
 
     async def complete(self, call: Call) -> ChatTurn:
         """Request the assistant turn; `call.attempts` then holds the number of attempts.
@@ -148,6 +147,8 @@ class ChatClient:
             except APIConnectionError as error:
                 raise self._gave_up(_cause(error), call) from None
         assert call.turn is not None
+        if isinstance(call.turn, ChatApiError):
+            raise self._explained(call.turn, call)
         return call.turn
 
     async def close(self) -> None:
@@ -168,7 +169,9 @@ class ChatClient:
         await response.aread()
         if response.status_code == HTTPStatus.OK:
             try:
-                call.turn = read_answer(response.content)
+                call.turn = read_answer(response.content, len(response.request.content))
+            except ChatApiError as unreadable:
+                call.turn = unreadable
             except PassingFault as malformed:
                 raise httpx2.DecodingError(str(malformed), request=response.request) from None
             return

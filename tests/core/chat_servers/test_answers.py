@@ -25,12 +25,28 @@ def test_an_answer_is_read_with_what_servers_leave_out() -> None:
     assert (answer.text, answer.complete, answer.model, answer.cached_tokens) == ("hi", True, "", 0)
     cut = read_answer(body(choices=[{"message": {"content": None}, "finish_reason": "length"}], model="m"))
     assert (cut.text, cut.complete, cut.model) == ("", False, "m")
+    uncounted = [read_answer(body(usage=usage), 41) for usage in (None, {}, {"completion_tokens": None})]
+    assert {(answer.prompt_tokens, answer.answer_tokens) for answer in uncounted} == {(11, 1)}  # 41 / 4, 2 / 4
     refused = read_answer(body(choices=[{"message": {"content": None, "refusal": "I must not"}}]))
     assert refused.text == "I must not"
 
 
+def test_what_can_be_read_is_read() -> None:
+    calls = [
+        {"id": None, "function": {"name": "f", "arguments": arguments}} for arguments in (None, {"a": 1}, '{"a": 1}')
+    ]
+    parts = [{"type": "text", "text": "a"}, {"type": "thinking"}, {"type": "text", "text": "b"}]
+    answer = read_answer(body(model=None, choices=[{"message": {"content": parts, "tool_calls": calls}}]))
+    assert (answer.text, answer.model) == ("ab", "")
+    assert [(call.id, call.arguments) for call in answer.calls] == [("", "{}"), ("", '{"a": 1}'), ("", '{"a": 1}')]
+    for raw, text in ((rb"cut \ud83d here", "cut ? here"), (rb"\ud83d\ude00", "\U0001f600"), (b"a\xff", "a\ufffd")):
+        assert read_answer(b"\xef\xbb\xbf" + body().replace(b"hi", raw)).text == text
+    with pytest.raises(ChatApiError, match="by a stream"):
+        read_answer(b'data: {"choices": []}\n\n')
+
+
 @pytest.mark.parametrize(
-    "broken", [b"", b"{", b"[]", b'{"choices": []}', body(choices=[]), body(usage=None), b"<html>"]
+    "broken", [b"", b"{", b"[]", b'{"choices": []}', body(choices=[]), b"<html>", b'{"error": {"message": "x"}}']
 )
 def test_no_completion_may_pass(broken: bytes) -> None:
     with pytest.raises(PassingFault, match="not a chat completion"):

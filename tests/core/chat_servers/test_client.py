@@ -138,6 +138,13 @@ def test_a_refusal_is_not_asked_again(status: int, code: str, message: str, serv
     assert len(server.requests) == 1
 
 
+def test_a_stream_is_not_asked_for_again(server: Any, ask: Ask) -> None:
+    server.fail(body=b"data: {}\n\n")
+    with pytest.raises(ChatApiError, match="answers by a stream, which it was not asked for; check"):
+        ask()
+    assert len(server.requests) == 1
+
+
 def test_a_wrong_key_is_one_error_that_does_not_show_it(server: Any, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOOPLINE_TEST_KEY", "sk-wrong-but-still-secret")
     with pytest.raises(ChatApiError, match=r"refused the key.*provided: \(key\).*check LOOPLINE_TEST_KEY") as caught:
