@@ -16,14 +16,10 @@ from pathlib import Path
 from flows.comparison.plan import RunPlan
 from flows.comparison.workspaces import Snapshot, WorkspaceError, make_workspace, save_experiment
 from flows.params_file import params_text, write_params
-from flows.run_progress import recorded_run
-from tasks.core.config.params import load_params
 from tasks.core.processes.parent_death import parent_death_signal
-from tasks.core.records.documents import read_document
 from tasks.core.records.files import replacing
-from tasks.core.records.layout import Layout
-from tasks.core.records.run_manifest import RunManifest
 
+RUNNING = "running"
 POLL_S = 1.0
 PATIENCE_S = 60.0
 """How long a run may take to end after a SIGTERM; a stage may have to stop engines."""
@@ -63,23 +59,9 @@ class Place:
         return self.folder / ".loopline" / "repro.log"
 
     @cached_property
-    def keys(self) -> tuple[str, ...]:
-        """Return the iterations of its params.yaml, which `_prepare` writes and nobody changes then."""
-        return tuple(load_params(self.folder / "params.yaml").dag.previous)
-
-    @cached_property
     def params_digest(self) -> str:
         """SHA-256 of the params.yaml that `_prepare` writes. Raises ParamsError."""
         return sha256(params_text(self.plan.params).encode()).hexdigest()
-
-    @property
-    def iterations(self) -> int:
-        """Return the number of iterations whose update is done; those of a run before count not."""
-        layout = Layout(self.folder)
-        _, current = recorded_run(layout)
-        if current and read_document(layout.manifest, RunManifest).params_file != self.params_digest:
-            current = {}
-        return sum(f"update_policy@{key}" in current for key in self.keys)
 
 
 def run_all(root: Path, places: Sequence[Place], snapshot: Snapshot, jobs: int, tracking: str) -> list[str]:
@@ -90,13 +72,13 @@ def run_all(root: Path, places: Sequence[Place], snapshot: Snapshot, jobs: int, 
     """
     made_from = {place: _prepare(root, place, snapshot) for place in places}
     waiting = [place for place in places if read_stamp(place.folder) is None]
-    failures, progress = [], Progress(places)
+    failures, progress = [], Progress(len(places), len(places) - len(waiting))
     with _processes() as live:
         while waiting or live:
             while waiting and len(live) < jobs:
                 place = waiting.pop(0)
                 live[place] = _start(place, tracking)
-                progress.tell(place, "running")
+                progress.tell(place, RUNNING)
             time.sleep(POLL_S)
             for place, process in list(live.items()):
                 if process.poll() is not None:
@@ -108,21 +90,20 @@ def run_all(root: Path, places: Sequence[Place], snapshot: Snapshot, jobs: int, 
 
 
 class Progress:
-    """Prints a line for each run that begins or ends, with what is done and how long the rest takes at this rate."""
+    """Prints a line for each run that begins or ends, with how many have and how long the rest takes at this rate."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
-        self._places, self._began, self._first = places, time.monotonic(), _done(places)
+    def __init__(self, runs: int, ended: int) -> None:
+        self._runs, self._ended, self._before, self._began = runs, ended, ended, time.monotonic()
 
     def tell(self, place: Place, state: str) -> None:
         """Print the line of a run that has changed."""
-        done, total = _done(self._places), sum(len(each.keys) for each in self._places)
-        passed, gained = time.monotonic() - self._began, done - self._first
-        left = f"about {passed / gained * (total - done) / 60:.0f} min left" if gained > 0 else "no estimate yet"
-        print(f"{place.plan.experiment}: {state}; {done} of {total} iterations, {left}", file=sys.stderr, flush=True)
-
-
-def _done(places: Sequence[Place]) -> int:
-    return sum(place.iterations for place in places)
+        self._ended += state != RUNNING
+        passed, gained = time.monotonic() - self._began, self._ended - self._before
+        left = (
+            f"about {passed / gained * (self._runs - self._ended) / 60:.0f} min left" if gained else "no estimate yet"
+        )
+        line = f"{place.plan.experiment}: {state}; {self._ended} of {self._runs} runs, {left}"
+        print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager

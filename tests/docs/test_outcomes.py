@@ -25,18 +25,20 @@ SHOWN = {"create", "update_one", "ask_field", "delete_every", "count", "copy_one
 def test_a_page_has_the_tables_that_its_outcomes_give(name: str) -> None:
     study = read_document(OUTCOMES / f"{name}.json", Study)
     page = (RESULTS / f"{name}.md").read_text(encoding="utf-8")
-    assert [section.title for section in sections(study)[:-1] if _text(section.heads, section.rows) not in page] == []
+    assert [
+        section.title for section in sections(study)[:-1] if markdown_table(section.heads, section.rows) not in page
+    ] == []
 
 
 def test_the_page_of_narrow_tells_demonstrated_templates_from_others() -> None:
     study = read_document(OUTCOMES / "narrow.json", Study)
-    assert _text(*by_template(study)) in (RESULTS / "narrow.md").read_text(encoding="utf-8")
+    assert markdown_table(*by_template(study)) in (RESULTS / "narrow.md").read_text(encoding="utf-8")
 
 
 def by_template(study: Study) -> tuple[list[str], list[list[str]]]:
     """The gain of `loop` in TGC on demonstrated templates (or their kind in held-out apps) and on others."""
     shown = {
-        (split, spec.task_id): spec.template.removeprefix("held_out_") in SHOWN
+        (str(split), spec.task_id): spec.template.removeprefix("held_out_") in SHOWN
         for split, specs in generate_specs(WORLD_SEED, WORLD.settings()).items()
         for spec in specs
     }
@@ -60,7 +62,3 @@ def by_template(study: Study) -> tuple[list[str], list[list[str]]]:
 
 def _mean(by_seed: BySeed) -> str:
     return f"{100 * fmean(mean for means in by_seed.values() for mean in means.values()):.1f}"
-
-
-def _text(heads: list[str], table: list[list[str]]) -> str:
-    return markdown_table(heads, table)

@@ -1,5 +1,7 @@
 """The recipe of embedded policies in miniature, and the behaviour that it teaches."""
 
+import inspect
+from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -7,11 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.core.interfaces.world_kind import find_world
+from tasks.core.interfaces.world_kind import VARIANTS, find_world
 from tasks.core.policies.architecture import TinyQwen2
 from tasks.core.policies.digests import DIGESTS
-from tasks.core.policies.recipe import save
+from tasks.core.policies.recipe import Recipe, save
 from tasks.core.policies.tokenizer import build_tokenizer
+from tasks.core.text_games import recipe as games
 from tasks.core.text_games.demonstrations import Teacher, demonstrations
 from tasks.core.text_games.phrases import grid_rows, phrases
 from tasks.core.worlds.webshop.authoring import draw_catalogue
@@ -42,6 +45,23 @@ def test_the_same_recipe_makes_the_same_bytes(world: str, tmp_path: Path) -> Non
         save(*recipe.make(), tmp_path / name)
         made.append((tmp_path / name / DIGESTS).read_text())
     assert made[0] == made[1] != made[2]
+
+
+@pytest.mark.parametrize("world", ["pocketworld", "sokoban"])
+def test_a_variant_leaves_out_flaws_or_failures(world: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of forty flawed demonstrations some solve their task; imitation alone has none, and no phase for them."""
+    seen: list[tuple[int, int]] = []
+
+    def counted(recipe: Recipe, _: object, perfect: Iterable[object], imperfect: Iterable[object]) -> tuple[None, None]:
+        seen.append((len(list(perfect)), len(list(imperfect))))
+        return None, None
+
+    recipe = recipe_of(world).model_copy(update={**LITTLE, "imperfect_demonstrations": 40})
+    monkeypatch.setattr(inspect.getmodule(type(recipe)) if world == "pocketworld" else games, "train_policy", counted)
+    for variant in VARIANTS:
+        recipe.variant(variant).make()
+    assert seen[:2] == [(4, 40), (4, 0)] and seen[2][0] == 4 and 0 < seen[2][1] < 40
+    assert recipe.variant("imitation").imperfect_steps == 0
 
 
 @pytest.mark.parametrize(("world", "solved"), [("frozen_lake", 6), ("sokoban", 30), ("webshop", 12)])

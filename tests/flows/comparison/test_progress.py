@@ -5,24 +5,21 @@ from pathlib import Path
 import pytest
 
 from flows.comparison.plan import RunPlan
-from flows.comparison.running import Place, Progress
-
-
-class Played(Place):
-    """A run of eight iterations, of which some are done."""
-
-    keys = tuple(f"i{number:03}" for number in range(1, 9))
-    iterations = 0
+from flows.comparison.running import RUNNING, Place, Progress
 
 
 def test_every_change_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    loop, grpo = (Played(RunPlan(method, 0, f"a-{method}-s0", {}, ""), tmp_path) for method in ("loop", "grpo"))
-    progress = Progress([loop, grpo])
-    progress.tell(loop, "running")
-    for place, done in ((loop, 8), (grpo, 3)):
-        object.__setattr__(place, "iterations", done)
-    progress.tell(loop, "done")
+    """One of four had ended before."""
+    place = Place(RunPlan("loop", 0, "a_study_with_a_very_long_name_of_its_own-loop-s0", {}, ""), tmp_path)
+    progress = Progress(4, 1)
+    for state in (RUNNING, "done", RUNNING, "failed"):
+        progress.tell(place, state)
     assert capsys.readouterr().err.splitlines() == [
-        "a-loop-s0: running; 0 of 16 iterations, no estimate yet",
-        "a-loop-s0: done; 11 of 16 iterations, about 0 min left",
+        f"{place.plan.experiment}: {line}"
+        for line in (
+            "running; 1 of 4 runs, no estimate yet",
+            "done; 2 of 4 runs, about 0 min left",
+            "running; 2 of 4 runs, about 0 min left",
+            "failed; 3 of 4 runs, about 0 min left",
+        )
     ]
