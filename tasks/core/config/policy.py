@@ -13,6 +13,8 @@ Dtype = Literal["float32", "bfloat16"]
 ALL_LINEAR: Final = "all-linear"
 PACKAGED = "pip:"
 """How a `source` begins that is a Python package."""
+GGUF = ".gguf"
+"""How a `source` ends that is a GGUF file."""
 RECIPE = "recipe"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -78,11 +80,13 @@ class PolicyConfig(Section):
     """The base policy and the trainable part of it."""
 
     source: str = "data/base_policies/pocket"
-    """Base model. A folder, a Hugging Face hub id, or a package. `pip:NAME==VERSION` is a package that brings a GGUF
-    file; `recipe` trains the embedded policy of the world from scratch, `recipe:imitation` without its flawed
-    demonstrations, and `recipe:successes` on those of them alone that solve their task."""
+    """Base model. A Hugging Face hub id, a folder, a GGUF file, or a package. `pip:NAME==VERSION` is a package that
+    brings a GGUF file; several, with blanks between, bring its pieces. `recipe` trains the embedded policy of the world
+    from scratch, `recipe:imitation` without its flawed demonstrations, and `recipe:successes` on those of them alone
+    that solve their task."""
     revision: str | None = None
-    """Commit of the hub id. Required for one, so that the base model is pinned."""
+    """Commit of the hub id, or SHA-256 of the GGUF file. Required for a hub id and for pieces, to pin the base
+    model."""
     context_length: int | None = Field(None, ge=1)
     """Longest conversation in tokens, if below the base model's. null: the base model's."""
     chat: ChatSettings = ChatSettings()
@@ -114,6 +118,8 @@ class PolicyConfig(Section):
 
     @property
     def is_folder(self) -> bool:
-        """Whether `source` names a folder: it is nothing that is pinned by its name, or by its revision."""
+        """Whether `source` names a folder, or a file: it is nothing that is pinned by its name, or by its revision."""
+        if self.source.endswith(GGUF):
+            return True
         pinned = self.is_recipe or self.source.startswith(PACKAGED)
         return not (pinned or (self.may_be_hub_id and self.revision is not None))

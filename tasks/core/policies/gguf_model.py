@@ -20,15 +20,14 @@ if TYPE_CHECKING:
     from gguf import GGUFReader, ReaderTensor
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+_ARCHITECTURES = ("llama", "qwen2")
 _HEADS = {"q_proj": "llama.attention.head_count", "k_proj": "llama.attention.head_count_kv"}
-"""Tensors whose rows llama.cpp orders differently (pairs of rotary components side by side), and their heads."""
+"""Tensors of Llama whose rows llama.cpp orders in pairs of rotary components, and the keys of their heads."""
 _REQUIRED = (
     "tokenizer.ggml.tokens",
     "tokenizer.ggml.token_type",
     "tokenizer.ggml.merges",
     "tokenizer.chat_template",
-    "llama.vocab_size",
-    *_HEADS.values(),
 )
 """Keys of the file, besides its tensors, with which the converted model and tokenizer are compared."""
 _SPECIAL = 3
@@ -65,13 +64,15 @@ def _opened(file: Path) -> "GGUFReader":
     except (LookupError, OSError, TypeError, ValueError) as error:
         raise ArtifactError(f"{file}: no GGUF file, or a damaged one ({error})") from None
     architecture = _value(reader, "general.architecture")
-    if architecture != "llama":
-        raise ArtifactError(f"{file}: general.architecture is {architecture}; only llama can be converted")
+    if architecture not in _ARCHITECTURES:
+        known = " and ".join(_ARCHITECTURES)
+        raise ArtifactError(f"{file}: general.architecture is {architecture}; only {known} can be converted")
     splits = _value(reader, "tokenizer.ggml.pre")
     if splits not in _splitters():
         known = ", ".join(_splitters())
         raise ArtifactError(f"{file}: tokenizer.ggml.pre is {splits}; how it splits text is known of {known} only")
-    for key in _REQUIRED:
+    heads = ("llama.vocab_size", *_HEADS.values()) if architecture == "llama" else ()
+    for key in (*_REQUIRED, *heads):
         if reader.get_field(key) is None:
             raise ArtifactError(f"{file}: {key} is missing")
     return reader
@@ -87,26 +88,27 @@ def _read(file: Path, splits: Any) -> tuple["PreTrainedModel", "PreTrainedTokeni
     # The weights are plain numbers now; with these attributes, saving them fails.
     del model.config.quantization_config
     model.hf_quantizer, model.is_quantized = None, False
-    tokenizer.backend_tokenizer.pre_tokenizer = _splitters()[splits]
+    if rule := _splitters()[splits]:
+        tokenizer.backend_tokenizer.pre_tokenizer = rule
     return model, tokenizer
 
 
 def _splitters() -> dict[Any, Any]:
-    """Return the rules that split text before byte pairs are merged, by `tokenizer.ggml.pre`."""
+    """Return the rules that split text before byte pairs merge, by `tokenizer.ggml.pre`; None: transformers' own."""
     from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 
     bytes_only = ByteLevel(add_prefix_space=False)
-    return {"smollm": Sequence([Digits(individual_digits=True), bytes_only]), "gpt-2": bytes_only}
+    return {"smollm": Sequence([Digits(individual_digits=True), bytes_only]), "gpt-2": bytes_only, "qwen2": None}
 
 
 def _require_equal_weights(file: Path, reader: "GGUFReader", model: "PreTrainedModel") -> None:
     """Raise ArtifactError unless model and file have the same tensors, with the values of gguf's own dequantiser."""
     from gguf import MODEL_ARCH, get_tensor_name_map
 
-    names = get_tensor_name_map(MODEL_ARCH.LLAMA, model.config.num_hidden_layers)
+    names = get_tensor_name_map(MODEL_ARCH[model.config.model_type.upper()], model.config.num_hidden_layers)
     stored = {tensor.name: tensor for tensor in reader.tensors}
     for theirs, converted in untied_tensors(model).items():
-        tensor = stored.pop(names.get_name(theirs, (".weight",)) or theirs, None)
+        tensor = stored.pop(names.get_name(theirs, (".weight", ".bias")) or theirs, None)
         if tensor is None:
             raise ArtifactError(f"{file}: the tensor of {theirs} is missing")
         expected = _dequantised(reader, tensor, theirs)
@@ -122,7 +124,7 @@ def _dequantised(reader: "GGUFReader", tensor: "ReaderTensor", theirs: str) -> n
 
     values = dequantize(tensor.data, tensor.tensor_type)
     heads = _HEADS.get(theirs.split(".")[-2])
-    if heads is None:
+    if heads is None or reader.get_field(heads) is None:  # Llama's alone
         return values
     pairs = values.reshape(int(_value(reader, heads)), -1, 2, values.shape[1])
     return pairs.swapaxes(1, 2).reshape(values.shape)
@@ -134,8 +136,9 @@ def _require_equal_tokens(file: Path, reader: "GGUFReader", tokenizer: "PreTrain
     for index, (token, wanted) in enumerate(zip(converted, expected, strict=True)):
         if token != wanted:
             raise ArtifactError(f"{file}: token {index} is {wanted!r}, but {token!r} in the converted tokenizer")
-    if len(tokenizer) != len(expected) or len(expected) != _value(reader, "llama.vocab_size"):
-        sizes = f"{len(expected):,} tokens, llama.vocab_size {_value(reader, 'llama.vocab_size')}"
+    vocabulary = _value(reader, "llama.vocab_size") or len(expected)
+    if len(tokenizer) != len(expected) or len(expected) != vocabulary:
+        sizes = f"{len(expected):,} tokens, llama.vocab_size {vocabulary}"
         raise ArtifactError(f"{file}: {sizes}, and {len(tokenizer):,} in the converted tokenizer")
     types = _value(reader, "tokenizer.ggml.token_type")
     special = {id for id, token in tokenizer.added_tokens_decoder.items() if token.special}

@@ -1,4 +1,4 @@
-"""A tiny Llama model, written as llama.cpp's converter writes it and read back."""
+"""A tiny model, written as llama.cpp's converter writes it and read back."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGUFWriter
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.policies.chat_settings import load_chat_format
 from tasks.core.policies.gguf_model import convert_gguf
 from tasks.core.policies.loading import load_base_model, load_tokenizer, untied_tensors
+from tasks.core.policies.packaged_model import convert_pinned
 from tasks.core.policies.tokenizer import CHAT_TEMPLATE, _byte_symbols
-from tasks.core.records.files import ArtifactError
+from tasks.core.records.files import ArtifactError, digest
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 WORDS = ["he", "Ġ1"]
@@ -55,14 +56,15 @@ def write(model: LlamaForCausalLM, tmp_path: Path) -> Write:
         architecture: str = "llama",
         template: str | None = CHAT_TEMPLATE,
         layers: int = 2,
+        of: Any = model,
     ) -> Path:
         path = tmp_path / "tiny.gguf"
         file = GGUFWriter(path, architecture)
-        _write_settings(file, model.config, layers)
+        _write_settings(file, of.config, layers)
         _write_tokenizer(file, tokens, merges, pre)
         if template is not None:
             file.add_chat_template(template)
-        for name, values in _tensors(model):
+        for name, values in _tensors(of):
             if name != without:
                 kind = gguf.GGMLQuantizationType.Q8_0 if name.startswith("token_embd") else None
                 stored = values if kind is None else gguf.quantize(values, kind)
@@ -102,14 +104,19 @@ def _write_tokenizer(file: GGUFWriter, tokens: list[str], merges: list[str], pre
     file.add_pad_token_id(2)
 
 
-def _tensors(model: LlamaForCausalLM) -> list[tuple[str, np.ndarray]]:
-    names, found = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, model.config.num_hidden_layers), []
+def _tensors(model: Any) -> list[tuple[str, np.ndarray]]:
+    names, found = (
+        gguf.get_tensor_name_map(gguf.MODEL_ARCH[model.config.model_type.upper()], model.config.num_hidden_layers),
+        [],
+    )
     for name, tensor in untied_tensors(model).items():
         values, heads = tensor.detach().numpy(), HEADS.get(name.split(".")[-2])
-        if heads:  # as llama.cpp's convert_hf_to_gguf.py: pairs of rotary components side by side
+        if (
+            heads and model.config.model_type == "llama"
+        ):  # as llama.cpp's convert_hf_to_gguf.py: pairs of rotary components side by side
             halves = values.reshape(heads, 2, -1, values.shape[1])
             values = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))
-        found.append((names.get_name(name, (".weight",)) or name, values))
+        found.append((names.get_name(name, (".weight", ".bias")) or name, values))
     return found
 
 
@@ -123,6 +130,27 @@ def test_the_model_computes_as_the_one_that_was_written(write: Write, model: Lla
     with torch.no_grad():
         assert (found(ids).logits - model(ids).logits).abs().max() < 1e-4
     model.model.embed_tokens.weight.data.copy_(original)
+
+
+def test_a_qwen2_file_brings_biases_and_a_head_of_its_own(write: Write, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    written = Qwen2ForCausalLM(Qwen2Config(vocab_size=len(TOKENS), **sizes, **heads, tie_word_embeddings=False))
+    written.model.layers[1].self_attn.q_proj.bias.data.normal_()
+    convert_gguf(write(of=written, architecture="qwen2", pre="qwen2"), tmp_path / "base", "nowhere")
+    found = load_base_model(tmp_path / "base", PolicyConfig(device="cpu")).state_dict()
+    for name, values in untied_tensors(written).items():
+        assert "embed_tokens" in name or torch.equal(found[name], values), name
+    assert not torch.equal(found["lm_head.weight"], found["model.embed_tokens.weight"])
+
+
+def test_a_file_is_held_against_its_sha256(write: Write, tmp_path: Path) -> None:
+    path = write()
+    with pytest.raises(ArtifactError, match=rf"tiny.gguf has the SHA-256 {digest(path)}, not 000"):
+        convert_pinned(path, "0" * 64, tmp_path / "base", "a file")
+    convert_pinned(path, digest(path), tmp_path / "base", "a file")
+    assert (tmp_path / "base" / "model.safetensors").exists()
 
 
 def test_the_tokenizer_splits_digits_and_ends_turns_and_texts(write: Write, tmp_path: Path) -> None:
@@ -147,7 +175,7 @@ def test_the_tokenizer_splits_digits_and_ends_turns_and_texts(write: Write, tmp_
         ({"merges": ["h e", "h e", "Ġ 1"]}, r"merges byte pairs otherwise than tokenizer\.ggml\.merges"),
         ({"template": None}, r"tokenizer\.chat_template is missing"),
         ({"pre": "unheard-of"}, r"tokenizer\.ggml\.pre is unheard-of"),
-        ({"architecture": "mamba"}, r"general\.architecture is mamba; only llama"),
+        ({"architecture": "mamba"}, r"general\.architecture is mamba; only llama and qwen2"),
     ],
 )
 def test_a_file_that_does_not_match_is_one_error(

