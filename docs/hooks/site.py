@@ -15,7 +15,7 @@ from mkdocs.exceptions import PluginError
 
 ROOT = Path(__file__).resolve().parents[2]
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(#[^)\s]+)?\)")
-_INCLUDED = {"changelog.md": "CHANGELOG.md", "operations/security.md": ".github/SECURITY.md"}
+_INCLUDED = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "operations/security.md": ".github/SECURITY.md"}
 """Pages whose text stands where GitHub and other tools look for it."""
 _EQUATION = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
@@ -24,7 +24,8 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Make the tables of a generated page anew, and unlink what lies outside of docs/."""
     name = page.file.src_uri
     if name in _INCLUDED:
-        markdown = (ROOT / _INCLUDED[name]).read_text(encoding="utf-8").replace("](docs/", "](")
+        text = (ROOT / _INCLUDED[name]).read_text(encoding="utf-8")
+        markdown = re.sub(r"\]\((?!docs/|https?:|#)", "](../", text).replace("](docs/", "](")
     if name == "configuration.md":
         markdown = knobs.with_tables(markdown)
     if name.startswith("worlds/") or name == "engines.md":

@@ -18,7 +18,7 @@ from tasks.core.config.world import WORLDS
 
 ROOT = Path(__file__).resolve().parents[2]
 TOP_LEVEL = {"data", "docs", "flows", "tasks", "tests"}
-ELSEWHERE = {"changelog.md", "operations/security.md"}
+ELSEWHERE = {"index.md", "changelog.md", "operations/security.md"}
 """Pages whose text stands in another file."""
 NOT_SET = {"KNOB", "a.b", "world.KNOB", "world.my_world"}
 """Placeholders."""
