@@ -116,7 +116,8 @@ def test_knobs_that_a_page_names_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", SITE, ids=str)
 def test_a_page_begins_with_a_command_or_a_picture_or_a_warning(page: Path) -> None:
-    title, first = [line for line in _text(page).splitlines() if line.strip()][:2]
+    text = re.sub(r"\A---\n.*?^---$", "", _text(page), flags=re.MULTILINE | re.DOTALL)
+    title, first = [line for line in text.splitlines() if line.strip()][:2]
     assert title.startswith("# ")
     assert first.startswith(("```", "![", "**"))
 

@@ -24,7 +24,7 @@ SNIPPETS = {
 
 
 def test_each_page_with_python_is_tried_here() -> None:
-    assert sorted(SNIPPETS) == ["api.md 0", "exporting.md 0", "rewards.md 0"]
+    assert sorted(SNIPPETS) == ["api.md 0", "exporting.md 0", "program.md 0", "rewards.md 0"]
 
 
 def test_the_names_of_the_reference_can_be_imported() -> None:
