@@ -55,7 +55,7 @@ def licence_of(base: Path, source: str, root: Path) -> str | None:
     named = (metadata_load(card) or {}).get("license") if card.exists() else None
     if isinstance(named, str):
         return named
-    if source.startswith((RECIPE, _OWN_POLICIES)):
+    if source.partition(":")[0] == RECIPE or source.startswith(_OWN_POLICIES):
         return _OWN_LICENCE
     return _licence_of_package(source, root) if source.startswith(PACKAGED) else None
 

@@ -74,7 +74,8 @@ def _train(source: str, world: str, folder: Path) -> None:
         raise ParamsError(f"policy.source: recipe: the world {world} has none; name a folder or a hub id")
     variant = source.removeprefix(RECIPE).removeprefix(":")
     if variant not in VARIANTS:
-        raise ParamsError(f"policy.source: {source}: recipes are {', '.join(f'{RECIPE}:{name}' for name in VARIANTS)}")
+        known = ", ".join(f"{RECIPE}:{name}".removesuffix(":") for name in VARIANTS)
+        raise ParamsError(f"policy.source: {source}: recipes are {known}")
     model, tokenizer = recipe.load().variant(variant).make()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

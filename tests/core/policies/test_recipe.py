@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from tasks.core.config.params import ParamsError
+from tasks.core.config.policy import PolicyConfig
 from tasks.core.interfaces.world_kind import VARIANTS, find_world
 from tasks.core.policies.architecture import TinyQwen2
+from tasks.core.policies.base_model import fetch_base_model
 from tasks.core.policies.digests import DIGESTS
 from tasks.core.policies.recipe import Recipe, save
 from tasks.core.policies.tokenizer import build_tokenizer
@@ -63,6 +66,11 @@ def test_a_variant_leaves_out_flaws_or_failures(world: str, monkeypatch: pytest.
         recipe.variant(variant).make()
     assert seen[:2] == [(4, 40), (4, 0)] and seen[2][0] == 4 and 0 < seen[2][1] < 40
     assert recipe.variant("imitation").imperfect_steps == 0
+
+
+def test_an_unknown_variant_is_refused_with_those_that_exist(tmp_path: Path) -> None:
+    with pytest.raises(ParamsError, match=r"recipes are recipe, recipe:imitation, recipe:successes$"):
+        fetch_base_model(PolicyConfig(source="recipe:clean"), "pocketworld", tmp_path, tmp_path / "base")
 
 
 @pytest.mark.parametrize(("world", "solved"), [("frozen_lake", 6), ("sokoban", 30), ("webshop", 12)])
