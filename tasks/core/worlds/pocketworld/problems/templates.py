@@ -132,165 +132,101 @@ class Template:
 
     name: str
     difficulty: int
-    draw: Callable[[Draft, tuple[App, ...]], Clauses]
+    requests: tuple[str, ...]
+    """A verb, then how its records are selected ("one", "every", "beyond"; "those": as in the request before), then
+    "of 2" for the task's second app."""
     apps: tuple[tuple[str, ...], ...]
     """The tuples of apps that it may be drawn with, all equally long."""
 
     @property
     def asks(self) -> bool:
         """Whether the task ends with an answer."""
-        return self.draw in _QUESTIONS
+        return self.requests[-1].split()[0] in _QUESTIONS
+
+    def draw(self, draft: Draft, apps: tuple[App, ...]) -> Clauses:
+        """Draw the task's clauses. Raises Unsuitable and Mismatch."""
+        clauses: list[Clause] = []
+        selection: Selection | None = None
+        for request in self.requests:
+            words, _, second = request.partition(" of ")
+            verb, *how = words.split()
+            app = apps[1] if second else apps[0]
+            if how and how != ["those"]:
+                selection = getattr(draft, how[0])(app)
+            clauses.append(_clause(draft, verb, app, selection, apps))
+        return tuple(clauses)
 
 
-def _create(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return (draft.create(apps[0]),)
+_QUESTIONS = ("ask", "count", "total", "extreme")
 
 
-def _delete_one(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return (Delete(draft.one(apps[0])),)
+def _clause(draft: Draft, verb: str, app: App, selection: Any, apps: tuple[App, ...]) -> Clause:
+    match verb:
+        case "create":
+            return draft.create(app)
+        case "extreme":
+            return draft.ask_extreme(app)
+        case "delete":
+            return Delete(selection)
+        case "count":
+            return AskCount(selection)
+        case "copy":
+            return draft.for_each(selection, apps[1])
+    drawn: dict[str, Callable[[Selection], Clause]] = {
+        "update": draft.update,
+        "message": draft.message,
+        "ask": draft.ask_field,
+        "total": draft.ask_total,
+    }
+    return drawn[verb](selection)
 
 
-def _update_one(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return (draft.update(draft.one(apps[0])),)
+def _read(table: str) -> tuple[Template, ...]:
+    """Read lines of name, difficulty, requests, and the apps or pairs of apps."""
+    rows = [[part.strip() for part in line.split("|")] for line in table.strip().splitlines()]
+    return tuple(
+        Template(name, int(level), tuple(does.split(", ")), tuple(tuple(one.split(">")) for one in apps.split()))
+        for name, level, does, apps in rows
+    )
 
 
-def _ask_field(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return (draft.ask_field(draft.one(apps[0])),)
-
-
-def _message_one(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return (draft.message(draft.one(apps[0])),)
-
-
-def _delete_every(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return (Delete(draft.every(apps[0])),)
-
-
-def _update_every(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return (draft.update(draft.every(apps[0])),)
-
-
-def _count(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return (AskCount(draft.every(apps[0])),)
-
-
-def _total(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return (draft.ask_total(draft.every(apps[0])),)
-
-
-def _message_every(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return (draft.message(draft.every(apps[0])),)
-
-
-def _copy_one(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return (draft.for_each(draft.one(apps[0]), apps[1]),)
-
-
-def _copy_every(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return (draft.for_each(draft.every(apps[0]), apps[1]),)
-
-
-def _create_and_delete(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return draft.create(apps[0]), Delete(draft.one(apps[0]))
-
-
-def _update_and_create(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return draft.update(draft.one(apps[0])), draft.create(apps[0])
-
-
-def _create_twice(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return draft.create(apps[0]), draft.create(apps[-1])
-
-
-def _delete_and_update(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return Delete(draft.every(apps[0])), draft.update(draft.one(apps[1]))
-
-
-def _delete_and_create(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return Delete(draft.every(apps[0])), draft.create(apps[1])
-
-
-def _delete_beyond(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return (Delete(draft.beyond(apps[0])),)
-
-
-def _count_beyond(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return (AskCount(draft.beyond(apps[0])),)
-
-
-def _extreme(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return (draft.ask_extreme(apps[0]),)
-
-
-def _move_every(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    selection = draft.every(apps[0])
-    return draft.for_each(selection, apps[1]), Delete(selection)
-
-
-def _create_and_count(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return draft.create(apps[0]), AskCount(draft.every(apps[1]))
-
-
-def _update_and_ask(draft: Draft, apps: tuple[App, ...]) -> Clauses:
-    return draft.update(draft.one(apps[0])), draft.ask_field(draft.one(apps[1]))
-
-
-_QUESTIONS = (_ask_field, _count, _total, _count_beyond, _extreme, _create_and_count, _update_and_ask)
-
-
-def _singles(names: str) -> tuple[tuple[str, ...], ...]:
-    return tuple((name,) for name in names.split())
-
-
-def _pairs(pairs: str) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(pair.split(">")) for pair in pairs.split())
-
-
-_COPIES = "mail>notes music>notes phone>payments phone>mail payments>mail notes>music"
-_TWO_APPS = "notes>mail mail>notes payments>music music>notes notes>payments payments>mail"
-
-KNOWN_TEMPLATES: tuple[Template, ...] = (
-    Template("create", 1, _create, _singles("payments music notes mail")),
-    Template("delete_one", 1, _delete_one, _singles("payments music notes mail")),
-    Template("update_one", 1, _update_one, _singles("phone payments music notes mail")),
-    Template("ask_field", 1, _ask_field, _singles("phone payments music notes mail")),
-    Template("message_one", 1, _message_one, _singles("phone")),
-    Template("delete_every", 2, _delete_every, _singles("payments notes mail")),
-    Template("update_every", 2, _update_every, _singles("phone payments notes mail")),
-    Template("count", 2, _count, _singles("phone payments notes mail")),
-    Template("total", 2, _total, _singles("payments")),
-    Template("message_every", 2, _message_every, _singles("phone")),
-    Template("copy_one", 2, _copy_one, _pairs(_COPIES)),
-    Template("create_and_delete", 2, _create_and_delete, _singles("payments music notes mail")),
-    Template("copy_every", 3, _copy_every, _pairs("mail>notes phone>payments phone>mail payments>mail")),
-    Template("delete_and_update", 3, _delete_and_update, _pairs("notes>mail mail>notes payments>music notes>payments")),
-    Template("create_and_count", 3, _create_and_count, _pairs(_TWO_APPS.replace("payments>music", "music>payments"))),
-    Template("delete_beyond", 3, _delete_beyond, _singles("payments music")),
-    Template("extreme", 3, _extreme, _singles("payments music")),
-)
+KNOWN_TEMPLATES = _read("""
+create | 1 | create | payments music notes mail
+delete_one | 1 | delete one | payments music notes mail
+update_one | 1 | update one | phone payments music notes mail
+ask_field | 1 | ask one | phone payments music notes mail
+message_one | 1 | message one | phone
+delete_every | 2 | delete every | payments notes mail
+update_every | 2 | update every | phone payments notes mail
+count | 2 | count every | phone payments notes mail
+total | 2 | total every | payments
+message_every | 2 | message every | phone
+copy_one | 2 | copy one | mail>notes music>notes phone>payments phone>mail payments>mail notes>music
+create_and_delete | 2 | create, delete one | payments music notes mail
+copy_every | 3 | copy every | mail>notes phone>payments phone>mail payments>mail
+delete_and_update | 3 | delete every, update one of 2 | notes>mail mail>notes payments>music notes>payments
+create_and_count | 3 | create, count every of 2 | \
+notes>mail mail>notes music>payments music>notes notes>payments payments>mail
+delete_beyond | 3 | delete beyond | payments music
+extreme | 3 | extreme | payments music
+""")
 """Templates of train, dev and test_normal."""
 
-HELD_OUT_TEMPLATES: tuple[Template, ...] = (
-    Template("held_out_create", 1, _create, _singles("todo calendar")),
-    Template("held_out_delete_one", 1, _delete_one, _singles("todo calendar")),
-    Template("held_out_update_one", 1, _update_one, _singles("todo calendar")),
-    Template("held_out_ask_field", 1, _ask_field, _singles("todo calendar")),
-    Template("held_out_delete_every", 2, _delete_every, _singles("todo calendar")),
-    Template("held_out_update_every", 2, _update_every, _singles("todo calendar")),
-    Template("held_out_count", 2, _count, _singles("todo calendar")),
-    Template("held_out_create_twice", 2, _create_twice, (("todo", "notes"), ("mail", "todo"), ("todo", "calendar"))),
-    Template("held_out_update_and_create", 2, _update_and_create, _singles("todo calendar")),
-    Template("held_out_copy_one", 2, _copy_one, _pairs("notes>todo mail>todo music>todo phone>calendar todo>notes")),
-    Template(
-        "held_out_move_every", 3, _move_every, _pairs("notes>todo mail>todo todo>notes calendar>todo mail>calendar")
-    ),
-    Template(
-        "held_out_delete_and_create", 3, _delete_and_create, _pairs("todo>notes notes>todo mail>calendar todo>mail")
-    ),
-    Template(
-        "held_out_update_and_ask", 3, _update_and_ask, _pairs("todo>phone payments>todo todo>calendar music>todo")
-    ),
-)
+HELD_OUT_TEMPLATES = _read("""
+held_out_create | 1 | create | todo calendar
+held_out_delete_one | 1 | delete one | todo calendar
+held_out_update_one | 1 | update one | todo calendar
+held_out_ask_field | 1 | ask one | todo calendar
+held_out_delete_every | 2 | delete every | todo calendar
+held_out_update_every | 2 | update every | todo calendar
+held_out_count | 2 | count every | todo calendar
+held_out_create_twice | 2 | create, create of 2 | todo>notes mail>todo todo>calendar
+held_out_update_and_create | 2 | update one, create | todo calendar
+held_out_copy_one | 2 | copy one | notes>todo mail>todo music>todo phone>calendar todo>notes
+held_out_move_every | 3 | copy every, delete those | notes>todo mail>todo todo>notes calendar>todo mail>calendar
+held_out_delete_and_create | 3 | delete every, create of 2 | todo>notes notes>todo mail>calendar todo>mail
+held_out_update_and_ask | 3 | update one, ask one of 2 | todo>phone payments>todo todo>calendar music>todo
+""")
 """Templates of test_challenge: each needs an app that no training task has."""
 
 TEMPLATES: dict[str, Template] = {template.name: template for template in (*KNOWN_TEMPLATES, *HELD_OUT_TEMPLATES)}
