@@ -19,7 +19,7 @@ from tasks.core.policies.recipe import Recipe, save
 from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.text_games import recipe as games
 from tasks.core.text_games.demonstrations import Teacher, demonstrations
-from tasks.core.text_games.phrases import grid_rows, phrases
+from tasks.core.text_games.recipe import grid_rows, phrases
 from tasks.core.worlds.webshop.authoring import draw_catalogue
 from tasks.core.worlds.webshop.kind import WebShopConfig
 

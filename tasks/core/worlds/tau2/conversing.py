@@ -5,7 +5,7 @@ from tasks.core.tool_calls.reading import Call
 from tasks.core.tool_calls.texts import CallForm, error_text
 from tasks.core.worlds.tau2.episode import Tau2Episode
 from tasks.core.worlds.tau2.pool import Tau2Pool
-from tasks.core.worlds.tau2.users.user import STOP_WORDS, SimulatedUser
+from tasks.core.worlds.tau2.users import STOP_WORDS, SimulatedUser
 
 GREETING = "Hi! How can I help you today?"
 """The package's own first message, by its agent."""

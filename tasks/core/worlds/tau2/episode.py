@@ -1,14 +1,34 @@
 """A live episode: the official runner's loop in solo mode, with the calls executed in a process of their own."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
-from tasks.core.interfaces.world import Evaluation, Observation
+from tasks.core.interfaces.world import Evaluation, Message, Observation
 from tasks.core.tool_calls.reading import Call, MalformedCall, read_calls
-from tasks.core.tool_calls.texts import CallForm, Result, answer_text, error_text
+from tasks.core.tool_calls.texts import CallForm, Result, answer_text, error_text, tools_text
 from tasks.core.worlds.tau2.player import Side
 from tasks.core.worlds.tau2.pool import Ending, Tau2Pool
-from tasks.core.worlds.tau2.prompt import OVER, Prompt, opening
+
+Prompt = Literal["official", "ticket"]
+
+BEGIN = "Solve the ticket."
+SHORT_SYSTEM = "You solve tickets of a phone company by calling its tools, one at a time, and call done at the end."
+OVER = "The ticket is closed."
+
+
+def opening(task: Mapping[str, Any], prompt: Prompt, form: CallForm) -> list[Message]:
+    """Return the first messages of an episode.
+
+    official: the package's own system prompt (instructions, policy, manual and ticket) and the tools' schemas. ticket:
+    one sentence and the ticket, for a policy that knows the tools.
+    """
+    if prompt == "ticket":
+        return [{"role": "system", "content": SHORT_SYSTEM}, {"role": "user", "content": task["ticket"]}]
+    return [
+        {"role": "system", "content": f"{task['system']}\n\n{tools_text(task['tools'], form)}"},
+        {"role": "user", "content": BEGIN},
+    ]
+
 
 MAX_STEPS, MAX_ERRORS = 200, 10
 """The package's defaults (`tau2.config`). A step is a message of the agent, of the user, or of the environment. The

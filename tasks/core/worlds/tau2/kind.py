@@ -115,6 +115,6 @@ WORLD = WorldKind(
     recipe=Late("tasks.core.worlds.tau2.recipe:RECIPE"),
     interpreters=(TAU2,),
     own_splits={"test": ("test_normal",), "base": ("train", "test_normal")},
-    forget=Late("tasks.core.worlds.tau2.users.model:forget"),
+    forget=Late("tasks.core.worlds.tau2.users:forget"),
     write_results=Late("tasks.core.worlds.tau2.results:write_results"),
 )

@@ -10,7 +10,7 @@ from tasks.core.interfaces.world import ExecutionTimeout
 from tasks.core.interfaces.world_kind import ScoredEpisode, ScoredTrials
 from tasks.core.worlds.tau2.episode import MAX_ERRORS, MAX_STEPS
 from tasks.core.worlds.tau2.kind import Tau2Config
-from tasks.core.worlds.tau2.users.model import SAMPLING
+from tasks.core.worlds.tau2.users import SAMPLING
 from tasks.core.worlds.tau2.world import Tau2World, open_tau2
 
 AGENTS = {"solo": ("llm_agent_solo", "dummy_user"), "user": ("llm_agent", "user_simulator")}

@@ -17,9 +17,7 @@ from tasks.core.worlds.tau2.episode import STOP, Tau2Episode
 from tasks.core.worlds.tau2.kind import TAU2, Tau2Config
 from tasks.core.worlds.tau2.pool import Tau2Pool
 from tasks.core.worlds.tau2.tasks import Tau2Task, official_tasks, parted
-from tasks.core.worlds.tau2.users.model import ModelUser, UserServer
-from tasks.core.worlds.tau2.users.script import ScriptedUser, asking
-from tasks.core.worlds.tau2.users.user import SimulatedUser
+from tasks.core.worlds.tau2.users import ModelUser, ScriptedUser, SimulatedUser, UserServer, asking
 
 FAREWELL = "That was all I could do."
 

@@ -15,10 +15,9 @@ from tasks.core.records.files import ArtifactError
 from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.worlds.appworld.kind import AppWorldConfig
-from tasks.core.worlds.appworld.opening import demonstration
 from tasks.core.worlds.appworld.pool import EpisodePool
 from tasks.core.worlds.appworld.root import verify_root
-from tasks.core.worlds.appworld.world import AppWorldTasks
+from tasks.core.worlds.appworld.world import AppWorldTasks, demonstration
 
 SHIPPED = Path(__file__).parents[4] / "data" / "base_policies" / "pocket"
 SETTINGS = PlaySettings(1.0, AgentLimits(max_tokens_per_turn=8192), max_concurrent_episodes=8, world_retries=0)

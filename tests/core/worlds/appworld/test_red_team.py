@@ -9,8 +9,8 @@ import pytest
 from tasks.core.interfaces.world import ExecutionTimeout
 from tasks.core.worlds.appworld.episode import AppWorldEpisode
 from tasks.core.worlds.appworld.kind import AppWorldConfig
-from tasks.core.worlds.appworld.opening import demonstration
 from tasks.core.worlds.appworld.pool import EpisodePool
+from tasks.core.worlds.appworld.world import demonstration
 
 pytestmark = pytest.mark.appworld
 

@@ -18,7 +18,7 @@ from tasks.core.tool_calls.texts import call_text
 from tasks.core.worlds.tau2.kind import Domain, Tau2Config
 from tasks.core.worlds.tau2.pool import Tau2Pool
 from tasks.core.worlds.tau2.tasks import official_tasks
-from tasks.core.worlds.tau2.users.script import asking
+from tasks.core.worlds.tau2.users import asking
 from tasks.core.worlds.tau2.world import Tau2World
 from tests.core.chat_servers.conftest import ChatServer, key, own_folder, serve, short_backoff, short_silence
 from tests.core.worlds.tau2.conftest import project

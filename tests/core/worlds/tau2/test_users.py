@@ -10,9 +10,17 @@ from tasks.core.chat_servers.answers import ChatTurn, ToolCall
 from tasks.core.config.params import Params
 from tasks.core.tool_calls.reading import Call, MalformedCall
 from tasks.core.worlds.tau2.kind import Tau2Config
-from tasks.core.worlds.tau2.users.model import heard_by_user, understood
-from tasks.core.worlds.tau2.users.script import ALL_TOLD, ScriptedUser, asking
-from tasks.core.worlds.tau2.users.user import STOP, STOP_WORDS, TRANSFER, Said
+from tasks.core.worlds.tau2.users import (
+    ALL_TOLD,
+    STOP,
+    STOP_WORDS,
+    TRANSFER,
+    Said,
+    ScriptedUser,
+    asking,
+    heard_by_user,
+    understood,
+)
 
 TOOLS = [{"function": {"name": name}} for name in ("look", "press")]
 PART = {

@@ -4,8 +4,7 @@ Slower than the pool and less safe: agents' code shares the server's process wit
 password there. It is kept to the loopback address and never sees the ground truth when it gets an agent root.
 """
 
-from tasks.core.worlds.appworld.official_server.agent_root import make_agent_root
 from tasks.core.worlds.appworld.official_server.episode import OfficialEpisode, OfficialServers
-from tasks.core.worlds.appworld.official_server.server import OfficialServer, ServerError, ServerLimits
+from tasks.core.worlds.appworld.official_server.server import OfficialServer, ServerError, ServerLimits, make_agent_root
 
 __all__ = ["OfficialEpisode", "OfficialServer", "OfficialServers", "ServerError", "ServerLimits", "make_agent_root"]

@@ -12,8 +12,7 @@ from typing import Any
 
 from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 from tasks.core.records.files import read_json_lines
-from tasks.core.worlds.appworld.official_server.agent_root import make_agent_root
-from tasks.core.worlds.appworld.official_server.server import OfficialServer, ServerLimits
+from tasks.core.worlds.appworld.official_server.server import OfficialServer, ServerLimits, make_agent_root
 from tasks.core.worlds.appworld.pool import EpisodePool, ShellRun, Verdict
 
 _FAILED = "Execution failed. Traceback:"

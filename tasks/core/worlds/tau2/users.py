@@ -1,9 +1,12 @@
-"""A user that a model behind a server plays, with the package's own prompt and tools. Its answers are paid for."""
+"""Simulated users: by a fixed script, or a model behind an API."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any, Protocol
 
 from tasks.core.chat_servers.answers import ChatTurn, PromptTooLong
 from tasks.core.chat_servers.client import ChatMessage
@@ -14,9 +17,79 @@ from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 from tasks.core.processes.event_loop import EventLoopThread
 from tasks.core.records.api_usage import ApiUsage
 from tasks.core.seeding import derive_seed
-from tasks.core.tool_calls.reading import MalformedCall, calls_of, read_calls
+from tasks.core.tool_calls.reading import Call, MalformedCall, calls_of, json_of, read_calls
 from tasks.core.worlds.tau2.kind import Tau2Config, UserConfig
-from tasks.core.worlds.tau2.users.user import Said
+
+STOP, TRANSFER = "###STOP###", "###TRANSFER###"
+STOP_WORDS = (STOP, TRANSFER, "###OUT-OF-SCOPE###")
+"""The package's own (`tau2.user.base`)."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """A message of the user: words, or calls of its tools. Beside calls, words go to nobody."""
+
+    text: str
+    calls: tuple[Call, ...] = ()
+
+
+class SimulatedUser(Protocol):
+    """The user of one episode."""
+
+    def reply(self, messages: Sequence[dict[str, Any]]) -> Said | None:
+        """Return the next message, given the episode's messages so far; None: nothing that can be understood."""
+        ...
+
+
+_ASKED = re.compile(r"`(\w+)\((.{0,500}?)\)`", re.DOTALL)
+ALL_TOLD = "I have told you all that I know."
+
+
+class ScriptedUser:
+    """A user that tells all it knows at once, and does what it is told to.
+
+    The agent asks for a call of the user's by `name({"argument": "value"})` between back quotes, and is told the
+    answers. Asked anything else, the user knows nothing more; told anything, it ends the conversation.
+    """
+
+    def __init__(self, part: Mapping[str, Any]) -> None:
+        """Take the user's part of a task, as the pool describes it."""
+        scenario = part["scenario"]
+        self._opening = "\n".join(text for text in (scenario["reason_for_call"], scenario["known_info"]) if text)
+        self._tools = {schema["function"]["name"] for schema in part["tools"]}
+
+    def reply(self, messages: Sequence[dict[str, Any]]) -> Said:
+        """Return the next message; see `SimulatedUser`."""
+        answers = [one["content"] for one in takewhile(_is_answer, reversed(messages))]
+        if answers:
+            return Said("\n".join(reversed(answers)))
+        if len(messages) == 1:
+            return Said(self._opening)
+        heard = messages[-1]["content"]
+        if calls := tuple(self._asked(heard)):
+            return Said("", calls)
+        if "transfer" in heard.lower():
+            return Said(TRANSFER)
+        return Said(ALL_TOLD if "?" in heard else STOP)
+
+    def _asked(self, heard: str) -> Iterator[Call]:
+        for number, (name, written) in enumerate(_ASKED.findall(heard)):
+            try:
+                arguments = json_of(written or "{}")
+            except MalformedCall:
+                continue
+            if name in self._tools and isinstance(arguments, dict):
+                yield Call(f"user_{number}", name, arguments)
+
+
+def asking(name: str, arguments: str) -> str:
+    """Return what an agent says to have the user call a tool; `arguments` is JSON."""
+    return f"Please do this, and tell me what you see: `{name}({arguments})`"
+
+
+def _is_answer(message: dict[str, Any]) -> bool:
+    return bool(message["role"] == "tool" and message["requestor"] == "user")
+
 
 SAMPLING = SamplingSettings(temperature=0.0, max_tokens=1024, stop_ids=())
 """The package's temperature. It names no longest message."""

@@ -1,1 +1,0 @@
-"""Simulated users: a model behind a server, and a script for tests."""
