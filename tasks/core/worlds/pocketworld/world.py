@@ -83,9 +83,11 @@ class PocketWorld(ListedTasks[TaskSpec]):
         start_repl: Callable[[int], Repl],
         close_sandbox: Callable[[], None] = lambda: None,
         code_blocks: CodeBlocks = "first",
+        full_prompt: bool = False,
     ) -> None:
         super().__init__(specs, described)
-        self._start_repl, self._close_sandbox, self._code_blocks = start_repl, close_sandbox, code_blocks
+        self._start_repl, self._close_sandbox = start_repl, close_sandbox
+        self._code_blocks, self._full_prompt = code_blocks, full_prompt
 
     def open(self, task_id: str, seed: int) -> PocketEpisode:
         """Start an episode. Raises KeyError for an unknown task, ArtifactError for an altered spec."""
@@ -95,7 +97,7 @@ class PocketWorld(ListedTasks[TaskSpec]):
             raise ArtifactError(
                 f"task {task_id}: the instruction does not belong to the seed; run `dvc repro prepare_world`"
             )
-        return PocketEpisode(problem, self._start_repl(seed), self._code_blocks)
+        return PocketEpisode(problem, self._start_repl(seed), self._code_blocks, self._full_prompt)
 
     def demonstration(self, task_id: str) -> list[str]:
         """Return the oracle's turns for the task; see `tasks.core.interfaces.world.Demonstrating`."""
@@ -109,4 +111,4 @@ class PocketWorld(ListedTasks[TaskSpec]):
 def open_pocketworld(config: PocketworldConfig, code_blocks: CodeBlocks, folder: Path) -> PocketWorld:
     """Open the world of the specs in `folder`, with a sandbox of its own. Raises ArtifactError."""
     specs, sandbox = read_specs(folder), Sandbox(SandboxLimits())
-    return PocketWorld(specs, sandbox.start, sandbox.close, code_blocks)
+    return PocketWorld(specs, sandbox.start, sandbox.close, code_blocks, config.prompt == "full")

@@ -12,6 +12,7 @@ from tasks.core.code_blocks import TurnCode, turn_code
 from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import Evaluation, Message, Observation
 from tasks.core.sandbox import CallApi, Execution
+from tasks.core.worlds.pocketworld.episodes.full_prompt import full_opening
 from tasks.core.worlds.pocketworld.episodes.server import Completion, Server
 from tasks.core.worlds.pocketworld.problems.problem import Problem
 from tasks.core.worlds.pocketworld.problems.state import Difference, State, difference
@@ -94,10 +95,10 @@ class Repl(Protocol):
 class PocketEpisode:
     """An episode; see `tasks.core.interfaces.world.Episode`."""
 
-    def __init__(self, problem: Problem, repl: Repl, code_blocks: CodeBlocks = "first") -> None:
+    def __init__(self, problem: Problem, repl: Repl, code_blocks: CodeBlocks = "first", full: bool = False) -> None:
         self._server = Server(problem)
         self._repl, self._code_blocks = repl, code_blocks
-        self.prompt = opening(problem.instruction)
+        self.prompt = full_opening(problem, SUCCESS) if full else opening(problem.instruction)
 
     def step(self, text: str) -> Observation:
         """Run the code of `text` (see `turn_code`). A turn without code counts as failed."""
