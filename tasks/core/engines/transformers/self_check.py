@@ -1,8 +1,9 @@
 """The engine's promise, tried on this machine: a conversation's bits do not depend on the other conversations.
 
 A library may choose its kernels by more than we know of: the processor, the number of rows, a model's odd widths. So
-the model's matrix products are tried with few rows and with many, its attention with few keys and with many, and a
-conversation is played alone, and then among others, with its prompt's beginning from another one's cache. On an Intel
+the model's matrix products are tried with few rows and with many, its attention with few keys and with many, its
+activation at the end of a pass and within, and two conversations are played alone, and then among others, with their
+prompt's beginning from another one's cache. On an Intel
 Xeon with AMX, MKL sums the attention of grouped heads otherwise from 448 keys on, and oneDNN products in bfloat16 from
 48 rows on; on an AMD EPYC neither.
 """
@@ -33,6 +34,8 @@ _NAME = "conversation"
 _TILES = (*range(1, 17), 24, 32, 64, 128, 256)
 """Numbers of tiles that products and attention are tried with, as far as they stay within the next two limits."""
 _PRODUCT_OPERATIONS, _MOST_KEYS = 2e9, 2048
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+"""Names of the number of experts in config.json."""
 _FOUND: dict[str, Tiles] = {}
 
 
@@ -52,19 +55,26 @@ class Trial:
         shares = np.linspace(0, 1, _OTHERS) ** 8  # most are short, one is longer than the conversation itself
         self._others = [ids[: 1 + int(share * (len(ids) - 1))] for ids, share in zip(others, shares, strict=True)]
 
+    @property
+    def mixes_experts(self) -> bool:
+        """Whether each id goes through some experts: how many rows one of them has depends on the batch."""
+        config = self._model.config.get_text_config()
+        return any((getattr(config, name, None) or 0) > 1 for name in _EXPERTS)
+
     def holds(self, tiles: Tiles) -> bool:
         """Return whether the kernels keep their bits with `tiles`, and the conversation its ids and log-probs."""
         with one_thread(self._model.device), torch.inference_mode():
-            kernels = products_hold(self._model, tiles) and attention_holds(self._model, tiles)
-        return kernels and self._same_in_company()
+            kernels = all(hold(self._model, tiles) for hold in (products_hold, activations_hold, attention_holds))
+        # Of a short one, each id counts; but for the last, which is sampled from, they fill a tile to its last row.
+        short = self._prompt[: tiles.rows + 1]
+        return kernels and self._same_in_company(short, []) and self._same_in_company(self._prompt, self._others)
 
-    def _same_in_company(self) -> bool:
-        alone = self._play([])
-        return alone == self._play([self._prompt[: len(self._prompt) // 2 + 1], *self._others])
+    def _same_in_company(self, prompt: list[int], others: Sequence[list[int]]) -> bool:
+        return self._play(prompt, []) == self._play(prompt, [prompt[: len(prompt) // 2 + 2], *others])
 
-    def _play(self, others: Sequence[list[int]]) -> list[Generation]:
-        first = self._turn(self._prompt, others)
-        ids = [*self._prompt, *first.token_ids, *self._observation]
+    def _play(self, prompt: list[int], others: Sequence[list[int]]) -> list[Generation]:
+        first = self._turn(prompt, others)
+        ids = [*prompt, *first.token_ids, *self._observation]
         turns = [first, self._turn(ids, [])]
         for name in (_NAME, *map(str, range(len(others)))):
             self._engine.release(name)
@@ -99,6 +109,21 @@ def _product_holds(module: nn.Linear, tiles: Tiles) -> bool:
     inputs = _drawn(max(rows, default=tiles.rows), 1, module.in_features).to(module.weight)
     few = module(inputs[: tiles.rows])
     return all(torch.equal(module(inputs[:count])[: tiles.rows], few) for count in rows)
+
+
+def activations_hold(model: "PreTrainedModel", tiles: Tiles) -> bool:
+    """Return whether the activation of a row has the same bits at the end of a pass as within.
+
+    What is left over from whole vectors is computed by itself: the last row's end, where the model's width is odd.
+    """
+    from transformers.activations import ACT2FN
+
+    config = model.config.get_text_config()
+    name, width = getattr(config, "hidden_act", None), getattr(config, "intermediate_size", None)
+    if name not in ACT2FN or not isinstance(width, int):
+        return True
+    act, inputs = ACT2FN[name], _drawn(8, tiles.rows, 1, width).to(next(model.parameters()))
+    return all(torch.equal(act(rows.roll(1, 0)).roll(-1, 0), act(rows)) for rows in inputs)
 
 
 def attention_holds(model: "PreTrainedModel", tiles: Tiles) -> bool:
@@ -148,7 +173,8 @@ def _tried(use: Callable[[Tiles], None], trial: Trial) -> Tiles:
         if trial.holds(tiles):
             return tiles
     _log.warning(
-        "engine: on this machine a conversation's last bits depend on the others in its batch: the same bytes are not "
-        "promised for another number of shards or max_concurrent_episodes"
+        "engine: %s a conversation's last bits depend on the others in its batch: the same bytes are not promised for "
+        "another number of shards or max_concurrent_episodes",
+        "on any machine, in a mixture of experts," if trial.mixes_experts else "on this machine",
     )
     return FREE

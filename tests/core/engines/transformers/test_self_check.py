@@ -5,10 +5,18 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers.activations import ACT2FN
 
 from tasks.core.engines.transformers import self_check
-from tasks.core.engines.transformers.self_check import attention_holds, products_hold
-from tasks.core.engines.transformers.tiles import Tiles
+from tasks.core.engines.transformers.engine import TransformersEngine
+from tasks.core.engines.transformers.self_check import (
+    Trial,
+    activations_hold,
+    attention_holds,
+    first_that_holds,
+    products_hold,
+)
+from tasks.core.engines.transformers.tiles import FREE, Tiles
 from tests.tiny_models import tiny_qwen2
 
 TILES = Tiles(16, 64, query_alone=True)
@@ -48,6 +56,36 @@ def test_attention_that_depends_on_the_number_of_keys(
 
     monkeypatch.setattr(self_check, "attend", kernel)
     assert attention_holds(tiny_qwen2().to(dtype), TILES) is holds
+
+
+class LeftOver(nn.Module):
+    """An activation that computes the last 16 elements of a pass by itself."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        found = inputs.sigmoid().flatten()
+        found[-16:] *= 1 + 2**-20
+        return found.view_as(inputs)
+
+
+def test_an_activation_that_depends_on_the_place_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_qwen2()
+    assert activations_hold(model, TILES)
+    monkeypatch.setitem(ACT2FN, model.config.hidden_act, LeftOver)
+    assert not activations_hold(model, TILES)
+
+
+@pytest.mark.parametrize(
+    ("experts", "where"), [(8, "on any machine, in a mixture of experts,"), (0, "on this machine")]
+)
+def test_the_line_says_whether_the_machine_or_the_model_is_at_fault(
+    experts: int, where: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = tiny_qwen2()
+    model.config.num_experts = experts
+    trial = Trial(TransformersEngine(model), model, 32)
+    monkeypatch.setattr(self_check, "products_hold", lambda *_: False)
+    assert first_that_holds(lambda _: None, lambda: trial, str(experts)) is FREE
+    assert f"engine: {where} a conversation's last bits depend" in caplog.text
 
 
 def test_one_query_at_a_time_holds_on_this_machine() -> None:
