@@ -8,7 +8,6 @@ its errors tell a user everything needed.
 import asyncio
 import json
 from collections.abc import Sequence
-from contextlib import ExitStack
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,8 +15,6 @@ from typing import Any, NamedTuple
 import aiohttp
 
 from tasks.core.engines.vllm.launching import Address
-from tasks.core.policies.checkpoint_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from tasks.core.records.remembered_digests import remembered_digest
 from tasks.core.transient import Transient
 
 
@@ -31,10 +28,6 @@ class ServerLost(EngineUnavailable, Transient):
 
 class WrongPolicy(ValueError):  # noqa: N818
     """A server does not sample from the policy that it was given."""
-
-
-class AdapterNotFound(ValueError):  # noqa: N818
-    """A server's machine has no such folder, and the server takes no adapters over HTTP."""
 
 
 class ServerGone(Exception):  # noqa: N818
@@ -113,35 +106,16 @@ class ServerClient:
         return Served(base["id"], str(base.get("root")), int(base["max_model_len"]), adapters, str(version))
 
     async def load_adapter(self, name: str, folder: Path) -> None:
-        """Load an adapter from a folder that the server sees; send it first to a server that doesn't.
-
-        Raises AdapterNotFound if the server takes no adapters.
-        """
-        try:
-            await self._load(name, str(folder.resolve()))
-        except ValueError as refusal:
-            if _NOT_FOUND not in str(refusal):
-                raise
-            await self._load(name, await self._send(name, folder))
-
-    async def _send(self, name: str, folder: Path) -> str:
-        """Send an adapter's files; return their folder on the server's machine."""
-        answer: dict[str, Any] = {}
-        for file in (folder / ADAPTER_CONFIG, folder / ADAPTER_WEIGHTS):
-            try:
-                answer = await self._call("PUT", f"/loopline/adapters/{name}/{file.name}", file)
-            except ValueError as refusal:
-                raise AdapterNotFound(
-                    f"{self.url} finds no such folder on its machine: share it with that machine at the same path, or "
-                    f"start the server with LOOPLINE_ADAPTERS=FOLDER, so that it takes adapters ({refusal})"
-                ) from None
-        return str(answer["folder"])
-
-    async def _load(self, name: str, folder: str) -> None:
-        body = {"lora_name": name, "lora_path": folder}
+        """Load an adapter from a folder, which the server sees at the same path. Raises ValueError with its refusal."""
+        body = {"lora_name": name, "lora_path": str(folder.resolve())}
         try:
             await self._call("POST", "/v1/load_lora_adapter", body)
-        except ValueError:  # may also be a server that has the adapter, loaded by an attempt whose answer was lost
+        except ValueError as refusal:
+            if _NOT_FOUND in str(refusal):
+                raise ValueError(
+                    f"{self.url} finds no such folder on its machine: share it with that machine at the same path"
+                ) from None
+            # It may also have the adapter, loaded by an attempt whose answer was lost.
             if (await self.served()).adapters.get(name) != body["lora_path"]:
                 raise
 
@@ -185,8 +159,8 @@ class ServerClient:
             answer = await self._call("POST", "/inference/v1/generate", body)
         return _sampled(answer, prompt, self.url)
 
-    async def _call(self, method: str, path: str, body: dict[str, Any] | Path | None = None) -> dict[str, Any]:
-        """Return the answer's JSON; `body` is sent as JSON, or is a file.
+    async def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the answer's JSON; `body` is sent as JSON.
 
         Retries broken connections: servers close idle ones, so that says nothing about them.
         """
@@ -203,14 +177,9 @@ class ServerClient:
                 await asyncio.sleep(_PAUSE_S)
         raise AssertionError("unreachable")
 
-    async def _once(self, method: str, path: str, body: dict[str, Any] | Path | None) -> dict[str, Any]:
-        with ExitStack() as opened:
-            sent: dict[str, Any] = {"json": body}
-            if isinstance(body, Path):
-                sha256 = await asyncio.to_thread(remembered_digest, body)
-                sent = {"data": opened.enter_context(body.open("rb")), "headers": {"x-sha256": sha256}}
-            async with self._http.request(method, f"{self.url}{path}", **sent) as response:
-                status, content = response.status, _content(await response.text())
+    async def _once(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        async with self._http.request(method, f"{self.url}{path}", json=body) as response:
+            status, content = response.status, _content(await response.text())
         if status == HTTPStatus.OK:
             return content if isinstance(content, dict) else {}
         message = _message(content)

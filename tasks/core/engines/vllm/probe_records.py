@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.policies.checkpoint_files import policy_digest, weights_file
+from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.records.delivery_probe import DeliveryProbe
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import ArtifactError, fingerprint
@@ -66,15 +66,6 @@ class ProbeRecords:
         """
         with self._asked:
             return self._written(policy) or self._kept(policy) or self._computed(policy)
-
-    def known(self, policy: Path) -> DeliveryProbe | None:
-        """Return another policy's record if that takes no computation: from next to its weights, if those exist."""
-        if not weights_file(policy).exists():
-            return None
-        try:
-            return self._written(policy) or self._kept(policy)
-        except ArtifactError:
-            return None
 
     def require_fit(self, policy: Path) -> None:
         """Raise ValueError, naming the tensor, if an adapter does not fit the base model. Loads no weights."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tasks.core.engines.vllm.client import (
-    AdapterNotFound,
     EngineUnavailable,
     Served,
     ServerClient,
@@ -49,7 +48,6 @@ class ServerPool:
     def __init__(self, provider: ServerProvider, records: ProbeRecords, config: VllmConfig) -> None:
         self._provider, self._records, self._config = provider, records, config
         self._policy: Path | None = None
-        self._previous: Path | None = None
         self._served: Served | None = None
         self._servers: list[ServerHandle] = []
         self._deliveries: list[Delivery] = []
@@ -72,7 +70,6 @@ class ServerPool:
 
     def start(self, policy: Path | None) -> list[Address]:
         """Start the servers for `policy`; `sync_weights` then delivers it."""
-        self._previous = self._policy if self._served is not None else None
         self._served, self._policy = None, policy
         if policy is not None:
             policy_digest(policy)
@@ -192,8 +189,6 @@ class ServerPool:
     async def _load(self, client: ServerClient, name: str, policy: Path) -> None:
         try:
             await client.load_adapter(name, policy)
-        except AdapterNotFound as refusal:
-            raise AdapterNotFound(f"{policy}: {refusal}") from None
         except ValueError as refusal:
             # A check against the base model's shapes explains more precisely why a checkpoint does not fit.
             await asyncio.to_thread(self._records.require_fit, policy)
@@ -201,23 +196,8 @@ class ServerPool:
         self._loaded.add(name)
 
     async def _prove(self, server: ServerHandle, served: Served, probe: DeliveryProbe) -> None:
-        held = self._held(served)
-        proof = await prove_delivery(server.client, server.model, self._policy, probe, held, self._room(served))
+        proof = await prove_delivery(server.client, server.model, self._policy, probe, self._room(served))
         self._deliveries.append(proof)
-
-    def _held(self, served: Served) -> dict[str, DeliveryProbe]:
-        """Return the records, if still available, of other policies that the server may be sampling from."""
-        folders = {Path(root): name for name, root in served.adapters.items() if name.startswith(_PREFIX)}
-        if self._previous is not None:
-            folders.setdefault(self._previous.resolve(), "")
-        records = {}
-        for folder, name in folders.items():
-            if self._policy is not None and folder == self._policy.resolve():
-                continue
-            probe = self._records.known(folder)
-            if probe is not None and (probe.weights or "").startswith(name.removeprefix(_PREFIX)):
-                records[str(folder)] = probe
-        return records
 
     def _room(self, served: Served) -> int:
         return min(served.context_length, self._config.context_length or sys.maxsize)

@@ -25,8 +25,7 @@ class VllmConfig(Section):
 
     urls: Annotated[tuple[str, ...], UNVERSIONED] = ()
     """Servers that run already, such as http://node1:8000. Without any, own servers are started. They need the base
-    model, the flags of own servers (see `launching.LaunchSpec.command`), and the adapters' folder at the same path or
-    LOOPLINE_ADAPTERS."""
+    model, the flags of own servers (see `launching.LaunchSpec.command`), and the project's folder at the same path."""
     servers: Annotated[int, UNVERSIONED] = Field(1, ge=1)
     """Own servers, over which rollouts are spread."""
     gpus_per_server: Annotated[int, UNVERSIONED] = Field(1, ge=1)

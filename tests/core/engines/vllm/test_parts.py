@@ -269,6 +269,8 @@ def test_an_adapter_whose_loading_was_answered_by_a_proxy_is_loaded(lost: int, t
 
     async def load(request: web.Request) -> web.Response:
         body = await request.json()
+        if body["lora_name"] == "elsewhere":
+            return web.Response(status=HTTPStatus.NOT_FOUND, text=f"No adapter found for {body['lora_path']}")
         new = body["lora_name"] not in held
         held.setdefault(body["lora_name"], body["lora_path"])
         return answered(new)
@@ -294,6 +296,8 @@ def test_an_adapter_whose_loading_was_answered_by_a_proxy_is_loaded(lost: int, t
                 await client.load_adapter("ours", tmp_path)
                 with pytest.raises(ValueError, match="already so"):
                     await client.load_adapter("ours", tmp_path / "another")
+                with pytest.raises(ValueError, match="finds no such folder on its machine: share it with that machine"):
+                    await client.load_adapter("elsewhere", tmp_path)
                 tries.clear()
                 await client.unload_adapter("ours")
             finally:

@@ -3,20 +3,12 @@
 Without it, garbage collection over everything the server imports takes a fifth of 6.7 s, and again in the engine's
 process, which vLLM starts with this file as its main module (see tasks/core/processes/process_memory.py, which vLLM's
 interpreter cannot import).
-
-With LOOPLINE_ADAPTERS, a folder, the server also takes adapters over HTTP (`received_adapters`).
 """
 
 import gc
-import os
 import runpy
-import sys
-from pathlib import Path
 
 if __name__ in ("__main__", "__mp_main__"):
     gc.set_threshold(700, 10, 1000)
 if __name__ == "__main__":
-    if os.environ.get("LOOPLINE_ADAPTERS"):
-        sys.path.append(str(Path(__file__).parent))
-        sys.argv += ["--middleware", "received_adapters.ReceivedAdapters"]
     runpy.run_module("vllm.entrypoints.openai.api_server", run_name="__main__")
