@@ -15,8 +15,8 @@ from flows.workers.needed_folders import NeededFile, NeededFolder
 from tasks.core.processes.running import exists
 from tasks.core.records.files import ArtifactError, digest, replacing
 
-Sent = Mapping[str, Callable[[int], Iterable[bytes]]]
-"""By a file's SHA-256, a function that takes a position and yields the file's bytes from there on, in pieces."""
+Sent = Mapping[str, Callable[[], Iterable[bytes]]]
+"""By a file's SHA-256, a function that yields the file's bytes in pieces."""
 _PART = ".part"
 """End of the name of a file that has not come whole."""
 _log = logging.getLogger(__name__)
@@ -39,8 +39,7 @@ class ContentCache:
         """Make folders of the cache's files and of those that were sent; every file is read and its digest compared.
 
         Returns the SHA-256 of the files that are missing; then no folder was made. Raises ArtifactError for a file
-        that was sent with another content. Of a file whose sending breaks off the part is kept, and the next call asks
-        for the rest.
+        that was sent with another content. Nothing is kept of a file whose sending breaks off.
         """
         wanted = {file.sha256 for files in folders.values() for file in files}
         with self._locked():
@@ -71,30 +70,23 @@ class ContentCache:
             path.unlink()
         if sha256 not in sent:
             return False
-        while not self._fetch(path, sent[sha256]):
-            _log.warning("%s: the part that was kept is damaged; the file is fetched again", path)
+        self._fetch(path, sent[sha256])
         return True
 
-    def _fetch(self, path: Path, sent: Callable[[int], Iterable[bytes]]) -> bool:
-        """Fetch what is missing of a file; return whether it is whole now, False where an earlier part was damaged."""
+    def _fetch(self, path: Path, sent: Callable[[], Iterable[bytes]]) -> None:
         part = path.with_name(f"{path.name}{_PART}")
-        begun = part.stat().st_size if part.exists() else 0
         try:
-            with part.open("ab") as file:
-                for piece in sent(begun):
-                    file.write(piece)
+            with part.open("wb") as file:
+                file.writelines(sent())
+            if digest(part) != path.name:
+                raise ArtifactError(f"{path}: was sent with another content: did the file change on its machine?")
+            part.replace(path)
         except OSError as error:
             if error.errno in DISK_FAULTS:
                 error.filename = error.filename or str(self.folder)  # `write` does not say which disk is full
-                part.unlink()
             raise
-        if digest(part) == path.name:
-            part.replace(path)
-            return True
-        part.unlink()
-        if not begun:
-            raise ArtifactError(f"{path}: was sent with another content: did the file change on its machine?")
-        return False
+        finally:
+            part.unlink(missing_ok=True)
 
     def _link(self, folder: Path, files: Sequence[NeededFile]) -> None:
         with replacing(folder) as temporary:
@@ -104,13 +96,13 @@ class ContentCache:
                 os.link(self._files / sha256, temporary / name)
 
     def _shrink(self, kept: set[str]) -> None:
-        """Remove the files and parts that were used longest ago, none of `kept`. Folders made of them stay whole."""
+        """Remove the files that were used longest ago, none of `kept`. Folders made of them stay whole."""
         files = [(path.stat(), path) for path in self._files.iterdir()]
         size = sum(stat.st_size for stat, _ in files)
         for stat, path in sorted(files, key=lambda file: max(file[0].st_atime_ns, file[0].st_mtime_ns)):
             if size <= self._limit:
                 return
-            if path.name.removesuffix(_PART) not in kept:
+            if path.name not in kept:
                 path.unlink()
                 size -= stat.st_size
 

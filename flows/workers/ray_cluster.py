@@ -104,7 +104,7 @@ def run_on_ray(task: RemoteTask, sent: Mapping[str, Sequence[Any]]) -> Any:
     here = ray.get_runtime_context()
     with suppress(ray.exceptions.RayError):
         internal_kv._internal_kv_put(f"{here.get_job_id()}/{here.get_task_id()}", here.get_node_id(), namespace=_NOTES)
-    return run_remote(task, {sha256: partial(_rest, pieces) for sha256, pieces in sent.items()})
+    return run_remote(task, {sha256: partial(map, ray.get, pieces) for sha256, pieces in sent.items()})
 
 
 def _folders(task: RemoteTask) -> list[Path]:
@@ -153,13 +153,6 @@ def _pieces(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while piece := file.read(_PIECE_BYTES):
             yield piece
-
-
-def _rest(pieces: Sequence[Any], start: int) -> Iterator[bytes]:
-    """Yield a file's bytes from number `start` on."""
-    first, within = divmod(start, _PIECE_BYTES)
-    for number, piece in enumerate(map(ray.get, pieces[first:])):
-        yield piece if number else piece[within:]
 
 
 class _Playing:
