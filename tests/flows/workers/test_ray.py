@@ -180,7 +180,7 @@ def test_two_workers_give_the_bytes_of_one_process_though_one_is_killed(
     begun = datetime.now(UTC)
     run = start(root, "-m", "flows.cli", "run", "--until", "score")
     at_work_in(run).kill()
-    assert ended(run).splitlines()[-1] == "6 run, 0 from cache, 9 up to date"
+    assert ended(run).splitlines()[-1] == "6 run, 0 from cache, 8 up to date"
     assert rollouts(root) == bytes_before
     assert recorded(root) == before
     wait_until(lambda: not left_running(root))
@@ -284,12 +284,13 @@ def test_after_a_machine_lacked_files_those_of_the_next_policy_are_sent_unasked(
     assert [ray_cluster.ray.get(piece) for pieces in sent.values() for piece in pieces] == [b"second"]
 
 
-def test_ranks_of_two_machines_train_the_policy_of_two_of_one(address: str, api: object, tmp_path: Path) -> None:
-    layout, cache = make_update(tmp_path / "project", address=address), ProcessCache()
+def test_ranks_of_two_machines_train_the_policy_of_two_of_one(
+    context: StageContext[Any], address: str, tmp_path: Path
+) -> None:
+    layout = make_update(tmp_path / "project", address=address)
     params = Params.model_validate_json((layout.root / "params.json").read_text())
-    ranks = ranks_of(find_stage("update_policy"), "i001", params, cache)
-    update_policy(StageContext(layout, UpdateInputs.of(params), "i001", cache, ranks=ranks))
-    cache.close()
+    ranks = ranks_of(find_stage("update_policy"), "i001", params, context.cache)
+    update_policy(StageContext(layout, UpdateInputs.of(params), "i001", ranks=ranks))
     assert digest(layout.policy("i001")) == on_one_host(tmp_path, 2)
 
 
