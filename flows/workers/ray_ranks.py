@@ -143,9 +143,13 @@ def _machines(wanted: RayConfig, count: int) -> Iterator[tuple[PlacementGroup, l
     bundles = [{kind: held for kind, held in share.items() if held} for _ in range(count)]
     bundles[0][f"node:{here['NodeManagerAddress']}"] = 0.001
     group, room = placement_group(bundles, strategy="STRICT_SPREAD"), Room(wanted, count)
+    deadline = time.monotonic() + wanted.wait_s
     try:
         while not group.wait(0):
-            room.look(ray.nodes())
+            if room.look(ray.nodes()) and time.monotonic() >= deadline:
+                raise ClusterUnavailable(
+                    "update.distributed.nodes: other work holds its machines (machines.ray.wait_s)"
+                )
             time.sleep(LOOK_S)
         chosen = placement_group_table(group)["bundles_to_node_id"]
         nodes = {node["NodeID"]: node for node in ray.nodes()}
