@@ -15,7 +15,7 @@ from tasks.core.records.schemas import ROLLOUTS, TRAINING_BATCH
 from tasks.core.records.tables import read_table, write_rows
 from tasks.core.records.training import AdvantageSummary
 from tasks.filter_advantages import filter_advantages
-from tests.finished_run import timings
+from tests.finished_run import played_row, timings
 
 GROUPS = {
     "mixed": [(1.0, "completed"), (0.5, "completed"), (0.0, "turn_limit"), (0.5, "completed")],
@@ -25,30 +25,9 @@ GROUPS = {
 
 
 def rollout(task: str, index: int, episode_return: float, end_reason: str) -> dict[str, Any]:
-    return {
-        "task_id": task,
-        "scenario_id": task,
-        "split": "train",
-        "difficulty": 1,
-        "rollout_index": index,
-        "seed": 1,
-        "token_ids": [5, 6, 7 + index],
-        "policy_mask": [False, True, True],
-        "turn_index": [-1, 0, 0],
-        "engine_logprobs": [0.0, -0.5, -0.25],
-        "sequence_begins": [0],
-        "return": episode_return,
-        "success": episode_return == 1.0,
-        "tests_passed": ["the answer is right"] if episode_return == 1.0 else [],
-        "tests_failed": [],
-        "end_reason": end_reason,
-        "turns": [{"failed": False, "code_blocks": 1, "api_calls": [], "failed_api_calls": []}],
-        "world_retries": 0,
-        "adapter_digest": "",
-        "engine": "transformers",
-        "engine_version": "5",
-        "staleness": 0,
-    }
+    tokens = {"token_ids": [5, 6, 7 + index], "policy_mask": [False, True, True], "turn_index": [-1, 0, 0]}
+    more = {"engine_logprobs": [0.0, -0.5, -0.25], "end_reason": end_reason, "difficulty": 1, "staleness": 0}
+    return played_row(task, task, "train", episode_return, index, tests_failed=[], **tokens, **more)
 
 
 def run(

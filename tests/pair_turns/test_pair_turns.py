@@ -67,6 +67,14 @@ def test_a_tree_by_hand(tmp_path: Path) -> None:
     assert summary.model_dump()["pairs"] == 2
 
 
+def test_a_turn_of_a_later_sequence_is_learned_behind_what_it_saw(tmp_path: Path) -> None:
+    batch, _ = paired(tmp_path, [row | {"sequence_begins": [0, 3]} if row["turns"] else row for row in TREE])
+    assert [(row["token_ids"], row["turn_index"]) for row in batch[2:]] == [
+        ([3, 8, 2], [-1, 1, 1]),
+        ([3, 5, 2], [-1, 1, 1]),
+    ]
+
+
 def test_success_or_nothing_changes_q(tmp_path: Path) -> None:
     batch, _ = paired(tmp_path, TREE, returns="all_or_nothing")
     assert [row["return"] for row in batch] == [0.5, 0.0, 1.0, 0.0]

@@ -28,6 +28,7 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS
 from tasks.core.records.tables import write_rows
 from tasks.filter_advantages import filter_advantages
+from tests.finished_run import played_row
 from tests.tiny_models import tiny_qwen2
 
 pytestmark = pytest.mark.whole_runs
@@ -292,32 +293,21 @@ def rollout(random: np.random.Generator, task: str, index: int, share: float) ->
     for turn in range(1 + int(random.integers(1, 3))):
         turn_index += [turn] * int(random.integers(1, 4)) + [-1]
     sampled, turns = [turn >= 0 for turn in turn_index], max(turn_index) + 1
-    return {
-        "task_id": task,
-        "scenario_id": task,
-        "split": "train",
+    tokens = {"token_ids": random.integers(0, VOCABULARY, len(turn_index)).tolist(), "policy_mask": sampled}
+    logprobs = np.where(sampled, random.normal(-2.0, 0.5, len(sampled)), 0.0).tolist()
+    told = {"failed": False, "code_blocks": 1, "api_calls": [], "failed_api_calls": []}
+    rewards = random.normal(size=turns).tolist()
+    progress = [*(share * random.uniform(size=turns - 1)).tolist(), share]
+    more = {
+        "turns": [told] * turns,
+        "turn_rewards": rewards,
+        "turn_progress": progress,
         "difficulty": 1,
-        "rollout_index": index,
-        "seed": 1,
-        "token_ids": random.integers(0, VOCABULARY, len(turn_index)).tolist(),
-        "policy_mask": sampled,
-        "turn_index": turn_index,
-        "engine_logprobs": np.where(sampled, random.normal(-2.0, 0.5, len(sampled)), 0.0).tolist(),
-        "sequence_begins": [0],
-        "return": share,
-        "success": share == 1.0,
-        "tests_passed": ["a"] if share == 1.0 else [],
-        "tests_failed": [],
-        "end_reason": "completed",
-        "turns": [{"failed": False, "code_blocks": 1, "api_calls": [], "failed_api_calls": []}] * turns,
-        "world_retries": 0,
-        "adapter_digest": "",
-        "engine": "transformers",
-        "engine_version": "5",
-        "turn_rewards": random.normal(size=turns).tolist(),
-        "turn_progress": [*(share * random.uniform(size=turns - 1)).tolist(), share],
         "staleness": 0,
     }
+    return played_row(
+        task, task, "train", share, index, turn_index=turn_index, engine_logprobs=logprobs, **tokens, **more
+    )
 
 
 def updated(base: nn.Module, rollouts: list[Rollout], params: Params) -> str:

@@ -13,37 +13,17 @@ import pytest
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS, TASKS, TRAINING_BATCH
 from tasks.core.records.tables import read_table, table_of, write_rows, write_table
+from tests.finished_run import played_row
 
 Row = dict[str, Any]
 
 
 def rollout(task: str = "t1", index: int = 0, **changes: Any) -> Row:
     turn = {"failed": False, "code_blocks": 1, "api_calls": ["notes.add"], "failed_api_calls": []}
-    row = {
-        "task_id": task,
-        "scenario_id": "s1",
-        "split": "train",
-        "difficulty": 1,
-        "rollout_index": index,
-        "seed": 2**62,
-        "token_ids": [5, 6, 7, 8, 9],
-        "policy_mask": [False, True, True, False, True],
-        "turn_index": [-1, 0, 0, -1, 1],
-        "engine_logprobs": [0.0, -0.5, -1.0, 0.0, -2.0],
-        "sequence_begins": [0],
-        "return": 0.5,
-        "success": False,
-        "tests_passed": ["a"],
-        "tests_failed": ["b"],
-        "end_reason": "completed",
-        "turns": [turn, dict(turn)],
-        "world_retries": 0,
-        "adapter_digest": "d" * 64,
-        "engine": "transformers",
-        "engine_version": "1",
-        "staleness": 0,
-    }
-    return row | changes
+    row = played_row(task, "s1", "train", 0.5, index, tests_passed=["a"], tests_failed=["b"], turns=[turn, dict(turn)])
+    row |= {"token_ids": [5, 6, 7, 8, 9], "policy_mask": [False, True, True, False, True], "seed": 2**62}
+    row |= {"turn_index": [-1, 0, 0, -1, 1], "engine_logprobs": [0.0, -0.5, -1.0, 0.0, -2.0], "difficulty": 1}
+    return row | {"staleness": 0} | changes
 
 
 def batch_row(**changes: Any) -> Row:
