@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import Field, JsonValue, RootModel
 
-from tasks.core.config.params import Params, params_of_knobs
+from tasks.core.config.params import Params, ParamsError, params_of_knobs
 from tasks.core.records.documents import Digest, Document, IterationKey, read_document
+from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 
 
@@ -104,12 +105,23 @@ class LineageRecord(Document):
     """Digests of the code and the parameters of each task."""
 
 
+_OF_ANOTHER = (
+    "another version of loopline may have made this run: check out that version's commit, or make the run anew with "
+    "`loopline run`"
+)
+
+
 def recorded_params(layout: Layout) -> Params:
     """Return the parameters in data/manifest.json.
 
-    Raises ArtifactError if the file is missing or damaged, and ParamsError.
+    Raises ArtifactError if the file is missing or damaged, or another version of loopline wrote it.
     """
-    return params_of_knobs(read_document(layout.manifest, RunManifest).params, str(layout.manifest))
+    try:
+        return params_of_knobs(read_document(layout.manifest, RunManifest).params, str(layout.manifest))
+    except (ArtifactError, ParamsError) as error:
+        if not layout.manifest.exists():
+            raise
+        raise ArtifactError(f"{str(error).splitlines()[0]}; {_OF_ANOTHER}") from None
 
 
 def of_other_knobs(layout: Layout, stages: Iterable[tuple[str, str]]) -> Iterator[str]:

@@ -5,10 +5,10 @@ stored with them.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tasks.core.config.params import Params, load_params
+from tasks.core.config.params import Params, ParamsError, load_params
 from tasks.core.config.splits import MEASURED_SPLITS
 from tasks.core.config.stage_inputs import RescoringInputs
 from tasks.core.evaluation.level_scores import split_scores
@@ -35,11 +35,12 @@ BASE_TAG = "dataset.data/policy"
 def params_of_run(layout: Layout) -> Params:
     """Return the parameters that the run in data/ was recorded with, under `lineage` as params.yaml has it by now.
 
-    Versions are played in the world that the run prepared; a rule of promotion may be changed at any time. Without a
-    run, all of params.yaml. Raises ParamsError and ArtifactError.
+    A rule of promotion may be changed at any time. Without a run, or with one of another version of loopline, all of
+    params.yaml: versions hold what is known of them. Raises ParamsError.
     """
-    params = load_params(layout.params)
-    ran = recorded_params(layout) if layout.manifest.exists() else params
+    ran = params = load_params(layout.params)
+    with suppress(ArtifactError, ParamsError):
+        ran = recorded_params(layout)
     return ran.model_copy(update={"lineage": params.lineage})
 
 
