@@ -5,6 +5,7 @@ Commit and parameters are those recorded when a stage ran, whatever the checkout
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 from tqdm import tqdm
@@ -36,14 +37,14 @@ def upstream_stages(lock: DvcLock, path: str) -> list[LockedStage]:
 
     Empty when no stage wrote it.
     """
-    stages: dict[str, LockedStage] = {}
-    waiting = producers(lock, path)
+    stages, makers, waiting = dict[str, LockedStage](), dict[str, list[str]](), producers(lock, path)
     while waiting:
         stage = waiting.pop()
         if stage.name not in stages:
-            stages[stage.name] = stage
-            waiting += [maker for read in stage.reads for maker in producers(lock, read)]
-    return _latest_first(list(stages.values()), lock)
+            found = [maker for read in stage.reads for maker in producers(lock, read) if maker is not stage]
+            stages[stage.name], makers[stage.name] = stage, [maker.name for maker in found]
+            waiting += found
+    return [stages[name] for name in reversed([*TopologicalSorter(makers).static_order()])]
 
 
 def broken_joints(lock: DvcLock, stages: list[LockedStage]) -> Iterator[str]:
@@ -73,24 +74,6 @@ def other_values(stages: Sequence[LockedStage], root: Path) -> Iterator[str]:
 def overlap(path: str, other: str) -> bool:
     """Return whether one of two paths is the other, or a folder above it."""
     return path == other or path.startswith(f"{other}/") or other.startswith(f"{path}/")
-
-
-def _latest_first(stages: list[LockedStage], lock: DvcLock) -> list[LockedStage]:
-    """Order stages depth first from the last: dvc.lock's own order is that of the last runs, not of dependence."""
-    remaining = {stage.name: stage for stage in stages}
-    needed_by = {
-        stage.name: {user.name for user in stages if user is not stage and _reads(user, stage)} for stage in stages
-    }
-    ordered: list[LockedStage] = []
-    while remaining:
-        free = [name for name in remaining if not needed_by[name] & remaining.keys()]
-        name = max(free or remaining, key=lambda name: (remaining[name].key, name))
-        ordered.append(remaining.pop(name))
-    return ordered
-
-
-def _reads(user: LockedStage, maker: LockedStage) -> bool:
-    return any(overlap(read, out) for read in user.reads for out in maker.outs)
 
 
 @dataclass(frozen=True)

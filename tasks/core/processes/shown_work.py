@@ -8,8 +8,9 @@ from multiprocessing import parent_process
 
 from tqdm import tqdm
 
-QUIET_S = 10.0
-"""Seconds after which a tenth that is done has a line: short work has none, long work ten."""
+QUIET_S, FIRST_S, LONGEST_S = 10.0, 30.0, 600.0
+"""Seconds after which a tenth that is done has a line, so that short work has none and long work ten; after which the
+first unit has one, so that a log shows within a minute that work goes on; and at most between two lines."""
 
 
 def duration(seconds: float) -> str:
@@ -42,7 +43,8 @@ class ShownWork:
         self._bar.update(count)
         tenths = 10 * self._done // max(self.total, 1)
         now = time.monotonic()
-        if self._writes_lines and tenths > self._tenths and now - self._said_at >= QUIET_S:
+        due = QUIET_S if tenths > self._tenths else FIRST_S if self._said_at == self._began else LONGEST_S
+        if self._writes_lines and now - self._said_at >= due:
             self._tenths, self._said_at = tenths, now
             print(self._line(now - self._began), file=sys.stderr, flush=True)
 

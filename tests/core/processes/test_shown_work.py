@@ -31,9 +31,10 @@ def lines(clock: Clock, capsys: pytest.CaptureFixture[str], each_s: float, count
 
 def test_long_work_has_a_line_for_each_tenth_in_a_file(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     written = lines(clock, capsys, each_s=6.0)
-    assert written[0] == "test_normal, i000: 10 of 100 rollouts, 1 min 0 s, about 9 min 0 s left"
+    assert written[0] == "test_normal, i000: 5 of 100 rollouts, 30 s, about 9 min 30 s left", "within a minute"
+    assert written[1] == "test_normal, i000: 10 of 100 rollouts, 1 min 0 s, about 9 min 0 s left"
     assert written[-1] == "test_normal, i000: 100 of 100 rollouts, 10 min 0 s"
-    assert len(written) == 10
+    assert len(written) == 11
 
 
 def test_short_work_has_none_and_quick_tenths_share_one(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:

@@ -146,6 +146,18 @@ def test_a_version_whose_evaluation_is_damaged_is_named_and_nothing_is_written(
     assert not versions.comparisons.exists() or not list(versions.comparisons.iterdir())
 
 
+def test_a_version_that_no_run_recorded_ends_in_one_line(
+    versions: Layout, params: Params, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = open_registry(versions.root, params).store.client
+    client.create_registered_model("foreign")
+    client.create_model_version("foreign", versions.world.as_uri())
+    for command in (["score", "models:/foreign/1"], ["registry", "--model", "foreign", "compare", "1"]):
+        assert main(command) == 1
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert "version 1" in line and ("has no tag adapter_digest" in line or "has no evaluation" in line)
+
+
 def test_promotion_follows_the_rule(
     versions: Layout,
     another_run: AnotherRun,
