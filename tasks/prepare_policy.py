@@ -1,5 +1,6 @@
 """Stage prepare_policy: pin the base model -> data/policy/; write the start of iteration 1 -> data/iterations/i000/."""
 
+from pathlib import Path
 from shutil import copytree
 
 from tasks.core.config.dag import iteration_key
@@ -32,7 +33,7 @@ def prepare_policy(context: StageContext[BasePolicyInputs]) -> None:
         write_chat_settings(folder, config.chat, context.inputs.world_date)
         chat = load_chat_format(folder)
         model = load_base_model(folder, config)
-        require_finite(dict(model.named_parameters()), folder)
+        require_finite(dict(model.named_parameters()), Path(config.source))
         seed = derive_seed(context.inputs.seed, "initial policy")
         with replacing(layout.policy(iteration_key(0))) as checkpoint:
             policy = trainable_policy(model, config, None, seed)

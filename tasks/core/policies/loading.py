@@ -67,18 +67,19 @@ def load_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
             from transformers.utils.logging import disable_progress_bar
 
             disable_progress_bar()  # type: ignore[no-untyped-call]  # a line or more for each load, in files too
-            logging.getLogger("transformers.modeling_utils").setLevel(logging.ERROR)  # it reports what is refused below
+            logging.getLogger("transformers.modeling_utils").disabled = True  # it reports what is refused below
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 folder, dtype=dtype, local_files_only=True, output_loading_info=True, ignore_mismatched_sizes=True
             )
     except (OSError, SafetensorError) as error:
         raise ArtifactError(f"{folder}: not a base model ({error}); delete it and run `dvc repro`") from None
     model, found = loaded
+    where = f"{folder} (policy.source {config.source})"
     if found["missing_keys"]:
-        raise ArtifactError(f"{folder}: tensor {min(found['missing_keys'])} is missing from the model's files")
+        raise ArtifactError(f"{where}: tensor {min(found['missing_keys'])} is missing from the model's files")
     if found["mismatched_keys"]:
         name, saved, needed = min(found["mismatched_keys"])
-        raise ArtifactError(f"{folder}: tensor {name} has shape {list(saved)}, config.json says {list(needed)}")
+        raise ArtifactError(f"{where}: tensor {name} has shape {list(saved)}, config.json says {list(needed)}")
     return freeze_base(model, config).to(device(config))  # type: ignore[arg-type, no-any-return]
 
 
