@@ -4,12 +4,12 @@ import dataclasses
 import os
 import re
 import sys
-from typing import Any, Literal
+from typing import Any
 
 from tasks.core.confinement.confined_process import ConfinedProcess
 from tasks.core.confinement.fork_server import ProcessDied
-from tasks.core.confinement.live_zygote import LiveZygote
-from tasks.core.confinement.zygote_process import ZygoteProcess
+from tasks.core.confinement.process_pool import ProcessPool
+from tasks.core.confinement.zygote import Confinement, Zygote
 from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 from tasks.core.sandbox.interface import ApiError, CallApi, Execution, SandboxLimits
 
@@ -107,8 +107,6 @@ def _joined(parts: list[str]) -> str:
 START_OF_TIME = 1_684_411_200.0
 """Default of the frozen clock, POSIX seconds: 18 May 2023, 12:00 UTC."""
 
-Confinement = Literal["auto", "seccomp", "audit"]
-
 # -S and -P hide site-packages and the working directory; -I would ignore PYTHONHASHSEED.
 _FLAGS = ("-S", "-s", "-P")
 _MODULE = "tasks.core.sandbox.inside.zygote"
@@ -131,25 +129,24 @@ class Sandbox:
     def __init__(self, limits: SandboxLimits | None = None, confinement: Confinement = "auto") -> None:
         self.limits = limits or SandboxLimits()
         self._confinement = confinement
-        self._zygotes = LiveZygote[ZygoteProcess]()
+        self._pool = ProcessPool(self._start_zygote)
 
     def start(self, seed: int = 0, clock: float = START_OF_TIME) -> Repl:
         """Start a REPL; `seed` (63 bits) seeds its randomness, `clock` (POSIX seconds) is its frozen time.
 
         Raises WorldFault when the sandbox cannot start a process; the next call tries a new zygote.
         """
-        zygote = self._zygotes.get(self._start_zygote)
-        process = ConfinedProcess(zygote.forks, "repl", self.limits.request_bytes, seed=seed, clock=clock)
+        process = ConfinedProcess(self._pool.zygote().forks, "repl", self.limits.request_bytes, seed=seed, clock=clock)
         return Repl(process, self.limits)
 
     def close(self) -> None:
         """End every process of the sandbox. Idempotent; REPLs still in use raise WorldFault."""
-        self._zygotes.close()
+        self._pool.close()
 
-    def _start_zygote(self) -> ZygoteProcess:
+    def _start_zygote(self, _: bytes) -> Zygote:
         settings = {**dataclasses.asdict(self.limits), "confinement": self._confinement}
         kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         environment = {**kept, "PYTHONHASHSEED": "0"}
-        zygote = ZygoteProcess("the sandbox's zygote", [sys.executable, *_FLAGS], _MODULE, settings, environment)
+        zygote = Zygote("the sandbox", [sys.executable, *_FLAGS], _MODULE, settings, environment)
         zygote.ready(_START_SECONDS)
         return zygote

@@ -86,7 +86,7 @@ def test_a_dead_zygote_is_replaced() -> None:
     sandbox = Sandbox()
     repl = sandbox.start()
     repl.run("x = 1", nothing)
-    [zygote] = sandbox._zygotes.pids
+    [zygote] = sandbox._pool.pids
     os.kill(zygote, signal.SIGKILL)
     wait_until_gone([repl.pid])
     with pytest.raises(WorldFault):

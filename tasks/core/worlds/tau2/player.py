@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from tasks.core.confinement.confined_process import ConfinedProcess
 from tasks.core.confinement.fork_server import ForkServer, ProcessDied
-from tasks.core.confinement.package_pool import PackageLimits
 from tasks.core.tool_calls.reading import Call
 from tasks.core.tool_calls.texts import Result
 
@@ -15,15 +14,25 @@ Side = Literal["assistant", "user"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolLimits(PackageLimits):
-    """Limits of the pool."""
+class PoolLimits:
+    """Limits of the pool. Seconds are wall-clock unless named CPU. A player that exceeds one is killed."""
 
+    wall_seconds_per_turn: float = 60.0
     cpu_seconds_per_turn: float = 5.0
+    player_cpu_seconds: int = 60
+    """CPU seconds of a player, enforced by the kernel."""
     player_memory_bytes: int = 256 * 2**20
+    """Address space that an agent's calls may add."""
     message_bytes: int = 32 * 2**20
+    """Largest message of a player: the results of a turn."""
+    judge_cpu_seconds: int = 900
+    """CPU seconds of a judge, enforced by the kernel; it judges no more after using half."""
     judge_memory_bytes: int = 1024 * 2**20
+    judging_seconds: float = 180.0
     judgings_per_process: int = 2_000
+    idle_judges: int = 4
     known_tasks: int = 256
+    """Tasks whose prompts and initial states stay in memory."""
     start_seconds: float = 180.0
 
 

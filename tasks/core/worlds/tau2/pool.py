@@ -6,11 +6,14 @@ player.play([Call("1", "check_sim_status", {})])
 pool.judge(task_id, messages, "agent_stop")
 """
 
+import dataclasses
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tasks.core.confinement.package_pool import Confinement, PackagePool
+from tasks.core.confinement.process_pool import Keep, ProcessPool
+from tasks.core.confinement.zygote import Confinement, Zygote, kept_variables
 from tasks.core.worlds.tau2.kind import Domain, Mode
 from tasks.core.worlds.tau2.player import Player, PoolLimits
 
@@ -40,9 +43,8 @@ class Solution(NamedTuple):
     """Texts that the user must be told."""
 
 
-class Tau2Pool(PackagePool):
-    """τ²-bench's processes. `task` gives the official prompt, the ticket, the tools' schemas, the initial state, and of
-    the simulated user prompt, tools and scenario."""
+class Tau2Pool:
+    """τ²-bench's processes. Thread-safe; nothing runs before the first request."""
 
     def __init__(
         self,
@@ -53,10 +55,20 @@ class Tau2Pool(PackagePool):
         domain: Domain = "telecom",
         mode: Mode = "solo",
     ) -> None:
-        self.limits = limits or PoolLimits()
-        super().__init__("τ²-bench", _MODULE, python, self.limits, confinement)
-        self.domain = domain
+        self.limits = limits = limits or PoolLimits()
+        self.domain, self._python = domain, python
+        self._settings = {**dataclasses.asdict(limits), "confinement": confinement}
         self._settings |= {"domain": domain, "solo": mode == "solo"}
+        judges = Keep(limits.idle_judges, limits.judgings_per_process, limits.judge_cpu_seconds / 2)
+        self._pool = ProcessPool(self._start, judge=judges)
+        self.task = lru_cache(limits.known_tasks)(lambda task_id: self.answer({"describe": task_id}))
+        """Gives a task's official prompt, ticket, the tools' schemas, the initial state, and of the simulated user
+        prompt, tools and scenario. Raises WorldFault."""
+
+    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Return a judge's answer. Raises WorldFault."""
+        answer: dict[str, Any] = self._pool.ask("judge", question, self.limits.judging_seconds, "τ²-bench's judge")
+        return answer
 
     def tasks(self) -> tuple[list[dict[str, str]], dict[str, list[str]]]:
         """Return id, ticket and reason to call of every task, and the official splits' ids. Raises WorldFault."""
@@ -76,4 +88,14 @@ class Tau2Pool(PackagePool):
 
     def player(self, task_id: str) -> Player:
         """Return a fresh player of a task. Raises WorldFault."""
-        return Player(self.zygote().forks, self.task(task_id)["initial_state"], self.limits)
+        return Player(self._pool.zygote().forks, self.task(task_id)["initial_state"], self.limits)
+
+    def close(self) -> None:
+        """End all processes. Idempotent; episodes still in use raise WorldFault."""
+        self._pool.close()
+
+    def _start(self, frame: bytes) -> Zygote:
+        command = [str(self._python), "-P", "-s"]
+        zygote = Zygote("τ²-bench", command, _MODULE, self._settings, kept_variables())
+        zygote.ready(self.limits.start_seconds, frame)
+        return zygote

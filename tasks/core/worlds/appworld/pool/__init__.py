@@ -7,9 +7,8 @@ episode.evaluate()
 episode.close()
 """
 
-from tasks.core.worlds.appworld.pool.evaluation import Verdict
 from tasks.core.worlds.appworld.pool.limits import PoolLimits
-from tasks.core.worlds.appworld.pool.live_episode import LiveEpisode, ShellRun
+from tasks.core.worlds.appworld.pool.live_episode import LiveEpisode, ShellRun, Verdict
 from tasks.core.worlds.appworld.pool.pool import EpisodePool
 
 __all__ = ["EpisodePool", "LiveEpisode", "PoolLimits", "ShellRun", "Verdict"]

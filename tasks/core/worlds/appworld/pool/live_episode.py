@@ -8,12 +8,11 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tasks.core.confinement.data_zygote import DataZygote
 from tasks.core.confinement.fork_server import LAST_SECONDS, ProcessDied, verdict_on_death
 from tasks.core.confinement.link import LinkBroken, LinkTimeout
-from tasks.core.confinement.warm_processes import WarmProcess
+from tasks.core.confinement.process_pool import WarmProcess
+from tasks.core.confinement.zygote import Zygote
 from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
-from tasks.core.worlds.appworld.pool.evaluation import Verdict
 from tasks.core.worlds.appworld.pool.limits import PoolLimits
 from tasks.core.worlds.appworld.pool.task_data import TaskData
 
@@ -32,6 +31,18 @@ class ShellRun:
     """The agent called complete_task."""
     calls: tuple[tuple[str, bool], ...]
     """(app.api, failed) of every API call, in order, from the world's own log."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The official evaluator's answer on the present state."""
+
+    passed: tuple[str, ...]
+    failed: tuple[str, ...]
+    status: str | None
+    """The status with which the agent ended the task: "success", "fail" or None."""
+    question: bool
+    """The task asks for an answer."""
 
 
 class Lender(Protocol):
@@ -181,7 +192,7 @@ class LiveEpisode:
         return None
 
 
-def facts_of(task: TaskData, zygote: DataZygote) -> dict[str, Any]:
+def facts_of(task: TaskData, zygote: Zygote) -> dict[str, Any]:
     """Facts that the opening of an episode states about its task."""
     return {
         "instruction": task.instruction,

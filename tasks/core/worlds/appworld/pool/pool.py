@@ -5,20 +5,16 @@ import threading
 from collections import OrderedDict
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from tasks.core.confinement.data_zygote import DataZygote
 from tasks.core.confinement.inside.frames import encode
-from tasks.core.confinement.live_zygote import LiveZygote
-from tasks.core.confinement.warm_processes import WarmProcess, WarmProcesses
+from tasks.core.confinement.process_pool import Keep, ProcessPool, WarmProcess
+from tasks.core.confinement.zygote import Confinement, Zygote
 from tasks.core.interfaces.world import WorldFault
-from tasks.core.worlds.appworld.pool.evaluation import Verdict, verdict_on
 from tasks.core.worlds.appworld.pool.limits import PoolLimits
-from tasks.core.worlds.appworld.pool.live_episode import LiveEpisode, facts_of
+from tasks.core.worlds.appworld.pool.live_episode import LiveEpisode, Verdict, facts_of
 from tasks.core.worlds.appworld.pool.task_data import TaskData, read_task_data
 from tasks.core.worlds.appworld.root.layout import engine_variables
-
-Confinement = Literal["auto", "seccomp", "audit"]
 
 _ZYGOTE = "tasks.core.worlds.appworld.inside.episodes.zygote"
 
@@ -35,13 +31,15 @@ class EpisodePool:
         self, python: Path, root: Path, limits: PoolLimits | None = None, confinement: Confinement = "auto"
     ) -> None:
         self.limits = limits = limits or PoolLimits()
-        self._root, self._start = root, (python, root, limits, confinement)
+        self._root = root
         self._places = threading.BoundedSemaphore(limits.max_concurrent_episodes)
         self._lock = threading.Lock()
-        self._zygotes = LiveZygote[DataZygote]()
         uses, cpu = limits.episodes_per_process, limits.world_cpu_seconds / 2
-        self._worlds = WarmProcesses(partial(WarmProcess, kind="world"), limits.idle_worlds, uses, cpu)
-        self._evaluators = WarmProcesses(partial(WarmProcess, kind="evaluator"), limits.idle_evaluators, uses, cpu)
+        self._processes = ProcessPool(
+            partial(start_zygote, python, root, limits, confinement),
+            world=Keep(limits.idle_worlds, uses, cpu),
+            evaluator=Keep(limits.idle_evaluators, uses, cpu),
+        )
         self._tasks: OrderedDict[str, TaskData] = OrderedDict()
 
     def open(self, task_id: str) -> LiveEpisode:
@@ -50,7 +48,7 @@ class EpisodePool:
             raise WorldFault(f"no place for another episode: {self.limits.max_concurrent_episodes} are open")
         try:
             task = self._task(task_id)
-            world = self._worlds.take(self._live_zygote(task))
+            world = self._processes.take("world", task.frame)
         except BaseException:
             self._places.release()
             raise
@@ -59,7 +57,7 @@ class EpisodePool:
     def facts(self, task_id: str) -> dict[str, Any]:
         """Facts about a task at its opening. Raises WorldFault."""
         task = self._task(task_id)
-        return facts_of(task, self._live_zygote(task))
+        return facts_of(task, self._processes.zygote(task.frame))
 
     def evaluate_saved(self, task_id: str, changes: dict[str, list[Any]], hashes: dict[str, Any]) -> Verdict:
         """The verdict on a state that the official server saved: all changes of each app since the base databases.
@@ -72,31 +70,24 @@ class EpisodePool:
 
     def evaluate(self, task: TaskData, state: bytes) -> Verdict:
         """See `live_episode.Lender`."""
-        process = self._evaluators.take(self._live_zygote(task))
-        try:
-            verdict = verdict_on(process, task, state, self.limits.evaluation_seconds)
-        except BaseException:
-            process.end()
-            raise
-        self._evaluators.give_back(process)
-        return verdict
+        seconds, subject = self.limits.evaluation_seconds, f"the evaluation of task {task.task_id}"
+        message = self._processes.ask("evaluator", task.frame + state, seconds, subject, task.frame)
+        return Verdict(tuple(message["passed"]), tuple(message["failed"]), message["status"], message["question"])
 
     def give_back(self, world: WarmProcess | None) -> None:
         """See `live_episode.Lender`."""
         if world is not None:
-            self._worlds.give_back(world)
+            self._processes.give_back(world)
         self._places.release()
 
     @property
     def lasting_pids(self) -> list[int]:
         """Processes that live on between episodes: the zygote, the engine, idle worlds and evaluators."""
-        return [*self._zygotes.pids, *self._worlds.idle_pids, *self._evaluators.idle_pids]
+        return self._processes.pids
 
     def close(self) -> None:
         """End all processes. Idempotent; episodes that are left raise WorldFault when used."""
-        self._zygotes.close()
-        self._worlds.close()
-        self._evaluators.close()
+        self._processes.close()
 
     def _task(self, task_id: str) -> TaskData:
         """Read once, as long as it is among the last `limits.known_tasks`."""
@@ -110,16 +101,11 @@ class EpisodePool:
                 self._tasks.popitem(last=False)
         return task
 
-    def _live_zygote(self, task: TaskData) -> DataZygote:
-        return self._zygotes.get(partial(start_zygote, *self._start, task.frame))
 
-
-def start_zygote(
-    python: Path, root: Path, limits: PoolLimits, confinement: Confinement, task_frame: bytes
-) -> DataZygote:
+def start_zygote(python: Path, root: Path, limits: PoolLimits, confinement: Confinement, task_frame: bytes) -> Zygote:
     """Start a zygote that forks, with an engine warm from a task's data. `root` holds `data/`. Raises WorldFault."""
     settings = {**dataclasses.asdict(limits), "confinement": confinement}
     command = [str(python), "-P", "-s"]
-    zygote = DataZygote("AppWorld", command, _ZYGOTE, settings, engine_variables(python, root))
+    zygote = Zygote("AppWorld", command, _ZYGOTE, settings, engine_variables(python, root))
     zygote.ready(limits.start_seconds, task_frame)
     return zygote

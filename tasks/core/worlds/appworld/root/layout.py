@@ -1,7 +1,8 @@
 """Places of things in a root. The only module out here that spells these paths."""
 
-import os
 from pathlib import Path
+
+from tasks.core.confinement.zygote import kept_variables
 
 APPS = (
     "api_docs",
@@ -66,10 +67,5 @@ def engine_variables(python: Path, root: Path) -> dict[str, str]:
     Without APPWORLD_CACHE the package writes into the home directory. Nothing else of the caller's environment
     is passed on but what a process needs: agents' code may read it.
     """
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH", "TMPDIR") if name in os.environ}
-    return kept | {
-        "APPWORLD_ROOT": str(root.resolve()),
-        "APPWORLD_CACHE": str(python.parent.parent / "cache"),
-        "PYTHONHASHSEED": "0",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+    cache = str(python.parent.parent / "cache")
+    return kept_variables("PATH") | {"APPWORLD_ROOT": str(root.resolve()), "APPWORLD_CACHE": cache}
