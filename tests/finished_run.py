@@ -16,7 +16,8 @@ from tasks.core.records.scores import (
     Selection,
     TrainingBudget,
 )
-from tasks.core.records.training import AdvantageSummary, EngineMismatch, Metrics, Timings
+from tasks.core.records.timings import Timings
+from tasks.core.records.training import AdvantageSummary, EngineMismatch, Metrics
 
 Row = dict[str, Any]
 

@@ -18,7 +18,7 @@ from tasks.core.records.documents import read_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.schemas import ROLLOUTS, TASKS
 from tasks.core.records.tables import read_table, write_rows
-from tasks.core.records.training import Timings
+from tasks.core.records.timings import Timings
 from tasks.core.rollouts.playing import open_rollout_resources
 
 

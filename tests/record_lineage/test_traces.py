@@ -16,7 +16,7 @@ from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import dev_set, training_set, viewer_places
 from tasks.core.records.schemas import ROLLOUTS
 from tasks.core.records.tables import read_table, write_rows
-from tasks.core.records.training import Timings
+from tasks.core.records.timings import Timings
 from tasks.record_lineage import record_lineage, record_stage
 from tasks.record_lineage.pipeline import Pipeline
 from tasks.record_lineage.recording import record_pipeline

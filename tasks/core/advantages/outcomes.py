@@ -13,7 +13,7 @@ from tasks.core.advantages.estimators import Flags, Floats
 from tasks.core.config.advantages import Returns
 from tasks.core.records.documents import read_document
 from tasks.core.records.schemas import VOID_REASONS
-from tasks.core.records.training import Timings
+from tasks.core.records.timings import Timings
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from tasks.core.interfaces.engine import (
 from tasks.core.interfaces.world import World, WorldFault
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.records.schemas import VOID_REASONS
-from tasks.core.records.training import Timings
+from tasks.core.records.timings import Timings
 from tasks.core.rollouts.early_stop import CUT_REASON, LengthRule
 from tasks.core.rollouts.episode import Collector, EpisodeEnd, LiveRollout
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings

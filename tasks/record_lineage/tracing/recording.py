@@ -16,7 +16,7 @@ from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import RolloutSet, script, viewer_places
 from tasks.core.records.schemas import SELECTED_POLICY
-from tasks.core.records.training import Timings
+from tasks.core.records.timings import Timings
 from tasks.record_lineage.tracing.traced_rollout import TracedRollout, drawn_rows, traced_rollout
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tasks.core.records import monitoring, run_manifest, scores, training
+from tasks.core.records import monitoring, run_manifest, scores, timings, training
 from tasks.core.records.api_usage import ApiUsage, total_usage
 from tasks.core.records.documents import Document, read_document, write_document
 from tasks.core.records.files import ArtifactError
@@ -35,6 +35,7 @@ from tasks.core.records.scores import (
     Selection,
     TrainingBudget,
 )
+from tasks.core.records.timings import Timings
 from tasks.core.records.training import (
     AdvantageSummary,
     EngineMismatch,
@@ -42,7 +43,6 @@ from tasks.core.records.training import (
     Preflight,
     PromptInformation,
     ResponseStats,
-    Timings,
     UpdateTimings,
     WarmStartRecord,
 )
@@ -261,7 +261,7 @@ def test_every_document_has_an_example() -> None:
     parts |= {"ResponseStats", "PromptInformation", "WatchedStats", "CollapseWarning"}
     models = {
         n
-        for module in (monitoring, run_manifest, scores, training)
+        for module in (monitoring, run_manifest, scores, timings, training)
         for n, v in vars(module).items()
         if isinstance(v, type) and issubclass(v, Document | StageVersions)
     } - parts

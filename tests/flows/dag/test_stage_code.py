@@ -214,7 +214,7 @@ def test_a_version_covers_the_engine_in_use_and_no_other(engine: str) -> None:
 
 def test_what_a_stage_runs_of_the_default_is_small() -> None:
     files = stage_files(find_stage("collect_rollouts"), ROOT, USED)
-    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files.values()) <= 11_100
+    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files.values()) <= 12_000
 
 
 @pytest.fixture
