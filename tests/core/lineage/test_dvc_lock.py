@@ -76,7 +76,11 @@ def test_sources_are_artifacts_that_no_stage_wrote(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("path", "same"),
-    [("data/iterations/i001/metrics.json", True), ("data/iterations", True), ("data/iterations/i001/policy", False)],
+    [
+        ("data/iterations/i001/update_timings.json", True),
+        ("data/iterations", True),
+        ("data/iterations/i001/policy", False),
+    ],
 )
 def test_only_wall_clock_artifacts_leave_the_digest_alone(tmp_path: Path, path: str, same: bool) -> None:
     before = lock(tmp_path, update_policy__i001={"outs": [entry(path, "1")]}).digest
