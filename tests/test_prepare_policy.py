@@ -127,7 +127,7 @@ def test_a_shorter_context_is_the_base_policys_own_from_then_on(root: Path) -> N
 
 
 def test_an_unknown_source_is_refused(root: Path) -> None:
-    with pytest.raises(ArtifactError, match="neither a folder, `recipe`, `pip:PACKAGE==VERSION` nor a"):
+    with pytest.raises(ArtifactError, match="neither a folder, a GGUF file, `recipe`, `pip:PACKAGE==VERSION` nor a"):
         prepare_policy(context(root, source="data/base_policies/none"))
 
 
