@@ -148,5 +148,4 @@ def test_a_command_in_a_subfolder_works_in_its_checkout_and_takes_paths_from_whe
     assert called("configure", "drill").returncode == 0
     assert load_params(tmp_path / "params.yaml").profiles == ("drill",)
     assert "no profile 'nonesuch'" in called("compare", "mine.yaml", "--report").stderr
-    assert f"{folder}/pilot.parquet" in called("plan", "--pilot", "pilot.parquet").stderr
     assert [file.name for file in folder.iterdir()] == ["mine.yaml"]
