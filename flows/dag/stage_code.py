@@ -44,7 +44,7 @@ FINDERS: Mapping[str, Kinds] = {
 }
 """Modules by which a stage finds a kind and runs it: the stages that import one run the kind that is in use."""
 
-MAKING = frozenset({"authoring", "demonstrations", "recipe", "teacher"})
+MAKING = frozenset({"authoring", "demonstrations", "habits", "recipe", "teacher"})
 """Modules and folders of a world that make its tasks or scripted play. Of a stage that only plays, they are code where
 what plays imports them, and not because the world's face names them."""
 

@@ -143,8 +143,8 @@ class WorldKind(Generic[S]):
     No code outside of the world's folder names the world, and it imports no other world. What several worlds share is
     a package below them, such as tasks/core/text_games. The code that plays it, and so what makes rollouts stale, is
     the folder and what its modules import; of a package, all files of its distribution. Modules and folders called
-    `authoring`, `demonstrations`, `recipe` or `teacher` make its tasks or scripted play: they count where they are
-    imported by those that play.
+    `authoring`, `demonstrations`, `habits`, `recipe` or `teacher` make its tasks or scripted play: they count where
+    they are imported by those that play.
     """
 
     settings: type[S]

@@ -189,7 +189,7 @@ def test_what_only_makes_a_world_is_never_imported_where_it_is_played(name: str,
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     version = {*stage_files(find_stage("collect_rollouts"), ROOT, InUse(name, "transformers")).values()}
     assert {Path(file) for file in json.loads(done.stdout)} <= version
-    teaching = {"recipe.py", "teacher.py", "demonstrations.py"}
+    teaching = {"recipe.py", "teacher.py", "habits.py", "demonstrations.py"}
     assert not teaching & {file.name for file in version if file.is_relative_to(WORLDS.folder(name))}
 
 

@@ -14,6 +14,7 @@ from tasks.core.seeding import derive_seed
 from tasks.core.worlds.pocketworld.authoring import chained
 from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode
 from tasks.core.worlds.pocketworld.episodes.trusted_repl import TrustedRepl
+from tasks.core.worlds.pocketworld.habits import IMPERFECT, PERFECT, Habits
 from tasks.core.worlds.pocketworld.problems.apps import APPS, App, canonical_release, shadow_app
 from tasks.core.worlds.pocketworld.problems.clauses import (
     AskCount,
@@ -32,45 +33,6 @@ from tasks.core.worlds.pocketworld.problems.templates import KNOWN_TEMPLATES, Mi
 from tasks.core.worlds.pocketworld.problems.vocabulary import SHADOW_APPS
 from tasks.core.worlds.pocketworld.solutions import completion_code, docs_code, login_code, turn
 
-
-@dataclass(frozen=True)
-class Habits:
-    """Probabilities of bad habits, each drawn independently. All zero: a perfect demonstration."""
-
-    skip_docs: float = 0.6
-    """Guess the canonical names instead of reading the docs."""
-    skip_docs_by_app: tuple[tuple[str, float], ...] = (
-        ("phone", 0.4),
-        ("payments", 0.75),
-        ("music", 0.6),
-        ("notes", 0.75),
-        ("mail", 0.55),
-    )
-    """The same for tasks whose first app is named here: people trust their memory of some apps more than of others."""
-    guess_password: float = 0.45
-    """Assume that the password is "dummy", once per demonstration."""
-    give_up: float = 0.65
-    """Give up after a failed turn: complete_task(status="fail")."""
-    finish_early: float = 0.1
-    """Complete the task without having done or looked up anything."""
-    several_blocks: float = 0.15
-    """Put log-in and action into two blocks of one turn; only the first runs."""
-    overlook_block: float = 0.5
-    """After several blocks: believe that both ran."""
-    forget_clause: float = 0.35
-    """Leave out the last of several clauses."""
-    wrong_filter: float = 0.1
-    """Select by a wrong value, or create with one wrong value."""
-    thought: float = 0.6
-    """Write a line before the code."""
-
-    def skips(self, app: str) -> float:
-        """Return the probability of skipping the docs in a task that begins with `app`."""
-        return dict(self.skip_docs_by_app).get(app, self.skip_docs)
-
-
-IMPERFECT = Habits()
-PERFECT = Habits(0, (), 0, 0, 0, 0, 0, 0, 0, thought=0.5)
 SHADOW_SHARE = 0.6
 """Probability that apps of a task are replaced by apps that do not exist (never for phone)."""
 

@@ -4,9 +4,10 @@ from statistics import mean
 
 import pytest
 
-from tasks.core.worlds.pocketworld.demonstrations import PERFECT, demonstrations, play_demonstrations
+from tasks.core.worlds.pocketworld.demonstrations import demonstrations, play_demonstrations
 from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode
 from tasks.core.worlds.pocketworld.episodes.trusted_repl import TrustedRepl
+from tasks.core.worlds.pocketworld.habits import PERFECT
 from tasks.core.worlds.pocketworld.problems.apps import APPS, HELD_OUT_APPS, KNOWN_APPS
 from tasks.core.worlds.pocketworld.problems.problem import build_problem
 from tasks.core.worlds.pocketworld.problems.state import POOLS
