@@ -71,7 +71,6 @@ print(time.process_time(), *sys.modules, file=sys.stderr)
         (["compare", "methods", "--jobs", "0"], "loopline compare: Invalid value for '--jobs'"),
         (["deploy", "--port", "70000"], "loopline deploy: Invalid value for '--port'"),
         (["plan", "--gpus", "-2"], "loopline plan: Invalid value for '--gpus'"),
-        (["plan", "--wanted-share", "1.5"], "loopline plan: Invalid value for --wanted-share: 1.5"),
         (["serve", "bandit", "--sessions", "0"], "loopline serve: Invalid value for '--sessions'"),
         (["serve", "bandit", "--folder", "/dev/null"], "loopline serve: Invalid value for --folder: /dev/null is no"),
         (["nonesuch"], "loopline: No such command 'nonesuch'"),
