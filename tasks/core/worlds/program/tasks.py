@@ -12,9 +12,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from tasks.core.config.broken_rules import broken_rules
 from tasks.core.config.splits import SPLITS, Split
-from tasks.core.records.files import ArtifactError, read_lines
+from tasks.core.records.files import ArtifactError, digest, read_lines, replacing
 from tasks.core.seeding import derive_seed
-from tasks.core.text_games.task_files import GameTask, write_tasks
+from tasks.core.text_games.task_files import GameTask, write_task_files
 from tasks.core.worlds.program.kind import ProgramConfig
 
 _SHARES: dict[Split, int] = {"train": 6, "dev": 1, "test_normal": 2, "test_challenge": 1}
@@ -67,7 +67,11 @@ def write_program(config: ProgramConfig, seed: int, folder: Path) -> None:
     place = Path(config.folder) / config.tasks
     files = [place / f"{split}.jsonl" for split in SPLITS] if place.is_dir() else [place]
     lines = [line for file in files for line in _lines(file, place.is_dir())]
-    write_tasks(folder, dealt(lines, seed))
+    version = digest(Path(config.folder))
+    with replacing(folder) as temporary:
+        temporary.mkdir()
+        write_task_files(temporary, dealt(lines, seed))
+        (temporary / "program.txt").write_text(f"{version}\n", encoding="utf-8")  # what plays makes its stages stale
 
 
 def dealt(lines: Sequence[TaskLine], seed: int) -> dict[Split, list[ProgramTask]]:

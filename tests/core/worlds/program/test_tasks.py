@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tasks.core.config.splits import SPLITS
-from tasks.core.records.files import ArtifactError
+from tasks.core.records.files import ArtifactError, digest
 from tasks.core.text_games.task_files import read_tasks
 from tasks.core.worlds.program.kind import ProgramConfig
 from tasks.core.worlds.program.tasks import ProgramTask, write_program
@@ -58,3 +58,15 @@ def test_a_folder_has_a_file_for_each_split(tmp_path: Path) -> None:
 def test_a_line_that_breaks_a_rule_is_named(lines: list[dict[str, Any]], said: str, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=said):
         written(tmp_path, lines)
+
+
+def test_a_change_of_the_program_is_a_change_of_the_world(tmp_path: Path) -> None:
+    program, found = tmp_path / "mine", []
+    program.mkdir()
+    (program / "tasks.jsonl").write_text("".join(f'{{"id": "{split}", "split": "{split}"}}\n' for split in SPLITS))
+    config = ProgramConfig(command=("python", "agent.py"), folder=str(program))
+    for text in ("print(1)", "print(1)", "print(2)"):
+        (program / "agent.py").write_text(text)
+        write_program(config, 1, tmp_path / "world")
+        found.append(digest(tmp_path / "world"))
+    assert found[0] == found[1] != found[2], "stages that play read the world's folder"
