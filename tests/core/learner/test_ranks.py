@@ -256,7 +256,7 @@ def test_a_killed_rank_fails_the_stage_and_the_next_run_writes_the_same_bytes(pr
         code, errors = Stage(layout, params).end()
         assert code == 0, errors
     assert sorted(file.name for file in project.iteration("i001").iterdir()) == sorted(
-        [*inputs, "metrics.json", "policy"]
+        [*inputs, "metrics.json", "policy", "update_timings.json"]
     )
     assert digest(project.policy("i001")) == digest(undisturbed.policy("i001"))
 
